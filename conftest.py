@@ -1,4 +1,6 @@
-"""Options of the whole suite; doctests: an example belongs to the module that defines its function."""
+"""Options of the whole suite; doctests: an example belongs to the module that
+defines its function.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,16 @@ from _pytest.doctest import DoctestItem
 
 from tests.exhaustive import SAMPLING, sample_items
 
-if "PYTEST_XDIST_WORKER" in os.environ:  # NumPy's own threads would only stand in the way of other workers
+# NumPy's own threads would only stand in the way of other workers
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("ge2")
-    group.addoption("--all", action="store_true", help="every case of each table, not a seeded tenth")
+    group.addoption(
+        "--all", action="store_true", help="every case of each table, not a seeded tenth"
+    )
     seed = os.environ.get("GE2_TEST_SEED", "0")
     group.addoption("--sample-seed", default=seed, help="which tenth is drawn (GE2_TEST_SEED)")
 
@@ -31,7 +36,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Tests of a file stay with one worker while there is work, so that what they share is made once."""
+    """Tests of a file stay with one worker while there is work, so that what
+    they share is made once.
+    """
     if config.getoption("dist") != "load":  # something else was asked for than the default of -n
         return None
     from xdist.scheduler import WorkStealingScheduling

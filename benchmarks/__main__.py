@@ -17,19 +17,56 @@ SUITES = {
         "compile_time": (),
         "nesting": (),
         "fused": ("fused-time", "fused-error"),
-        "rowwise": ("softmax", "layernorm", "logsumexp", "softmax-grad", "layernorm-grad", "logsumexp-grad"),
+        "rowwise": (
+            "softmax",
+            "layernorm",
+            "logsumexp",
+            "softmax-grad",
+            "layernorm-grad",
+            "logsumexp-grad",
+        ),
         "several": ("gelu", "adam", "standardise", "distances", "stencil"),
         "watched": (
-            *("cross-entropy", "cross-entropy-grad", "cumsum", "transpose", "gather", "scatter-add"),
+            *(
+                "cross-entropy",
+                "cross-entropy-grad",
+                "cumsum",
+                "transpose",
+                "gather",
+                "scatter-add",
+            ),
             *("pad", "mlp", "leading-sum", "variance"),
         ),
         "loops": (
-            *("scan", "scan-grad", "dense-scan", "dense-scan-grad", "rnn-grad", "newton", "per-example"),
+            *(
+                "scan",
+                "scan-grad",
+                "dense-scan",
+                "dense-scan-grad",
+                "rnn-grad",
+                "newton",
+                "per-example",
+            ),
             *("rnn-loop", "layers"),
         ),
         "element_loops": (
-            *("forward-substitution", "thomas", "cholesky", "lu", "over-relaxation", "gauss-seidel"),
-            *("levinson", "smoothing", "lindley", "kalman", "horner", "products-with-resets", "viterbi"),
+            *(
+                "forward-substitution",
+                "thomas",
+                "cholesky",
+                "lu",
+                "over-relaxation",
+                "gauss-seidel",
+            ),
+            *(
+                "levinson",
+                "smoothing",
+                "lindley",
+                "kalman",
+                "horner",
+                "products-with-resets",
+                "viterbi",
+            ),
             *("edit-distance", "common-subsequence", "prefix-sums", "cellular-automaton", "sieve"),
             *("knapsack", "shortest-paths", "python-loops"),
         ),
@@ -50,11 +87,28 @@ SUITES = {
         "cuda.nvrtc": ("compile", "first-call"),
         "cuda.first": ("nothing-cached", "cached", "other-batch"),
         "cuda.demo": ("step", "steps"),
-        "cuda.programs": ("call", "replay", "mlp", "memory", "rnn-scan", "rnn-loop", "while", "cond"),
+        "cuda.programs": (
+            "call",
+            "replay",
+            "mlp",
+            "memory",
+            "rnn-scan",
+            "rnn-loop",
+            "while",
+            "cond",
+        ),
         "cuda.grid": ("wide-while", "wide-cond", "wide-stencil", "wide-rnn", "wide-rnn-grad"),
         "cuda.overlap": ("early-chain", "early-mlp", "early-demo"),
         "cuda.kernels": (
-            *("gelu", "adam", "squares", "layernorm", "layernorm-grad", "softmax", "softmax-columns"),
+            *(
+                "gelu",
+                "adam",
+                "squares",
+                "layernorm",
+                "layernorm-grad",
+                "softmax",
+                "softmax-columns",
+            ),
             *("cross-entropy", "cumsum", "columns", "transpose"),
         ),
         "cuda.small": (
@@ -62,17 +116,37 @@ SUITES = {
             *("small-loss-128", "small-loss-256", "small-bias-128", "small-bias-256"),
         ),
         "cuda.moves": (
-            *("gather-int32", "gather-int64", "gather-elements", "scatter-add", "scatter-add-few", "scatter"),
+            *(
+                "gather-int32",
+                "gather-int64",
+                "gather-elements",
+                "scatter-add",
+                "scatter-add-few",
+                "scatter",
+            ),
             *("concatenate", "concatenate-many", "pad"),
         ),
-        "cuda.scans": ("cumsum-rows", "cumsum-columns", "cumsum-f64", "cumprod", "cummax", "recurrence"),
+        "cuda.scans": (
+            "cumsum-rows",
+            "cumsum-columns",
+            "cumsum-f64",
+            "cumprod",
+            "cummax",
+            "recurrence",
+        ),
         "cuda.draws": ("uniform", "normal"),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),
         ),
         "cuda.small_products": (
-            *("small-first", "small-second", "small-third", "small-third-back", "small-third-weight"),
+            *(
+                "small-first",
+                "small-second",
+                "small-third",
+                "small-third-back",
+                "small-third-weight",
+            ),
             *("small-second-back", "small-second-weight", "small-first-weight"),
             *("thin-last", "thin-last-back", "thin-last-weight"),
         ),
@@ -119,7 +193,11 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("suite", choices=SUITES)
     parser.add_argument(
-        "--only", nargs="+", metavar="NAME", default=(), help="these workloads or lines; keeps no results"
+        "--only",
+        nargs="+",
+        metavar="NAME",
+        default=(),
+        help="these workloads or lines; keeps no results",
     )
     parser.add_argument(
         "--keep", type=Path, metavar="FOLDER", help="keep the results there, whatever was run"
@@ -127,10 +205,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--rounds", type=int, default=0, metavar="N", help="how often each candidate is timed"
     )
-    parser.add_argument("--quick", action="store_true", help="small sizes, few repetitions; keeps no results")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes, few repetitions; keeps no results"
+    )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target was missed")
     found = parser.parse_args()
-    known = {name for suite, parts in SUITES[found.suite].items() for name in (short(suite), *parts)}
+    known = {
+        name for suite, parts in SUITES[found.suite].items() for name in (short(suite), *parts)
+    }
     if unknown := [name for name in found.only if name not in known]:
         parser.error(f"there is no workload {unknown[0]!r}; there are {', '.join(sorted(known))}")
     return found

@@ -1,4 +1,5 @@
-"""What one writes in NumPy without a compiler: derivatives by hand, arrays used again where they can be.
+"""What one writes in NumPy without a compiler: derivatives by hand, arrays used
+again where they can be.
 
 Derivatives are of the sum of squares of the function, unless their docstring says otherwise.
 """

@@ -1,4 +1,6 @@
-"""What a call costs when there is next to nothing to compute: the way from Python to a kernel and back."""
+"""What a call costs when there is next to nothing to compute: the way from
+Python to a kernel and back.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +70,16 @@ def by_ctypes(options: Options) -> list[Row]:
     program = f"from benchmarks import call; call.tell({options.rounds_or(ROUNDS)})"
     told = json.loads(fresh(program).said)
     return [
-        Row(f"{name}, by ctypes", "seconds", told["times"][name], {}, (target,), LAYOUT, SIZES, told["notes"])
+        Row(
+            f"{name}, by ctypes",
+            "seconds",
+            told["times"][name],
+            {},
+            (target,),
+            LAYOUT,
+            SIZES,
+            told["notes"],
+        )
         for name, (_, _, _, target) in WORK.items()
     ]
 
@@ -77,7 +88,8 @@ def tell(rounds: int) -> None:
     """Prints the times of our calls by ctypes as JSON."""
     launcher.native = lambda: None  # as where the extension cannot be made
     found = {
-        name: ours(ge2.jit(function), function, argument) for name, (function, argument, *_) in WORK.items()
+        name: ours(ge2.jit(function), function, argument)
+        for name, (function, argument, *_) in WORK.items()
     }
     notes = {} if PLAIN in sys.modules else {"ge2": "did not call by ctypes"}
     print(json.dumps({"times": medians(found, rounds), "notes": notes}))
@@ -91,7 +103,10 @@ def ours(
 
 
 def candidates(
-    function: Callable[[Any], Any], compiled: Callable[[Any], Any], argument: Any, notes: dict[str, str]
+    function: Callable[[Any], Any],
+    compiled: Callable[[Any], Any],
+    argument: Any,
+    notes: dict[str, str],
 ) -> dict[str, Callable[[], object]]:
     found = {"ge2": ours(compiled, function, argument), "numpy": lambda: function(argument)}
     jax, torch = peer("jax"), peer("torch")

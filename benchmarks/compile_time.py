@@ -1,6 +1,8 @@
-"""How long it takes to trace, differentiate and optimise a long function, and how that grows with its length.
+"""How long it takes to trace, differentiate and optimise a long function, and
+how that grows with its length.
 
-The function is what people write, mixed: products, normalisations, softmax, slices, joins, transposes.
+The function is what people write, mixed: products, normalisations, softmax,
+slices, joins, transposes.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ def mixed(x: Any, weights: Any, blocks: int, xp: ModuleType = np) -> Any:
 
 def run(options: Options = USUAL) -> list[Row]:
     short, long = (300, 3_000) if options.quick else (SHORT, LONG)
-    ours_short, ours_long = [medians_of(ours, blocks(n), repeats) for n, repeats in ((short, 5), (long, 3))]
+    ours_short, ours_long = [
+        medians_of(ours, blocks(n), repeats) for n, repeats in ((short, 5), (long, 3))
+    ]
     first_call = medians_of(to_kernels, blocks(short), 3)
     jax = peer("jax")
     theirs = {} if jax is None else {"jax": medians_of(partial(in_jax, jax), blocks(short), 3)}
@@ -82,7 +86,9 @@ def medians_of(work: Callable[[int], None], rounds: int, repeats: int) -> float:
 
 
 def ours(rounds: int) -> None:
-    """Traces, differentiates, runs every pass, schedules; the text of the kernels is not counted."""
+    """Traces, differentiates, runs every pass, schedules; the text of the
+    kernels is not counted.
+    """
     closed = ge2.make_jaxpr(ge2.value_and_grad(partial(mixed, blocks=rounds)))(*arguments())
     schedule(rewritten(closed.graph, "reference"), ())
 

@@ -39,7 +39,9 @@ def run(options: Options = USUAL) -> list[Row]:
     targets = () if options.quick else (Faster(1.3, "numpy"), Faster(1.2, "jax"))
     sizes = {"network": list(SIZES), "batch": BATCH}
     layout = "float32 and int64, C order"
-    return [Row("the demo's step", "seconds", times.pop("ge2"), times, targets, layout, sizes, notes)]
+    return [
+        Row("the demo's step", "seconds", times.pop("ge2"), times, targets, layout, sizes, notes)
+    ]
 
 
 def stepper(step: Callable[..., tuple[Any, Any]], state: Any, x: Any, y: Any) -> Callable[[], Any]:
@@ -66,7 +68,11 @@ def torch_candidate(x: Any, y: Any, notes: dict[str, str]) -> dict[str, Callable
     torch = peer("torch")
     if torch is None:
         return {}
-    params = [torch.tensor(p, requires_grad=True) for layer in digits.start().params for p in layer.values()]
+    params = [
+        torch.tensor(p, requires_grad=True)
+        for layer in digits.start().params
+        for p in layer.values()
+    ]
     inputs = torch.tensor(x), torch.tensor(y)
 
     def cross_entropy(*params: Any) -> Any:

@@ -25,7 +25,8 @@ def start(seed: int = 0) -> State:
     """The same weights as the demo's."""
     rng = np.random.default_rng(seed)
     params = [
-        {"w": weights(rng, rows, columns), "b": jnp.zeros(columns)} for rows, columns in pairwise(SIZES)
+        {"w": weights(rng, rows, columns), "b": jnp.zeros(columns)}
+        for rows, columns in pairwise(SIZES)
     ]
     zeros = partial(jax.tree.map, jnp.zeros_like)
     return State(params, zeros(params), zeros(params), 0)
@@ -50,5 +51,7 @@ def train_step(state: State, x: Any, y: Any) -> tuple[State, Any]:
     mean = jax.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, state.mean, grads)
     square = jax.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, state.square, grads)
     rate = RATE * (1 - BETA2**steps) ** 0.5 / (1 - BETA1**steps)
-    params = jax.tree.map(lambda p, m, v: p - rate * m / (v**0.5 + EPSILON), state.params, mean, square)
+    params = jax.tree.map(
+        lambda p, m, v: p - rate * m / (v**0.5 + EPSILON), state.params, mean, square
+    )
     return State(params, mean, square, steps), loss

@@ -33,7 +33,10 @@ def chain(xp: Any) -> Callable[[Any], Any]:
 
 def network(xp: Any) -> Callable[[Any], Any]:
     """The loss of three layers over a batch, by a list of weights and biases."""
-    inputs, targets = np.linspace(-1, 1, 32 * 8).reshape(32, 8), np.linspace(0, 1, 32).reshape(32, 1)
+    inputs, targets = (
+        np.linspace(-1, 1, 32 * 8).reshape(32, 8),
+        np.linspace(0, 1, 32).reshape(32, 1),
+    )
 
     def f(layers: Any) -> Any:
         y = inputs
@@ -65,7 +68,9 @@ def run(options: Options = USUAL) -> list[Row]:
         if (autograd := peer("autograd")) is not None:
             found["autograd"] = call(autograd.grad(make(autograd.numpy)), x)
         times = medians(found, options.rounds_or(ROUNDS))
-        rows.append(Row(name, "seconds", times.pop("ge2"), times, (Faster(1.0, "autograd"),), LAYOUT))
+        rows.append(
+            Row(name, "seconds", times.pop("ge2"), times, (Faster(1.0, "autograd"),), LAYOUT)
+        )
     return rows
 
 

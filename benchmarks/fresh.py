@@ -34,7 +34,9 @@ def caches(folder: str) -> dict[str, str]:
 
 def fresh(program: str, **variables: str) -> Finished:
     """Runs the text of a program; `variables` are added to its environment."""
-    environment = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"} | variables
+    environment = {
+        k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"
+    } | variables
     began = time.perf_counter()
     done = subprocess.run(
         [sys.executable, "-c", program],

@@ -1,4 +1,6 @@
-"""`sum(tanh(x*w+b)**2)` over ten million floats: one read of `x`, no temporaries; how exact the sum is."""
+"""`sum(tanh(x*w+b)**2)` over ten million floats: one read of `x`, no
+temporaries; how exact the sum is.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,9 @@ def errors(options: Options) -> Row:
     title = f"its error against float64, worst of {seeds} seeds"
     sizes = {"arguments": [[size], [], []], "seeds": seeds}
     targets = () if options.quick else (AtMost(1e-7),)
-    return Row(title, "relative", worst.pop("ge2"), worst, targets, "float32, C order", sizes, notes)
+    return Row(
+        title, "relative", worst.pop("ge2"), worst, targets, "float32, C order", sizes, notes
+    )
 
 
 def summers(compiled: Callable[..., Any], notes: dict[str, str]) -> dict[str, Callable[[Any], Any]]:
@@ -78,6 +82,8 @@ def summers(compiled: Callable[..., Any], notes: dict[str, str]) -> dict[str, Ca
         found["jax"] = lambda x: in_jax(jax.numpy.asarray(x))
     if torch is not None:
         w, b = torch.as_tensor(W), torch.as_tensor(B)
-        in_torch = compiled_or_not(torch, partial(torch_squares, torch), (torch.zeros(SIZE), w, b), notes)
+        in_torch = compiled_or_not(
+            torch, partial(torch_squares, torch), (torch.zeros(SIZE), w, b), notes
+        )
         found["torch"] = lambda x: in_torch(torch.as_tensor(x), w, b)
     return found

@@ -1,7 +1,8 @@
 """A training step of a small GPT on the CPU, on a quiet machine and beside processes that spin.
 
-Matrix products by a BLAS whose threads wait for each other are an order of magnitude slower where other
-processes use the cores. JAX stands beside both; the second line has ge2 on the quiet machine, too.
+Matrix products by a BLAS whose threads wait for each other are an order of magnitude
+slower where other processes use the cores. JAX stands beside both; the second line has
+ge2 on the quiet machine, too.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ def candidates() -> tuple[dict[str, Callable[[], Any]], dict[str, str]]:
     if jax is not None:
         jnp = import_module("jax.numpy")
         theirs = stepper(
-            jax.jit(step_of(jax, jnp, jax.tree)), jax.tree.map(jnp.asarray, start()), jnp.asarray(tokens)
+            jax.jit(step_of(jax, jnp, jax.tree)),
+            jax.tree.map(jnp.asarray, start()),
+            jnp.asarray(tokens),
         )
         found["jax"] = lambda: theirs().block_until_ready()
     losses = {name: [float(go()) for _ in range(3)] for name, go in found.items()}
@@ -155,6 +158,15 @@ def run(options: Options = USUAL) -> list[Row]:
     ):
         ours = times.pop("ge2")
         rows.append(
-            Row(title, "seconds", ours, times, () if options.quick else targets, layout, sizes, notes)
+            Row(
+                title,
+                "seconds",
+                ours,
+                times,
+                () if options.quick else targets,
+                layout,
+                sizes,
+                notes,
+            )
         )
     return rows

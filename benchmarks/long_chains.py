@@ -1,9 +1,9 @@
 """A long elementwise chain over a short last axis: density and its slopes by rational polynomials.
 
-The shape of an equation of state of sea water (T. J. McDougall and P. M. Barker, "Getting started with
-TEOS-10", 2011): polynomials in the square root of salinity, in temperature and in pressure, which is the same
-at every point of the sea's surface; 48 coefficient terms that are read again and again, some 300 operations.
-The coefficients are drawn, not measured.
+The shape of an equation of state of sea water (T. J. McDougall and P. M. Barker, "Getting started
+with TEOS-10", 2011): polynomials in the square root of salinity, in temperature and in pressure,
+which is the same at every point of the sea's surface; 48 coefficient terms that are read again and
+again, some 300 operations. The coefficients are drawn, not measured.
 """
 
 from __future__ import annotations
@@ -37,14 +37,17 @@ def state(salinity: Any, temperature: Any, pressure: Any, xp: ModuleType = np) -
     s, t, p = xp.maximum(salinity, 0.0) * 0.025, temperature * 0.025, pressure * 1e-4
     r = xp.sqrt(s)
     roots = (1.0, 1.0, 1.0, r, s, r)
-    terms = []  # 48 of them: each a coefficient, a power of temperature and perhaps one of salinity's root
+    # 48 of them: each a coefficient, a power of temperature and perhaps one of salinity's root
+    terms = []
     power = 1.0
     for k in range(8):
         terms += [c * power * root for c, root in zip(C[6 * k : 6 * k + 6], roots, strict=True)]
         power = power * t
     numerator = horner([horner(terms[3 * k : 3 * k + 3], p) for k in range(8)], r)
     denominator = 1.0 + horner([horner(terms[24 + 3 * k : 27 + 3 * k], p) for k in range(8)], r)
-    by_t = horner([(k + 1) * terms[6 * k] for k in range(8)], p) - denominator * horner(terms[1::8], t)
+    by_t = horner([(k + 1) * terms[6 * k] for k in range(8)], p) - denominator * horner(
+        terms[1::8], t
+    )
     by_s = horner(terms[4::7], r) / (r + 0.5) - numerator * horner(terms[5::9], p)
     volume = numerator / denominator
     return volume, (by_t - volume) / denominator, (by_s - volume * by_t) / denominator

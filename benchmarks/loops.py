@@ -1,4 +1,5 @@
-"""Loops over time and layers: scans, their derivatives, a while loop, Python loops, per-example gradients.
+"""Loops over time and layers: scans, their derivatives, a while loop, Python
+loops, per-example gradients.
 
 Each function is written once, for both: `xp` and `lax` are NumPy and ge2.lax, or those of JAX.
 """
@@ -140,7 +141,10 @@ def network(rng: Draw) -> Any:
 
 
 Work = tuple[
-    str, Callable[[Library], Callable[..., Any]], Callable[[Draw], tuple[Any, ...]], tuple[Target, ...]
+    str,
+    Callable[[Library], Callable[..., Any]],
+    Callable[[Draw], tuple[Any, ...]],
+    tuple[Target, ...],
 ]
 
 
@@ -153,7 +157,11 @@ def works() -> dict[str, Work]:
         )
 
     def dense(n: int) -> Callable[[Draw], tuple[Any, ...]]:
-        return lambda rng: (normal(rng, STATES, STATES, scale=0.2), normal(rng, STATES), normal(rng, n))
+        return lambda rng: (
+            normal(rng, STATES, STATES, scale=0.2),
+            normal(rng, STATES),
+            normal(rng, n),
+        )
 
     def run(rng: Draw) -> tuple[Any, ...]:
         return weights_of(rng, WIDTH), normal(rng, BATCH, WIDTH), normal(rng, TIME, BATCH, WIDTH)
@@ -200,7 +208,9 @@ def works() -> dict[str, Work]:
 
 
 def run(options: Options = USUAL) -> list[Row]:
-    rows = [measure(work, options) for name, work in works().items() if options.wants("loops", name)]
+    rows = [
+        measure(work, options) for name, work in works().items() if options.wants("loops", name)
+    ]
     if options.wants("loops", "rnn-loop"):
         rows += in_python(options)
     if options.wants("loops", "layers"):
@@ -235,12 +245,15 @@ def blocked(library: Library, compiled: Callable[..., Any], arguments: Any) -> C
 
 def agree(title: str, calls: Mapping[str, Callable[[], Any]]) -> None:
     results = {
-        name: [np.asarray(y) for y in ge2.tree.leaves(list(plain(call())))] for name, call in calls.items()
+        name: [np.asarray(y) for y in ge2.tree.leaves(list(plain(call())))]
+        for name, call in calls.items()
     }
     for name, found in results.items():
         for y, y0 in zip(found, results["ge2"], strict=True):
             largest = np.abs(y0).max()
-            np.testing.assert_allclose(y, y0, rtol=0, atol=TOLERANCE * largest, err_msg=f"{title}: {name}")
+            np.testing.assert_allclose(
+                y, y0, rtol=0, atol=TOLERANCE * largest, err_msg=f"{title}: {name}"
+            )
 
 
 def plain(result: Any) -> Any:
@@ -249,7 +262,9 @@ def plain(result: Any) -> Any:
 
 
 def in_python(options: Options) -> list[Row]:
-    """The RNN as a Python loop, beside itself as a scan; and its first call, in a process of its own."""
+    """The RNN as a Python loop, beside itself as a scan; and its first
+    call, in a process of its own.
+    """
     arguments = works()["rnn-grad"][2](np.random.default_rng(0))
     library = libraries()["ge2"]
     looped = library.jit(library.grad(library.bound(rnn_in_python)))
@@ -263,7 +278,14 @@ def in_python(options: Options) -> list[Row]:
     limits = ((), ()) if options.quick else ((AtMost(1.2),), (AtMost(2.0),))
     return [
         Row(f"{title}, over the scan", "times", ratio, {}, limits[0], "float32, C order", {}, ran),
-        Row(f"{title}: first call, nothing cached", "seconds", first, {}, limits[1], "float32, C order"),
+        Row(
+            f"{title}: first call, nothing cached",
+            "seconds",
+            first,
+            {},
+            limits[1],
+            "float32, C order",
+        ),
     ]
 
 
@@ -289,10 +311,14 @@ def first(what: str, name: str) -> None:
     """Traces, compiles and calls once; prints the seconds."""
     library, rng = libraries()[name], np.random.default_rng(0)
     if what == "rnn":
-        function, arguments = library.grad(library.bound(rnn_in_python)), works()["rnn-grad"][2](rng)
+        function, arguments = (
+            library.grad(library.bound(rnn_in_python)),
+            works()["rnn-grad"][2](rng),
+        )
     else:
         weights = [
-            (normal(rng, NARROW, NARROW, scale=0.7 / NARROW**0.5), normal(rng, NARROW)) for _ in range(LAYERS)
+            (normal(rng, NARROW, NARROW, scale=0.7 / NARROW**0.5), normal(rng, NARROW))
+            for _ in range(LAYERS)
         ]
         function, arguments = library.bound(layers), (weights, normal(rng, BATCH, NARROW))
     compiled = library.jit(function)

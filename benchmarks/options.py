@@ -9,7 +9,10 @@ from typing import final
 @final
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`quick`: small sizes, few rounds. `only`: the names of workloads and of their parts; none means all."""
+    """`quick`: small sizes, few rounds.
+
+    `only`: the names of workloads and of their parts; none means all.
+    """
 
     quick: bool = False
     rounds: int = 0

@@ -1,4 +1,6 @@
-"""What ran a function of ours in the end: a program that does not compile falls back; its line says so."""
+"""What ran a function of ours in the end: a program that does not
+compile falls back; its line says so.
+"""
 
 from __future__ import annotations
 

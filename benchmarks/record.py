@@ -46,7 +46,9 @@ class AtMost:
 @final
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """How many times faster than the peer we must be; None, not judged, where the peer did not run."""
+    """How many times faster than the peer we must be; None, not judged, where
+    the peer did not run.
+    """
 
     times: float
     peer: str
@@ -61,7 +63,10 @@ Target = AtMost | Faster
 @final
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table. `ours` and `others` are in `unit`: seconds, equations, times (a ratio), ..."""
+    """One line of the table.
+
+    `ours` and `others` are in `unit`: seconds, equations, times (a ratio), ...
+    """
 
     work: str
     unit: str
@@ -91,9 +96,13 @@ class Failure:
 
 
 def mean_of(work: str, rows: Sequence[Row], *targets: Target) -> Row:
-    """The geometric mean of what rows in seconds found: each peer's time over ours, which counts as 1."""
+    """The geometric mean of what rows in seconds found: each peer's time over
+    ours, which counts as 1.
+    """
     peers = set.intersection(*(set(row.others) for row in rows))
-    ratios = {peer: geometric_mean(row.others[peer] / row.ours for row in rows) for peer in sorted(peers)}
+    ratios = {
+        peer: geometric_mean(row.others[peer] / row.ours for row in rows) for peer in sorted(peers)
+    }
     layout = "; ".join(dict.fromkeys(row.layout for row in rows))
     return Row(work, "times", 1.0, ratios, targets, layout, {"rows": [row.work for row in rows]})
 
@@ -108,12 +117,16 @@ def save(
     now = datetime.now(UTC)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{suite}-{now:%Y%m%d-%H%M%S}.json"
-    kept = report(rows, suite, now, device or {}) | {"failures": [asdict(failure) for failure in failures]}
+    kept = report(rows, suite, now, device or {}) | {
+        "failures": [asdict(failure) for failure in failures]
+    }
     path.write_text(json.dumps(kept, indent=1) + "\n")
     return path
 
 
-def report(rows: Sequence[Row], suite: str, now: datetime, device: Mapping[str, str]) -> dict[str, Any]:
+def report(
+    rows: Sequence[Row], suite: str, now: datetime, device: Mapping[str, str]
+) -> dict[str, Any]:
     return {
         "suite": suite,
         "when": now.isoformat(timespec="seconds"),
@@ -138,11 +151,15 @@ def settings() -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    pages = (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+    )
     return {
         "system": f"{platform.system()} {platform.machine()}",
         "processor": processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory_gib": round(pages / 2**30, 1),
     }
 
@@ -152,7 +169,9 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
+    return next(
+        (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), ""
+    )
 
 
 def versions() -> dict[str, str]:
@@ -166,12 +185,17 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str:
-    """The commit that was measured; a `+` says that the files differ from it. COMMIT tells it of a copy."""
+    """The commit that was measured; a `+` says that the files differ from it.
+
+    COMMIT tells it of a copy.
+    """
     if told := os.environ.get("COMMIT"):
         return told
     run = [["git", "rev-parse", "--short=12", "HEAD"], ["git", "status", "--porcelain"]]
     try:
-        head, changes = (subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in run)
+        head, changes = (
+            subprocess.run(c, capture_output=True, text=True, check=True).stdout for c in run
+        )
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
     return head.strip() + ("+" if changes.strip() else "")
@@ -182,6 +206,4 @@ def describe(device: Mapping[str, str] | None = None) -> str:
     found = ", ".join(f"{name} {number}" for name, number in versions().items())
     how = f"{config.executor} on {config.thread_count()} threads"
     gpu = "".join(f"{name} {fact}, " for name, fact in (device or {}).items())
-    return (
-        f"{gpu}{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}; {how}"
-    )
+    return f"{gpu}{facts['processor']}, {facts['cores']} cores; Python {sys.version.split()[0]}, {found}; {how}"

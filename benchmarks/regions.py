@@ -63,7 +63,9 @@ def run(options: Options = USUAL) -> list[Row]:
 def in_new_cache(name: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         program = f"from benchmarks import regions; regions.in_{name}()"
-        found: dict[str, Any] = json.loads(fresh(program, GE2_CACHE_DIR=str(Path(folder, "ge2"))).said)
+        found: dict[str, Any] = json.loads(
+            fresh(program, GE2_CACHE_DIR=str(Path(folder, "ge2"))).said
+        )
     assert found.get("regions", REGIONS) >= REGIONS, f"{found['regions']} regions"
     return found
 

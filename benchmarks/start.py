@@ -1,4 +1,6 @@
-"""How soon the demo's step has run: its first call with nothing cached, a process with all cached."""
+"""How soon the demo's step has run: its first call with nothing cached, a
+process with all cached.
+"""
 
 from __future__ import annotations
 
@@ -70,5 +72,12 @@ def row(what: str, times: dict[str, list[float]], target: AtMost, notes: dict[st
     others = {name: median(found) for name, found in times.items()}
     ours = others.pop("ge2")
     return Row(
-        f"the demo's step on random data: {what}", "seconds", ours, others, (target,), LAYOUT, {}, notes
+        f"the demo's step on random data: {what}",
+        "seconds",
+        ours,
+        others,
+        (target,),
+        LAYOUT,
+        {},
+        notes,
     )

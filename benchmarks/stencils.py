@@ -1,6 +1,8 @@
-"""Twelve stencil and finite-difference routines, as users of NumPy write them: zeros, filled slice by slice.
+"""Twelve stencil and finite-difference routines, as users of NumPy write them:
+zeros, filled slice by slice.
 
-Beside each stands its JAX form, with `x.at[...].set`. `INTO_ARGUMENTS` has those that write into an argument.
+Beside each stands its JAX form, with `x.at[...].set`. `INTO_ARGUMENTS` has
+those that write into an argument.
 """
 
 from __future__ import annotations
@@ -99,7 +101,9 @@ def fdtd(e: Any, h: Any, xp: ModuleType = np, put: Put = written) -> tuple[Any, 
 def gray_scott(u: Any, v: Any, xp: ModuleType = np, put: Put = written) -> tuple[Any, Any]:
     a, b = u[IN, IN], v[IN, IN]
     reaction = a * b * b
-    u_new = put(xp.zeros_like(u), (IN, IN), a + 0.16 * (cross(u) - 4 * a) - reaction + 0.06 * (1 - a))
+    u_new = put(
+        xp.zeros_like(u), (IN, IN), a + 0.16 * (cross(u) - 4 * a) - reaction + 0.06 * (1 - a)
+    )
     v_new = put(xp.zeros_like(v), (IN, IN), b + 0.08 * (cross(v) - 4 * b) + reaction - 0.12 * b)
     for side in (0, -1):
         u_new, v_new = put(u_new, side, 1.0), put(v_new, (ALL, side), 0.0)
@@ -133,7 +137,10 @@ def relaxed_in_place(p: Any, b: Any) -> None:
     p[0], p[-1] = p[1], p[-2]
 
 
-INTO_ARGUMENTS: dict[str, Callable[..., None]] = {"heat": heat_in_place, "poisson": relaxed_in_place}
+INTO_ARGUMENTS: dict[str, Callable[..., None]] = {
+    "heat": heat_in_place,
+    "poisson": relaxed_in_place,
+}
 
 
 def arguments(name: str, quick: bool) -> tuple[Any, Any]:
@@ -172,7 +179,9 @@ def leaves(result: Any) -> tuple[Any, ...]:
     return tuple(map(np.asarray, result if isinstance(result, tuple) else (result,)))
 
 
-def in_jax(jax: ModuleType, routine: Callable[..., Any], given: tuple[Any, ...]) -> Callable[[], Any]:
+def in_jax(
+    jax: ModuleType, routine: Callable[..., Any], given: tuple[Any, ...]
+) -> Callable[[], Any]:
     jax.config.update("jax_enable_x64", True)
     compiled = jax.jit(partial(routine, xp=jax.numpy, put=lambda x, at, value: x.at[at].set(value)))
     moved = [jax.numpy.asarray(a) for a in given]

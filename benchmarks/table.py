@@ -1,4 +1,6 @@
-"""The table a person reads: our value, what it must be, and each peer's value with its ratio to ours."""
+"""The table a person reads: our value, what it must be, and each peer's
+value with its ratio to ours.
+"""
 
 from __future__ import annotations
 

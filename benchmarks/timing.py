@@ -1,4 +1,6 @@
-"""Medians of interleaved repetitions: every candidate meets the same machine, whatever else it is doing."""
+"""Medians of interleaved repetitions: every candidate meets the same machine,
+whatever else it is doing.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ LEAST = 5  # rounds are made whatever they take
 def medians(
     candidates: Mapping[str, Callable[[], object]], rounds: int = 25, budget: float = math.inf
 ) -> dict[str, float]:
-    """The median time of one call of each, in seconds; each is called before, to compile and to calibrate.
+    """The median time of one call of each, in seconds; each is called before, to
+    compile and to calibrate.
 
     Once `budget` seconds are spent, no round follows the fifth.
     """
@@ -31,7 +34,8 @@ def medians(
         for done in range(rounds):
             if done >= LEAST and time.perf_counter() > end:
                 break
-            for name in order.sample(names, len(names)):  # so that none always follows the same other
+            # so that none always follows the same other
+            for name in order.sample(names, len(names)):
                 time.sleep(PAUSE)
                 candidates[name]()
                 times[name].append(sample(candidates[name], repeats[name]))

@@ -1,4 +1,6 @@
-"""One line of the table as data: a function of plain NumPy, its arguments, its peers, its targets."""
+"""One line of the table as data: a function of plain NumPy, its arguments,
+its peers, its targets.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,10 @@ Call = Callable[[], Any]
 
 @final
 class Draw:
-    """Draws the arguments. A quick run cuts every size to 64, so that sizes which are equal stay equal."""
+    """Draws the arguments.
+
+    A quick run cuts every size to 64, so that sizes which are equal stay equal.
+    """
 
     def __init__(self, quick: bool) -> None:
         self.rng = np.random.default_rng(0)
@@ -43,7 +48,10 @@ class Draw:
 @final
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is computed: `function` itself or, where `wanted` names arguments, its derivative by them."""
+    """What is computed:
+
+    `function` itself or, where `wanted` names arguments, its derivative by them.
+    """
 
     title: str
     function: Callable[..., Any]  # of arrays and of `xp`, the module whose arrays they are
@@ -79,7 +87,9 @@ def measure(work: Work, options: Options) -> Row:
     targets = () if options.quick else work.targets
     sizes = {"arguments": [list(np.shape(a)) for a in arguments]}
     title = f"{work.title} (sizes cut)" if options.quick else work.title
-    return Row(title, "seconds", times.pop("ge2"), times, targets, layout_of(arguments), sizes, notes)
+    return Row(
+        title, "seconds", times.pop("ge2"), times, targets, layout_of(arguments), sizes, notes
+    )
 
 
 def candidates(
@@ -126,8 +136,11 @@ def compiled_or_not(
     torch: ModuleType, function: Callable[..., Any], arguments: Any, notes: dict[str, str]
 ) -> Callable[..., Any]:
     """The function compiled, or as it is, with a note that says why."""
-    torch.compiler.reset()  # else it takes this for its last function in other sizes, and leaves them open
-    compiled: Callable[..., Any] = torch.compile(lambda *tensors: function(*tensors), fullgraph=True)
+    # else it takes this for its last function in other sizes, and leaves them open
+    torch.compiler.reset()
+    compiled: Callable[..., Any] = torch.compile(
+        lambda *tensors: function(*tensors), fullgraph=True
+    )
     try:
         compiled(*arguments)
     except (RuntimeError, OSError) as error:
@@ -149,7 +162,9 @@ def agree(work: Work, found: dict[str, Call]) -> None:
 
 
 def leaves(result: Any) -> list[Any]:
-    return [np.asarray(leaf) for leaf in (result if isinstance(result, (tuple, list)) else (result,))]
+    return [
+        np.asarray(leaf) for leaf in (result if isinstance(result, (tuple, list)) else (result,))
+    ]
 
 
 def layout_of(arguments: tuple[Any, ...]) -> str:

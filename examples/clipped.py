@@ -1,4 +1,5 @@
-"""Private training in a few lines: each example's gradient is clipped before averaging (arXiv:1607.00133).
+"""Private training in a few lines: each example's gradient is clipped before
+averaging (arXiv:1607.00133).
 
 `vmap(value_and_grad(...))` gives one gradient per example, of a function written for a single one.
 

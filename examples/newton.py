@@ -1,4 +1,5 @@
-"""Logistic regression by Newton's method: the Hessian is two derivatives, a step one compiled function.
+"""Logistic regression by Newton's method: the Hessian is two derivatives, a
+step one compiled function.
 
 python examples/newton.py
 """

@@ -1,7 +1,8 @@
 """The penalty of a ridge regression, found by the gradient of the error on data that was held out.
 
-The weights solve (X'X + penalty I) w = X'y, by conjugate gradients. `custom_linear_solve` differentiates the
-solution and not the steps of the solver, and needs the product with the matrix only, never the matrix.
+The weights solve (X'X + penalty I) w = X'y, by conjugate gradients.
+`custom_linear_solve` differentiates the solution and not the steps of the solver, and
+needs the product with the matrix only, never the matrix.
 
 python examples/ridge.py
 """
@@ -53,7 +54,9 @@ def main() -> None:
         value, slope = step(at, train, held)
         at -= 4.0 * float(slope)
         if i % 10 == 9:
-            print(f"step {i + 1:3}   penalty {np.exp(at):7.3f}   error on held-out data {float(value):.4f}")
+            print(
+                f"step {i + 1:3}   penalty {np.exp(at):7.3f}   error on held-out data {float(value):.4f}"
+            )
     assert value < first
 
 

@@ -1,4 +1,5 @@
-"""A compiler for the array functions people already write: trace, differentiate, batch and fuse NumPy code.
+"""A compiler for the array functions people already write: trace,
+differentiate, batch and fuse NumPy code.
 
 >>> import numpy as np
 >>> import ge2
@@ -116,7 +117,9 @@ if _typing.TYPE_CHECKING:
 else:
 
     def __getattr__(name):
-        """Names that are imported when they are first asked for: seldom needed, or slow to import."""
+        """Names that are imported when they are first asked for: seldom
+        needed, or slow to import.
+        """
         if name == "__version__":
             from importlib.metadata import PackageNotFoundError, version
 

@@ -1,7 +1,8 @@
 """Operations of your own: their type rule, meaning, derivatives, batch, and C that `jit` compiles.
 
-`elementwise` makes a function of an expression, which is fused with its neighbours like any other. `op` makes
-an operation of a class, with a whole C function of its own. `ge2.test_util.check_op` checks what you wrote.
+`elementwise` makes a function of an expression, which is fused with its neighbours like
+any other. `op` makes an operation of a class, with a whole C function of its own.
+`ge2.test_util.check_op` checks what you wrote.
 """
 
 from __future__ import annotations
@@ -40,17 +41,19 @@ def elementwise(
     helpers: str = "",
     cuda: str = "",
 ) -> Callable[..., Any]:
-    """A function of single elements: `reference` in NumPy, `c` as an expression of `{0}`, `{1}`, ...
+    """A function of single elements: `reference` in NumPy, `c` as an
+    expression of `{0}`, `{1}`, ...
 
-    `partials` has for each operand its derivative as a function of `(y, *operands)`, or None where that is
-    zero throughout. `takes` are the kinds of dtypes: b(ool), i(nteger), f(loat), c(omplex); integers become
-    floats where only those are taken. The result has the operands' dtype, or `result` (a dtype). `helpers` is
-    C that stands before the kernels, such as functions that the expression calls; in both, `$t` is the dtype
-    as our functions spell it (`ge2_tanh_$t`, `f32`) and `$T` its C type. `cuda` is the expression in CUDA, if
-    it is to be another there; `helpers` stands before those kernels too.
+    `partials` has for each operand its derivative as a function of `(y, *operands)`, or None where
+    that is zero throughout. `takes` are the kinds of dtypes: b(ool), i(nteger), f(loat), c(omplex);
+    integers become floats where only those are taken. The result has the operands' dtype, or
+    `result` (a dtype). `helpers` is C that stands before the kernels, such as functions that the
+    expression calls; in both, `$t` is the dtype as our functions spell it (`ge2_tanh_$t`, `f32`)
+    and `$T` its C type. `cuda` is the expression in CUDA, if it is to be another there; `helpers`
+    stands before those kernels too.
 
-    The function broadcasts and promotes as NumPy's do, and has the operation itself as `op`. ArgumentError
-    for a name that is taken or an expression that does not name its operands.
+    The function broadcasts and promotes as NumPy's do, and has the operation itself as `op`.
+    ArgumentError for a name that is taken or an expression that does not name its operands.
 
     >>> import numpy as np, ge2
     >>> relu3 = elementwise("relu3", lambda x: np.maximum(x, 0) ** 3, "ge2_max_$t({0} * {0} * {0}, 0)",
@@ -68,7 +71,13 @@ def elementwise(
     to = None if result is None else np.dtype(result)
     more: dict[str, Any] = {} if to is None else {"result": lambda dtype: to}
     made = Elementwise(
-        name, reference, takes, Pointwise(c, helpers, cuda), partials, **more, edition=next(EDITIONS)
+        name,
+        reference,
+        takes,
+        Pointwise(c, helpers, cuda),
+        partials,
+        **more,
+        edition=next(EDITIONS),
     )
     register(name, lambda: made)
 
@@ -85,7 +94,9 @@ def elementwise(
 def check_expression(name: str, text: str, count: int) -> None:
     """That the text is an expression of so many operands."""
     if not count:
-        raise ArgumentError(f"{name} has no operands", where=here(), fix="a derivative for each, or None")
+        raise ArgumentError(
+            f"{name} has no operands", where=here(), fix="a derivative for each, or None"
+        )
     try:
         text.format(*("x" for _ in range(count)))
     except (IndexError, KeyError, ValueError):
@@ -115,7 +126,9 @@ def applied(made: Elementwise, operands: tuple[Any, ...]) -> Any:
 
 
 def taken_as(takes: str, dtype: np.dtype) -> np.dtype:
-    """The dtype in which an operation that takes these kinds computes; the same if it takes none wider."""
+    """The dtype in which an operation that takes these kinds computes;
+    the same if it takes none wider.
+    """
     if dtype in INEXACT or (dtype == BOOL and "b" in takes) or (dtype != BOOL and "i" in takes):
         wide = dtype in INEXACT and dtype not in COMPLEX and "f" not in takes and "c" in takes
         return np.result_type(dtype, np.complex64) if wide else dtype

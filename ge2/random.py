@@ -4,9 +4,9 @@
     k, sub = split(k)
     x = normal(sub, (3,))
 
-A key is two words, uint32[2], and is used once: the same key gives the same numbers. The bits are those of
-the counter-based generator Philox4x32-10 (Salmon et al., SC 2011). Floats are float64 unless another dtype is
-asked for, as in NumPy.
+A key is two words, uint32[2], and is used once: the same key gives the same numbers. The bits are
+those of the counter-based generator Philox4x32-10 (Salmon et al., SC 2011). Floats are float64
+unless another dtype is asked for, as in NumPy.
 """
 
 from __future__ import annotations
@@ -19,13 +19,38 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, FLOATS, HALF, INT64, INTEGERS, NUMBERS
+from ge2.base.dtypes import (
+    BFLOAT16,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    FLOATS,
+    HALF,
+    INT64,
+    INTEGERS,
+    NUMBERS,
+)
 from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.ir import Dims, type_of
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, common_shape, one_axis
-from ge2.ops.elementwise import ADD, AND, COS, DIV, GT, LOG, LT, MIN, MUL, SHIFT_RIGHT, SIN, SQRT, SUB, WHERE
+from ge2.ops.elementwise import (
+    ADD,
+    AND,
+    COS,
+    DIV,
+    GT,
+    LOG,
+    LT,
+    MIN,
+    MUL,
+    SHIFT_RIGHT,
+    SIN,
+    SQRT,
+    SUB,
+    WHERE,
+)
 from ge2.ops.index import Gather
 from ge2.ops.random import SPLIT, RandomBits, RandomFold
 from ge2.ops.scan import CumSum
@@ -48,10 +73,15 @@ __all__ = [
 Shape = int | Sequence[int]
 UINT8, UINT16, UINT32, UINT64 = (np.dtype(f"u{n}") for n in (1, 2, 4, 8))
 LOW, HALF_WORD = np.uint64(0xFFFFFFFF), np.uint64(32)
-MANTISSA = {FLOAT64: (UINT64, 53), FLOAT32: (UINT32, 24), FLOAT16: (UINT16, 11), BFLOAT16: (UINT16, 8)}
+MANTISSA = {
+    FLOAT64: (UINT64, 53),
+    FLOAT32: (UINT32, 24),
+    FLOAT16: (UINT16, 11),
+    BFLOAT16: (UINT16, 8),
+}
 
 
-# --------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 
 def key(seed: Any) -> Any:
@@ -73,7 +103,8 @@ def key(seed: Any) -> Any:
 
 
 def split(key: Any, num: Shape = 2) -> Any:
-    """`num` new keys, uint32[num, 2] (or of the shape `num`), independent of each other and of `key`.
+    """`num` new keys, uint32[num, 2] (or of the shape `num`), independent of
+    each other and of `key`.
 
     >>> split(key(0), 3).shape
     (3, 2)
@@ -107,20 +138,28 @@ def _key(key: Any) -> Any:
         raise InputError(f"{_described(key)} is a number, not a key", where=here(), fix=fix)
     if not hasattr(key, "dtype"):
         fix = "ge2.random.key(seed), split as the numbers are needed"
-        raise InputError(f"{_described(key)} is not a key: a key is uint32[2]", where=here(), fix=fix)
+        raise InputError(
+            f"{_described(key)} is not a key: a key is uint32[2]", where=here(), fix=fix
+        )
     t = type_of(key)
     if t.dtype == UINT32 and t.ndim > 1 and t.shape[-1] == 2:
         fix = "keys[i], or ge2.vmap over the keys"
-        raise InputError(f"many keys were given, not one: a key is u32[2]; got {t}", where=here(), fix=fix)
+        raise InputError(
+            f"many keys were given, not one: a key is u32[2]; got {t}", where=here(), fix=fix
+        )
     if t.dtype != UINT32 or t.shape != (2,):
-        raise InputError(f"not a key: a key is u32[2]; got {t}", where=here(), fix="ge2.random.key(seed)")
+        raise InputError(
+            f"not a key: a key is u32[2]; got {t}", where=here(), fix="ge2.random.key(seed)"
+        )
     return key
 
 
 def _described(x: Any) -> str:
     if isinstance(x, NUMBERS):
         return repr(x)
-    return str(type_of(x)) if hasattr(x, "dtype") else f"{type(x).__module__}.{type(x).__qualname__}"
+    return (
+        str(type_of(x)) if hasattr(x, "dtype") else f"{type(x).__module__}.{type(x).__qualname__}"
+    )
 
 
 def _shape(shape: Shape) -> Dims:
@@ -152,7 +191,7 @@ def _float(name: str, dtype: Any) -> np.dtype:
     return found
 
 
-# ------------------------------------------------------------------------------------------ distributions
+# ------------------------------------------------------------------------------------ distributions
 
 
 def bits(key: Any, shape: Shape = (), dtype: Any = np.uint32) -> Any:
@@ -171,7 +210,8 @@ def bits(key: Any, shape: Shape = (), dtype: Any = np.uint32) -> Any:
 def uniform(
     key: Any, shape: Shape = (), dtype: Any = np.float64, minval: Any = 0.0, maxval: Any = 1.0
 ) -> Any:
-    """Floats in [minval, maxval): equally spaced in [0, 1), with all bits of the mantissa, then scaled.
+    """Floats in [minval, maxval): equally spaced in [0, 1), with all bits of
+    the mantissa, then scaled.
 
     `minval` and `maxval` broadcast to `shape`.
 
@@ -198,8 +238,8 @@ def _unit(word: Any, dtype: np.dtype) -> Any:
 def normal(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     """Floats of mean 0 and variance 1, by the transform of Box and Muller (1958).
 
-    The radius is made of all bits of a word, so float32 reaches 6.7 and float64 9.5. Half types are made in
-    float32 and rounded.
+    The radius is made of all bits of a word, so float32 reaches 6.7 and float64 9.5. Half types are
+    made in float32 and rounded.
 
     >>> bool(abs(normal(key(0), (10000,)).mean()) < 0.05)
     True
@@ -234,7 +274,8 @@ def exponential(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
 
 
 def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
-    """bool: True with probability `p`, which broadcasts to `shape` (its own shape if none is given).
+    """bool: True with probability `p`, which broadcasts to `shape` (its own
+    shape if none is given).
 
     >>> bernoulli(key(0), 1.0, (3,))
     array([ True,  True,  True])
@@ -249,9 +290,10 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
 def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = np.int64) -> Any:
     """Integers in [minval, maxval), which broadcast to `shape`.
 
-    Made by multiplying a word of twice the width with the length of the range and keeping the high part, so
-    no integer is likelier than another by more than one part in 2**32 (2**64 for 64-bit dtypes). ValueError
-    if the range is known to be empty; where it is not known, an empty range gives `minval`.
+    Made by multiplying a word of twice the width with the length of the range and
+    keeping the high part, so no integer is likelier than another by more than one part
+    in 2**32 (2**64 for 64-bit dtypes). ValueError if the range is known to be empty;
+    where it is not known, an empty range gives `minval`.
 
     >>> x = randint(key(0), (100,), -2, 3)
     >>> int(x.min()), int(x.max())
@@ -259,7 +301,9 @@ def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = np.in
     """
     dtype, shape = as_dtype(dtype), _shape(shape)
     if dtype not in INTEGERS:
-        raise InputError(f"randint makes integers; got dtype {dtype}", where=here(), fix="ge2.random.uniform")
+        raise InputError(
+            f"randint makes integers; got dtype {dtype}", where=here(), fix="ge2.random.uniform"
+        )
     low, span = _range(minval, maxval, dtype, shape)
     if dtype.itemsize < 8:
         word = bits(key, shape, UINT64)
@@ -274,7 +318,9 @@ def randint(key: Any, shape: Shape, minval: Any, maxval: Any, dtype: Any = np.in
 
 
 def _item(x: Any, i: int, shape: Dims) -> Any:
-    return Reshape(shape)(Slice((i, *(0 for _ in shape)), (i + 1, *shape), (1,) * (len(shape) + 1))(x))
+    return Reshape(shape)(
+        Slice((i, *(0 for _ in shape)), (i + 1, *shape), (1,) * (len(shape) + 1))(x)
+    )
 
 
 def _range(minval: Any, maxval: Any, dtype: np.dtype, shape: Dims) -> tuple[Any, Any]:
@@ -339,11 +385,14 @@ def _taken(x: Any, index: Any, axis: int) -> Any:
     return Transpose(order)(y) if axis else y
 
 
-def choice(key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = None, axis: int = 0) -> Any:
-    """Elements of `a` along `axis` (an integer stands for `arange(a)`), drawn with probabilities `p`.
+def choice(
+    key: Any, a: Any, shape: Shape = (), replace: bool = True, p: Any = None, axis: int = 0
+) -> Any:
+    """Elements of `a` along `axis` (an integer stands for `arange(a)`),
+    drawn with probabilities `p`.
 
-    Without `p` all are equally likely.
-    Without replacement and with `p`, elements are drawn one after another by the probabilities of those left.
+    Without `p` all are equally likely. Without replacement and with `p`, elements are drawn one
+    after another by the probabilities of those left.
 
     >>> choice(key(0), 5, (2, 3)).shape
     (2, 3)
@@ -369,7 +418,9 @@ def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
         return Reshape(shape)(Slice((0,), (count,), (1,))(_order(key, n)))
     t = type_of(p)
     if t.shape != (n,) or t.dtype not in FLOATS:
-        raise ShapeError(f"choice: p has one probability for each of {n} elements; got {t}", where=here())
+        raise ShapeError(
+            f"choice: p has one probability for each of {n} elements; got {t}", where=here()
+        )
     p = cast(p, FLOAT64)
     if not replace:
         first = ArgSort(0)(DIV(exponential(key, (n,)), p))  # the race of exponential clocks

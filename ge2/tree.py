@@ -1,6 +1,7 @@
 """Functions of containers of arrays, under the names of `jax.tree`.
 
-What a container is, and what counts as a leaf, is told in `ge2.tree_util`, where classes are registered too.
+What a container is, and what counts as a leaf, is told in `ge2.tree_util`, where
+classes are registered too.
 """
 
 from __future__ import annotations
@@ -52,9 +53,14 @@ def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
 
 
 def reduce(
-    function: Callable[[Any, Any], Any], tree: Any, initializer: Any = _NOTHING, is_leaf: IsLeaf | None = None
+    function: Callable[[Any, Any], Any],
+    tree: Any,
+    initializer: Any = _NOTHING,
+    is_leaf: IsLeaf | None = None,
 ) -> Any:
-    """The leaves taken together by `function`, two at a time, from the left. TypeError for nothing at all.
+    """The leaves taken together by `function`, two at a time, from the left.
+
+    TypeError for nothing at all.
 
     >>> reduce(lambda x, y: x + y, {"a": 1, "b": [2, 3]})
     6
@@ -69,7 +75,9 @@ def leaves_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> list[tuple[Key
     return flatten_with_path(tree, is_leaf)[0]
 
 
-def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+def map_with_path(
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None
+) -> Any:
     """As `map`, with the key path of the leaf as the first argument of `f`.
 
     >>> from ge2.tree_util import keystr
@@ -78,15 +86,18 @@ def map_with_path(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf 
     """
     found, shape = flatten_with_path(tree, is_leaf)
     columns = flatten_rest(shape, rest)
-    return unflatten(shape, [f(path, x, *ys) for (path, x), *ys in zip(found, *columns, strict=True)])
+    return unflatten(
+        shape, [f(path, x, *ys) for (path, x), *ys in zip(found, *columns, strict=True)]
+    )
 
 
 def ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
     """All leaves as one vector, and the function from such a vector back to a tree.
 
-    The vector has the dtype to which those of the leaves promote, and `unravel` gives each leaf its shape and
-    dtype again. It works on traced values, and on CuPy's arrays; a tree without leaves is a vector of none.
-    Optimisers that want one vector take it: `ge2.grad(lambda v: loss(unravel(v)))(vector)`.
+    The vector has the dtype to which those of the leaves promote, and `unravel` gives each leaf its
+    shape and dtype again. It works on traced values, and on CuPy's arrays; a tree without leaves is
+    a vector of none. Optimisers that want one vector take it: `ge2.grad(lambda v:
+    loss(unravel(v)))(vector)`.
 
     Raises PytreeError if `unravel` is given a vector of another length.
 
@@ -104,7 +115,9 @@ def ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
 
     def unravel(vector: Any) -> Any:
         if vector.shape != (total,):
-            what = f"unravel takes a vector of {total} elements; got an array of shape {vector.shape}"
+            what = (
+                f"unravel takes a vector of {total} elements; got an array of shape {vector.shape}"
+            )
             raise PytreeError(what, where=here(), fix="the vector that ravel gave, or one like it")
         pieces = [
             vector[end - size : end].reshape(dims).astype(dtype)
@@ -116,7 +129,9 @@ def ravel(tree: Any) -> tuple[Any, Callable[[Any], Any]]:
 
 
 def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
-    """An `outer` of `inner`s as an `inner` of `outer`s. For `inner` None it is that of the first part.
+    """An `outer` of `inner`s as an `inner` of `outer`s.
+
+    For `inner` None it is that of the first part.
 
     >>> transpose(structure([0, 0]), None, [{"a": 1, "b": 2}, {"a": 3, "b": 4}])
     {'a': [1, 3], 'b': [2, 4]}
@@ -128,8 +143,13 @@ def transpose(outer: Structure, inner: Structure | None, tree: Any) -> Any:
                 "transpose: the outer structure has no leaves", fix="naming the inner structure"
             )
         inner = structure(parts[0])
-    rows = [flatten_up_to(inner, part, ("inner", f"part {i} of the tree")) for i, part in enumerate(parts)]
-    return unflatten(inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)])
+    rows = [
+        flatten_up_to(inner, part, ("inner", f"part {i} of the tree"))
+        for i, part in enumerate(parts)
+    ]
+    return unflatten(
+        inner, [unflatten(outer, [row[i] for row in rows]) for i in range(inner.num_leaves)]
+    )
 
 
 publish(globals())

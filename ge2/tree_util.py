@@ -1,8 +1,8 @@
 """Classes as containers of arrays, key paths, and the names of `jax.tree_util`.
 
-Nodes are dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (no leaf), dataclass instances (fields
-made with `field(metadata={"static": True})` are static) and instances of classes registered here. All else is
-a leaf, subclasses of list, dict and tuple among them.
+Nodes are dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (no leaf), dataclass
+instances (fields made with `field(metadata={"static": True})` are static) and instances of classes
+registered here. All else is a leaf, subclasses of list, dict and tuple among them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""How every test runs: seeded, without a deadline, each graph verified and read back from its text."""
+"""How every test runs: seeded, without a deadline, each graph verified and
+read back from its text.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and non
     atexit.register(shutil.rmtree, os.environ["GE2_CACHE_DIR"], True)
 
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
-COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]  # it measures the machine, not the test
+# it measures the machine, not the test
+COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]
 hypothesis.settings.register_profile("ci", derandomize=True, max_examples=50, **COMMON)
 hypothesis.settings.register_profile("all", derandomize=True, **COMMON)
 hypothesis.settings.register_profile("explore", max_examples=1000, **COMMON)
@@ -40,7 +43,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def compiler_is_looked_for() -> None:
-    """Where there is none, that is said once, here, and is no failure of the first test that compiles."""
+    """Where there is none, that is said once, here, and is no failure of the
+    first test that compiles.
+    """
     from ge2.targets.c.load.extension import native
 
     with warnings.catch_warnings():
@@ -50,7 +55,9 @@ def compiler_is_looked_for() -> None:
 
 @pytest.fixture(autouse=True)
 def executor_of_any(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tests marked any_executor compile no C, but for a seeded tenth of them, and all under `--all`."""
+    """Tests marked any_executor compile no C, but for a seeded tenth of
+    them, and all under `--all`.
+    """
     if request.node.get_closest_marker("any_executor") is None or is_sampled(request.node.nodeid):
         yield
         return
@@ -62,7 +69,9 @@ def executor_of_any(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def rng(request: pytest.FixtureRequest) -> np.random.Generator:
-    """Random numbers of the test's own: the same in each run, in any order, on any number of processes."""
+    """Random numbers of the test's own: the same in each run, in any order, on
+    any number of processes.
+    """
     return np.random.default_rng(zlib.crc32(request.node.nodeid.encode()))
 
 

@@ -1,7 +1,7 @@
 """Tables of cases of which a plain run takes a seeded tenth, and `pytest --all` every one.
 
-A case is drawn by a hash of its name and of the seed, so that a new case leaves those of others as they were;
-of each group at least one is taken. `--sample-seed` (GE2_TEST_SEED) draws another tenth.
+A case is drawn by a hash of its name and of the seed, so that a new case leaves those of others as
+they were; of each group at least one is taken. `--sample-seed` (GE2_TEST_SEED) draws another tenth.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ SAMPLING = Sampling()
 
 
 def sampled(
-    cases: Iterable[T], name: Callable[[T], str] = str, group: Callable[[T], Hashable] = lambda case: None
+    cases: Iterable[T],
+    name: Callable[[T], str] = str,
+    group: Callable[[T], Hashable] = lambda case: None,
 ) -> list[T]:
     """A tenth of the cases, in their order, and at least one of each group; all under `--all`."""
     cases = list(cases)
@@ -55,7 +57,9 @@ def is_sampled(name: str) -> bool:
 
 
 def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Tests to run: of those marked `exhaustive(*names)`, one or more for each value of these parameters."""
+    """Tests to run: of those marked `exhaustive(*names)`, one or more for each
+    value of these parameters.
+    """
     marked = [item for item in items if item.get_closest_marker("exhaustive")]
     kept = set(map(id, sampled(marked, lambda item: item.nodeid, group_of)))
     left = set(map(id, marked)) - kept
@@ -64,4 +68,6 @@ def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
 
 def group_of(item: Any) -> Hashable:
     mark = item.get_closest_marker("exhaustive")
-    return item.nodeid.partition("[")[0], tuple(str(item.callspec.params[name]) for name in mark.args)
+    return item.nodeid.partition("[")[0], tuple(
+        str(item.callspec.params[name]) for name in mark.args
+    )

@@ -1,8 +1,9 @@
-"""A stand-in for CuPy on machines without a GPU: its arrays hold NumPy's memory and are as strict as CuPy's.
+"""A stand-in for CuPy on machines without a GPU: its arrays hold NumPy's memory
+and are as strict as CuPy's.
 
-They never become NumPy's by themselves, `numpy.*` functions that meet them come back here, flags and
-addresses are found where CuPy has them, and a view made of an address knows no base. `StandIn` is a GPU that
-has them: it runs kernels through the shim.
+They never become NumPy's by themselves, `numpy.*` functions that meet them come back here, flags
+and addresses are found where CuPy has them, and a view made of an address knows no base. `StandIn`
+is a GPU that has them: it runs kernels through the shim.
 """
 
 from __future__ import annotations
@@ -73,7 +74,9 @@ class ndarray:
             self._host = np.empty(shape, dtype, order=order)  # type: ignore[call-overload]
             return
         whole = memptr.memory.reshape(-1).view(np.uint8)
-        start = np.ndarray((), dtype, whole, memptr.offset) if 0 not in shape else np.empty((), dtype)
+        start = (
+            np.ndarray((), dtype, whole, memptr.offset) if 0 not in shape else np.empty((), dtype)
+        )
         strided = np.lib.stride_tricks.as_strided
         self._host = (
             strided(start, shape, strides)
@@ -111,7 +114,12 @@ class ndarray:
 
     @property
     def __cuda_array_interface__(self) -> Any:
-        return {"shape": self.shape, "typestr": self.dtype.str, "data": (self.data.ptr, False), "version": 3}
+        return {
+            "shape": self.shape,
+            "typestr": self.dtype.str,
+            "data": (self.data.ptr, False),
+            "version": 3,
+        }
 
     # -- the way to the host
 
@@ -157,13 +165,17 @@ class ndarray:
         self._host[bare(key)] = bare(value)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        """As CuPy's (cupy/_core/core.pyx): what passes for NumPy's array goes into CuPy's own function."""
+        """As CuPy's (cupy/_core/core.pyx): what passes for NumPy's array goes
+        into CuPy's own function.
+        """
         outs = kwargs.pop("out", ())
         if not all(map(taken, (*args, *outs))):
             return NotImplemented
         if method == "__call__":
             return function(ufunc.__name__)(*args, **kwargs, **({"out": outs[0]} if outs else {}))
-        given = {k: bare(v) for k, v in kwargs.items()} | ({"out": tuple(map(bare, outs))} if outs else {})
+        given = {k: bare(v) for k, v in kwargs.items()} | (
+            {"out": tuple(map(bare, outs))} if outs else {}
+        )
         found = getattr(ufunc, method)(*map(bare, args), **given)
         return outs[0] if outs else wrap(found)
 
@@ -202,14 +214,19 @@ def method(name: str) -> Callable[..., Any]:
 
 
 def operator(name: str) -> Callable[..., Any]:
-    """`x + y` of CuPy's array and anything else (cupy/_core/core.pyx: `__add__`, ..., `__richcmp__`)."""
+    """`x + y` of CuPy's array and anything else (cupy/_core/core.pyx:
+
+    `__add__`, ..., `__richcmp__`).
+    """
 
     def run(self: ndarray, other: Any) -> Any:
         if isinstance(other, ndarray):
             return function(name)(self, other)
         if left_to_the_right(self, other):
             return NotImplemented
-        if name in ("equal", "not_equal") and (other is None or type(other).__eq__ is object.__eq__):
+        if name in ("equal", "not_equal") and (
+            other is None or type(other).__eq__ is object.__eq__
+        ):
             return wrap(np.full(self.shape, name == "not_equal"))
         return getattr(np, name)(self, other)
 
@@ -217,7 +234,9 @@ def operator(name: str) -> Callable[..., Any]:
 
 
 def left_to_the_right(x: Any, y: Any) -> bool:
-    """`_should_use_rop` of cupy/_core/core.pyx, which asks the value, not its class as NumPy does."""
+    """`_should_use_rop` of cupy/_core/core.pyx, which asks the value, not its
+    class as NumPy does.
+    """
     asked = getattr(y, "__array_ufunc__", run_out)
     if asked is not run_out:
         return asked is None
@@ -245,14 +264,21 @@ for _name, _function in OPERATORS.items():
         if _name not in ("matmul", "divmod"):  # `x @= y` is `x = x @ y`
             setattr(ndarray, f"__i{_name}__", in_place(_function))
 for _name in ("neg", "abs", "invert"):
-    setattr(ndarray, f"__{_name}__", lambda self, _n=f"__{_name}__": wrap(getattr(self._host, _n)(), self))
+    setattr(
+        ndarray,
+        f"__{_name}__",
+        lambda self, _n=f"__{_name}__": wrap(getattr(self._host, _n)(), self),
+    )
 
 
 def function(name: str) -> Callable[..., Any]:
-    """`cupy.add` and its like, which ask what they are given (cupy/_core/_kernel.pyx), and `cupy.matmul`,
-    which is typed (cupy/_core/_routines_linalg.pyx)."""
+    """`cupy.add` and its like, which ask what they are given (cupy/_core/_kernel.pyx), and
+    `cupy.matmul`, which is typed (cupy/_core/_routines_linalg.pyx).
+    """
     ufunc = getattr(np, name)
-    kernel = SimpleNamespace(name="cupy_true_divide" if name == "divide" else f"cupy_{name}", nin=ufunc.nin)
+    kernel = SimpleNamespace(
+        name="cupy_true_divide" if name == "divide" else f"cupy_{name}", nin=ufunc.nin
+    )
 
     def run(*args: Any, **kwargs: Any) -> Any:
         if name == "matmul":
@@ -261,7 +287,9 @@ def function(name: str) -> Callable[..., Any]:
             if hasattr(x, "__cupy_override_elementwise_kernel__"):
                 return x.__cupy_override_elementwise_kernel__(kernel, *args, **kwargs)
         out = kwargs.pop("out", None) if len(args) == ufunc.nin else args[ufunc.nin]
-        given = {k: bare(v) for k, v in kwargs.items()} | ({} if out is None else {"out": bare(out)})
+        given = {k: bare(v) for k, v in kwargs.items()} | (
+            {} if out is None else {"out": bare(out)}
+        )
         found = ufunc(*map(bare, args[: ufunc.nin]), **given)
         return wrap(found) if out is None else out
 
@@ -269,8 +297,14 @@ def function(name: str) -> Callable[..., Any]:
 
 
 def taken(x: Any) -> bool:
-    """Whether CuPy's `__array_ufunc__` goes on: scalars, arrays, and all that say they are NumPy's."""
-    return type(x) in SCALARS or isinstance(x, ndarray | np.ndarray) or hasattr(x, "__cuda_array_interface__")
+    """Whether CuPy's `__array_ufunc__` goes on: scalars, arrays, and all that
+    say they are NumPy's.
+    """
+    return (
+        type(x) in SCALARS
+        or isinstance(x, ndarray | np.ndarray)
+        or hasattr(x, "__cuda_array_interface__")
+    )
 
 
 SCALARS = {int, float, complex, bool, *np.sctypeDict.values()}
@@ -306,7 +340,7 @@ def wrap(x: Any, of: ndarray | None = None) -> Any:
     return made
 
 
-# ------------------------------------------------------------------------------------------------ the module
+# --------------------------------------------------------------------------------------- the module
 
 current = [0]
 
@@ -378,7 +412,17 @@ def module() -> ModuleType:
     made = ModuleType("cupy")
     for f in (ndarray, array, asarray, ascontiguousarray, asnumpy, copyto, matmul):
         setattr(made, f.__name__, f)
-    for name in ("empty", "zeros", "ones", "full", "arange", "eye", "linspace", "stack", "concatenate"):
+    for name in (
+        "empty",
+        "zeros",
+        "ones",
+        "full",
+        "arange",
+        "eye",
+        "linspace",
+        "stack",
+        "concatenate",
+    ):
         setattr(made, name, maker(name))
     made.sort = lambda x, axis=-1: wrap(np.sort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
     made.argsort = lambda x, axis=-1: wrap(np.argsort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
@@ -402,7 +446,7 @@ def module() -> ModuleType:
     return made
 
 
-# -------------------------------------------------------------------------------------------------- the GPU
+# ------------------------------------------------------------------------------------------ the GPU
 
 
 class Launched:
@@ -411,7 +455,9 @@ class Launched:
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
 
-    def __call__(self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0, **more: bool) -> None:
+    def __call__(
+        self, grid: Any, block: Any, args: Sequence[Any], shared_mem: int = 0, **more: bool
+    ) -> None:
         for x in args:
             assert not isinstance(x, np.ndarray) or x.shape == (), "an array of the CPU in a launch"
         given = [x._host if isinstance(x, ndarray) else x for x in args]

@@ -1,4 +1,6 @@
-"""Has small programs written as large ones are: many tasks, blocks, panels, runs, arrays off the stack."""
+"""Has small programs written as large ones are: many tasks, blocks, panels,
+runs, arrays off the stack.
+"""
 
 from __future__ import annotations
 

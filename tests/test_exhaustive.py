@@ -51,7 +51,9 @@ def item(name: str, mark: Any, **params: Any) -> Any:
 
 def test_what_is_not_marked_stays() -> None:
     mark = pytest.mark.exhaustive("op").mark
-    marked = [item(f"test_it[{op}-{n}]", mark, op=op, n=n) for op in ("sin", "cos") for n in range(50)]
+    marked = [
+        item(f"test_it[{op}-{n}]", mark, op=op, n=n) for op in ("sin", "cos") for n in range(50)
+    ]
     others = [item(f"test_that[{n}]", None) for n in range(30)]
     found = sample_items([*others[:9], *marked, *others[9:]])  # type: ignore[arg-type]
     assert [each for each in found if each in others] == others

@@ -1,4 +1,6 @@
-"""Random numbers: distributions, keys, the same values under every transform, and errors with a remedy."""
+"""Random numbers: distributions, keys, the same values under every transform,
+and errors with a remedy.
+"""
 
 from __future__ import annotations
 
@@ -43,12 +45,17 @@ def chi_square(x: Any, probabilities: Any) -> float:
     return float((statistic - degrees) / math.sqrt(2 * degrees))
 
 
-# -------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 
 def test_the_numbers_never_change() -> None:
     assert random.key(2**32 + 5).tolist() == [5, 1]
-    assert random.bits(random.key(0), (4,)).tolist() == [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
+    assert random.bits(random.key(0), (4,)).tolist() == [
+        0x6627E8D5,
+        0xE169C58D,
+        0xBC57AC4C,
+        0x9B00DBD8,
+    ]
     assert random.uniform(random.key(0), (), np.float32) == np.float32((0x6627E8D5 >> 8) * 2.0**-24)
 
 
@@ -66,7 +73,10 @@ def test_split_keys_are_distinct_and_lead_apart() -> None:
     assert np.array_equal(keys.reshape(12, 2), random.split(KEY, 12))
     folded = random.fold_in(KEY, np.arange(12))
     streams = np.concatenate(
-        [vmap(lambda k: random.bits(k, (50,), np.uint64))(k) for k in (random.split(KEY, 12), folded)]
+        [
+            vmap(lambda k: random.bits(k, (50,), np.uint64))(k)
+            for k in (random.split(KEY, 12), folded)
+        ]
     )
     assert len(np.unique(streams)) == 24 * 50
 
@@ -87,7 +97,10 @@ def test_fold_in_takes_a_number_or_many() -> None:
         (None, "NoneType is not a key"),
         (np.zeros(2), r"not a key: a key is u32\[2\]; got f64\[2\]"),
         (np.zeros(3, np.uint32), r"got u32\[3\]"),
-        (np.zeros((5, 2), np.uint32), r"many keys were given, not one(.|\n)*try  keys\[i\], or ge2.vmap"),
+        (
+            np.zeros((5, 2), np.uint32),
+            r"many keys were given, not one(.|\n)*try  keys\[i\], or ge2.vmap",
+        ),
     ],
 )
 @pytest.mark.parametrize(
@@ -111,7 +124,7 @@ def test_what_is_no_seed() -> None:
         random.fold_in(KEY, 1.5)
 
 
-# ----------------------------------------------------------------------------------------- distributions
+# ------------------------------------------------------------------------------------ distributions
 
 
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
@@ -125,7 +138,10 @@ def test_uniform(dtype: np.dtype) -> None:
     assert scaled.max() < 2.0 ** MANTISSA[dtype]
     spread = 2.0 ** -MANTISSA[dtype]
     assert (
-        distance(x.astype(FLOAT64) + spread * random.uniform(random.fold_in(KEY, 1), (200, 100)), lambda t: t)
+        distance(
+            x.astype(FLOAT64) + spread * random.uniform(random.fold_in(KEY, 1), (200, 100)),
+            lambda t: t,
+        )
         < 2
     )
 
@@ -273,7 +289,7 @@ def test_choice() -> None:
         random.choice(KEY, 4, (5,), p=np.ones(3))
 
 
-# -------------------------------------------------------------------------------------------- transforms
+# --------------------------------------------------------------------------------------- transforms
 
 DRAWS = {
     "bits": lambda k: random.bits(k, (3, 5), np.uint64),
@@ -333,7 +349,9 @@ def same(got: np.ndarray, want: np.ndarray, executor: str) -> None:
 def test_seeds_and_steps_may_be_arguments_of_jit() -> None:
     draw = ge2.jit(lambda seed, step: random.uniform(random.fold_in(random.key(seed), step), (2,)))
     for seed, step in ((0, 1), (-5, 2), (2**40, 3)):
-        assert np.array_equal(draw(seed, step), random.uniform(random.fold_in(random.key(seed), step), (2,)))
+        assert np.array_equal(
+            draw(seed, step), random.uniform(random.fold_in(random.key(seed), step), (2,))
+        )
     bounded = ge2.jit(lambda n: random.randint(KEY, (5,), 0, n))
     assert np.array_equal(bounded(7), random.randint(KEY, (5,), 0, 7))
 
@@ -341,7 +359,9 @@ def test_seeds_and_steps_may_be_arguments_of_jit() -> None:
 def test_bounds_may_be_traced_and_batched() -> None:
     high = np.array([2, 5, 9])
     x = vmap(lambda h: random.randint(KEY, (50,), 0, h))(high)
-    assert all(np.array_equal(x[i], random.randint(KEY, (50,), 0, int(h))) for i, h in enumerate(high))
+    assert all(
+        np.array_equal(x[i], random.randint(KEY, (50,), 0, int(h))) for i, h in enumerate(high)
+    )
     y = vmap(lambda s: random.uniform(KEY, (5,), minval=-s, maxval=s))(np.array([1.0, 4.0]))
     assert np.allclose(y[1], 4 * y[0])
 

@@ -1,7 +1,8 @@
 """Many compiled programs as one C file: a compilation a batch instead of one a program.
 
-Everything but the call of the compiler is what every user's program goes through: the text of each program is
-written as always; then its functions are renamed, equal kernels become one, and the first call compiles all.
+Everything but the call of the compiler is what every user's program goes through: the text of each
+program is written as always; then its functions are renamed, equal kernels become one, and the
+first call compiles all.
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ from tests.exhaustive import SAMPLING
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
-PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)  # of a large file
+# of a large file
+PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
 CALL = re.compile(r"\b\w+(?=\()")
 FUNCTION = re.compile(
-    r"^(?:static void|GE2_FN void|GE2_FN int|static int|int) (\w+)\(.*?^}$", re.DOTALL | re.MULTILINE
+    r"^(?:static void|GE2_FN void|GE2_FN int|static int|int) (\w+)\(.*?^}$",
+    re.DOTALL | re.MULTILINE,
 )
 
 
@@ -61,7 +64,9 @@ class Together:
     flags: tuple[str, ...] = ()
     more: tuple[str, ...] = ()
 
-    def take(self, source: str, name: str, flags: tuple[str, ...] = (), symbol: str = "ge2_run") -> Part:
+    def take(
+        self, source: str, name: str, flags: tuple[str, ...] = (), symbol: str = "ge2_run"
+    ) -> Part:
         assert self.made is None, "it is compiled already"
         assert not self.count or flags == self.flags, "programs of one file are compiled alike"
         self.flags = flags
@@ -73,7 +78,9 @@ class Together:
                 nameless = code.replace(f" {found[1]}(", " (", 1)
                 names[found[1]] = self.kernels.setdefault(nameless, f"kernel{len(self.kernels)}")
             else:
-                self.runs.append(code.replace(f"int {found[1]}(", f"int part{self.count}_{found[1]}(", 1))
+                self.runs.append(
+                    code.replace(f"int {found[1]}(", f"int part{self.count}_{found[1]}(", 1)
+                )
         for line in FUNCTION.sub("", text).splitlines():
             place = self.head if line.startswith("#") else self.products
             place.update({line: None} if line.strip() else {})
@@ -91,7 +98,9 @@ class Together:
                 self.made = library(self.text(), "together", (*self.flags, *self.more))
         return self.made
 
-    def later(self, address: Callable[[], int], *args: Any, **more: Any) -> Callable[..., list[Any]]:
+    def later(
+        self, address: Callable[[], int], *args: Any, **more: Any
+    ) -> Callable[..., list[Any]]:
         made: list[Callable[..., list[Any]]] = []
 
         def run(*arrays: Any) -> list[Any]:
@@ -106,7 +115,8 @@ class Together:
 def together(level: str = "") -> Iterator[Together]:
     """Executables that are built inside share one library, which their first call compiles.
 
-    `level`: of optimisation, to take a half or a fifth of the time; under `--all` as a user's programs are.
+    `level`: of optimisation, to take a half or a fifth of the time; under
+    `--all` as a user's programs are.
     """
     file = Together(more=(level,) if level and not SAMPLING.every else ())
     with pytest.MonkeyPatch.context() as patch:

@@ -1,9 +1,9 @@
 """Many CUDA sources as one C++ file for the CPU: a compilation a batch instead of one a kernel.
 
-Each source is in a namespace of its own, with its kernel under a name of its own; the headers come before
-all of them. Sources that declare shared memory are compiled one by one, since its size is checked; what
-headers declare is not counted, since here it is that of all kernels. If the file does not compile, each
-source is compiled by itself, so that the error names the one that is wrong.
+Each source is in a namespace of its own, with its kernel under a name of its own; the headers come
+before all of them. Sources that declare shared memory are compiled one by one, since its size is
+checked; what headers declare is not counted, since here it is that of all kernels. If the file does
+not compile, each source is compiled by itself, so that the error names the one that is wrong.
 """
 
 from __future__ import annotations
@@ -90,13 +90,21 @@ class Together:
     def text(self) -> str:
         sources = [part.source for part in self.parts.values()]
         headers = dict.fromkeys(name for text in sources for name in INCLUDE.findall(text))
-        before = ['#include "shim/shim.h"', "namespace {", *(f'#include "{name}"' for name in headers), "}"]
+        before = [
+            '#include "shim/shim.h"',
+            "namespace {",
+            *(f'#include "{name}"' for name in headers),
+            "}",
+        ]
         kernels = ["GE2_SHIM_MODULE"]
         for n, text in enumerate(sources):
             body = KERNEL.sub(lambda found, n=n: renamed(found, n), INCLUDE.sub("", text))
             before.append(f'namespace {{ namespace part{n} {{\n#line 1 "part{n}.cu"\n{body}\n}} }}')
             for entry in entries(text):
-                kernels += [f"using part{n}::{entry.name}_{n};", f"GE2_SHIM_KERNEL({entry.name}_{n})"]
+                kernels += [
+                    f"using part{n}::{entry.name}_{n};",
+                    f"GE2_SHIM_KERNEL({entry.name}_{n})",
+                ]
         return "\n".join([*before, *kernels, ""])
 
     @property
@@ -124,7 +132,9 @@ def library_of(text: str) -> Library:
 
 @contextmanager
 def together_in_cuda() -> Iterator[Together]:
-    """Programs for the shim that are built inside share a library, which the first launch compiles."""
+    """Programs for the shim that are built inside share a library, which the
+    first launch compiles.
+    """
     file = Together()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(device, "compiled", file.take)

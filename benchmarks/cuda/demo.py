@@ -1,6 +1,7 @@
 """A training step of the demo on a GPU beside JAX, both with a donated state, and CuPy by hand.
 
-Waited for after each step, what the host and the GPU take add up; steps that follow each other overlap.
+Waited for after each step, what the host and the GPU take add up; steps that
+follow each other overlap.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ Call = Callable[[], Any]
 
 def run(options: Options = USUAL) -> Iterator[Row]:
     jax = peer("jax")
-    if jax is not None:  # which would widen what has no dtype, and round float32 to TF32 in products
+    # which would widen what has no dtype, and round float32 to TF32 in products
+    if jax is not None:
         jax.config.update("jax_enable_x64", False)
         jax.config.update("jax_default_matmul_precision", "highest")
     try:
@@ -53,11 +55,24 @@ def rows(options: Options, at: Machine) -> Iterator[Row]:
     notes = {name: note for name, note in notes.items() if name in found}
     sizes = {"network": list(SIZES), "batch": BATCH}
     if options.wants("demo", "step"):
-        times = medians({name: waited(call, at) for name, call in found.items()}, options.rounds_or(ROUNDS))
+        times = medians(
+            {name: waited(call, at) for name, call in found.items()}, options.rounds_or(ROUNDS)
+        )
         notes["ge2"] = trained(place, data, 1 if options.quick else EPOCHS)
-        yield Row("the demo's step, waited for", "seconds", times.pop("ge2"), times, (), LAYOUT, sizes, notes)
+        yield Row(
+            "the demo's step, waited for",
+            "seconds",
+            times.pop("ge2"),
+            times,
+            (),
+            LAYOUT,
+            sizes,
+            notes,
+        )
     if options.wants("demo", "steps"):
-        times = medians({name: many(call, at) for name, call in found.items()}, options.rounds_or(ROUNDS))
+        times = medians(
+            {name: many(call, at) for name, call in found.items()}, options.rounds_or(ROUNDS)
+        )
         times = {name: seconds / RUN for name, seconds in times.items()}
         title = f"the demo's step, one of {RUN} in a row"
         yield Row(title, "seconds", times.pop("ge2"), times, (), LAYOUT, sizes)
@@ -109,5 +124,7 @@ def trained(place: demo.Place, data: Any, epochs: int) -> str:
     report = demo.train(ge2.jit(digits.train_step), data, epochs, 0, quiet=True, at=place)
     times = f"not donated {milliseconds(report.step)}, by hand {milliseconds(report.step_by_hand)}"
     kernels = ", ".join(f"{count} {kind}" for kind, count in sorted(report.kernels.items()))
-    accuracy = f"test accuracy {report.accuracy:.4f} after {report.steps} steps in {report.training:.2f} s"
+    accuracy = (
+        f"test accuracy {report.accuracy:.4f} after {report.steps} steps in {report.training:.2f} s"
+    )
     return f"the demo: {accuracy}; a step {times}; {kernels}"

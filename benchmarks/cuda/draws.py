@@ -1,4 +1,7 @@
-"""Random numbers. Each library has a generator of its own, so only their mean and spread can agree."""
+"""Random numbers.
+
+Each library has a generator of its own, so only their mean and spread can agree.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Arrays handed to the peers and taken back: the same memory; bfloat16 of the CPU through its bits."""
+"""Arrays handed to the peers and taken back: the same memory; bfloat16 of the
+CPU through its bits.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""A training step's first call in processes of their own: nothing cached, all cached, and then another batch.
+"""A training step's first call in processes of their own: nothing cached, all
+cached, and then another batch.
 
-What is timed is from a process's first line on, in parts; a GPU is started in the one before the first call.
-Without a GPU it runs on the CPU, to be tried.
+What is timed is from a process's first line on, in parts; a GPU is started in the one before the
+first call. Without a GPU it runs on the CPU, to be tried.
 """
 
 from __future__ import annotations
@@ -76,7 +77,9 @@ def program(library: str, on_gpu: bool) -> str:
 
 
 def run(options: Options = USUAL) -> Iterator[Row]:
-    if not any(options.wants("first", line) for line in ("nothing-cached", "cached", "other-batch")):
+    if not any(
+        options.wants("first", line) for line in ("nothing-cached", "cached", "other-batch")
+    ):
         return
     turns, on_gpu = options.rounds or (1 if options.quick else ROUNDS), has_gpu()
     fresh(
@@ -91,23 +94,30 @@ def run(options: Options = USUAL) -> Iterator[Row]:
             yield from line(ours, theirs, on_gpu and not options.quick)
 
 
-Both = tuple[dict[str, Any], dict[str, Any]]  # what two processes say, the second of which finds all cached
+# what two processes say, the second of which finds all cached
+Both = tuple[dict[str, Any], dict[str, Any]]
 
 
 def processes(library: str, on_gpu: bool) -> Both:
     with TemporaryDirectory() as folder:
         variables = caches(folder) | {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        said = [fresh(program(library, on_gpu), **variables).said.splitlines()[-1] for _ in range(2)]
+        said = [
+            fresh(program(library, on_gpu), **variables).said.splitlines()[-1] for _ in range(2)
+        ]
         return json.loads(said[0]), json.loads(said[1])
 
 
-def nothing_cached(ours: Sequence[Both], theirs: dict[str, list[Both]], judged: bool) -> Iterator[Row]:
+def nothing_cached(
+    ours: Sequence[Both], theirs: dict[str, list[Both]], judged: bool
+) -> Iterator[Row]:
     def call(found: Sequence[Both]) -> float:
         return median(cold["call"] for cold, _ in found)
 
     notes = {"ge2": bill_words([cold for cold, _ in ours])}
     title = "MLP step, batch 256: first call, nothing cached"
-    yield row(title, call(ours), {name: call(found) for name, found in theirs.items()}, 2.0, judged, notes)
+    yield row(
+        title, call(ours), {name: call(found) for name, found in theirs.items()}, 2.0, judged, notes
+    )
 
 
 def cached(ours: Sequence[Both], theirs: dict[str, list[Both]], judged: bool) -> Iterator[Row]:
@@ -117,7 +127,14 @@ def cached(ours: Sequence[Both], theirs: dict[str, list[Both]], judged: bool) ->
     notes = {name: words([warm for _, warm in found]) for name, found in theirs.items()}
     notes["ge2"] = bill_words([warm for _, warm in ours])
     title = "MLP step, batch 256: cached, a new process, import and start of the GPU included"
-    yield row(title, whole(ours), {name: whole(found) for name, found in theirs.items()}, 0.9, judged, notes)
+    yield row(
+        title,
+        whole(ours),
+        {name: whole(found) for name, found in theirs.items()},
+        0.9,
+        judged,
+        notes,
+    )
 
 
 def other_batch(ours: Sequence[Both], theirs: dict[str, list[Both]], judged: bool) -> Iterator[Row]:
@@ -128,13 +145,25 @@ def other_batch(ours: Sequence[Both], theirs: dict[str, list[Both]], judged: boo
     found = f"{compiled} of {len(ours[0][0]['other_kernels'])} kernels compiled"
     notes = {"ge2": f"{found}; {stages_words([cold['other_stages'] for cold, _ in ours])}"}
     title = f"MLP step, batch 256 to {OTHER}: first call"
-    yield row(title, other(ours), {name: other(each) for name, each in theirs.items()}, 0.15, judged, notes)
+    yield row(
+        title,
+        other(ours),
+        {name: other(each) for name, each in theirs.items()},
+        0.15,
+        judged,
+        notes,
+    )
     targets = (AtMost(0),)
     yield Row(f"{title}, kernels compiled", "kernels", compiled, {}, targets, LAYOUT)
 
 
 def row(
-    title: str, ours: float, others: dict[str, float], bound: float, judged: bool, notes: dict[str, str]
+    title: str,
+    ours: float,
+    others: dict[str, float],
+    bound: float,
+    judged: bool,
+    notes: dict[str, str],
 ) -> Row:
     targets: tuple[Target, ...] = (AtMost(bound),) if judged else ()
     return Row(title, "seconds", ours, others, targets, LAYOUT, {"other batch": OTHER}, notes)

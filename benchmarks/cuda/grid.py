@@ -1,4 +1,5 @@
-"""Loops and branches over arrays that want the whole GPU, beside JAX: one kernel, whose blocks meet.
+"""Loops and branches over arrays that want the whole GPU, beside JAX: one
+kernel, whose blocks meet.
 
 The time of a call that is waited for. JAX computes the same, with the same precision.
 """
@@ -37,7 +38,11 @@ def run(options: Options = USUAL) -> Iterator[Row]:
     works: dict[str, tuple[str, Work, list[Any]]] = {
         "wide-while": (f"a while loop of {turns} rounds on {nbytes}", partial(counted, turns), x),
         "wide-cond": (f"ten conds on {nbytes}, each decided by a sum", decided, x),
-        "wide-stencil": (f"{sweeps} sweeps over {nbytes}, by neighbours", partial(swept, sweeps), x),
+        "wide-stencil": (
+            f"{sweeps} sweeps over {nbytes}, by neighbours",
+            partial(swept, sweeps),
+            x,
+        ),
         "wide-rnn": (what, outputs, net),
         "wide-rnn-grad": (f"gradient of a {what}", gradient, net),
     }
@@ -69,7 +74,7 @@ def compared(title: str, work: Work, arrays: list[Any], options: Options, at: Ma
     return Row(title, "seconds", times.pop("ge2"), times, targets, "float32", {}, notes)
 
 
-# ------------------------------------------------------------------------------------------------- the works
+# ---------------------------------------------------------------------------------------- the works
 
 
 def ones(n: int) -> Any:
@@ -87,7 +92,9 @@ def drawn(width: int, steps: int) -> list[Any]:
 def counted(rounds: int, lib: Any, xp: Any) -> Callable[..., Any]:
     def f(x: Any) -> Any:
         start = xp.int32(0), x
-        return lib.lax.while_loop(lambda c: c[0] < rounds, lambda c: (c[0] + 1, c[1] * 0.999 + 1.0), start)[1]
+        return lib.lax.while_loop(
+            lambda c: c[0] < rounds, lambda c: (c[0] + 1, c[1] * 0.999 + 1.0), start
+        )[1]
 
     return f
 

@@ -16,7 +16,7 @@ HUGE, ADAMS = 1 << 28, 1 << 27
 WORDS, VOCABULARY = 8192, 50304
 
 
-# ------------------------------------------------------------------------------------------- what is computed
+# --------------------------------------------------------------------------------- what is computed
 
 
 def bias_gelu(xp: Any, x: Any, b: Any) -> Any:
@@ -76,7 +76,7 @@ def loss_and_gradient(lib: Any, xp: Any, z: Any, y: Any) -> Any:
     return lib.value_and_grad(partial(cross_entropy, lib, xp))(z, y)
 
 
-# ------------------------------------------------------------------------------------------- in torch
+# ----------------------------------------------------------------------------------------- in torch
 
 
 def torch_gelu(torch: Any, x: Any, b: Any) -> Any:
@@ -107,7 +107,7 @@ def torch_softmax(torch: Any, x: Any) -> Any:
     return torch.softmax(x, -1)
 
 
-# ------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def layernorm_gradients_by_hand(x: Any, g: Any, b: Any, ct: Any) -> Any:
@@ -126,7 +126,7 @@ def loss_and_gradient_by_hand(z: Any, y: Any) -> Any:
     return loss, p / len(y)
 
 
-# ------------------------------------------------------------------------------------------- the works
+# ---------------------------------------------------------------------------------------- the works
 
 
 def norms(draw: Draw) -> tuple[Any, ...]:

@@ -1,4 +1,6 @@
-"""Where the works run: on CuPy's arrays or, at small sizes and to try them, on NumPy's without a GPU."""
+"""Where the works run: on CuPy's arrays or, at small sizes and to try
+them, on NumPy's without a GPU.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,10 @@ def has_gpu() -> bool:
 
 
 def machine(quick: bool) -> Machine:
-    """The GPU; without one the CPU for a quick run. DeviceError for another: its times would say nothing."""
+    """The GPU; without one the CPU for a quick run.
+
+    DeviceError for another: its times would say nothing.
+    """
     if has_gpu():
         import cupy
 
@@ -46,7 +51,9 @@ def machine(quick: bool) -> Machine:
         return Machine(cupy, runtime.deviceSynchronize, pool.free_all_blocks)
     if quick:
         return CPU
-    raise DeviceError("these benchmarks need a GPU", fix="--quick, which tries them at small sizes anywhere")
+    raise DeviceError(
+        "these benchmarks need a GPU", fix="--quick, which tries them at small sizes anywhere"
+    )
 
 
 def device() -> dict[str, str]:

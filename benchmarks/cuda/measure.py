@@ -1,6 +1,8 @@
-"""A work timed beside JAX and torch: the same buffers, output dtypes and moment, after all have agreed.
+"""A work timed beside JAX and torch: the same buffers, output dtypes and
+moment, after all have agreed.
 
-A figure is the median time of a call when the GPU is kept busy: many calls are launched, then waited for.
+A figure is the median time of a call when the GPU is kept busy: many calls are
+launched, then waited for.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from benchmarks.peers import installed, peer
 from benchmarks.record import Failure, Row
 
 ROUNDS, SAMPLE = 9, 0.02  # seconds of work that are launched at once
-CHANCE = 8.0  # over the root of the count: what means of numbers of spread 1 are never apart by, 5.7 sigma
+# over the root of the count: what means of numbers of spread 1 are never apart by, 5.7 sigma
+CHANCE = 8.0
 Call = Callable[[], Any]
 Lines = Iterator[Row | Failure]
 
@@ -77,7 +80,7 @@ def release(at: Machine) -> None:
         torch.cuda.empty_cache()
 
 
-# ------------------------------------------------------------------------------------------- the candidates
+# ----------------------------------------------------------------------------------- the candidates
 
 
 def of_ge2(work: Work, numbers: tuple[int, ...], arrays: tuple[Any, ...]) -> Call:
@@ -108,7 +111,8 @@ def of_torch(work: Work, numbers: tuple[int, ...], arrays: tuple[Any, ...]) -> C
         return lambda: function(*given)
     torch.compiler.reset()
     compiled = torch.compile(lambda *xs: function(*xs))
-    if work.derived is not None:  # by what torch does not compile: it would run without any compiled part
+    # by what torch does not compile: it would run without any compiled part
+    if work.derived is not None:
         compiled = partial(work.derived, torch, compiled)
     return lambda: compiled(*given)
 
@@ -117,7 +121,12 @@ PEERS = {"jax": of_jax, "torch": of_torch}
 
 
 def peers(
-    work: Work, numbers: tuple[int, ...], arrays: Any, wanted: list[Any], at: Machine, notes: dict[str, str]
+    work: Work,
+    numbers: tuple[int, ...],
+    arrays: Any,
+    wanted: list[Any],
+    at: Machine,
+    notes: dict[str, str],
 ) -> dict[str, Call]:
     """Those that are there and compute the same; a note tells of others."""
     found = {}
@@ -139,7 +148,9 @@ def peers(
 
 def agree(work: Work, name: str, found: list[Any], wanted: list[Any]) -> None:
     """AssertionError, naming the candidate, unless it computed the same."""
-    assert len(found) == len(wanted), f"{work.title}: {name} has {len(found)} results, not {len(wanted)}"
+    assert len(found) == len(wanted), (
+        f"{work.title}: {name} has {len(found)} results, not {len(wanted)}"
+    )
     for y, w in zip(found, wanted, strict=True):
         got, asked = (f"{x.dtype}{list(x.shape)}" for x in (y, w))
         assert got == asked, f"{work.title}: {name} returns {got}, not {asked}"
@@ -166,7 +177,7 @@ def difference(y: Any, w: Any) -> tuple[float, float]:
     return float(abs(y - w).max()), float(abs(w).max())
 
 
-# ------------------------------------------------------------------------------------------- the times
+# ---------------------------------------------------------------------------------------- the times
 
 
 def rounds(calls: dict[str, Call], wait: Callable[[], Any], count: int) -> dict[str, float]:
@@ -190,7 +201,9 @@ def sample(call: Call, repeats: int, wait: Callable[[], Any]) -> float:
 
 
 def finish(result: Any, wait: Callable[[], Any]) -> None:
-    """Waits for the GPU; JAX may launch from a thread of its own, so its results are asked first."""
+    """Waits for the GPU; JAX may launch from a thread of its own, so its
+    results are asked first.
+    """
     for leaf in leaves(result):
         if hasattr(leaf, "block_until_ready"):
             leaf.block_until_ready()

@@ -1,4 +1,6 @@
-"""Rows and elements that are read or written where integers say, and arrays that are joined and padded."""
+"""Rows and elements that are read or written where integers say, and arrays
+that are joined and padded.
+"""
 
 from __future__ import annotations
 

@@ -105,9 +105,13 @@ def first_call(name: str, turns: int) -> float:
 
 def compiled(found: list[dict[str, Any]], peers: dict[str, float]) -> Row:
     about, cores = found[0], len(os.sched_getaffinity(0))
-    seconds, writing, each = (median(one[key] for one in found) for key in ("seconds", "writing", "each"))
+    seconds, writing, each = (
+        median(one[key] for one in found) for key in ("seconds", "writing", "each")
+    )
     said = f"{about['kernels']} kernels for {about['arch']}, {each:.2f} s one after another"
-    notes = {"ge2": f"{said}; besides, {writing:.2f} s to trace, differentiate, fuse and write them"}
+    notes = {
+        "ge2": f"{said}; besides, {writing:.2f} s to trace, differentiate, fuse and write them"
+    }
     if peers:
         notes["jax"] = "takes this for its whole first call of the step"
     title = f"NVRTC for all kernels of the demo's step on {min(CORES, cores)} cores"

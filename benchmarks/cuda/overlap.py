@@ -52,7 +52,9 @@ def compared(title: str, make: Made, options: Options, at: Machine) -> Iterator[
         said = launched(ours)
     times = {name: took / RUN for name, took in medians(calls, options.rounds_or(ROUNDS)).items()}
     for name, words in (("ge2", ""), ("each waits", "; GE2_OVERLAP=off")):
-        yield Row(title + words, "seconds", times[name], notes={"ge2": said} if name == "ge2" else {})
+        yield Row(
+            title + words, "seconds", times[name], notes={"ge2": said} if name == "ge2" else {}
+        )
 
 
 def under(overlap: bool, call: Call, at: Machine, count: int = RUN) -> Any:
@@ -64,7 +66,7 @@ def under(overlap: bool, call: Call, at: Machine, count: int = RUN) -> Any:
     return found
 
 
-# ------------------------------------------------------------------------------------------------- the works
+# ---------------------------------------------------------------------------------------- the works
 
 
 def chained(at: Machine) -> tuple[Any, Call]:
@@ -75,7 +77,10 @@ def chained(at: Machine) -> tuple[Any, Call]:
 
 
 def mlp(at: Machine) -> tuple[Any, Call]:
-    ours, (x, y) = ge2.jit(partial(adamw, ge2, np), donate_argnums=0), map(at.xp.asarray, mlp_data())
+    ours, (x, y) = (
+        ge2.jit(partial(adamw, ge2, np), donate_argnums=0),
+        map(at.xp.asarray, mlp_data()),
+    )
     return ours, stepper(ours, start(np.random.default_rng(1), at.xp.asarray), x, y)
 
 

@@ -1,7 +1,9 @@
-"""The most memory that the training step of an MLP takes on a GPU, from its first call on: a process each.
+"""The most memory that the training step of an MLP takes on a GPU, from its
+first call on: a process each.
 
-Ours is what CuPy's pool has in use and what lies behind the addresses of arenas, JAX's and torch's what their
-allocators had in use at most. Weights, moments and data are counted, contexts, code and graphs are not.
+Ours is what CuPy's pool has in use and what lies behind the addresses of arenas, JAX's
+and torch's what their allocators had in use at most. Weights, moments and data are
+counted, contexts, code and graphs are not.
 """
 
 from __future__ import annotations
@@ -52,8 +54,10 @@ def of_jax() -> tuple[int, str]:
 
 
 def of_torch() -> tuple[int, str]:
-    """In its steps alone: what its compiler tries before would count otherwise. Without its graphs, whose
-    memory is not looked at while they are replayed."""
+    """In its steps alone: what its compiler tries before would count otherwise.
+
+    Without its graphs, whose memory is not looked at while they are replayed.
+    """
     import torch
 
     from benchmarks.cuda.programs import mlp_data, torch_mlp

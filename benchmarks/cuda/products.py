@@ -1,4 +1,6 @@
-"""Products of matrices, which every library leaves to cuBLAS or its own choice; torch is not compiled."""
+"""Products of matrices, which every library leaves to cuBLAS or its own
+choice; torch is not compiled.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""Whole programs on a GPU beside JAX and torch: what a call costs the host, and steps that follow each other.
+"""Whole programs on a GPU beside JAX and torch: what a call costs the host, and
+steps that follow each other.
 
-Host time is what passes until a call returns, with the GPU never waited for; a step's is that of many in a
-row, waited for once.
+Host time is what passes until a call returns, with the GPU never waited for; a step's is that of
+many in a row, waited for once.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
             print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
 
-# ------------------------------------------------------------------------------------------- the host's time
+# ---------------------------------------------------------------------------------- the host's time
 
 
 def host_time(call: Call, wait: Call, options: Options, count: int = CALLS) -> float:
@@ -79,7 +80,10 @@ def call(options: Options, at: Machine) -> Iterator[Row]:
     """`x * 2 + 1` on 8 floats."""
     f, x = lambda x: x * 2 + 1, at.xp.ones(8, np.float32)
     compiled = ge2.jit(f)
-    calls: dict[str, Call] = {"ge2": lambda: compiled(x), "cupy" if at.is_gpu else "numpy": lambda: f(x)}
+    calls: dict[str, Call] = {
+        "ge2": lambda: compiled(x),
+        "cupy" if at.is_gpu else "numpy": lambda: f(x),
+    }
     if (jax := peer("jax")) is not None:
         theirs, y = jax.jit(f), to_jax(jax, x)
         calls["jax"] = lambda: theirs(y)
@@ -131,7 +135,7 @@ def replay(options: Options, at: Machine) -> Iterator[Row]:
         yield Row(title, "seconds", times.pop("ge2"), times, targets, "float32", {}, notes)
 
 
-# ------------------------------------------------------------------------------------------- training steps
+# ----------------------------------------------------------------------------------- training steps
 
 
 def product(lib: Any, a: Any, b: Any) -> Any:
@@ -194,7 +198,9 @@ def mlp_data() -> tuple[Any, Any]:
 def mlp_of_ge2(xp: Any, x: Any, y: Any) -> tuple[Any, Call]:
     """The jitted function, and a step with it."""
     ours = ge2.jit(partial(adamw, ge2, np), donate_argnums=0)
-    return ours, stepper(ours, start(np.random.default_rng(1), xp.asarray), xp.asarray(x), xp.asarray(y))
+    return ours, stepper(
+        ours, start(np.random.default_rng(1), xp.asarray), xp.asarray(x), xp.asarray(y)
+    )
 
 
 def mlp_of_jax(jax: Any, x: Any, y: Any) -> Call:
@@ -222,7 +228,9 @@ def mlp(options: Options, at: Machine) -> Iterator[Row]:
     notes = {"ge2": f"host {host * 1e6:.1f} us; {launched(ours)}"}
     targets = () if options.quick else (AtMost(0.12e-3),)
     title = "MLP 784-1024-1024-10, batch 256, tf32, cross-entropy, AdamW, donated"
-    yield Row(title, "seconds", times.pop("ge2"), times, targets, "float32", {"batch": BATCH}, notes)
+    yield Row(
+        title, "seconds", times.pop("ge2"), times, targets, "float32", {"batch": BATCH}, notes
+    )
 
 
 def memory(options: Options, at: Machine) -> Iterator[Row]:
@@ -246,7 +254,9 @@ def torch_mlp(torch: Any, x: Any, y: Any, mode: str = "reduce-overhead") -> Call
     torch.set_float32_matmul_precision("high")
     params, *_ = start(np.random.default_rng(1), lambda a: torch.tensor(a, device="cuda"))
     flat = [p.requires_grad_() for layer in params for p in layer]
-    optimizer = torch.optim.AdamW(flat, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True)
+    optimizer = torch.optim.AdamW(
+        flat, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, weight_decay=0.01, fused=True
+    )
     data = torch.tensor(x, device="cuda"), torch.tensor(y, device="cuda")
 
     @torch.compile(mode=mode)
@@ -266,7 +276,7 @@ def torch_mlp(torch: Any, x: Any, y: Any, mode: str = "reduce-overhead") -> Call
     return go
 
 
-# ---------------------------------------------------------------------------------------------- control flow
+# ------------------------------------------------------------------------------------- control flow
 
 
 def rnn_loss(lib: Any, xp: Any, in_python: bool, weights: Any, xs: Any, h: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Running sums, products and maxima along rows and columns, and a recurrence by `associative_scan`."""
+"""Running sums, products and maxima along rows and columns, and a recurrence
+by `associative_scan`.
+"""
 
 from __future__ import annotations
 

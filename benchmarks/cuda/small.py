@@ -1,7 +1,7 @@
 """Kernels of small arrays, as a training step of a small network has them.
 
-Each is a chain of LINKS that wait for each other, in one program, so on a GPU one captured graph, and nothing
-of a link is fused with another. What is told is the time of a link.
+Each is a chain of LINKS that wait for each other, in one program, so on a GPU one captured graph,
+and nothing of a link is fused with another. What is told is the time of a link.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def held(lib: Any, xs: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(found) if isinstance(found, tuple | list) else (found,)
 
 
-# ------------------------------------------------------------------------------------------- the links
+# ---------------------------------------------------------------------------------------- the links
 
 
 def column_sum(lib: Any, xp: Any, s: Any, x: Any) -> tuple[Any, ...]:
@@ -47,7 +47,9 @@ def column_sum(lib: Any, xp: Any, s: Any, x: Any) -> tuple[Any, ...]:
 
 
 def masked(lib: Any, xp: Any, y: Any, s: Any, m: Any) -> tuple[Any, ...]:
-    """The derivative of a relu layer: by its output, and by its bias, which is scaled as by an optimiser."""
+    """The derivative of a relu layer: by its output, and by its bias, which is
+    scaled as by an optimiser.
+    """
     y = y * m
     return y, 0.9 * s + 0.1 * y.sum(0)
 
@@ -59,7 +61,9 @@ def gradient(lib: Any, xp: Any, z: Any, loss: Any, y: Any) -> tuple[Any, ...]:
 
 
 def with_bias(lib: Any, xp: Any, z: Any, b: Any, y: Any) -> tuple[Any, ...]:
-    """The same with a bias, by which it is derived too: rows and columns of one array are folded."""
+    """The same with a bias, by which it is derived too: rows and columns of
+    one array are folded.
+    """
     slope = lib.grad(lambda z, b: cross_entropy(lib, xp, z + b, y), (0, 1))(z, b)
     return z - 0.5 * slope[0], b - 0.5 * slope[1]
 
@@ -87,12 +91,19 @@ def with_bias_by_hand(z: Any, b: Any, y: Any) -> Any:
     return z, b
 
 
-# ------------------------------------------------------------------------------------------- the works
+# ---------------------------------------------------------------------------------------- the works
 
 
-def work(title: str, link: Link, arguments: Callable[[Draw], tuple[Any, ...]], numpy: Any = None) -> Work:
+def work(
+    title: str, link: Link, arguments: Callable[[Draw], tuple[Any, ...]], numpy: Any = None
+) -> Work:
     return Work(
-        f"{title}, one of {LINKS} in a row", partial(chain, link), arguments, None, numpy, tolerance=1e-3
+        f"{title}, one of {LINKS} in a row",
+        partial(chain, link),
+        arguments,
+        None,
+        numpy,
+        tolerance=1e-3,
     )
 
 
@@ -108,7 +119,9 @@ def masks(n: int, m: int) -> Callable[[Draw], tuple[Any, ...]]:
     return arguments
 
 
-def classes(n: int, m: int, second: Callable[[Draw, int], Any]) -> Callable[[Draw], tuple[Any, ...]]:
+def classes(
+    n: int, m: int, second: Callable[[Draw, int], Any]
+) -> Callable[[Draw], tuple[Any, ...]]:
     return lambda draw: (draw.normal(n, m), second(draw, m), draw.below(m, n))
 
 

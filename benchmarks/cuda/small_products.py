@@ -1,6 +1,8 @@
-"""Small products, fifty in a row in a captured graph: by ge2's kernel for them, by the library, by torch.
+"""Small products, fifty in a row in a captured graph: by ge2's kernel for them,
+by the library, by torch.
 
-A graph launches each when the one before is done, so a figure is what one costs among the steps of a program.
+A graph launches each when the one before is done, so a figure is what one costs
+among the steps of a program.
 """
 
 from __future__ import annotations
@@ -24,21 +26,21 @@ from ge2.targets.cuda.kernels.small_products import NAME
 COUNT, ROUNDS = 50, 41
 Call = Callable[[], Any]
 
-# The digits' network 64-256-256-10 with a batch of 128 in IEEE float32, and what is thin in the network
-# 784-1024-1024-10 with a batch of 256, where TF32 is allowed: rows x sums x columns, turned, precision.
-# fmt: off
+# The digits' network 64-256-256-10 with a batch of 128 in IEEE float32, and what is thin in the
+# network 784-1024-1024-10 with a batch of 256, where TF32 is allowed: rows x sums x columns,
+# turned, precision. fmt: off
 SHAPES: dict[str, tuple[int, int, int, str, str | None]] = {
-    "small-first":         (128,   64,  256, "",  None),
-    "small-second":        (128,  256,  256, "",  None),
-    "small-third":         (128,  256,   10, "",  None),
-    "small-third-back":    (128,   10,  256, "b", None),
-    "small-third-weight":  (256,  128,   10, "a", None),
-    "small-second-back":   (128,  256,  256, "b", None),
-    "small-second-weight": (256,  128,  256, "a", None),
-    "small-first-weight":  ( 64,  128,  256, "a", None),
-    "thin-last":           (256, 1024,   10, "",  "tf32"),
-    "thin-last-back":      (256,   10, 1024, "b", "tf32"),
-    "thin-last-weight":    (1024, 256,   10, "a", "tf32"),
+    "small-first": (128, 64, 256, "", None),
+    "small-second": (128, 256, 256, "", None),
+    "small-third": (128, 256, 10, "", None),
+    "small-third-back": (128, 10, 256, "b", None),
+    "small-third-weight": (256, 128, 10, "a", None),
+    "small-second-back": (128, 256, 256, "b", None),
+    "small-second-weight": (256, 128, 256, "a", None),
+    "small-first-weight": (64, 128, 256, "a", None),
+    "thin-last": (256, 1024, 10, "", "tf32"),
+    "thin-last-back": (256, 10, 1024, "b", "tf32"),
+    "thin-last-weight": (1024, 256, 10, "a", "tf32"),
 }
 # fmt: on
 
@@ -55,7 +57,14 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
 
 
 def measured(
-    name: str, m: int, k: int, n: int, turned: str, precision: str | None, options: Options, at: Machine
+    name: str,
+    m: int,
+    k: int,
+    n: int,
+    turned: str,
+    precision: str | None,
+    options: Options,
+    at: Machine,
 ) -> Row:
     rng = np.random.default_rng(0)
     a, b = (at.xp.asarray(rng.standard_normal(s, np.float32)) for s in ((m, k), (k, n)))
@@ -113,7 +122,8 @@ def theirs(turned: str, precision: str | None, a: Any, b: Any, at: Machine) -> d
         return {}
     torch.set_float32_matmul_precision("high" if precision else "highest")
     left, right = (
-        to_torch(torch, x).T if role in turned else to_torch(torch, x) for role, x in (("a", a), ("b", b))
+        to_torch(torch, x).T if role in turned else to_torch(torch, x)
+        for role, x in (("a", a), ("b", b))
     )
     return {"torch": lambda: left @ right}
 

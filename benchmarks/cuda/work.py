@@ -12,13 +12,17 @@ import numpy as np
 from benchmarks.record import AtMost, Target
 
 BF16 = ml_dtypes.bfloat16
-BLOCK = 1 << 22  # numbers that are drawn; larger arrays repeat them, or drawing would outlast what is timed
+# numbers that are drawn; larger arrays repeat them, or drawing would outlast what is timed
+BLOCK = 1 << 22
 LARGE, SMALL, SHORT = 1 << 22, 256, 4096
 
 
 @final
 class Draw:
-    """Draws arguments, on the host. A quick run cuts sizes, so that those which are equal stay equal."""
+    """Draws arguments, on the host.
+
+    A quick run cuts sizes, so that those which are equal stay equal.
+    """
 
     def __init__(self, quick: bool) -> None:
         self.rng, self.quick = np.random.default_rng(0), quick
@@ -49,22 +53,27 @@ class Draw:
 @final
 @dataclass(frozen=True, slots=True)
 class Work:
-    """`function` takes a library, its array module, then the arguments. Whole numbers come first among them.
+    """`function` takes a library, its array module, then the arguments.
 
-    A note tells the bytes of arguments and results a second. Of a product, where `summed` is the axis of its
-    first operand that is summed over, it tells operations a second.
+    Whole numbers come first among them.
+
+    A note tells the bytes of arguments and results a second. Of a product, where `summed` is the
+    axis of its first operand that is summed over, it tells operations a second.
     """
 
     title: str
     function: Callable[..., Any]
     arguments: Callable[[Draw], tuple[Any, ...]]
     torch: Callable[..., Any] | None  # of torch and tensors; none: torch has no such function
-    numpy: Callable[..., Any] | None = None  # of arrays; none: `function`, which is NumPy as it stands
+    # of arrays; none: `function`, which is NumPy as it stands
+    numpy: Callable[..., Any] | None = None
     targets: tuple[Target, ...] = ()
     tolerance: float = 1e-4  # of the largest number of a result
     summed: int | None = None
-    derived: Callable[..., Any] | None = None  # of torch, `torch` compiled, and tensors: differentiates it
-    eager: bool = False  # torch is not compiled: it has one kernel for this, or one of its library's
+    # of torch, `torch` compiled, and tensors: differentiates it
+    derived: Callable[..., Any] | None = None
+    # torch is not compiled: it has one kernel for this, or one of its library's
+    eager: bool = False
     tf32: bool = False  # torch may round float32 for a product
     random: bool = False  # every library has its own numbers: only their mean and spread agree
     notes: Mapping[str, str] = field(default_factory=dict)

@@ -1,7 +1,8 @@
 """Twenty programs of loops over single elements and rows, each written twice.
 
-`plain` is a Python loop over NumPy arrays, the oracle. `looped` is the same with `fori_loop`: in ge2 it
-writes `x[i] = v` in the body, in JAX `x.at[i].set(v)`, which is all that `Library.put` stands for.
+`plain` is a Python loop over NumPy arrays, the oracle. `looped` is the same with
+`fori_loop`: in ge2 it writes `x[i] = v` in the body, in JAX `x.at[i].set(v)`, which is
+all that `Library.put` stands for.
 """
 
 from benchmarks.element_loops.measure import PROGRAMS, run

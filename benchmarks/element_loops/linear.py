@@ -144,7 +144,8 @@ def gauss_seidel_looped(lib: Library, u: Any, f: Any) -> Any:
 def levinson(r: Any, y: Any) -> Any:
     """The solution x of T @ x = y, where T[i, j] = r[|i - j|]."""
     n = len(y)
-    b, x = np.zeros_like(y), np.zeros_like(y)  # b is the last column of the inverse so far, times its scale
+    # b is the last column of the inverse so far, times its scale
+    b, x = np.zeros_like(y), np.zeros_like(y)
     b[0] = 1 / r[0]
     x[0] = y[0] / r[0]
     at = np.arange(n)
@@ -208,7 +209,9 @@ def grid(rng: Draw, n: int) -> tuple[Any, ...]:
 
 
 PROGRAMS = (
-    Program("forward-substitution", forward_substitution, forward_substitution_looped, triangle, 500),
+    Program(
+        "forward-substitution", forward_substitution, forward_substitution_looped, triangle, 500
+    ),
     Program("thomas", thomas, thomas_looped, three_diagonals, 10_000),
     Program("cholesky", cholesky, cholesky_looped, positive_definite, 100),
     Program("lu", lu, lu_looped, lambda rng, n: (matrix(rng, n),), 100),

@@ -1,4 +1,6 @@
-"""The programs' times: loops beside JAX's, and Python loops, which are compiled in processes of their own."""
+"""The programs' times: loops beside JAX's, and Python loops, which are compiled
+in processes of their own.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def measured(program: Program, options: Options) -> Row:
     times = medians(calls, options.rounds_or(ROUNDS), BUDGET)
     targets = () if options.quick else (Faster(0.8, "jax"),)
     ours, sizes = times.pop("ge2"), {"n": size}
-    return Row(f"{program.name}, n = {size}", "seconds", ours, times, targets, FORM, sizes, remarks(ran))
+    return Row(
+        f"{program.name}, n = {size}", "seconds", ours, times, targets, FORM, sizes, remarks(ran)
+    )
 
 
 def call_of(
@@ -77,7 +81,7 @@ def agree(program: Program, calls: dict[str, Callable[[], Any]], size: int) -> N
         np.testing.assert_allclose(found, expected, rtol=1e-8, atol=1e-10, err_msg=message)
 
 
-# --------------------------------------------------------------------------------------------- Python loops
+# ------------------------------------------------------------------------------------- Python loops
 
 
 def in_python(program: Program, options: Options) -> Row | Failure:
@@ -85,7 +89,9 @@ def in_python(program: Program, options: Options) -> Row | Failure:
     size = QUICK if options.quick else SMALL
     work = f"{program.name} as a Python loop, n = {size}: first call, nothing cached"
     with TemporaryDirectory() as folder:
-        text = f"from benchmarks.element_loops.measure import first; first({program.name!r}, {size})"
+        text = (
+            f"from benchmarks.element_loops.measure import first; first({program.name!r}, {size})"
+        )
         found = json.loads(fresh(text, GE2_CACHE_DIR=folder).said)
     notes = {"ge2": f"then {found['numpy'] / found['ge2']:.3g} times as fast as NumPy"}
     targets = () if options.quick else (AtMost(LONGEST),)
@@ -93,7 +99,9 @@ def in_python(program: Program, options: Options) -> Row | Failure:
 
 
 def first(name: str, size: int) -> None:
-    """Compiles and calls the plain form of a program; prints seconds, of the first call and of later ones."""
+    """Compiles and calls the plain form of a program; prints seconds, of the
+    first call and of later ones.
+    """
     program = next(p for p in PROGRAMS if p.name == name)
     arguments, compiled = program.arguments(size), ge2.jit(program.plain)
     began = time.perf_counter()

@@ -32,7 +32,10 @@ class Library:
 @final
 @dataclass(frozen=True, slots=True)
 class Program:
-    """One program. `draw` makes its arguments of a size; `size` is the one at which loops are timed."""
+    """One program.
+
+    `draw` makes its arguments of a size; `size` is the one at which loops are timed.
+    """
 
     name: str
     plain: Callable[..., Any]
@@ -45,7 +48,9 @@ class Program:
         return self.draw(np.random.default_rng(0), size or self.size)
 
     def compiled(self, library: Library) -> Callable[..., Any]:
-        """The looped form as one compiled function of the arguments, which names nothing that may change."""
+        """The looped form as one compiled function of the arguments, which names
+        nothing that may change.
+        """
         return partial(library.jit(self.looped, static_argnums=0), library)
 
 

@@ -152,6 +152,12 @@ PROGRAMS = (
     Program("lindley", lindley, lindley_looped, queue, 20_000),
     Program("kalman", kalman, kalman_looped, series, 20_000),
     Program("horner", horner, horner_looped, polynomial, 2_000),
-    Program("products-with-resets", products_with_resets, products_with_resets_looped, with_resets, 20_000),
+    Program(
+        "products-with-resets",
+        products_with_resets,
+        products_with_resets_looped,
+        with_resets,
+        20_000,
+    ),
     Program("viterbi", viterbi, viterbi_looped, chain, 500),
 )

@@ -186,7 +186,9 @@ def distances(rng: Draw, n: int) -> tuple[Any, ...]:
 PROGRAMS = (
     Program("edit-distance", edit_distance, edit_distance_looped, words, 150),
     Program("common-subsequence", common_subsequence, common_subsequence_looped, words, 150),
-    Program("prefix-sums", prefix_sums, prefix_sums_looped, lambda rng, n: (rng.random((n, n)),), 150),
+    Program(
+        "prefix-sums", prefix_sums, prefix_sums_looped, lambda rng, n: (rng.random((n, n)),), 150
+    ),
     Program("cellular-automaton", cellular_automaton, cellular_automaton_looped, automaton, 300),
     Program("sieve", sieve, sieve_looped, lambda rng, n: (np.arange(n) > 1,), 5_000),
     Program("knapsack", knapsack, knapsack_looped, things, 200),

@@ -9,8 +9,8 @@ import numpy as np
 
 import ge2
 
-# A softmax in plain NumPy. NumPy runs it as five passes over the array, each with a result that goes to
-# memory and comes back.
+# A softmax in plain NumPy. NumPy runs it as five passes over the array, each with a result that
+# goes to memory and comes back.
 
 
 def softmax(x):
@@ -23,21 +23,21 @@ def softmax(x):
 x = ge2.ShapeDtypeStruct((4096, 1000), np.float32)
 low = ge2.jit(softmax).lower(x)
 
-# ge2 made one region of it: all that works on the same rows, so that a row stays in cache from the first pass
-# to the last. Each region becomes a kernel.
+# ge2 made one region of it: all that works on the same rows, so that a row stays in cache from the
+# first pass to the last. Each region becomes a kernel.
 
 print(low)
 assert low.regions == len(low.kernels) == 1
 
-# The kernels as a table: what each computes, the bytes that it reads and writes, the operations it does on
-# elements, and the lines of yours that it came from.
+# The kernels as a table: what each computes, the bytes that it reads and writes, the operations it
+# does on elements, and the lines of yours that it came from.
 
 print(low.kernels)
 kernel = low.kernels[0]
 assert kernel.read == kernel.written == 4096 * 1000 * 4
 
-# And the kernel itself: its graph on top, then loops, with the operation of each line in its margin. With a C
-# compiler this is C, and what was compiled; without one, NumPy calls over blocks.
+# And the kernel itself: its graph on top, then loops, with the operation of each line in its
+# margin. With a C compiler this is C, and what was compiled; without one, NumPy calls over blocks.
 
 print(kernel)
 
@@ -60,7 +60,8 @@ print(memory)
 assert memory.outputs == 4096 * 1000 * 4
 assert memory.arena < memory.outputs
 
-# The work of it, under JAX's names. Less than two operations a byte: memory bounds it, not arithmetic.
+# The work of it, under JAX's names. Less than two operations a byte: memory
+# bounds it, not arithmetic.
 
 work = low.cost_analysis()
 print(work)

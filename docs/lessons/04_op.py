@@ -1,4 +1,6 @@
-"""Lesson 4. An operation of your own, outside ge2: its meaning, its derivative, C and CUDA that jit compiles.
+"""Lesson 4.
+
+An operation of your own, outside ge2: its meaning, its derivative, C and CUDA that jit compiles.
 
 Run it: python docs/lessons/04_op.py
 """
@@ -11,8 +13,9 @@ import ge2
 from ge2.base.toolchain.detect import toolchain
 from ge2.test_util import check_grads, check_op
 
-# The short way: a function of single elements. Its meaning in NumPy, its expression in C, its derivative.
-# `$t` and `$T` are the dtype and its C type; ge2_log_f64 and all other functions of our headers are there.
+# The short way: a function of single elements. Its meaning in NumPy, its expression in
+# C, its derivative. `$t` and `$T` are the dtype and its C type; ge2_log_f64 and all
+# other functions of our headers are there.
 
 log_odds = ge2.extend.elementwise(
     "log_odds",
@@ -22,17 +25,18 @@ log_odds = ge2.extend.elementwise(
     helpers="static inline $T log_odds_$t($T p) { return ge2_log_$t(p / (1 - p)); }",
 )
 
-# It is an operation like any other: it promotes and broadcasts, has both derivatives of any order and a
-# batch, and is fused with what stands beside it into one loop.
+# It is an operation like any other: it promotes and broadcasts, has both derivatives of any order
+# and a batch, and is fused with what stands beside it into one loop.
 
 p = np.linspace(0.1, 0.9, 5)
 print(ge2.jit(ge2.vmap(ge2.grad(log_odds)))(p))
 print(ge2.jit(lambda p: np.tanh(2 * log_odds(p))).lower(p).kernels)
 
-# The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what comes out,
-# the reference what it means, `vjp` how cotangents go back (forward mode is its transpose, unless there is a
-# `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is the body of the kernel. `cuda` is what
-# one thread does on a GPU, of as many as the result has elements, unless `launch` says how many.
+# The long way: a class, whose fields are parameters and whose methods are rules. `infer` says what
+# comes out, the reference what it means, `vjp` how cotangents go back (forward mode is its
+# transpose, unless there is a `jvp`), `batch` what vmap does (a loop, if there is none), and `c` is
+# the body of the kernel. `cuda` is what one thread does on a GPU, of as many as the result has
+# elements, unless `launch` says how many.
 
 
 @ge2.extend.op
@@ -74,9 +78,11 @@ x = np.arange(12.0).reshape(3, 4)
 print(smooth(x))  # outside jit: the reference
 f = ge2.jit(lambda x: smooth(2 * x) + 1)
 assert np.array_equal(f(x), smooth(2 * x) + 1)
-print(*(kernel for kernel in f.lower(x).kernels if "smooth" in kernel.ops))  # inside: your C, with a compiler
+# inside: your C, with a compiler
+print(*(kernel for kernel in f.lower(x).kernels if "smooth" in kernel.ops))
 
-# With arrays of CuPy's it is the CUDA. Without a GPU, what stands for one runs it, a fibre a thread.
+# With arrays of CuPy's it is the CUDA. Without a GPU, what stands for
+# one runs it, a fibre a thread.
 
 if toolchain() is not None:
     with ge2.config.using(executor="shim"):
@@ -84,9 +90,10 @@ if toolchain() is not None:
         assert np.array_equal(low.compile()(x), smooth(2 * x) + 1)
     print(*(kernel for kernel in low.kernels if "smooth" in kernel.ops))
 
-# Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a batch along
-# any axis against a loop, every executor against the reference, derivatives against differences, twice. CUDA
-# is run by a GPU if there is one, else by what stands for it, and NVRTC compiles it if it is installed.
+# Is it right? The laws that ge2 holds its own operations to: the types, any layout of memory, a
+# batch along any axis against a loop, every executor against the reference, derivatives against
+# differences, twice. CUDA is run by a GPU if there is one, else by what stands for it, and NVRTC
+# compiles it if it is installed.
 
 check_op(log_odds, [p, p.astype(np.float32)])
 check_op(smooth, [x, x[0], np.ones((2, 1), np.float32)])

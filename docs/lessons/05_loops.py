@@ -69,4 +69,10 @@ layers = [(rng.standard_normal((4, 4)) / 2, np.zeros(4)) for _ in range(24)]
 compiled = ge2.jit(network).lower(layers, np.ones((2, 4)))
 found = str(compiled.as_text())
 assert "repeat[" in found
-print("24 layers are", found.count("repeat["), "loop of", found.split("length=")[1].split()[0], "rounds")
+print(
+    "24 layers are",
+    found.count("repeat["),
+    "loop of",
+    found.split("length=")[1].split()[0],
+    "rounds",
+)

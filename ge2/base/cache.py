@@ -1,9 +1,10 @@
 """Bytes kept on disk by key: what is read back is what was put there, or it counts as missing.
 
-The folder may be shared by many processes and several versions of ge2, be full, or be damaged; none of this
-changes an answer. An entry is a file that names its format, its length and its checksum; it is written beside
-its place and renamed into it, so a reader sees a whole entry or none. Nothing here raises for what a disk
-does: the cache says once what is wrong, and the work is done anew. `docs/design/cache.md` has the reasons.
+The folder may be shared by many processes and several versions of ge2, be full, or be damaged; none
+of this changes an answer. An entry is a file that names its format, its length and its checksum; it
+is written beside its place and renamed into it, so a reader sees a whole entry or none. Nothing
+here raises for what a disk does: the cache says once what is wrong, and the work is done anew.
+`docs/design/cache.md` has the reasons.
 """
 
 from __future__ import annotations
@@ -25,17 +26,26 @@ from ge2.base.record import record
 if TYPE_CHECKING:
     from hashlib import blake2b
 
-VERSION: Final = "0.1.0"  # of ge2, and so part of keys; the package's own record of it is slow to read
+# of ge2, and so part of keys; the package's own record of it is slow to read
+VERSION: Final = "0.1.0"
 FORMAT: Final = 1  # of an entry; each format has a folder of its own
 
 MAGIC: Final = b"ge2 kept"
-HEAD: Final = struct.Struct("<8sIIQ32s")  # magic, format, bytes of the description, of the content, checksum
+# magic, format, bytes of the description, of the content, checksum
+HEAD: Final = struct.Struct("<8sIIQ32s")
 LONGEST: Final = 1 << 28  # no kernel comes near it: a length beyond is damage
 
 READ: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
-ENTRY: Final = READ | getattr(os, "O_NONBLOCK", 0)  # or else a pipe in place of an entry would wait for ever
+# or else a pipe in place of an entry would wait for ever
+ENTRY: Final = READ | getattr(os, "O_NONBLOCK", 0)
 FOLDER: Final = READ | getattr(os, "O_DIRECTORY", 0)
-NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+NEW: Final = (
+    os.O_WRONLY
+    | os.O_CREAT
+    | os.O_EXCL
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_CLOEXEC", 0)
+)
 
 BY_FOLDER: Final = os.open in os.supports_dir_fd
 UNFINISHED: Final = "."  # begins the names of files that are being written
@@ -45,11 +55,12 @@ OFTEN: Final = 600.0  # seconds between two such looks
 STALE: Final = 600.0  # seconds after which nobody is still writing a file
 
 
-# ------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 
 def content_key(*parts: str | bytes) -> str:
-    """A name for these parts, in this order: other parts have another name, and every process the same one.
+    """A name for these parts, in this order: other parts have another name, and
+    every process the same one.
 
     >>> content_key("ab", "c") == content_key("a", "bc"), content_key("a") == content_key(b"a")
     (False, False)
@@ -70,13 +81,16 @@ def blake(size: int) -> blake2b:
     return blake2b(digest_size=size)
 
 
-# ---------------------------------------------------------------------------------------------------- entries
+# ------------------------------------------------------------------------------------------ entries
 
 
 @final
 @record
 class Entry:
-    """An entry, as listed. `used`: when it was last read, to the hour. `trouble`: why it is damaged."""
+    """An entry, as listed.
+
+    `used`: when it was last read, to the hour. `trouble`: why it is damaged.
+    """
 
     key: str
     size: int
@@ -106,7 +120,9 @@ def _head(key: str, words: bytes | memoryview, content: bytes | memoryview) -> b
 
 
 def unpacked(key: str, data: bytes) -> tuple[bytes, bytes]:
-    """The description and the content of an entry; Damaged unless both were written under this key."""
+    """The description and the content of an entry; Damaged unless both were
+    written under this key.
+    """
     words, length = _lengths(data, len(data))
     start = HEAD.size + words
     view = memoryview(data)
@@ -140,7 +156,7 @@ def _write(fd: int, data: bytes) -> None:
         view = view[os.write(fd, view) :]
 
 
-# -------------------------------------------------------------------------------------------------- the store
+# ---------------------------------------------------------------------------------------- the store
 
 
 @final
@@ -162,7 +178,10 @@ class Cache:
         self.limit = limit
 
     def get(self, key: str) -> bytes | None:
-        """The content under a key. What is damaged, not ours, or cannot be read counts as missing."""
+        """The content under a key.
+
+        What is damaged, not ours, or cannot be read counts as missing.
+        """
         _checked(key)
         if self.path is None:
             return None
@@ -176,7 +195,10 @@ class Cache:
             return None
 
     def put(self, key: str, content: bytes, about: dict[str, str]) -> None:
-        """Keeps a content under a key, in place of any other. `about` is for people who list the cache."""
+        """Keeps a content under a key, in place of any other.
+
+        `about` is for people who list the cache.
+        """
         _checked(key)
         if self.path is None or len(content) > LONGEST:
             return
@@ -190,7 +212,10 @@ class Cache:
             self._say_unusable(error)
 
     def entries(self, verify: bool = False) -> list[Entry]:
-        """What is there, the last used first; `verify` reads it all. CacheTrouble if it cannot be."""
+        """What is there, the last used first; `verify` reads it all.
+
+        CacheTrouble if it cannot be.
+        """
 
         def read(folder: int) -> list[Entry]:
             return [found for name in _names(folder) if (found := _entry(folder, name, verify))]
@@ -206,7 +231,9 @@ class Cache:
             read = self._content(folder, key)
             _remove(folder, key)
             if read != b"check":
-                raise CacheTrouble(f"the cache {self.path} gives back something else than was put there")
+                raise CacheTrouble(
+                    f"the cache {self.path} gives back something else than was put there"
+                )
             return []
 
         self._asked(check, make=True)
@@ -220,15 +247,22 @@ class Cache:
         return self._asked(remove)
 
     def prune(self, limit: int) -> list[Entry]:
-        """Removes what was not used for longest until `limit` bytes are left; returns what it removed."""
+        """Removes what was not used for longest until `limit` bytes are left;
+        returns what it removed.
+        """
         return self._asked(lambda folder: _shrink(folder, limit))
 
     def clear(self) -> list[Entry]:
-        """Removes every entry; returns what it removed. What other processes are writing now will stay."""
+        """Removes every entry; returns what it removed.
+
+        What other processes are writing now will stay.
+        """
         return self.prune(0)
 
     def _asked(self, work: Callable[[int], list[Entry]], make: bool = False) -> list[Entry]:
-        """What a person asks for: a folder that is not there is empty, any other trouble is an error."""
+        """What a person asks for: a folder that is not there is empty, any
+        other trouble is an error.
+        """
         if self.path is None:
             raise CacheTrouble("there is no cache: it is switched off", fix="unset GE2_CACHE_DIR")
         try:
@@ -247,11 +281,16 @@ class Cache:
 
     @contextmanager
     def _opened(self, make: bool = False) -> Iterator[int]:
-        """A descriptor of the folder, once it is known to be ours. All files are reached through it."""
+        """A descriptor of the folder, once it is known to be ours.
+
+        All files are reached through it.
+        """
         if not self.path:
             raise CacheTrouble("there is no home to keep them in", fix=OWN_FOLDER)
         if not BY_FOLDER:
-            raise CacheTrouble("this system cannot open files by their folder", fix="GE2_CACHE_DIR=none")
+            raise CacheTrouble(
+                "this system cannot open files by their folder", fix="GE2_CACHE_DIR=none"
+            )
         fd = _folder(self.path, make)
         try:
             _ensure_private(fd)
@@ -280,7 +319,11 @@ class Cache:
 
     def _say_damaged(self, key: str, why: str) -> None:
         what = f"{os.path.join(self.path or '', key)} is not used, and is made again: {why}"
-        warn(what, "ge2 cache verify, to see whether there is more of it", once=("cache entries", self.path))
+        warn(
+            what,
+            "ge2 cache verify, to see whether there is more of it",
+            once=("cache entries", self.path),
+        )
 
     def _say_unusable(self, error: OSError | CacheTrouble) -> None:
         why = error.strerror if isinstance(error, OSError) else _first_line(error)
@@ -305,7 +348,7 @@ def _cache(folder: str | None, megabytes: int) -> Cache:
     return Cache(folder, megabytes << 20)
 
 
-# ----------------------------------------------------------------------------------------- the folder's files
+# ------------------------------------------------------------------------------- the folder's files
 
 
 def _checked(key: str) -> str:
@@ -331,7 +374,10 @@ def _folder(path: str, make: bool) -> int:
 
 
 def _ensure_private(fd: int) -> None:
-    """CacheTrouble unless the folder is this user's and no other's. Entries in it are checked one by one."""
+    """CacheTrouble unless the folder is this user's and no other's.
+
+    Entries in it are checked one by one.
+    """
     state = os.fstat(fd)
     if state.st_uid != os.geteuid():
         raise CacheTrouble("the folder belongs to another user")
@@ -436,7 +482,7 @@ def _words(fd: int, name: str, size: int, verify: bool) -> bytes:
     return _read(fd, _lengths(_read(fd, HEAD.size), size)[0])
 
 
-# --------------------------------------------------------------------------------------------------- its size
+# ----------------------------------------------------------------------------------------- its size
 
 
 def _is_due(folder: int) -> bool:
@@ -454,13 +500,20 @@ def _is_due(folder: int) -> bool:
 
 
 def _shrink(folder: int, limit: int) -> list[Entry]:
-    """Removes what was not used for longest, and what dead processes left. Readers keep what they opened."""
+    """Removes what was not used for longest, and what dead processes left.
+
+    Readers keep what they opened.
+    """
     states = [(name, state) for name in os.listdir(folder) if (state := _state(folder, name))]
     for name, state in states:
         if name.startswith(UNFINISHED) and name != PRUNED and time.time() - state.st_mtime > STALE:
             _remove(folder, name)
     kept = sorted(
-        ((state.st_mtime, name, state.st_size) for name, state in states if not name.startswith(UNFINISHED)),
+        (
+            (state.st_mtime, name, state.st_size)
+            for name, state in states
+            if not name.startswith(UNFINISHED)
+        ),
         reverse=True,
     )
     gone, total = [], sum(size for _, _, size in kept)

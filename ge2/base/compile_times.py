@@ -1,7 +1,10 @@
-"""What making a program ready took: stages, passes, kernels. Who makes one counts, nobody else pays for it.
+"""What making a program ready took: stages, passes, kernels.
 
-A `Tally` is open while a signature is traced or compiled; `spent` around a stage adds to the one that is open
-in this context, in the thread that opened it. A stage inside another one stops the other's clock.
+Who makes one counts, nobody else pays for it.
+
+A `Tally` is open while a signature is traced or compiled; `spent` around a stage adds
+to the one that is open in this context, in the thread that opened it. A stage inside
+another one stops the other's clock.
 """
 
 from __future__ import annotations
@@ -30,7 +33,10 @@ Found = tuple[str, float]  # how a kernel was had, as in HOW, and the seconds th
 @final
 @record
 class Had:
-    """A kernel's code: `how` is "compiled", or where it was found, "disk" or "memory"; `seconds` compiled."""
+    """A kernel's code:
+
+    `how` is "compiled", or where it was found, "disk" or "memory"; `seconds` compiled.
+    """
 
     name: str
     how: str
@@ -73,7 +79,9 @@ class Bill(Printed):
         worth = [(stage, spent) for stage, spent in self.stages if spent >= SHOWN]
         rows = [(f"  {stage}", seconds_words(spent), self._about(stage)) for stage, spent in worth]
         if self.capture:
-            rows.append(("  capture", seconds_words(self.capture), "graphs of launches, by later calls"))
+            rows.append(
+                ("  capture", seconds_words(self.capture), "graphs of launches, by later calls")
+            )
         at = next((n + 1 for n, (stage, _) in enumerate(worth) if stage == "compile"), len(rows))
         rows[at:at] = [(f"    {each.name}", *each.words) for each in self.kernels]
         head = f"{self.title}: ready in {seconds_words(self.total)}"
@@ -102,12 +110,15 @@ def kernels_words(kernels: Sequence[Had], device: str = "") -> str:
     '3 kernels for H200: 1 compiled, 2 from disk'
     """
     met = Counter(each.how for each in kernels)
-    said = [f"{met['compiled']} compiled", *(f"{met[how]} from {how}" for how in HOW[1:] if met[how])]
+    said = [
+        f"{met['compiled']} compiled",
+        *(f"{met[how]} from {how}" for how in HOW[1:] if met[how]),
+    ]
     count = f"{len(kernels)} kernel{'' if len(kernels) == 1 else 's'}"
     return f"{count}{f' for {device}' if device else ''}: {', '.join(said)}"
 
 
-# ------------------------------------------------------------------------------------------------- counting
+# ----------------------------------------------------------------------------------------- counting
 
 
 @final

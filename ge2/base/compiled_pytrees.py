@@ -1,9 +1,10 @@
 """Structures of built-in containers as Python code of their own, which needs no walk.
 
-What a jitted function is called with hardly ever changes its structure. So the structure of an earlier call,
-with the types of its leaves, becomes a function that answers whether a new call is the same, and its leaves;
-and the structure of the results one that puts them together. Both only know dicts with string keys, lists,
-tuples, named tuples and None; for anything else there is none, and the walk of `pytree` serves.
+What a jitted function is called with hardly ever changes its structure. So the structure of an
+earlier call, with the types of its leaves, becomes a function that answers whether a new call is
+the same, and its leaves; and the structure of the results one that puts them together. Both only
+know dicts with string keys, lists, tuples, named tuples and None; for anything else there is none,
+and the walk of `pytree` serves.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def matcher(structure: Structure, leaves: Sequence[Any]) -> Match | None:
     if not known(structure) or structure.num_leaves > MOST:
         return None
     flat = (
-        structure is not LEAF and structure.kind.type is tuple and all(c is LEAF for c in structure.children)
+        structure is not LEAF
+        and structure.kind.type is tuple
+        and all(c is LEAF for c in structure.children)
     )
     if flat and leaves and all(map(is_gpu_key, leaves)):
         keys = tuple(leaves)
@@ -83,7 +86,9 @@ def known(structure: Structure) -> bool:
 def is_named(kind: Kind) -> bool:
     """Whether instances are named tuples that come apart as tuples do."""
     return (
-        issubclass(kind.type, tuple) and hasattr(kind.type, "_fields") and kind.type.__len__ is tuple.__len__
+        issubclass(kind.type, tuple)
+        and hasattr(kind.type, "_fields")
+        and kind.type.__len__ is tuple.__len__
     )
 
 
@@ -96,7 +101,9 @@ def put_together(structure: Structure, count: Any, names: dict[str, Any]) -> str
         keys = keys_of(structure)
         assert keys is not None
         return (
-            "{" + ", ".join(f"{name!r}: {part}" for name, part in zip(keys.names, parts, strict=True)) + "}"
+            "{"
+            + ", ".join(f"{name!r}: {part}" for name, part in zip(keys.names, parts, strict=True))
+            + "}"
         )
     if kind is list:
         return f"[{', '.join(parts)}]"
@@ -152,7 +159,9 @@ class Taking:
             parts.append(f"x{self.count}")
         keys = keys_of(structure) if kind is dict else None
         if keys is not None:
-            self.lines += [f"{part} = {name}[{key!r}]" for part, key in zip(parts, keys.names, strict=True)]
+            self.lines += [
+                f"{part} = {name}[{key!r}]" for part, key in zip(parts, keys.names, strict=True)
+            ]
         elif parts:
             self.lines.append(f"{', '.join(parts)}, = {name}")
         for part, child in zip(parts, children, strict=True):
@@ -166,7 +175,9 @@ class Taking:
             self.on_gpu[name] = wanted
         else:
             shape, dtype = map(self.constant, wanted)
-            self.unless(f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}")
+            self.unless(
+                f"type({name}) is ndarray and {name}.dtype is {dtype} and {name}.shape == {shape}"
+            )
         self.found.append(name)
 
     def unless(self, condition: str) -> None:

@@ -1,4 +1,5 @@
-"""A property that is computed once, without a lock: a fork beside another thread may leave one locked.
+"""A property that is computed once, without a lock: a fork beside another
+thread may leave one locked.
 
 `functools.cached_property` has a lock for all objects of a class before Python 3.12.
 """
@@ -13,7 +14,8 @@ T = TypeVar("T")
 
 @final
 class computed(Generic[T]):
-    """A property that is computed when it is first read; each of two threads may do so, and one value stays.
+    """A property that is computed when it is first read; each of two threads
+    may do so, and one value stays.
 
     >>> class Square:
     ...     @computed

@@ -2,11 +2,12 @@
 
 `config.check` reads a setting; `config.update(check=True)` sets it for the process; and inside
 `with config.using(check=True):` it is set for this thread alone (more exactly: this context, see
-`contextvars`). The environment is read when this module is imported, and what it says is parsed when the
-setting is first read; no mistake in it stops the program.
+`contextvars`). The environment is read when this module is imported, and what it says is parsed
+when the setting is first read; no mistake in it stops the program.
 
-Reading must cost next to nothing on the path of a call. So the values are plain attributes, and only while
-some `using` is alive anywhere does `config` take a class whose attributes look at the context first.
+Reading must cost next to nothing on the path of a call. So the values are plain
+attributes, and only while some `using` is alive anywhere does `config` take a class
+whose attributes look at the context first.
 """
 
 from __future__ import annotations
@@ -93,7 +94,9 @@ def _checked(name: str, value: Any) -> Any:
         value = _parse(name, value)
     if isinstance(f.default, tuple) and isinstance(value, list):
         value = tuple(value)
-    if type(value) is not type(f.default) or (isinstance(value, tuple) and {*map(type, value)} - {str}):
+    if type(value) is not type(f.default) or (
+        isinstance(value, tuple) and {*map(type, value)} - {str}
+    ):
         raise ValueError(f"must be {_kind(name)}")
     if f.metadata["choices"] and value not in f.metadata["choices"]:
         raise ValueError(f"must be {_kind(name)}")
@@ -106,7 +109,12 @@ def _kind(name: str) -> str:
     f = FIELDS[name]
     if f.metadata["choices"]:
         return " or ".join(map(repr, f.metadata["choices"]))
-    kinds = {bool: "True or False", int: "a whole number", str: "a string", tuple: "a tuple of strings"}
+    kinds = {
+        bool: "True or False",
+        int: "a whole number",
+        str: "a string",
+        tuple: "a tuple of strings",
+    }
     return kinds[type(f.default)]
 
 
@@ -131,7 +139,8 @@ _scope: ContextVar[_Scope | None] = ContextVar("ge2_settings", default=None)
 _alive: set[weakref.ref[_Scope]] = set()
 _lock = RLock()  # reentrant: a scope may die, and take it, at any line
 _environment: dict[str, str] = {}
-_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}  # equal keys are one, so that calls need not compare them
+# equal keys are one, so that calls need not compare them
+_keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
 
 
 class Config:
@@ -174,7 +183,8 @@ class Config:
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise InputError(
-            f"config.{name} cannot be assigned", fix=f"config.update({name}={value!r}), or config.using"
+            f"config.{name} cannot be assigned",
+            fix=f"config.update({name}={value!r}), or config.using",
         )
 
     def __dir__(self) -> list[str]:
@@ -182,12 +192,17 @@ class Config:
 
     def __repr__(self) -> str:
         """The settings as a table: name, value, variable, meaning."""
-        rows = [(n, repr(getattr(self, n)), variable(n), f.metadata["doc"]) for n, f in FIELDS.items()]
+        rows = [
+            (n, repr(getattr(self, n)), variable(n), f.metadata["doc"]) for n, f in FIELDS.items()
+        ]
         widths = [max(len(row[i]) for row in rows) for i in range(3)]
         return "\n".join("  ".join([*map(str.ljust, row[:3], widths), row[3]]) for row in rows)
 
     def update(self, **changes: Any) -> None:
-        """Changes settings for the whole process. InputError for a name or a value that is not one."""
+        """Changes settings for the whole process.
+
+        InputError for a name or a value that is not one.
+        """
         values = _all_checked(changes)
         with _lock:
             self.__dict__.update(values)
@@ -209,7 +224,10 @@ class Config:
         return Settings(**{name: getattr(self, name) for name in FIELDS})
 
     def thread_count(self) -> int:
-        """How many threads to use: `threads`, or for 0 the number of cores that this process may use."""
+        """How many threads to use:
+
+        `threads`, or for 0 the number of cores that this process may use.
+        """
         return self.threads or allowed_cores()
 
 
@@ -224,14 +242,20 @@ def _using(values: dict[str, Any]) -> Iterator[None]:
 
 
 def allowed_cores() -> int:
-    """Number of cores this process may use: those it may run on, or fewer in a container with a quota."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Number of cores this process may use: those it may run on, or
+    fewer in a container with a quota.
+    """
+    cores = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     return max(1, min(cores, quota(cores)))
 
 
 @cache
 def quota(cores: int, path: str = "/sys/fs/cgroup/cpu.max") -> int:
-    """The cores' worth of time that a control group has, rounded up; `cores` where nothing bounds it."""
+    """The cores' worth of time that a control group has, rounded up; `cores`
+    where nothing bounds it.
+    """
     try:
         with open(path, encoding="ascii") as file:
             given, period = file.read().split()
@@ -313,7 +337,8 @@ def _refuse(name: str) -> NoReturn:
     raise UnknownSetting(f"there is no setting {name!r}", fix=_nearest(name, FIELDS))
 
 
-# --- the environment ----------------------------------------------------------------------------------------
+# --- the environment
+# ----------------------------------------------------------------------------------------
 
 
 def _from_environment(name: str) -> Any:
@@ -329,11 +354,16 @@ def _from_environment(name: str) -> Any:
 
 
 def _read_environment() -> None:
-    _environment.update((name, text) for name, text in os.environ.items() if name.startswith("GE2_"))
+    _environment.update(
+        (name, text) for name, text in os.environ.items() if name.startswith("GE2_")
+    )
     known = {variable(name) for name in FIELDS}
     for name in _environment:
         if name not in known and not name.startswith("GE2_TEST_"):
-            _tell(f"{name} is set in the environment, but ge2 has no such setting", _nearest(name, known))
+            _tell(
+                f"{name} is set in the environment, but ge2 has no such setting",
+                _nearest(name, known),
+            )
 
 
 def _tell(what: str, fix: str) -> None:
@@ -344,25 +374,31 @@ def _tell(what: str, fix: str) -> None:
         logger().warning("%s (try %s)", what, fix)
 
 
-# --- what others keep in the environment --------------------------------------------------------------------
+# --- what others keep in the environment
+# --------------------------------------------------------------------
 
 COMPILERS_READ: Final = (
     "CPATH", "C_INCLUDE_PATH", "LIBRARY_PATH", "COMPILER_PATH", "GCC_EXEC_PREFIX", "SDKROOT",
     "MACOSX_DEPLOYMENT_TARGET", "CCC_OVERRIDE_OPTIONS",
 )  # fmt: skip
 OPENMP_WAITS: Final = "GOMP_SPINCOUNT"
-SPINS: Final = "2000"  # some 20 us: long enough between two loops, too short to disturb a matrix product
+# some 20 us: long enough between two loops, too short to disturb a matrix product
+SPINS: Final = "2000"
 
 
 def cache_folder() -> str | None:
-    """Where the cache is: by the setting, XDG_CACHE_HOME, or below the home; "": nowhere; None: unwanted."""
+    """Where the cache is: by the setting, XDG_CACHE_HOME, or below the home; "":
+    nowhere; None: unwanted.
+    """
     if config.cache_dir:
         return None if config.cache_dir == "none" else os.path.abspath(config.cache_dir)
     shared = os.environ.get("XDG_CACHE_HOME", "")
     if os.path.isabs(shared):  # the standard says that others are to be ignored
         return os.path.join(shared, "ge2")
     home = os.path.expanduser("~") if os.environ.get("HOME") != "" else ""
-    return os.path.join(home, ".cache", "ge2") if os.path.isabs(home) and os.path.isdir(home) else ""
+    return (
+        os.path.join(home, ".cache", "ge2") if os.path.isabs(home) and os.path.isdir(home) else ""
+    )
 
 
 def compiler_variables() -> tuple[str, ...]:
@@ -390,8 +426,8 @@ def cuda_folders() -> tuple[str, ...]:
 def brief_waits() -> Iterator[None]:
     """OpenMP that is loaded inside lets idle threads sleep soon, unless the user told it otherwise.
 
-    By default they spin for milliseconds on the cores that NumPy's matrix products need. Only the C library's
-    environment changes, for a moment; `os.environ` does not.
+    By default they spin for milliseconds on the cores that NumPy's matrix products need. Only the C
+    library's environment changes, for a moment; `os.environ` does not.
     """
     if OPENMP_WAITS in os.environ or "OMP_WAIT_POLICY" in os.environ:
         yield

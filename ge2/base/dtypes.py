@@ -1,4 +1,5 @@
-"""Which dtypes ge2 knows, their short names, and how they promote: as in NumPy, half types all of one rank.
+"""Which dtypes ge2 knows, their short names, and how they promote: as in NumPy,
+half types all of one rank.
 
 bfloat16 and the fp8 types come from `ml_dtypes`; NumPy does not know their kind, so every question
 about a dtype is asked here.
@@ -41,7 +42,9 @@ NUMBERS = (bool, int, float, complex)
 
 
 def known(dtype: np.dtype) -> bool:
-    """Whether ge2 computes with arrays of this dtype; byte order other than the machine's does not count."""
+    """Whether ge2 computes with arrays of this dtype; byte order other than the
+    machine's does not count.
+    """
     return dtype in SHORT and dtype.isnative
 
 

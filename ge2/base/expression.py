@@ -44,7 +44,9 @@ class Expression:
 
 
 def expression() -> Expression | None:
-    """The expression of the user's line that is being evaluated; None where there is no source to read."""
+    """The expression of the user's line that is being evaluated; None where
+    there is no source to read.
+    """
     frame = user_frame(2)
     path = None if frame is None else path_to(frame.f_code, frame.f_lasti)
     return Expression(path[-1], tuple(path[-2::-1]), frame) if path and frame is not None else None

@@ -1,4 +1,6 @@
-"""Silence about floating point, as `np.errstate(all="ignore")` gives it, at an eighth of its price."""
+"""Silence about floating point, as `np.errstate(all="ignore")` gives it, at
+an eighth of its price.
+"""
 
 from __future__ import annotations
 

@@ -73,5 +73,8 @@ def table(rows: Sequence[tuple[str, ...]], right: frozenset[int] = frozenset()) 
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     adjust = [str.rjust if i in right else str.ljust for i in range(len(widths))]
-    lines = ("  ".join(f(x, w) for f, x, w in zip(adjust, row, widths, strict=True)).rstrip() for row in rows)
+    lines = (
+        "  ".join(f(x, w) for f, x, w in zip(adjust, row, widths, strict=True)).rstrip()
+        for row in rows
+    )
     return "\n".join(lines)

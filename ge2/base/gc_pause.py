@@ -1,4 +1,6 @@
-"""Building graphs without the garbage collector, which would walk every living equation again and again."""
+"""Building graphs without the garbage collector, which would walk every living
+equation again and again.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ _paused: list[bool] = []  # not empty while a thread has the collector rest
 
 
 def collector_paused(f: F) -> F:
-    """`f`, during which the collector rests: what it makes stays alive, there is nothing to collect."""
+    """`f`, during which the collector rests: what it makes stays alive,
+    there is nothing to collect.
+    """
 
     @wraps(f)
     def paused(*args: Any, **kwargs: Any) -> Any:

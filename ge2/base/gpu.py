@@ -1,4 +1,6 @@
-"""Arrays that lie on a GPU, told by their class: no CUDA is imported to find that there are none."""
+"""Arrays that lie on a GPU, told by their class: no CUDA is imported to find
+that there are none.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def on_gpu(x: Any) -> bool:
 
 
 def host(x: Any) -> Any:
-    """The elements of an array of a GPU as NumPy's, which waits for them; anything else as it is."""
+    """The elements of an array of a GPU as NumPy's, which waits for them;
+    anything else as it is.
+    """
     return x.get() if on_gpu(x) else x
 
 
@@ -46,7 +50,9 @@ def gpu_of(x: Any) -> int:
 
 
 def gpu_key(x: Any) -> tuple[Any, ...] | None:
-    """Shape, dtype and GPU of an array of a class that was met before and lies on one; None for all else."""
+    """Shape, dtype and GPU of an array of a class that was met before and lies
+    on one; None for all else.
+    """
     return (x.shape, x.dtype, x.data.device_id) if _known.get(type(x)) else None
 
 

@@ -1,4 +1,6 @@
-"""One thread does a piece of work while others wait for it; a forked child starts with nobody at work."""
+"""One thread does a piece of work while others wait for it; a forked child
+starts with nobody at work.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,10 @@ WAITED_FOR: Final = {"ge2", "jinja2", "numpy", "ml_dtypes", *sys.stdlib_module_n
 
 
 def alone(work: Hashable) -> Any:
-    """The lock of a piece of work, the same for all who ask for it meanwhile. It may be taken again."""
+    """The lock of a piece of work, the same for all who ask for it meanwhile.
+
+    It may be taken again.
+    """
     with _guard:
         lock = _locks.get(work)
         if lock is None:
@@ -27,9 +32,14 @@ def alone(work: Hashable) -> Any:
 
 
 def _finish_imports() -> None:
-    """Waits for other threads to have imported what we import late: in a child nobody would go on with it."""
+    """Waits for other threads to have imported what we import late: in a child
+    nobody would go on with it.
+    """
     finished: set[str] = set()  # or this thread itself imports it
-    while names := {name for name in list(_importing) if name.partition(".")[0] in WAITED_FOR} - finished:
+    while (
+        names := {name for name in list(_importing) if name.partition(".")[0] in WAITED_FOR}
+        - finished
+    ):
         for name in names:
             with suppress(Exception):  # that is told where it was asked for
                 import_module(name)

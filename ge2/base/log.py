@@ -1,4 +1,6 @@
-"""What ge2 says without being asked: a logger, silent until listened to, and warnings at the user's line."""
+"""What ge2 says without being asked: a logger, silent until listened to, and
+warnings at the user's line.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,9 @@ class Lifetime:
 @final
 @record
 class Room:
-    """A place in the arena by the name of what lies there: an array, or what a step needs besides."""
+    """A place in the arena by the name of what lies there: an array, or what
+    a step needs besides.
+    """
 
     name: str
     life: Lifetime
@@ -70,14 +72,20 @@ def plan(lifetimes: Sequence[Lifetime], alignment: int = ALIGNMENT) -> Plan:
                 insort(gaps, (room - size, offset + size))
         offsets[i] = offset
         insort(live, (need.last, offset, size))
-    high = max((o + sized(n, alignment) for o, n in zip(offsets, lifetimes, strict=True)), default=0)
+    high = max(
+        (o + sized(n, alignment) for o, n in zip(offsets, lifetimes, strict=True)), default=0
+    )
     return Plan(tuple(offsets), high)
 
 
 def lowest(
-    lives: Sequence[Lifetime], order: Iterable[int], apart: Callable[[int, int], bool], alignment: int
+    lives: Sequence[Lifetime],
+    order: Iterable[int],
+    apart: Callable[[int, int], bool],
+    alignment: int,
 ) -> Plan:
-    """Each array, in that order of their numbers, at the lowest place where those that are `apart` are not.
+    """Each array, in that order of their numbers, at the lowest place where
+    those that are `apart` are not.
 
     >>> lives = [Lifetime(32, 0, 1), Lifetime(16, 1, 2), Lifetime(32, 2, 3)]
     >>> lowest(lives, range(3), lambda i, j: lives[i].meets(lives[j]), 16)
@@ -91,11 +99,15 @@ def lowest(
                 at = max(at, offsets[j] + sized(lives[j], alignment))
         offsets[i] = at
         done.append(i)
-    return Plan(tuple(offsets), max((offsets[i] + sized(lives[i], alignment) for i in done), default=0))
+    return Plan(
+        tuple(offsets), max((offsets[i] + sized(lives[i], alignment) for i in done), default=0)
+    )
 
 
 def in_time(lives: Sequence[Lifetime]) -> list[int]:
-    """The numbers of arrays, the ones that are needed first before the others, the largest of them first."""
+    """The numbers of arrays, the ones that are needed first before the others,
+    the largest of them first.
+    """
     return sorted(range(len(lives)), key=lambda i: (lives[i].first, -lives[i].nbytes, i))
 
 

@@ -22,7 +22,8 @@ def is_masked(x: object) -> bool:
 
 
 def as_array(x: object, name: str) -> str:
-    """The code that makes an array of an object that is `name` in a call; nothing if no plain way does.
+    """The code that makes an array of an object that is `name` in a call;
+    nothing if no plain way does.
 
     >>> from fractions import Fraction
     >>> as_array(Fraction(1, 2), "x"), as_array({1}, "x")

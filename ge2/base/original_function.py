@@ -1,7 +1,8 @@
-"""The user's own function, where a trace runs a copy of it that reads traced values in place of arrays.
+"""The user's own function, where a trace runs a copy of it that reads traced
+values in place of arrays.
 
-Whoever hands out copies says here how to find the original again: a callback runs long after the trace, and
-must read what its names are bound to then.
+Whoever hands out copies says here how to find the original again: a callback runs long after the
+trace, and must read what its names are bound to then.
 """
 
 from __future__ import annotations

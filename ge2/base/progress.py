@@ -17,7 +17,8 @@ PATIENCE: Final = 1.0  # seconds
 
 @contextmanager
 def making(tally: Tally) -> Iterator[None]:
-    """Inside, a program is made: what this thread spends counts, and is told if it lasts and somebody cares.
+    """Inside, a program is made: what this thread spends counts, and is told if it
+    lasts and somebody cares.
 
     What is made while something else is, an inner function of a trace, is told as part of that.
     """
@@ -34,7 +35,9 @@ def making(tally: Tally) -> Iterator[None]:
 
 
 def is_wanted() -> bool:
-    """As the setting says; where it leaves it open, on a terminal, or if somebody listens for such things."""
+    """As the setting says; where it leaves it open, on a terminal, or if somebody
+    listens for such things.
+    """
     if config.progress != "auto":
         return config.progress == "on"
     return (sys.stderr is not None and sys.stderr.isatty()) or is_heard("INFO")

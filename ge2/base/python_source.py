@@ -1,4 +1,6 @@
-"""Sources of kernels as functions: each text is compiled once a process, and tracebacks show its lines."""
+"""Sources of kernels as functions: each text is compiled once a process, and
+tracebacks show its lines.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Any, Final
 
 from ge2.base.errors import CompileError
 
-KEPT: Final = 64  # sources that are found again, and whose lines tracebacks show; the oldest is forgotten
+# sources that are found again, and whose lines tracebacks show; the oldest is forgotten
+KEPT: Final = 64
 _numbers = count()
 _loaded: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
 _files: deque[str] = deque()

@@ -31,11 +31,13 @@ Names = tuple[str, str]  # what the two trees that are compared are called
 register_leaf(Structure)
 
 
-# --- apart and together -------------------------------------------------------------------------------------
+# --- apart and together
+# -------------------------------------------------------------------------------------
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
-    """The leaves from left to right (dicts in the order of their sorted keys) and the structure around them.
+    """The leaves from left to right (dicts in the order of their sorted keys)
+    and the structure around them.
 
     `is_leaf(x)` may stop the descent at any node. PytreeError for a tree that contains itself.
 
@@ -89,10 +91,13 @@ def structure(tree: Any, is_leaf: IsLeaf | None = None) -> Structure:
     return flatten(tree, is_leaf)[1]
 
 
-def map_structure(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None) -> Any:
+def map_structure(
+    f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf | None = None
+) -> Any:
     """The tree of `f(x, *ys)`, x each leaf of `tree` and ys what the rest have in its place.
 
-    The rest must have the structure of `tree`, or go on below its leaves; else PytreeError with the key path.
+    The rest must have the structure of `tree`, or go on below its leaves; else
+    PytreeError with the key path.
     """
     first, shape = flatten(tree, is_leaf)
     return shape.unflatten([f(*xs) for xs in zip(first, *flatten_rest(shape, rest), strict=True)])
@@ -100,14 +105,19 @@ def map_structure(f: Callable[..., Any], tree: Any, *rest: Any, is_leaf: IsLeaf 
 
 def flatten_rest(structure: Structure, rest: Sequence[Any]) -> list[list[Any]]:
     """The further trees of a map, each flattened up to the structure of the first."""
-    return [flatten_up_to(structure, tree, ("the first tree", f"tree {i}")) for i, tree in enumerate(rest, 2)]
+    return [
+        flatten_up_to(structure, tree, ("the first tree", f"tree {i}"))
+        for i, tree in enumerate(rest, 2)
+    ]
 
 
 def _bottomless(tree: Any) -> PytreeError:
     cycle = _cycle(tree)
     if cycle is None:
         limit = sys.getrecursionlimit()
-        return PytreeError(f"the tree is nested deeper than Python's recursion limit of {limit} allows")
+        return PytreeError(
+            f"the tree is nested deeper than Python's recursion limit of {limit} allows"
+        )
     inner, outer, what = cycle
     return PytreeError(f"the tree contains itself: the {what} {_at(inner)} is the one {_at(outer)}")
 
@@ -140,7 +150,8 @@ def _children(tree: Any) -> Iterator[tuple[Any, Any]]:
     return zip(kind.keys(aux, len(children)), children, strict=True)
 
 
-# --- key paths ----------------------------------------------------------------------------------------------
+# --- key paths
+# ----------------------------------------------------------------------------------------------
 
 
 def flatten_with_path(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[PathsAndLeaves, Structure]:
@@ -170,7 +181,8 @@ def _at(path: KeyPath) -> str:
     return f"at {keystr(path)}" if path else "at the top"
 
 
-# --- one tree against another -------------------------------------------------------------------------------
+# --- one tree against another
+# -------------------------------------------------------------------------------
 
 
 class _Differs(Exception):
@@ -181,7 +193,9 @@ class _Differs(Exception):
         self.path: KeyPath = ()
 
 
-def flatten_up_to(structure: Structure, tree: Any, names: Names = ("the structure", "the tree")) -> list[Any]:
+def flatten_up_to(
+    structure: Structure, tree: Any, names: Names = ("the structure", "the tree")
+) -> list[Any]:
     """What `tree` has in the place of each leaf of `structure`; PytreeError where it has none.
 
     >>> flatten_up_to(structure([0, 0]), [1, {"a": 2}])
@@ -195,7 +209,9 @@ def flatten_up_to(structure: Structure, tree: Any, names: Names = ("the structur
         _descend(structure, tree, found, names)
     except _Differs as differs:
         what = f"{names[0]} and {names[1]} differ {_at(differs.path)}: {differs.why}"
-        raise PytreeError(what, fix="trees of one structure, which ge2.tree.structure(tree) shows") from None
+        raise PytreeError(
+            what, fix="trees of one structure, which ge2.tree.structure(tree) shows"
+        ) from None
     return found
 
 
@@ -221,7 +237,8 @@ def _children_like(structure: Structure, tree: Any, names: Names) -> Sequence[An
     root = flat_node(kind, aux, len(children))
     keys = keys_of(structure) if kind is structure.kind and kind.type is not OrderedDict else None
     if keys is not None and not _lacking(structure, root):
-        return keys.pick(tree)  # the keys may be of other types that are equal, as "a" and numpy.str_("a")
+        # the keys may be of other types that are equal, as "a" and numpy.str_("a")
+        return keys.pick(tree)
     if why := _clash(structure, root, names):
         raise _Differs(why)
     return children
@@ -239,7 +256,9 @@ def mismatch(
     return f"{name_a} and {name_b} differ {_at(found[0])}: {found[1]}" if found else ""
 
 
-def _difference(a: Structure, b: Structure, names: Names, path: KeyPath) -> tuple[KeyPath, str] | None:
+def _difference(
+    a: Structure, b: Structure, names: Names, path: KeyPath
+) -> tuple[KeyPath, str] | None:
     if a == b:
         return None
     if why := _clash(a, b, names):
@@ -264,12 +283,16 @@ def _lacking(a: Structure, b: Structure) -> list[tuple[int, Any]]:
         return []
     sides = enumerate([(mine.names, set(theirs.names)), (theirs.names, set(mine.names))])
     return [
-        (side, next(k for k in keys if k not in other)) for side, (keys, other) in sides if set(keys) - other
+        (side, next(k for k in keys if k not in other))
+        for side, (keys, other) in sides
+        if set(keys) - other
     ]
 
 
 def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: IsLeaf | None = None) -> list[Any]:
-    """The leaf of `prefix_tree` that stands above each leaf of `full_tree`. None is a leaf in the prefix.
+    """The leaf of `prefix_tree` that stands above each leaf of `full_tree`.
+
+    None is a leaf in the prefix.
 
     >>> broadcast_prefix((0, None), ([1, 2], {"a": 3, "b": 4}))
     [0, 0, None, None]

@@ -1,9 +1,10 @@
 """Frozen records, made quickly.
 
-`dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred records of this
-package is a third of its import. A `record` is the same thing (a dataclass to `dataclasses.fields` and
-`replace`, and to type checkers) with its methods compiled together, once for all records of like fields, and
-when the first one is made: most programs make records of a few classes. A `mutable` is made as quickly.
+`dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred records
+of this package is a third of its import. A `record` is the same thing (a dataclass to
+`dataclasses.fields` and `replace`, and to type checkers) with its methods compiled together, once
+for all records of like fields, and when the first one is made: most programs make records of a few
+classes. A `mutable` is made as quickly.
 """
 
 from __future__ import annotations
@@ -115,22 +116,29 @@ class Outline(NamedTuple):
 
 
 def _outline(f: Field[Any]) -> Outline:
-    return Outline(f.name, f.init, f.default is not MISSING, f.default_factory is not MISSING, f.compare)
+    return Outline(
+        f.name, f.init, f.default is not MISSING, f.default_factory is not MISSING, f.compare
+    )
 
 
 @cache
 def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeType:
     """The text of the methods, compiled."""
     given = [f for f in found if f.init]
-    default = {f.name: f"=_default_{f.name}" if f.default else "=_absent" if f.made else "" for f in given}
+    default = {
+        f.name: f"=_default_{f.name}" if f.default else "=_absent" if f.made else "" for f in given
+    }
     arguments = "".join(f", {name}{text}" for name, text in default.items())
     value = {
-        f.name: f"_new_{f.name}() if {f.name} is _absent else {f.name}" if f.made else f.name for f in given
+        f.name: f"_new_{f.name}() if {f.name} is _absent else {f.name}" if f.made else f.name
+        for f in given
     }
     value |= {f.name: f"_default_{f.name}" for f in found if f.default and not f.init}
     store = " _set(self, '{}', {})" if frozen else " self.{} = {}"
     stores = [store.format(*item) for item in value.items()]
-    own, other = ("".join(f"{who}.{f.name}, " for f in found if f.compared) for who in ("self", "other"))
+    own, other = (
+        "".join(f"{who}.{f.name}, " for f in found if f.compared) for who in ("self", "other")
+    )
     values = "".join(f"self.{f.name}, " for f in given)
     lines = [
         f"def __init__(self{arguments}):",

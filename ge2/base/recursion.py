@@ -1,4 +1,6 @@
-"""Room for deep nesting: a function that is traced inside another takes a dozen frames of Python."""
+"""Room for deep nesting: a function that is traced inside another takes a
+dozen frames of Python.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,8 @@ DEEP: Final = 5000  # frames, of 400 nested traces; they take at most 1.2 MB of 
 
 @contextmanager
 def deep_recursion() -> Iterator[None]:
-    """Raises Python's recursion limit to 5000 inside; in the main thread alone, others may have small stacks.
+    """Raises Python's recursion limit to 5000 inside; in the main thread alone,
+    others may have small stacks.
 
     >>> import sys
     >>> before = sys.getrecursionlimit()

@@ -52,7 +52,9 @@ def _a_class(cls: Any, function: str) -> Any:
 
 def _two(result: Any, cls: type, wanted: str) -> tuple[Any, Any]:
     if not isinstance(result, tuple) or len(result) != 2:
-        raise PytreeError(f"the flatten function of {cls.__name__} must return {wanted}; got {result!r:.100}")
+        raise PytreeError(
+            f"the flatten function of {cls.__name__} must return {wanted}; got {result!r:.100}"
+        )
     return result
 
 
@@ -63,8 +65,8 @@ def register_pytree_node(
 ) -> None:
     """Makes instances of exactly this class nodes.
 
-    `flatten_func(x)` returns (children, static data), the data hashable, and `unflatten_func(data, children)`
-    undoes it. PytreeError if the class is one already.
+    `flatten_func(x)` returns (children, static data), the data hashable, and `unflatten_func(data,
+    children)` undoes it. PytreeError if the class is one already.
 
     >>> from ge2.base.pytree import leaves
     >>> class Pair:
@@ -96,13 +98,17 @@ def register_pytree_with_keys(
     flatten_with_keys: Callable[[T], tuple[Iterable[tuple[Any, Any]], Any]],
     unflatten_func: Callable[[Any, tuple[Any, ...]], T],
 ) -> None:
-    """As `register_pytree_node`, but `flatten_with_keys(x)` returns ((key, child) pairs, static data).
+    """As `register_pytree_node`, but `flatten_with_keys(x)` returns ((key,
+    child) pairs, static data).
 
-    A key is one of `DictKey`, `SequenceKey`, `GetAttrKey`, or anything whose `str` reads well in a path.
+    A key is one of `DictKey`, `SequenceKey`, `GetAttrKey`, or anything whose
+    `str` reads well in a path.
     """
 
     def split(tree: T) -> tuple[tuple[Any, ...], Keyed]:
-        pairs, aux = _two(flatten_with_keys(tree), nodetype, "(pairs of key and child, static data)")
+        pairs, aux = _two(
+            flatten_with_keys(tree), nodetype, "(pairs of key and child, static data)"
+        )
         both = [_two(pair, nodetype, "pairs of key and child") for pair in pairs]
         return tuple(child for _, child in both), Keyed(aux, tuple(key for key, _ in both))
 
@@ -112,7 +118,9 @@ def register_pytree_with_keys(
             split=split,
             build=lambda aux, xs: unflatten_func(aux.data, tuple(xs)),
             keys=lambda aux, count: aux.keys,
-            show=lambda aux, texts: f"{nodetype.__name__}{_data_text(aux.data)}({_keyed_text(aux, texts)})",
+            show=lambda aux, texts: (
+                f"{nodetype.__name__}{_data_text(aux.data)}({_keyed_text(aux, texts)})"
+            ),
             token=lambda aux: exact(aux.data),
             shared=False,
         )
@@ -144,11 +152,13 @@ def register_pytree_node_class(cls: C) -> C:
 def register_dataclass(
     nodetype: C, data_fields: Sequence[str] | None = None, meta_fields: Sequence[str] | None = None
 ) -> C:
-    """Makes a class a node whose children are `data_fields`; `meta_fields` are static. Returns the class.
+    """Makes a class a node whose children are `data_fields`; `meta_fields` are static.
+
+    Returns the class.
 
     Without the two lists, a dataclass's fields with `init=True` are children, less those made with
-    `field(metadata={"static": True})`: what a dataclass is without being registered. It is built again by
-    calling the class with all of these by name.
+    `field(metadata={"static": True})`: what a dataclass is without being registered. It is built
+    again by calling the class with all of these by name.
     """
     cls = _a_class(nodetype, "register_dataclass")
     data, meta = _told_fields(cls, data_fields, meta_fields)
@@ -181,7 +191,9 @@ def _names(names: Iterable[str]) -> str:
 
 
 def register_leaf(cls: C) -> C:
-    """Class decorator: instances of this class and its subclasses are leaves, dataclasses or not."""
+    """Class decorator: instances of this class and its subclasses are leaves,
+    dataclasses or not.
+    """
     OPAQUE.add(_a_class(cls, "register_leaf"))
     for known in [known for known in KINDS if issubclass(known, cls)]:
         if known not in REGISTERED:
@@ -191,7 +203,8 @@ def register_leaf(cls: C) -> C:
 
 @final
 class Partial(functools.partial[Any]):
-    """A `functools.partial` that is a node: the arguments bound so far are children, the function is static.
+    """A `functools.partial` that is a node: the arguments bound so far are
+    children, the function is static.
 
     >>> from ge2.base.pytree import leaves
     >>> f = Partial(lambda x, y: x - y, 5)

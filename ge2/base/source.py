@@ -1,4 +1,6 @@
-"""Which line of the user's program made a value: the first frame that lies outside ge2 and NumPy."""
+"""Which line of the user's program made a value: the first frame that lies
+outside ge2 and NumPy.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ OURS = (
 SITE = os.path.dirname(os.path.dirname(os.path.abspath(numpy.__file__)))
 LIBRARIES = (
     *OURS,
-    *(os.path.join(SITE, name) + os.sep for name in ("numpy", "scipy", "pandas", "matplotlib", "torch")),
+    *(
+        os.path.join(SITE, name) + os.sep
+        for name in ("numpy", "scipy", "pandas", "matplotlib", "torch")
+    ),
     "numpy" + os.sep,  # what is compiled from Cython, as it was called there
     "<__array_function__ internals>",
     "<frozen importlib",
@@ -86,7 +91,9 @@ def is_package(code: CodeType) -> bool:
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
-    """The nearest frame, from the caller outward, that is neither ge2's, NumPy's, nor contextlib's."""
+    """The nearest frame, from the caller outward, that is neither ge2's,
+    NumPy's, nor contextlib's.
+    """
     frame: FrameType | None = sys._getframe(depth)
     inner = _inner
     while frame is not None:
@@ -108,7 +115,8 @@ def here() -> Source | None:
 
 @contextmanager
 def named_scope(name: str) -> Iterator[None]:
-    """Gives a name to what is traced inside: the kernels' table and the errors show it after the function.
+    """Gives a name to what is traced inside: the kernels' table and the errors
+    show it after the function.
 
     Scopes nest, as `encoder/attention`. It is a decorator of functions too.
 

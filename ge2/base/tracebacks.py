@@ -1,9 +1,9 @@
 """Tracebacks without the frames of ge2: an error shows the lines of the user's program alone.
 
-Whatever a user calls is a boundary: an error that passes it loses our frames, and keeps all others, such as
-those of a function that is traced, of a rule or of a callback. A bare `raise` adds no frame of its own and
-takes the traceback that the error then has, so a boundary costs nothing where nothing is raised.
-`GE2_TRACEBACK=full` shows every frame.
+Whatever a user calls is a boundary: an error that passes it loses our frames, and keeps all others,
+such as those of a function that is traced, of a rule or of a callback. A bare `raise` adds no frame
+of its own and takes the traceback that the error then has, so a boundary costs nothing where
+nothing is raised. `GE2_TRACEBACK=full` shows every frame.
 """
 
 from __future__ import annotations
@@ -29,10 +29,13 @@ TOO_DEEP: Final = f"""  functions, branches and loops of ge2 take some ten frame
 INSIDE: Final = "  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"
 ASKED_OFTEN: Final = ("__init__", "__getattr__")
 ARGUMENTS: Final = (InputError, TypeRuleError)  # errors that another argument mends
-CALLS: Final = ("() missing ", "() takes ", "() got ")  # Python, of a call that does not fit its function
+# Python, of a call that does not fit its function
+CALLS: Final = ("() missing ", "() takes ", "() got ")
 
 
-def hide(error: BaseException, function: Any = None, args: Sequence[Any] = (), named: Any = None) -> None:
+def hide(
+    error: BaseException, function: Any = None, args: Sequence[Any] = (), named: Any = None
+) -> None:
     """Takes our frames out of the tracebacks of an error and of those that led to it.
 
     The boundary that the user's line calls adds that line and a remedy where an error has none.
@@ -57,9 +60,15 @@ def hide(error: BaseException, function: Any = None, args: Sequence[Any] = (), n
 
 
 def complete(
-    error: BaseException, puzzling: bool, function: Any, args: Sequence[Any], named: Mapping[str, Any]
+    error: BaseException,
+    puzzling: bool,
+    function: Any,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
 ) -> None:
-    """Gives an error what it lacks of its line and a remedy: in its text if it is ours, else as notes."""
+    """Gives an error what it lacks of its line and a remedy: in its
+    text if it is ours, else as notes.
+    """
     place = here()
     if vars(error).setdefault("completed_by_ge2", place is None):
         return
@@ -70,7 +79,9 @@ def complete(
         asks = isinstance(error, ARGUMENTS) and remedy
         error.args = (with_lines(str(error), at, remedy if asks else ""),)
     elif puzzling and name and not isinstance(error, AssertionError):
-        given = ", ".join([kind_of(x) for x in args] + [f"{k}={kind_of(x)}" for k, x in named.items()])
+        given = ", ".join(
+            [kind_of(x) for x in args] + [f"{k}={kind_of(x)}" for k, x in named.items()]
+        )
         error.add_note(f"  in   {name}({given})\n{at}\n{remedy}")
 
 
@@ -116,7 +127,9 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 
 def filtered(error: BaseException) -> TracebackType | None:
-    """The traceback without our frames and, of an error of ours, without those of the libraries between."""
+    """The traceback without our frames and, of an error of ours, without those
+    of the libraries between.
+    """
     ours = is_library if isinstance(error, Ge2Error) else is_package
     entries, at = [], error.__traceback__
     while at is not None:
@@ -130,11 +143,17 @@ def filtered(error: BaseException) -> TracebackType | None:
 
 
 def is_puzzling(error: BaseException) -> bool:
-    """True for an error that was raised in our code, but not on purpose: its frames are of interest."""
+    """True for an error that was raised in our code, but not on
+    purpose: its frames are of interest.
+    """
     last = error.__traceback__
     while last is not None and last.tb_next is not None:
         last = last.tb_next
-    if last is None or isinstance(error, Ge2Error | RecursionError) or not is_package(last.tb_frame.f_code):
+    if (
+        last is None
+        or isinstance(error, Ge2Error | RecursionError)
+        or not is_package(last.tb_frame.f_code)
+    ):
         return False
     if isinstance(error, TypeError) and any(words in str(error) for words in CALLS):
         return False
@@ -193,7 +212,8 @@ def inside(function: FunctionType) -> FunctionType:
 BOUNDARY: Final = hides(hide).__code__
 
 
-PUBLISHED: Final[dict[FunctionType, Callable[..., Any]]] = {}  # public functions, and their boundaries
+# public functions, and their boundaries
+PUBLISHED: Final[dict[FunctionType, Callable[..., Any]]] = {}
 
 
 def published(function: FunctionType, module: str) -> Callable[..., Any]:
@@ -207,8 +227,8 @@ def published(function: FunctionType, module: str) -> Callable[..., Any]:
 def publish(namespace: dict[str, Any]) -> None:
     """Makes the public functions of a module boundaries; they are at home in that module.
 
-    A function under several names, of one module or of many, is one object under all of them, and at home
-    in the module that published it first.
+    A function under several names, of one module or of many, is one object under all of them, and
+    at home in the module that published it first.
     """
     for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
         value = namespace.get(name)  # absent: imported when it is asked for

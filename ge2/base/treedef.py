@@ -1,13 +1,14 @@
-"""What a container of arrays is: key paths, the table of node types, and what is left without the leaves.
+"""What a container of arrays is: key paths, the table of node types, and what
+is left without the leaves.
 
-A *node* is a dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (with no leaf), a dataclass
-instance, or an instance of a registered class. Everything else is a *leaf*. The type decides, exactly: a
-subclass of list, dict or tuple that is no namedtuple is a leaf until it is registered, and so is a dataclass
-whose constructor does not take its fields by name (`why_leaf` says which). Classes are leaves, only their
-instances are nodes.
+A *node* is a dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (with no leaf), a
+dataclass instance, or an instance of a registered class. Everything else is a *leaf*. The type
+decides, exactly: a subclass of list, dict or tuple that is no namedtuple is a leaf until it is
+registered, and so is a dataclass whose constructor does not take its fields by name (`why_leaf`
+says which). Classes are leaves, only their instances are nodes.
 
-Structures of built-in containers are shared: two trees of one shape give the same `Structure` object, so that
-comparing them on the path of a call is comparing addresses.
+Structures of built-in containers are shared: two trees of one shape give the same `Structure`
+object, so that comparing them on the path of a call is comparing addresses.
 """
 
 from __future__ import annotations
@@ -108,7 +109,9 @@ class Kind:
 @final
 @single
 class Structure:
-    """The shape of a tree without its leaves: equal for trees that differ in leaves only; hashable."""
+    """The shape of a tree without its leaves: equal for trees that differ in
+    leaves only; hashable.
+    """
 
     kind: Kind
     aux: Any
@@ -157,7 +160,9 @@ class Structure:
         return self.kind.keys(self.aux, len(self.children))
 
     def unflatten(self, leaves: Iterable[Any]) -> Any:
-        """The tree of this structure with these leaves; PytreeError if their number is not `num_leaves`."""
+        """The tree of this structure with these leaves; PytreeError if their
+        number is not `num_leaves`.
+        """
         values = leaves if isinstance(leaves, list) else list(leaves)
         if len(values) != self.num_leaves:
             raise PytreeError(f"{self} has {self.num_leaves} leaves, but {len(values)} were given")
@@ -169,13 +174,16 @@ class Structure:
 def _build(structure: Structure, leaves: Iterator[Any]) -> Any:
     if structure is LEAF:
         return next(leaves)
-    children = [next(leaves) if child is LEAF else _build(child, leaves) for child in structure.children]
+    children = [
+        next(leaves) if child is LEAF else _build(child, leaves) for child in structure.children
+    ]
     return structure.kind.build(structure.aux, children)
 
 
 def node(kind: Kind, aux: Any, children: tuple[Structure, ...]) -> Structure:
     """The structure of a node; of built-in containers always the same object for the same parts."""
-    key = (kind, aux, *map(id, children))  # ids stay valid while the entry lives, for it holds the children
+    # ids stay valid while the entry lives, for it holds the children
+    key = (kind, aux, *map(id, children))
     found = _SHARED.get(key) if kind.shared else None
     if found is None:
         found = _new_node(kind, aux, children)
@@ -208,7 +216,9 @@ def flat_node(kind: Kind, aux: Any, count: int) -> Structure:
 def _new_node(kind: Kind, aux: Any, children: tuple[Structure, ...]) -> Structure:
     count = sum(child.num_leaves for child in children)
     flat = all(child is LEAF for child in children)
-    shared = kind.shared and getattr(aux, "shared", True) and all(child.shared for child in children)
+    shared = (
+        kind.shared and getattr(aux, "shared", True) and all(child.shared for child in children)
+    )
     return Structure(kind, aux, children, count, flat, shared)
 
 
@@ -261,14 +271,15 @@ def named(structure: Structure) -> str:
     return f"{'an' if name[0] in 'AEIOUaeiou' else 'a'} {name}{count}"
 
 
-PLAINLY_EQUAL = frozenset({str, int, bool, bytes, type(None)})  # `==` between two of one type tells all
+# `==` between two of one type tells all
+PLAINLY_EQUAL = frozenset({str, int, bool, bytes, type(None)})
 
 
 def exact(value: Any) -> Any:
     """A stand-in that tells 1, 1.0 and True apart, and -0.0 from 0.0, which `==` does not.
 
-    At any depth of tuples, namedtuples, frozensets and dataclasses. Dates with time zones and decimals
-    count as they are written; objects of other classes are compared as these classes say.
+    At any depth of tuples, namedtuples, frozensets and dataclasses. Dates with time zones and
+    decimals count as they are written; objects of other classes are compared as these classes say.
     """
     kind = type(value)
     if kind is tuple:
@@ -308,7 +319,9 @@ KEYS = attrgetter("token")
 
 @final
 class Keys:
-    """The keys of a dict in the order of its leaves; shared ones are one object, hashed by its address."""
+    """The keys of a dict in the order of its leaves; shared ones are one
+    object, hashed by its address.
+    """
 
     __slots__ = ("names", "pick", "shared", "token")
 
@@ -332,10 +345,12 @@ def _picker(names: tuple[Any, ...]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 STR = frozenset({str})
-PLAIN = frozenset({str, int, bool, bytes, type(None)})  # keys that belong to no one, so they may be kept
+# keys that belong to no one, so they may be kept
+PLAIN = frozenset({str, int, bool, bytes, type(None)})
 _SHARED: dict[tuple[Any, ...], Structure] = {}  # kind, aux, ids of children
 _FLAT: dict[tuple[Kind, Any, int], Structure] = {}  # kind, aux, number of leaves
-_SEEN: dict[tuple[Any, ...], Keys] = {}  # the keys of a dict as they stand -> Keys, for keys that are strings
+# the keys of a dict as they stand -> Keys, for keys that are strings
+_SEEN: dict[tuple[Any, ...], Keys] = {}
 _KEYS: dict[tuple[Any, ...], Keys] = {}  # the types and keys in the order of the leaves -> Keys
 
 
@@ -362,7 +377,9 @@ def _ordered(tree: Iterable[Any]) -> tuple[Any, ...]:
         return tuple(sorted(tree))
     except TypeError:
         pass
-    try:  # keys of several types: each type by itself, so that the order of insertion still does not matter
+    # keys of several types: each type by itself, so that the order of insertion still does not
+    # matter
+    try:
         return tuple(sorted(tree, key=lambda key: (type(key).__qualname__, key)))
     except TypeError:
         return tuple(tree)
@@ -395,7 +412,11 @@ def _build_default(aux: Any, values: Sequence[Any]) -> defaultdict[Any, Any]:
 
 
 def _dict_text(keys: Keys, texts: Sequence[str]) -> str:
-    return "{" + ", ".join(f"{key!r}: {text}" for key, text in zip(keys.names, texts, strict=False)) + "}"
+    return (
+        "{"
+        + ", ".join(f"{key!r}: {text}" for key, text in zip(keys.names, texts, strict=False))
+        + "}"
+    )
 
 
 def _default_text(aux: Any, texts: Sequence[str]) -> str:
@@ -460,7 +481,9 @@ _DEFAULT = Kind(defaultdict, _split_default, _build_default,            _default
 
 LEAF = Structure(_LEAF, None, (), 1, flat=True, shared=True)
 SIZED = frozenset({dict, OrderedDict, defaultdict, list, tuple})
-KINDS: dict[type, Kind] = {kind.type: kind for kind in (_NONE, _TUPLE, _LIST, _DICT, _ORDERED, _DEFAULT)}
+KINDS: dict[type, Kind] = {
+    kind.type: kind for kind in (_NONE, _TUPLE, _LIST, _DICT, _ORDERED, _DEFAULT)
+}
 REGISTERED: set[type] = set(KINDS)
 LEAVES: set[type] = {int, float, complex, bool, str}  # types known to be leaves
 OPAQUE: set[type] = set()  # classes whose instances, and those of subclasses, are leaves
@@ -504,7 +527,11 @@ def _unlike_fields(cls: type) -> str:
         return f"the constructor of {cls.__name__} has no signature"
     if not wanted <= {p.name for p in taken if p.kind is not p.POSITIONAL_ONLY}:
         return f"the constructor of {cls.__name__} does not take all of its fields by name"
-    more = [p.name for p in taken if p.name not in wanted and p.default is p.empty and p.kind not in VARIADIC]
+    more = [
+        p.name
+        for p in taken
+        if p.name not in wanted and p.default is p.empty and p.kind not in VARIADIC
+    ]
     if more:
         return f"the constructor of {cls.__name__} needs {', '.join(more)} besides its fields"
     return ""
@@ -542,9 +569,13 @@ def fields_kind(cls: Any, data: Sequence[str], meta: Sequence[str]) -> Kind:
     return Kind(
         cls,
         split=lambda tree: (get(tree), get_static(tree)),
-        build=lambda aux, xs: cls(**dict(zip(data, xs, strict=True)), **dict(zip(meta, aux, strict=True))),
+        build=lambda aux, xs: cls(
+            **dict(zip(data, xs, strict=True)), **dict(zip(meta, aux, strict=True))
+        ),
         keys=lambda aux, count: [GetAttrKey(name) for name in data],
-        show=lambda aux, texts: f"{cls.__name__}({_assigned((*data, *meta), (*texts, *map(repr, aux)))})",
+        show=lambda aux, texts: (
+            f"{cls.__name__}({_assigned((*data, *meta), (*texts, *map(repr, aux)))})"
+        ),
         token=exact,
         shared=not meta,
     )

@@ -1,7 +1,7 @@
 """The choice of a kernel: candidates of families, and what speaks for the one that is taken.
 
-What is predicted for all candidates decides by the least time; where a family has no prediction, the order of
-the catalog does, and within a family that of its variants.
+What is predicted for all candidates decides by the least time; where a family has no prediction,
+the order of the catalog does, and within a family that of its variants.
 """
 
 from __future__ import annotations
@@ -36,13 +36,17 @@ class Candidate:
     def __str__(self) -> str:
         if self.refusal:
             return f"not {self.title}: {self.refusal}"
-        return self.title + (f", predicted {self.seconds * 1e6:.3g} us" if self.seconds is not None else "")
+        return self.title + (
+            f", predicted {self.seconds * 1e6:.3g} us" if self.seconds is not None else ""
+        )
 
 
 @final
 @record
 class Choice:
-    """The candidate that was taken for a problem, the refusals before it, and `by` what it was decided."""
+    """The candidate that was taken for a problem, the refusals before it, and
+    `by` what it was decided.
+    """
 
     problem: Problem
     taken: Candidate
@@ -75,7 +79,9 @@ class Choice:
 
 
 def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Iterator[Candidate]:
-    """What each family of the target offers, or why it offers nothing, in the order of the catalog."""
+    """What each family of the target offers, or why it offers nothing, in the
+    order of the catalog.
+    """
     for family in catalog:
         if family.target not in ("", problem.target):
             continue

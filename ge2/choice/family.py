@@ -16,7 +16,9 @@ Code = TypeVar("Code")  # kernels as the assembler of the target takes them
 @final
 @record
 class Variant:
-    """One of the ways in which a family does a problem; `plan` is what was worked out to offer it."""
+    """One of the ways in which a family does a problem; `plan` is what was
+    worked out to offer it.
+    """
 
     name: str = ""
     plan: Any = None

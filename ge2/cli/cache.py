@@ -1,4 +1,6 @@
-"""`ge2 cache ACTION`: what the cache of compiled kernels holds, whether it is sound, and less of it."""
+"""`ge2 cache ACTION`: what the cache of compiled kernels holds, whether
+it is sound, and less of it.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     common.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
     actions = parser.add_subparsers(dest="action", metavar="ACTION", title="actions", required=True)
     for name, action in ACTIONS.items():
-        sub = actions.add_parser(name, parents=[common], help=action.__doc__, description=action.__doc__)
+        sub = actions.add_parser(
+            name, parents=[common], help=action.__doc__, description=action.__doc__
+        )
         if name == "show":
-            sub.add_argument("key", metavar="KEY", help="a key as `list` prints it, or how one begins")
+            sub.add_argument(
+                "key", metavar="KEY", help="a key as `list` prints it, or how one begins"
+            )
         if name == "verify":
             sub.add_argument("--remove", action="store_true", help="remove what is damaged")
         if name == "prune":
-            sub.add_argument("--limit", type=megabytes, metavar="MB", help="in place of GE2_CACHE_LIMIT")
+            sub.add_argument(
+                "--limit", type=megabytes, metavar="MB", help="in place of GE2_CACHE_LIMIT"
+            )
 
 
 def megabytes(text: str) -> int:
@@ -57,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     return answer.code
 
 
-# ------------------------------------------------------------------------------------------------ the actions
+# -------------------------------------------------------------------------------------- the actions
 
 
 def info(kept: Cache, options: argparse.Namespace) -> Answer:
@@ -66,7 +74,13 @@ def info(kept: Cache, options: argparse.Namespace) -> Answer:
     total = sum(entry.size for entry in entries)
     damaged = sum(bool(entry.trouble) for entry in entries)
     limit = kept.limit
-    data = {"folder": kept.path, "entries": len(entries), "bytes": total, "limit": limit, "damaged": damaged}
+    data = {
+        "folder": kept.path,
+        "entries": len(entries),
+        "bytes": total,
+        "limit": limit,
+        "damaged": damaged,
+    }
     rows = [
         ("folder", str(kept.path)),
         ("entries", str(len(entries))),
@@ -94,8 +108,14 @@ def show(kept: Cache, options: argparse.Namespace) -> Answer:
     entry = the_one(kept.entries(verify=True), options.key)
     known = [(name, entry.about[name]) for name in ORDER if name in entry.about]
     more = [(name, str(value)) for name, value in entry.about.items() if name not in ORDER]
-    rows = [("key", entry.key), ("state", entry.trouble or "sound"), ("size", size_words(entry.size))]
-    return Answer(as_data(entry), columns([*rows, ("last used", when(entry.used)), *known, *more], ""))
+    rows = [
+        ("key", entry.key),
+        ("state", entry.trouble or "sound"),
+        ("size", size_words(entry.size)),
+    ]
+    return Answer(
+        as_data(entry), columns([*rows, ("last used", when(entry.used)), *known, *more], "")
+    )
 
 
 def verify(kept: Cache, options: argparse.Namespace) -> Answer:
@@ -106,7 +126,11 @@ def verify(kept: Cache, options: argparse.Namespace) -> Answer:
         kept.remove(damaged)
     words = f"{len(entries)} entries, {len(damaged)} damaged"
     if damaged:
-        words += ", now removed" if options.remove else "; they are made again when needed, or go by --remove"
+        words += (
+            ", now removed"
+            if options.remove
+            else "; they are made again when needed, or go by --remove"
+        )
     lines = [f"{entry.key}  {entry.trouble}" for entry in damaged]
     data = {
         "entries": len(entries),
@@ -137,14 +161,16 @@ ACTIONS: dict[str, Callable[[Cache, argparse.Namespace], Answer]] = {
 }
 
 
-# -------------------------------------------------------------------------------------------------- the words
+# ---------------------------------------------------------------------------------------- the words
 
 
 def removed(entries: list[Entry]) -> Answer:
     total = sum(entry.size for entry in entries)
     data = {"removed": [entry.key for entry in entries], "bytes": total}
     count = len(entries)
-    return Answer(data, f"removed {count} {'entry' if count == 1 else 'entries'}, {size_words(total)}")
+    return Answer(
+        data, f"removed {count} {'entry' if count == 1 else 'entries'}, {size_words(total)}"
+    )
 
 
 def the_one(entries: list[Entry], start: str) -> Entry:
@@ -154,7 +180,9 @@ def the_one(entries: list[Entry], start: str) -> Entry:
         raise CacheTrouble(f"the cache has no entry {start}", fix="ge2 cache list")
     if len(found) > 1:
         keys = ", ".join(entry.key for entry in found[:3])
-        raise ArgumentError(f"{len(found)} keys begin with {start!r}", where=keys, fix="more of the key")
+        raise ArgumentError(
+            f"{len(found)} keys begin with {start!r}", where=keys, fix="more of the key"
+        )
     return found[0]
 
 

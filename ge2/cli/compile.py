@@ -1,4 +1,7 @@
-"""`ge2 compile FILE.py:function --args ... -o DIR`: CUDA kernels and their cubins, with no GPU at hand."""
+"""`ge2 compile FILE.py:function --args ... -o DIR`:
+
+CUDA kernels and their cubins, with no GPU at hand.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,17 @@ from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from ge2.targets.cuda.slow_float64 import slow_products
 
-HEAD: Final = ("kernel", "threads", "registers", "spills", "stack", "shared", "cubin", "compiled in", "of")
+HEAD: Final = (
+    "kernel",
+    "threads",
+    "registers",
+    "spills",
+    "stack",
+    "shared",
+    "cubin",
+    "compiled in",
+    "of",
+)
 FIGURES: Final = ("threads", "registers", "spills", "stack", "shared", "asked")
 ELSEWHERE: Final = {
     "matmul": "matrix product",
@@ -38,7 +51,9 @@ MANY: Final = {"loop or branch": "loops or branches", "step by a library": "step
 @final
 @record
 class Compiled:
-    """A kernel: source, cubin, and the user's lines. Sizes in bytes; `asked`: of shared memory at launch.
+    """A kernel: source, cubin, and the user's lines.
+
+    Sizes in bytes; `asked`: of shared memory at launch.
 
     `slow` says what makes it slow on GPUs of the architecture that could be otherwise.
     """
@@ -57,10 +72,16 @@ class Compiled:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
+    parser.add_argument(
+        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
+    )
     option = parser.add_argument
     option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
-    option("--arch", default="sm_90a", help="what to compile for: sm_80, sm_100, ...; sm_90a unless told")
+    option(
+        "--arch",
+        default="sm_90a",
+        help="what to compile for: sm_80, sm_100, ...; sm_90a unless told",
+    )
     option("--grad", action="store_true", help="its derivative by the first argument")
     option("--json", action="store_true", help="print JSON and nothing else")
     option("-o", "--output", metavar="DIR", help="folder for the kernels (.cu) and cubins")
@@ -76,14 +97,19 @@ def run(options: argparse.Namespace) -> int:
     written = write(kernels, options.output) if options.output else []
     if options.json:
         slow = slow_words(kernels, executable)
-        data = {"arch": options.arch, "kernels": list(map(as_data, kernels)), "files": written, "slow": slow}
+        data = {
+            "arch": options.arch,
+            "kernels": list(map(as_data, kernels)),
+            "files": written,
+            "slow": slow,
+        }
         print(json.dumps(data, indent=1))
     else:
         print("\n".join(report(kernels, executable, options)))
     return 0
 
 
-# ----------------------------------------------------------------------------------------------- the kernels
+# -------------------------------------------------------------------------------------- the kernels
 
 
 def compiled(executable: Executable, arch: str) -> list[Compiled]:
@@ -93,11 +119,13 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
         known = {each.function: each for each in records(driver.made)}
         for n, (code, source) in enumerate(driver.sources.items()):
             record = known.get(f"{source.name}_{n}")
-            if record is not None or code not in found:  # a loop's own program knows the lines of its rounds
+            # a loop's own program knows the lines of its rounds
+            if record is not None or code not in found:
                 found[code] = source, record
     binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])
     return [
-        one(n, *each, binary) for n, (each, binary) in enumerate(zip(found.values(), binaries, strict=True))
+        one(n, *each, binary)
+        for n, (each, binary) in enumerate(zip(found.values(), binaries, strict=True))
     ]
 
 
@@ -111,7 +139,9 @@ def drivers(executable: Executable) -> Iterator[GpuDriver]:
 
 
 def lines_of(source: Source, known: KernelRecord | None) -> str:
-    """The user's lines, as the program tells them of a step; not of a copy, or a second kernel of a step."""
+    """The user's lines, as the program tells them of a step; not of a copy, or
+    a second kernel of a step.
+    """
     if known is None:
         return "a copy" if source.name == "pointwise" else "the one above"
     return cut(places(known.sources), PLACES, ", ")
@@ -123,7 +153,14 @@ def one(number: int, source: Source, known: KernelRecord | None, binary: Binary)
     name = f"{source.name}_{number}"
     slow = known.slow if known else ""
     return Compiled(
-        name, source.text(), binary, lines_of(source, known), kernel.block, *figures, kernel.shared, slow
+        name,
+        source.text(),
+        binary,
+        lines_of(source, known),
+        kernel.block,
+        *figures,
+        kernel.shared,
+        slow,
     )
 
 
@@ -131,21 +168,28 @@ def write(kernels: list[Compiled], folder: str) -> list[str]:
     """Writes two files a kernel, and returns their paths. Ge2Error if it cannot."""
     files: dict[str, bytes] = {}
     for kernel in kernels:
-        files |= {f"{kernel.name}.cu": kernel.source.encode(), f"{kernel.name}.cubin": kernel.binary.cubin}
+        files |= {
+            f"{kernel.name}.cu": kernel.source.encode(),
+            f"{kernel.name}.cubin": kernel.binary.cubin,
+        }
     try:
         os.makedirs(folder, exist_ok=True)
         for name, content in files.items():
             with open(os.path.join(folder, name), "wb") as file:
                 file.write(content)
     except OSError as error:
-        raise Ge2Error(f"{folder} cannot be written: {error.strerror}", fix="-o another folder") from error
+        raise Ge2Error(
+            f"{folder} cannot be written: {error.strerror}", fix="-o another folder"
+        ) from error
     return [os.path.join(folder, name) for name in files]
 
 
-# ------------------------------------------------------------------------------------------------- the words
+# ---------------------------------------------------------------------------------------- the words
 
 
-def report(kernels: list[Compiled], executable: Executable, options: argparse.Namespace) -> Iterator[str]:
+def report(
+    kernels: list[Compiled], executable: Executable, options: argparse.Namespace
+) -> Iterator[str]:
     if kernels:
         yield table([HEAD, *map(row, kernels)], right=frozenset(range(1, len(HEAD) - 1)))
         yield ""
@@ -162,10 +206,14 @@ def report(kernels: list[Compiled], executable: Executable, options: argparse.Na
 
 
 def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
-    """What is computed in float64 where that is slow; matrix products, and those of loops, come last."""
+    """What is computed in float64 where that is slow; matrix products, and
+    those of loops, come last.
+    """
     own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
     limits = executable.device.limits  # type: ignore[union-attr]
-    found = [words for driver in drivers(executable) for words in slow_products(driver.program, limits)]
+    found = [
+        words for driver in drivers(executable) for words in slow_products(driver.program, limits)
+    ]
     return [*own, *dict.fromkeys(found)]
 
 
@@ -190,4 +238,10 @@ def row(kernel: Compiled) -> tuple[str, ...]:
 def as_data(kernel: Compiled) -> dict[str, Any]:
     figures = {name: getattr(kernel, name) for name in FIGURES}
     size = len(kernel.binary.cubin)
-    return {"name": kernel.name, "lines": kernel.lines, **figures, "cubin": size, "source": kernel.source}
+    return {
+        "name": kernel.name,
+        "lines": kernel.lines,
+        **figures,
+        "cubin": size,
+        "source": kernel.source,
+    }

@@ -1,4 +1,6 @@
-"""`ge2 demo`: trains on handwritten digits, then tells what came of it, how fast, and by which kernels."""
+"""`ge2 demo`: trains on handwritten digits, then tells what came of it, how
+fast, and by which kernels.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ LIBRARY = ("matmul", "library")  # steps that are one operation of a library
 
 @record
 class Place:
-    """Where the work is done: what puts an array there, what waits for it, and whose arrays they are."""
+    """Where the work is done: what puts an array there, what waits for
+    it, and whose arrays they are.
+    """
 
     put: Callable[[Any], Any]
     wait: Callable[[], Any]
@@ -76,15 +80,23 @@ class Report:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--epochs", type=positive, default=30, help="passes over the data (%(default)s)")
+    parser.add_argument(
+        "--epochs", type=positive, default=30, help="passes over the data (%(default)s)"
+    )
     parser.add_argument(
         "--seed", type=int, default=0, help="of the split, the weights and the order (%(default)s)"
     )
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where (%(default)s)")
+    parser.add_argument(
+        "--device", choices=("cpu", "cuda"), default="cpu", help="where (%(default)s)"
+    )
     output = parser.add_mutually_exclusive_group()
-    output.add_argument("--json", action="store_true", help="print the result as JSON and nothing else")
     output.add_argument(
-        "--kernels", action="store_true", help="print a step's graph, regions and kernels; no training"
+        "--json", action="store_true", help="print the result as JSON and nothing else"
+    )
+    output.add_argument(
+        "--kernels",
+        action="store_true",
+        help="print a step's graph, regions and kernels; no training",
     )
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
 
@@ -116,10 +128,12 @@ def run(options: argparse.Namespace) -> int:
     return 0 if report.passed else 1
 
 
-# -------------------------------------------------------------------------------------------------- the work
+# ----------------------------------------------------------------------------------------- the work
 
 
-def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False, at: Place = CPU) -> Report:
+def train(
+    step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False, at: Place = CPU
+) -> Report:
     state, rng = at.tree(digits.start(seed)), np.random.default_rng(seed)
     progress = Progress("training", epochs, "epochs", quiet=quiet)
     kernels = regions(step, state, data)
@@ -133,7 +147,16 @@ def train(step: Step, data: Digits, epochs: int, seed: int, quiet: bool = False,
     accuracy = digits.accuracy(state.params, data.test_x, data.test_y)
     ours, by_hand = times(step, state, data, at.wait)
     return Report(
-        epochs, seed, state.steps, float(loss), accuracy, REQUIRED, ours, by_hand, training, dict(kernels)
+        epochs,
+        seed,
+        state.steps,
+        float(loss),
+        accuracy,
+        REQUIRED,
+        ours,
+        by_hand,
+        training,
+        dict(kernels),
     )
 
 
@@ -159,7 +182,9 @@ def lowered(step: Any, state: State, data: Digits) -> Any:
 
 
 def times(step: Step, state: State, data: Digits, wait: Callable[[], Any]) -> tuple[float, float]:
-    """Medians of a step's time, through ge2 and by hand, taken in turns, for a few seconds at most."""
+    """Medians of a step's time, through ge2 and by hand, taken in turns, for
+    a few seconds at most.
+    """
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
     copied = ge2.tree.map(lambda x: x.copy() if hasattr(x, "copy") else x, state)
     candidates, states = (step, digits.step_by_hand), [state, copied]
@@ -174,7 +199,7 @@ def times(step: Step, state: State, data: Digits, wait: Callable[[], Any]) -> tu
     return median(found[0]), median(found[1])
 
 
-# -------------------------------------------------------------------------------------------------- the words
+# ---------------------------------------------------------------------------------------- the words
 
 
 def headline(data: Digits) -> str:
@@ -185,7 +210,9 @@ def headline(data: Digits) -> str:
 
 def summary(report: Report) -> str:
     ratio = report.step_by_hand / report.step
-    fused = ", ".join(f"{n} {kind}" for kind, n in sorted(report.kernels.items()) if kind not in LIBRARY)
+    fused = ", ".join(
+        f"{n} {kind}" for kind, n in sorted(report.kernels.items()) if kind not in LIBRARY
+    )
     calls = ", ".join(f"{n} {kind}" for kind, n in report.kernels.items() if kind in LIBRARY)
     library, whose = ("NumPy", "NumPy's own") if report.device == "cpu" else ("CuPy", "not fused")
     rows = [
@@ -196,7 +223,10 @@ def summary(report: Report) -> str:
             "a step, by hand",
             f"{milliseconds(report.step_by_hand)} in vectorised {library}; ge2 is {ratio:.2f} x as fast",
         ),
-        ("kernels of a step", f"{fused} (fused regions)" + (f"; {calls} ({whose})" if calls else "")),
+        (
+            "kernels of a step",
+            f"{fused} (fused regions)" + (f"; {calls} ({whose})" if calls else ""),
+        ),
         ("to see them", SHOW),
     ]
     verdict = "" if report.passed else "\n\nFAILED: the test accuracy is below what is required."
@@ -204,7 +234,9 @@ def summary(report: Report) -> str:
 
 
 def explain(step: Any, data: Digits, at: Place = CPU) -> str:
-    """The step as text: its graph as traced, the regions the passes made of it, and each kernel's source."""
+    """The step as text: its graph as traced, the regions the passes made of it,
+    and each kernel's source.
+    """
     state = at.tree(digits.start())
     x, y = data.train_x[:BATCH], data.train_y[:BATCH]
     low = lowered(step, state, data)
@@ -212,6 +244,9 @@ def explain(step: Any, data: Digits, at: Place = CPU) -> str:
         ("graph, as traced", ge2.make_jaxpr(digits.train_step)(state, x, y)),
         ("regions", low.as_text()),
         ("kernels", str(low.kernels)),
-        *((f"kernel {kernel.name} ({kernel.kind})", str(kernel).rstrip()) for kernel in low.kernels),
+        *(
+            (f"kernel {kernel.name} ({kernel.kind})", str(kernel).rstrip())
+            for kernel in low.kernels
+        ),
     ]
     return "\n\n".join(f"{f' {title} ':=^100}\n{body}" for title, body in parts)

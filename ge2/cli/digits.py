@@ -1,8 +1,9 @@
-"""The main job: a 64-256-256-10 network that learns handwritten digits, as plain NumPy and again by hand.
+"""The main job: a 64-256-256-10 network that learns handwritten digits, as
+plain NumPy and again by hand.
 
 `train_step` is what a user writes: NumPy functions on NumPy arrays, which `ge2.jit` compiles whole.
-`step_by_hand` is the same step with its derivative worked out on paper, in vectorised NumPy: the yardstick
-for time and results.
+`step_by_hand` is the same step with its derivative worked out on paper, in vectorised NumPy: the
+yardstick for time and results.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
 class State(NamedTuple):
-    """What a step changes: the parameters, Adam's running means of their gradients, the number of steps."""
+    """What a step changes: the parameters, Adam's running means of their
+    gradients, the number of steps.
+    """
 
     params: Params
     mean: Params
@@ -41,7 +44,9 @@ Step = Callable[[State, Array, Array], tuple[State, Array]]
 
 @record
 class Digits:
-    """Images f32[n, 64] in 0..1 and their labels i64[n], in two parts with the same share of each digit."""
+    """Images f32[n, 64] in 0..1 and their labels i64[n], in two parts with the
+    same share of each digit.
+    """
 
     train_x: Array
     train_y: Array
@@ -74,21 +79,28 @@ def start(seed: int = 0) -> State:
 
 def layer(rng: np.random.Generator, rows: int, columns: int) -> Layer:
     scale = np.float32(np.sqrt(2 / rows))
-    return {"w": rng.standard_normal((rows, columns), np.float32) * scale, "b": np.zeros(columns, np.float32)}
+    return {
+        "w": rng.standard_normal((rows, columns), np.float32) * scale,
+        "b": np.zeros(columns, np.float32),
+    }
 
 
 def zeros(params: Params) -> Params:
     return [{name: np.zeros_like(p) for name, p in layer.items()} for layer in params]
 
 
-def batches(x: Array, y: Array, rng: np.random.Generator, size: int = BATCH) -> Iterator[tuple[Array, Array]]:
-    """One pass over the data in a new order; the last batch is smaller if `size` does not divide it."""
+def batches(
+    x: Array, y: Array, rng: np.random.Generator, size: int = BATCH
+) -> Iterator[tuple[Array, Array]]:
+    """One pass over the data in a new order; the last batch is smaller if
+    `size` does not divide it.
+    """
     order = beside(rng.permutation(len(x)), x)
     for i in range(0, len(x), size):
         yield x[order[i : i + size]], y[order[i : i + size]]
 
 
-# ---------------------------------------------------------------------------------------- as a user writes it
+# ------------------------------------------------------------------------------ as a user writes it
 
 
 def forward(params: Params, x: Array) -> Array:
@@ -114,7 +126,9 @@ def train_step(state: State, x: Array, y: Array) -> tuple[State, Array]:
     mean = ge2.tree.map(lambda m, g: BETA1 * m + (1 - BETA1) * g, state.mean, grads)
     square = ge2.tree.map(lambda v, g: BETA2 * v + (1 - BETA2) * g * g, state.square, grads)
     rate = RATE * (1 - BETA2**steps) ** 0.5 / (1 - BETA1**steps)
-    params = ge2.tree.map(lambda p, m, v: p - rate * m / (np.sqrt(v) + EPSILON), state.params, mean, square)
+    params = ge2.tree.map(
+        lambda p, m, v: p - rate * m / (np.sqrt(v) + EPSILON), state.params, mean, square
+    )
     return State(params, mean, square, steps), loss
 
 
@@ -122,11 +136,14 @@ def accuracy(params: Params, x: Array, y: Array) -> float:
     return float((forward(params, x).argmax(axis=1) == y).mean())
 
 
-# ---------------------------------------------------------------------------------------------------- by hand
+# ------------------------------------------------------------------------------------------ by hand
 
 
 def step_by_hand(state: State, x: Array, y: Array) -> tuple[State, Array]:
-    """`train_step` without a compiler. It reuses arrays where it can: the given state is overwritten."""
+    """`train_step` without a compiler.
+
+    It reuses arrays where it can: the given state is overwritten.
+    """
     loss, grads = loss_and_grads_by_hand(state.params, x, y)
     steps = state.steps + 1
     rate = RATE * (1 - BETA2**steps) ** 0.5 / (1 - BETA1**steps)
@@ -159,7 +176,9 @@ def loss_and_grads_by_hand(params: Params, x: Array, y: Array) -> tuple[Array, P
 
 
 def backward_by_hand(params: Params, seen: list[Array], ct: Array) -> Params:
-    """All gradients, from `ct`, that of the last layer's output; `seen` holds each layer's input."""
+    """All gradients, from `ct`, that of the last layer's output; `seen` holds
+    each layer's input.
+    """
     grads: Params = []
     for layer, x in zip(reversed(params), reversed(seen), strict=True):
         grads.append({"w": x.T @ ct, "b": ct.sum(axis=0)})

@@ -1,4 +1,6 @@
-"""`ge2 doctor`: what ge2 needs and what it can use, whether it is there and works, and how to mend it."""
+"""`ge2 doctor`: what ge2 needs and what it can use, whether it is there and
+works, and how to mend it.
+"""
 
 from __future__ import annotations
 
@@ -54,10 +56,14 @@ def run(options: argparse.Namespace) -> int:
     lines = [looked(name, look) for name, look in CHECKS.items()]
     broken = [line.name for line in lines if line.state == BROKEN]
     if options.json:
-        checks = [{key: getattr(line, key) for key in ("name", "state", "found", "fix")} for line in lines]
+        checks = [
+            {key: getattr(line, key) for key in ("name", "state", "found", "fix")} for line in lines
+        ]
         deliver(json.dumps({"ok": not broken, "checks": checks}, indent=1), options.output)
     else:
-        deliver("\n".join([table([as_row(line) for line in lines]), "", verdict(lines)]), options.output)
+        deliver(
+            "\n".join([table([as_row(line) for line in lines]), "", verdict(lines)]), options.output
+        )
     return 1 if broken else 0
 
 
@@ -86,35 +92,48 @@ def verdict(lines: list[Line]) -> str:
     return "what is there works" + ("" if gpu.state == FLAWLESS else "; ge2 computes on the CPU")
 
 
-# --------------------------------------------------------------------------------------------- what is needed
+# ----------------------------------------------------------------------------------- what is needed
 
 
 def python() -> Line:
     found = f"{sys.version.split()[0]} at {sys.executable}"
-    return Line("Python", FLAWLESS, found)  # an older one does not get here: pip refuses to install ge2
+    # an older one does not get here: pip refuses to install ge2
+    return Line("Python", FLAWLESS, found)
 
 
 def numpy() -> Line:
     import numpy as np
 
     wanted = (2, 1, 2)
-    state = FLAWLESS if np.lib.NumpyVersion(np.__version__) >= ".".join(map(str, wanted)) else BROKEN
-    return Line("NumPy", state, np.__version__, "" if state == FLAWLESS else "pip install 'numpy>=2.1.2'")
+    state = (
+        FLAWLESS if np.lib.NumpyVersion(np.__version__) >= ".".join(map(str, wanted)) else BROKEN
+    )
+    return Line(
+        "NumPy", state, np.__version__, "" if state == FLAWLESS else "pip install 'numpy>=2.1.2'"
+    )
 
 
 def c_compiler() -> Line:
     if config.cc == "none":
-        return Line("C compiler", ABSENT, "GE2_CC=none asks for none; NumPy runs instead", "unset GE2_CC")
+        return Line(
+            "C compiler", ABSENT, "GE2_CC=none asks for none; NumPy runs instead", "unset GE2_CC"
+        )
     try:
         tools = identified(config.cc)
     except Ge2Error as error:
         what, fix = parted(error)
-        return Line("C compiler", BROKEN if config.cc else ABSENT, f"{what}; NumPy runs instead", fix)
+        return Line(
+            "C compiler", BROKEN if config.cc else ABSENT, f"{what}; NumPy runs instead", fix
+        )
     works = settled(tools, lambda content: None, time.monotonic() + time_limit())
     if works is None:
-        return Line("C compiler", BROKEN, f"{tools.version} compiles nothing", "GE2_CC=another compiler")
+        return Line(
+            "C compiler", BROKEN, f"{tools.version} compiles nothing", "GE2_CC=another compiler"
+        )
     lacks = [flag for flag in tools.flags if flag not in works.flags]
-    return Line("C compiler", FLAWLESS, tools.version + (f", without {' '.join(lacks)}" if lacks else ""))
+    return Line(
+        "C compiler", FLAWLESS, tools.version + (f", without {' '.join(lacks)}" if lacks else "")
+    )
 
 
 def threads() -> Line:
@@ -153,16 +172,23 @@ def kept() -> Line:
     return Line("cache", FLAWLESS, words, "ge2 cache prune, to gain space" if free < SCANT else "")
 
 
-# ------------------------------------------------------------------------------------------------------- CUDA
+# --------------------------------------------------------------------------------------------- CUDA
 
 
 def nvidia_driver() -> Line:
     found = driver()
     if found is None:
-        return Line("NVIDIA driver", ABSENT, "there is none", "nvidia.com/drivers, if this machine has a GPU")
+        return Line(
+            "NVIDIA driver",
+            ABSENT,
+            "there is none",
+            "nvidia.com/drivers, if this machine has a GPU",
+        )
     words = f"{found.version or 'of unknown version'}, runs CUDA {dotted(found.cuda)}"
     if found.trouble:
-        return Line("NVIDIA driver", BROKEN, f"{words}; {found.trouble}", "nvidia-smi; restart the machine")
+        return Line(
+            "NVIDIA driver", BROKEN, f"{words}; {found.trouble}", "nvidia-smi; restart the machine"
+        )
     if found.cuda < (13, 0):
         return Line("NVIDIA driver", BROKEN, words, "a driver of CUDA 13, 580 or newer")
     return Line("NVIDIA driver", FLAWLESS, words)
@@ -171,7 +197,9 @@ def nvidia_driver() -> Line:
 def gpu() -> Line:
     found = driver()
     if found is None or not found.gpus:
-        fix = "nvidia-smi, if this machine has one; CUDA_VISIBLE_DEVICES hides some" if found else ""
+        fix = (
+            "nvidia-smi, if this machine has one; CUDA_VISIBLE_DEVICES hides some" if found else ""
+        )
         return Line("GPU", ABSENT, "there is none", fix)
     words = [
         f"{each.name}, {each.architecture}, {each.multiprocessors} multiprocessors, {size_words(each.memory)}"
@@ -200,15 +228,21 @@ def cuda_compiler() -> Line:
 def cuda_headers() -> Line:
     found = headers()
     if not found:
-        return Line("headers", BROKEN, f"{include_folder()} has none", "pip install --force-reinstall ge2")
-    if (not library_path("libnvrtc", "cu13", "cuda_nvrtc") and not config.nvrtc) or config.nvrtc == "none":
+        return Line(
+            "headers", BROKEN, f"{include_folder()} has none", "pip install --force-reinstall ge2"
+        )
+    if (
+        not library_path("libnvrtc", "cu13", "cuda_nvrtc") and not config.nvrtc
+    ) or config.nvrtc == "none":
         return Line("headers", FLAWLESS, f"{len(found)} in {include_folder()}, not tried")
     tried("".join(f'#include "{name}"\n' for name in found) + KERNEL, "headers")
     return Line("headers", FLAWLESS, f"{len(found)} in {include_folder()}; they compile")
 
 
 def cupy() -> Line:
-    names = sorted({str(d.metadata["Name"]) for d in distributions() if is_cupy(str(d.metadata["Name"]))})
+    names = sorted(
+        {str(d.metadata["Name"]) for d in distributions() if is_cupy(str(d.metadata["Name"]))}
+    )
     if not names:
         return Line("CuPy", ABSENT, "not installed", EXTRA)
     words = " and ".join(f"{name} {version(name)}" for name in names)
@@ -233,7 +267,9 @@ def nvmath() -> Line:
 
 
 def cublas() -> Line:
-    return library("cuBLASLt", "libcublasLt", "cublasLtGetVersion", ("cu13", "cublas"), "nvidia-cublas")
+    return library(
+        "cuBLASLt", "libcublasLt", "cublasLtGetVersion", ("cu13", "cublas"), "nvidia-cublas"
+    )
 
 
 def cudnn() -> Line:
@@ -248,7 +284,11 @@ def kernel() -> Line:
     if not any(is_cupy(str(d.metadata["Name"])) for d in distributions()):
         return Line("a kernel", ABSENT, "there is no CuPy to launch it", EXTRA)
     good, said = asked("-m", "ge2.targets.cuda.load.self_test")
-    fix = "" if good else "what is said above; python -m ge2.targets.cuda.load.self_test, to see all of it"
+    fix = (
+        ""
+        if good
+        else "what is said above; python -m ge2.targets.cuda.load.self_test, to see all of it"
+    )
     return Line("a kernel", FLAWLESS if good else BROKEN, said, fix)
 
 
@@ -271,7 +311,7 @@ CHECKS: Final[dict[str, Callable[[], Line]]] = {
 }
 
 
-# -------------------------------------------------------------------------------------------- how it is asked
+# ---------------------------------------------------------------------------------- how it is asked
 
 
 def tried(source: str, name: str) -> None:
@@ -308,12 +348,18 @@ def asked(*words: str) -> tuple[bool, str]:
     """Whether a program of Python's ends well, and the last line that it says."""
     try:
         done = subprocess.run(
-            [sys.executable, *words], capture_output=True, text=True, errors="replace", timeout=PATIENCE
+            [sys.executable, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PATIENCE,
         )
     except subprocess.TimeoutExpired:
         return False, f"no answer in {PATIENCE:.0f} s"
     said = (done.stdout if done.returncode == 0 else done.stderr).strip().splitlines()
-    ending = f"it was killed by signal {-done.returncode}" if done.returncode < 0 else "it says nothing"
+    ending = (
+        f"it was killed by signal {-done.returncode}" if done.returncode < 0 else "it says nothing"
+    )
     return done.returncode == 0, said[-1] if said else ending
 
 
@@ -326,4 +372,6 @@ def library(name: str, stem: str, function: str, packages: tuple[str, ...], whee
     good, said = asked("-c", ask)
     if good:
         return Line(name, FLAWLESS, f"{said} at {path}")
-    return Line(name, BROKEN, f"{path} cannot be loaded: {said}", f"pip install --force-reinstall {wheel}")
+    return Line(
+        name, BROKEN, f"{path} cannot be loaded: {said}", f"pip install --force-reinstall {wheel}"
+    )

@@ -1,4 +1,7 @@
-"""A function of a user's file, named `FILE.py:function`. What the file does under `__main__` is not done."""
+"""A function of a user's file, named `FILE.py:function`.
+
+What the file does under `__main__` is not done.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,9 @@ def module_of(path: str) -> ModuleType:
     """The file as a module, which finds its neighbours as it would if it were run."""
     if not os.path.isfile(path):
         folder = os.path.dirname(path) or "."
-        files = [f for f in os.listdir(folder) if f.endswith(".py")] if os.path.isdir(folder) else []
+        files = (
+            [f for f in os.listdir(folder) if f.endswith(".py")] if os.path.isdir(folder) else []
+        )
         near = get_close_matches(os.path.basename(path), files, 1)
         fix = os.path.join(os.path.dirname(path), near[0]) if near else FORM
         raise InputError(f"there is no file {path}", fix=fix)

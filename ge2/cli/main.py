@@ -1,4 +1,6 @@
-"""`ge2 COMMAND`: imports the command that is asked for; an error of ours becomes a line and an exit code."""
+"""`ge2 COMMAND`: imports the command that is asked for; an error of ours
+becomes a line and an exit code.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,18 @@ COMMANDS = {
     "compile": Command(
         "ge2.cli.compile", "write the CUDA kernels of a function and their cubins, with no GPU"
     ),
-    "demo": Command("ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"),
-    "doctor": Command("ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"),
-    "profile": Command("ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"),
-    "show": Command("ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"),
+    "demo": Command(
+        "ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"
+    ),
+    "doctor": Command(
+        "ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"
+    ),
+    "profile": Command(
+        "ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"
+    ),
+    "show": Command(
+        "ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"
+    ),
 }
 
 MISSPELT, FAILED, INTERRUPTED = 2, 1, 130
@@ -52,13 +62,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("\nge2: stopped", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        sys.stderr.close()  # the reader of our output left, as `head` does; nothing more can be said
+        # the reader of our output left, as `head` does; nothing more can be said
+        sys.stderr.close()
         return FAILED
     except OSError as error:
         if error.filename is not None:  # of a file, not of our output
             raise
         print(f"ge2: the output cannot be written: {error.strerror}", file=sys.stderr)
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what Python still holds
+        # for what Python still holds
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
 
 
@@ -73,7 +85,9 @@ def dispatch(parser: argparse.ArgumentParser, words: list[str]) -> int:
 
 def parser_for(name: str | None) -> argparse.ArgumentParser:
     """The parser; only the command that is asked for is imported, so `ge2 --help` is quick."""
-    parser = argparse.ArgumentParser(prog="ge2", description="Compiles the array functions you write.")
+    parser = argparse.ArgumentParser(
+        prog="ge2", description="Compiles the array functions you write."
+    )
     parser.add_argument("--version", action="version", version=f"ge2 {installed_version()}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for key, command in COMMANDS.items():
@@ -85,7 +99,11 @@ def parser_for(name: str | None) -> argparse.ArgumentParser:
 
 def unknown(name: str) -> int:
     near = get_close_matches(name, COMMANDS, n=1)
-    hint = f"did you mean 'ge2 {near[0]}'?" if near else f"there is {', '.join(COMMANDS)}; see 'ge2 --help'"
+    hint = (
+        f"did you mean 'ge2 {near[0]}'?"
+        if near
+        else f"there is {', '.join(COMMANDS)}; see 'ge2 --help'"
+    )
     print(f"ge2: there is no command '{name}': {hint}", file=sys.stderr)
     return MISSPELT
 

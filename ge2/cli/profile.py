@@ -33,11 +33,15 @@ DRAWN: Final = "arrays hold drawn numbers: floating ones normal, others 0 or 1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
+    parser.add_argument(
+        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
+    )
     option = parser.add_argument
     option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
     option("--grad", action="store_true", help="its derivative by the first argument")
-    option("--vmap", metavar="AXES", help="it over an axis more of its arguments: 0, or 0,None of two")
+    option(
+        "--vmap", metavar="AXES", help="it over an axis more of its arguments: 0, or 0,None of two"
+    )
     option("--device", choices=("cuda", "cpu"), help="where; cuda if there is a GPU, unless told")
     option("--executor", choices=("c", "blocked"), help="on the CPU, in place of GE2_EXECUTOR")
     option("--rounds", type=positive, default=ROUNDS, help="how often, at most (%(default)s)")
@@ -73,7 +77,10 @@ def usual() -> str:
 
 
 def place(where: str) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """What puts an array there, and what makes it the current device. DeviceError if there is no GPU."""
+    """What puts an array there, and what makes it the current device.
+
+    DeviceError if there is no GPU.
+    """
     if where == "cpu":
         return lambda x: x, nullcontext
     device = cuda.current_gpu()
@@ -81,7 +88,9 @@ def place(where: str) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
 
 
 class Drawn:
-    """Arguments as arrays of the device: those of the file, and drawn ones where only a type is given."""
+    """Arguments as arrays of the device: those of the file, and drawn ones
+    where only a type is given.
+    """
 
     def __init__(self, put: Callable[[Any], Any]) -> None:
         self.put, self.rng = put, np.random.default_rng(0)
@@ -95,12 +104,12 @@ class Drawn:
         if dtype.kind in "bui":
             return self.rng.integers(0, 2, shape).astype(dtype)
         x = self.rng.standard_normal(shape, np.float32)
-        return (x + 1j * self.rng.standard_normal(shape, np.float32) if dtype.kind == "c" else x).astype(
-            dtype
-        )
+        return (
+            x + 1j * self.rng.standard_normal(shape, np.float32) if dtype.kind == "c" else x
+        ).astype(dtype)
 
 
-# ------------------------------------------------------------------------------------------------- the words
+# ---------------------------------------------------------------------------------------- the words
 
 
 def report(found: Profile) -> Iterator[str]:
@@ -188,7 +197,18 @@ def as_data(found: Profile) -> dict[str, Any]:
 
 
 def row_data(of: Row) -> dict[str, Any]:
-    plain = ("name", "by", "launches", "seconds", "rough", "read", "written", "operations", "share", "slow")
+    plain = (
+        "name",
+        "by",
+        "launches",
+        "seconds",
+        "rough",
+        "read",
+        "written",
+        "operations",
+        "share",
+        "slow",
+    )
     figures = ("registers", "shared", "spills", "occupancy")
     return {
         **{name: getattr(of, name) for name in plain},

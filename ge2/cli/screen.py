@@ -16,7 +16,9 @@ WIDTH = 30
 @final
 @dataclass(slots=True)
 class Progress:
-    """Reports the progress of `total` things of one kind, on standard output unless told otherwise."""
+    """Reports the progress of `total` things of one kind, on standard output
+    unless told otherwise.
+    """
 
     label: str
     total: int
@@ -42,7 +44,12 @@ class Progress:
         bar = full * filled + empty * (WIDTH - filled)
         text = f"  {self.label}  {bar}  {done}/{self.total} {self.unit}   {note}"
         end = "\n" if done == self.total else ""
-        print(f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}", end=end, file=out, flush=True)
+        print(
+            f"\r\x1b[K{text[: shutil.get_terminal_size().columns - 1]}",
+            end=end,
+            file=out,
+            flush=True,
+        )
 
 
 def glyphs(out: TextIO) -> tuple[str, str]:

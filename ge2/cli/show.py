@@ -1,4 +1,6 @@
-"""`ge2 show FILE.py:function --args ...`: what a function becomes, from its graph to the kernels it runs."""
+"""`ge2 show FILE.py:function --args ...`: what a function becomes, from its
+graph to the kernels it runs.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,24 @@ class Shown:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("place", metavar="FILE.py:function", help="a function of a file, which is imported")
+    parser.add_argument(
+        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
+    )
     option, stages = parser.add_argument, (*STAGES, "all")
     option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
-    parser.add_argument("--grad", action="store_true", help="of its derivative by the first argument")
-    option("--vmap", metavar="AXES", help="of it over an axis more of its arguments: 0, or 0,None of two")
+    parser.add_argument(
+        "--grad", action="store_true", help="of its derivative by the first argument"
+    )
+    option(
+        "--vmap",
+        metavar="AXES",
+        help="of it over an axis more of its arguments: 0, or 0,None of two",
+    )
     executors = ("c", "blocked", "shim")
-    parser.add_argument("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
+    parser.add_argument(
+        "--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
 
@@ -96,7 +108,9 @@ def transformed(function: Callable[..., Any], grad: bool, axes: str | None) -> C
     return ge2.vmap(function, in_axes)
 
 
-def check(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str) -> None:
+def check(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str
+) -> None:
     """That the function takes these arguments."""
     try:
         signature = inspect.signature(function)
@@ -111,13 +125,15 @@ def check(function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any],
         raise InputError(f"{place} takes {signature}; {given}: {error}", fix=fix) from None
 
 
-# --------------------------------------------------------------------------------------------------- looking
+# ------------------------------------------------------------------------------------------ looking
 
 
 class Look:
     """A function with its arguments; each thing about it is found when it is asked for."""
 
-    def __init__(self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> None:
+    def __init__(
+        self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
         self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
         self.args, self.kwargs = args, kwargs
 
@@ -142,7 +158,9 @@ class Look:
         except Exception as error:
             inner = inspect.unwrap(self.function)
             path = getattr(getattr(inner, "__code__", None), "co_filename", "")
-            raise Ge2Error(f"the function fails: {words(error)}", where=last_line(error, path)) from error
+            raise Ge2Error(
+                f"the function fails: {words(error)}", where=last_line(error, path)
+            ) from error
 
 
 def graph(look: Look) -> Shown:
@@ -159,8 +177,12 @@ def widened(look: Look) -> Shown:
 def passes(look: Look) -> Shown:
     found = list(after_each(look))
     last = found[-1][1] if found else ""
-    parts = tuple(Part(f"after {name}", words_of(text, changed, last)) for name, text, changed in found)
-    return Shown(parts, [{"name": name, "graph": text, "changed": changed} for name, text, changed in found])
+    parts = tuple(
+        Part(f"after {name}", words_of(text, changed, last)) for name, text, changed in found
+    )
+    return Shown(
+        parts, [{"name": name, "graph": text, "changed": changed} for name, text, changed in found]
+    )
 
 
 def words_of(text: str, changed: bool, last: str) -> str:
@@ -210,15 +232,21 @@ def choice(look: Look) -> Shown:
 def source(look: Look) -> Shown:
     executable = look.lowered().executable
     texts = {language: text for language in TITLES if (text := executable.text(language))}
-    return Shown(tuple(Part(TITLES[language], text.strip()) for language, text in texts.items()), texts)
+    return Shown(
+        tuple(Part(TITLES[language], text.strip()) for language, text in texts.items()), texts
+    )
 
 
 def plan(look: Look) -> Shown:
     lowered = look.lowered()
     memory, cost = lowered.memory_analysis(), lowered.cost_analysis()
-    bytes_ = {name: getattr(memory, name) for name in ("arguments", "outputs", "donated", "arena", "kept")}
+    bytes_ = {
+        name: getattr(memory, name) for name in ("arguments", "outputs", "donated", "arena", "kept")
+    }
     rows = [(name, size_words(n)) for name, n in bytes_.items()]
-    rows += [(name, (size_words if "bytes" in name else count_words)(int(n))) for name, n in cost.items()]
+    rows += [
+        (name, (size_words if "bytes" in name else count_words)(int(n))) for name, n in cost.items()
+    ]
     steps = lowered.executable.report()
     parts = (Part("steps", steps), Part("memory and work of a call", columns(rows, "")))
     return Shown(parts, {"steps": steps.splitlines(), "memory": bytes_, "cost": cost})
@@ -227,7 +255,9 @@ def plan(look: Look) -> Shown:
 def memory(look: Look) -> Shown:
     timeline = look.lowered().memory_timeline()
     rows = [{name: getattr(row, name) for name in ROW} for row in timeline.rows]
-    return Shown((Part("memory, step by step", str(timeline)),), {"arena": timeline.arena, "rows": rows})
+    return Shown(
+        (Part("memory, step by step", str(timeline)),), {"arena": timeline.arena, "rows": rows}
+    )
 
 
 STAGES: dict[str, Callable[[Look], Shown]] = {

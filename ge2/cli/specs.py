@@ -1,7 +1,7 @@
 """Arguments of functions as words: `f32[128,64]`, `2.5`, `{'w': f32[3,4], 'b': f32[4]}`, `@start`.
 
-A specification is a Python literal in which `dtype[shape]` stands for an array that nobody makes, and `@name`
-for what the function's own file calls so. `name=...` gives the argument of that name.
+A specification is a Python literal in which `dtype[shape]` stands for an array that nobody makes,
+and `@name` for what the function's own file calls so. `name=...` gives the argument of that name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.transforms.inspect import ShapeDtypeStruct
 
-EXAMPLE: Final = "f32[128,64], f64[], 2.5, True, {'w': f32[3,4], 'b': f32[4]}, @name of the file, lr=0.1"
+EXAMPLE: Final = (
+    "f32[128,64], f64[], 2.5, True, {'w': f32[3,4], 'b': f32[4]}, @name of the file, lr=0.1"
+)
 DTYPES: Final = {**LONG, **{dtype.name: dtype for dtype in LONG.values()}}
 EMPTY = re.compile(r"\b(\w+)\[\s*\]")
 FROM_FILE = re.compile(r"@([A-Za-z_]\w*)")
@@ -42,7 +44,9 @@ def arguments(specs: Sequence[str], names: Mapping[str, Any]) -> tuple[list[Any]
     for spec in specs:
         found, named = Spec(spec, names).values()
         if found and kwargs:
-            raise InputError(f"{spec!r} stands behind an argument with a name", fix="first those without")
+            raise InputError(
+                f"{spec!r} stands behind an argument with a name", fix="first those without"
+            )
         args += found
         kwargs |= named
     return args, kwargs
@@ -61,7 +65,9 @@ class Spec:
             tree = ast.parse(f"{CALL}({text})", mode="eval").body
         except SyntaxError as error:
             raise self.wrong(f"it is no Python literal ({error.msg})") from None
-        if not (isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == CALL):
+        if not (
+            isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == CALL
+        ):
             raise self.wrong("its parentheses do not match")
         if any(each.arg is None for each in tree.keywords):
             raise self.wrong("it has ** in it")
@@ -74,7 +80,9 @@ class Spec:
         if isinstance(node, ast.Dict):
             if None in node.keys:
                 raise self.wrong("it has ** in it")
-            return {self.read(k): self.read(v) for k, v in zip(node.keys, node.values, strict=True) if k}
+            return {
+                self.read(k): self.read(v) for k, v in zip(node.keys, node.values, strict=True) if k
+            }
         if isinstance(node, ast.List):
             return [self.read(x) for x in node.elts]
         if isinstance(node, ast.Tuple):
@@ -112,7 +120,9 @@ class Spec:
         sizes = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
         values = [self.read(x) for x in sizes]
         if not all(type(n) is int and n >= 0 for n in values):
-            raise self.wrong(f"[{ast.unparse(node.slice)}] is no shape", "whole numbers: f32[128,64]")
+            raise self.wrong(
+                f"[{ast.unparse(node.slice)}] is no shape", "whole numbers: f32[128,64]"
+            )
         return tuple(values)
 
     def wrong(self, why: str, fix: str = "") -> InputError:

@@ -1,4 +1,6 @@
-"""The axes of a region as loops: which are one, which is innermost, in what order they are nested."""
+"""The axes of a region as loops: which are one, which is innermost, in what
+order they are nested.
+"""
 
 from __future__ import annotations
 
@@ -109,12 +111,15 @@ class Axes:
             self.tasks(works, folded)
 
     def streams(self, whole: frozenset[int], works: Sequence[Work]) -> bool:
-        """Whether to go through all rows once for each stage: a panel of them would not stay in cache.
+        """Whether to go through all rows once for each stage: a panel of them
+        would not stay in cache.
 
         Nothing is kept between the stages, so what is costly to make again speaks against it.
         """
         panel = math.prod(self.sizes[a] for a in whole) * LANES * 4
-        costly = any(w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works)
+        costly = any(
+            w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works
+        )
         return panel > CACHE and self.sizes[self.lane] < WIDE and not costly
 
     def panels(self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work]) -> bool:
@@ -144,7 +149,9 @@ class Axes:
         return total
 
     def across(self) -> int | None:
-        """The axis along which elements lie side by side in arrays in which they do not along the lane."""
+        """The axis along which elements lie side by side in arrays in which
+        they do not along the lane.
+        """
         found = [
             a
             for s in self.strides.values()
@@ -158,11 +165,15 @@ class Axes:
         """In the order in which the largest result lies in memory."""
         if not outs:
             return list(axes)
-        largest = self.strides[max(outs, key=lambda p: math.prod(self.sizes[a] for a in self.strides[p]))]
+        largest = self.strides[
+            max(outs, key=lambda p: math.prod(self.sizes[a] for a in self.strides[p]))
+        ]
         return sorted(axes, key=lambda a: (-abs(largest.get(a, 0)), a))  # what is folded comes last
 
     def tasks(self, works: Sequence[Work], folded: frozenset[int]) -> None:
-        """The outermost loop is the one that threads share: two loops as one where that is possible."""
+        """The outermost loop is the one that threads share: two loops
+        as one where that is possible.
+        """
         if not self.specs:
             return
         first, *rest = self.specs
@@ -190,7 +201,8 @@ def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
-    """Sizes and strides with the axes joined that all arrays treat as one; those of one element are left out.
+    """Sizes and strides with the axes joined that all arrays treat as one;
+    those of one element are left out.
 
     >>> merged((2, 3, 4), (12, 4, 1), (0, 0, 1))
     ((6, 4), ((4, 1), (0, 1)))
@@ -201,7 +213,9 @@ def merged(shape: Dims, *strides: Dims) -> tuple[Dims, tuple[Dims, ...]]:
     for n, *steps in zip(shape, *strides, strict=True):
         if n == 1:
             continue
-        if axes and all(outer == inner * n for outer, inner in zip(axes[-1][1:], steps, strict=True)):
+        if axes and all(
+            outer == inner * n for outer, inner in zip(axes[-1][1:], steps, strict=True)
+        ):
             axes[-1] = (axes[-1][0] * n, *steps)
         else:
             axes.append((n, *steps))

@@ -19,10 +19,11 @@ PARTS = 64  # the most runs of blocks that are handed to threads
 @final
 @record
 class Tiling:
-    """Axes `single` are walked one element at a time, then `axis` in steps of `step`; the rest are whole.
+    """Axes `single` are walked one element at a time, then `axis` in steps of
+    `step`; the rest are whole.
 
-    The blocks are handed out in `parts` runs of `run` blocks. Nothing here depends on the number of threads,
-    so neither do the results.
+    The blocks are handed out in `parts` runs of `run` blocks. Nothing here depends on the number of
+    threads, so neither do the results.
     """
 
     space: Dims

@@ -1,4 +1,6 @@
-"""Names that generated C or CUDA declares where they are declared already: two values would share a name."""
+"""Names that generated C or CUDA declares where they are declared already: two
+values would share a name.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Iterator
 from ge2.base.config import config
 from ge2.base.errors import VerifyError
 
-ASIDE = re.compile(r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL | re.MULTILINE)
+ASIDE = re.compile(
+    r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL | re.MULTILINE
+)
 MARK = re.compile(r"[(){};]")
 NOT_TYPES = frozenset((
     "return", "else", "goto", "case", "typedef", "using", "delete", "new", "throw", "sizeof", "break", "if",
@@ -36,7 +40,8 @@ def checked(source: str) -> str:
 
 
 def declared_twice(source: str) -> list[str]:
-    """The names that a scope, or one around it, has already; a loop's own are of the scope of its body.
+    """The names that a scope, or one around it, has already; a loop's own are
+    of the scope of its body.
 
     >>> declared_twice("void f(int n) { { int a; } { float a; } for (int i = 0; i < n; i++) { int i = 2; } }")
     ['i']

@@ -60,8 +60,9 @@ def margin(code: str, words: str, indent: int) -> str:
 def note(line: Any, indent: int) -> str:
     """A line of C with its comment in the margin, or above it where the code needs the margin.
 
-    Where it stands depends on the code alone: comments have sizes in them, and code for other sizes is to
-    have the same lines, or it would be compiled again. What the margin has no room for is cut.
+    Where it stands depends on the code alone: comments have sizes in them, and code for
+    other sizes is to have the same lines, or it would be compiled again. What the
+    margin has no room for is cut.
     """
     code, said = wrap(line.code, indent), one_line(line.comment)
     if not said:
@@ -98,7 +99,9 @@ def rendered(template: str, view: object) -> str:
 
 
 def render(template: str, view: object) -> str:
-    """The text; what was rendered before, in this process or another, may be at hand (`kept_pages`)."""
+    """The text; what was rendered before, in this process or another,
+    may be at hand (`kept_pages`).
+    """
     found = page(template, view)
     if found is None:
         return rendered(template, view)

@@ -1,4 +1,6 @@
-"""What is to be done in a region, and the axes over which: what the writers of C and of CUDA begin with."""
+"""What is to be done in a region, and the axes over which: what the writers of
+C and of CUDA begin with.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +18,34 @@ from ge2.ops.region import Region
 def works_of(
     values: Values, region: Region, names: Names, label: Callable[[str], str]
 ) -> tuple[list[Work], list[Param]]:
-    """Each equation as a work, each result as one more that stores it; and the results as parameters."""
+    """Each equation as a work, each result as one more that stores it;
+    and the results as parameters.
+    """
     works: list[Work] = []
     outs: list[Param] = []
     for step in values.steps:
         y, op = step.y, None if step.eqn is None else step.eqn.op
         folds = isinstance(op, Reduce | ArgReduce) and bool(step.over)
         axes, over = frozenset({*y.axes, *step.over} if folds else y.axes), frozenset(step.over)
-        works.append(Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, over))
+        works.append(
+            Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, over)
+        )
         if y.var is not None and y.var in region.graph.outputs:
             at = values.where[y.var]
             param = Param(f"{label(names[y.var])}_out", y.var, at, None, None)
             outs.append(param)
-            axes = frozenset(a for a in at if a >= 0)  # all of its own, where the value only repeats
+            # all of its own, where the value only repeats
+            axes = frozenset(a for a in at if a >= 0)
             works.append(Work("store", len(works), None, [y], None, axes, param=param))
     return works, outs
 
 
 def axes_of(
-    values: Values, region: Region, works: list[Work], outs: list[Param], operands: Mapping[Var, Operand]
+    values: Values,
+    region: Region,
+    works: list[Work],
+    outs: list[Param],
+    operands: Mapping[Var, Operand],
 ) -> Axes:
     """The axes that anything has, joined where they can be; the works then speak of these."""
     lying = [(p, var, at) for (var, at), p in values.params.items()]
@@ -52,5 +63,7 @@ def axes_of(
     axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
     axes.merge()
     for w in works:  # their axes may have been joined
-        w.axes, w.over = (frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over))
+        w.axes, w.over = (
+            frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over)
+        )
     return axes

@@ -1,7 +1,9 @@
-"""What a kernel computes, in its own terms: views gone, half types widened, each value with its true axes.
+"""What a kernel computes, in its own terms: views gone, half types widened,
+each value with its true axes.
 
-A value depends on some axes of the space. Its array has those; along the others it has size 1, and leading
-ones are left out, so that NumPy's broadcasting does the rest. Its own axes come in the order of the space.
+A value depends on some axes of the space. Its array has those; along the others it has
+size 1, and leading ones are left out, so that NumPy's broadcasting does the rest. Its
+own axes come in the order of the space.
 """
 
 from __future__ import annotations
@@ -28,14 +30,19 @@ NONE = -1
 
 
 def held(dtype: np.dtype) -> np.dtype:
-    """The dtype in which a region computes: half types are float32 until they are stored or cast."""
+    """The dtype in which a region computes: half types are float32 until they
+    are stored or cast.
+    """
     return FLOAT32 if dtype in HALF else dtype
 
 
 @final
 @mutable
 class Held:
-    """A value in a kernel: `LEAF` arrays and numbers are there already, others are made by a Step."""
+    """A value in a kernel:
+
+    `LEAF` arrays and numbers are there already, others are made by a Step.
+    """
 
     name: str
     axes: Dims
@@ -48,9 +55,11 @@ class Held:
 @final
 @record
 class Param:
-    """An array that a kernel reads or writes whole: a value of the graph, its axes in the order of the space.
+    """An array that a kernel reads or writes whole: a value of the graph, its
+    axes in the order of the space.
 
-    `order` transposes it and `shape` then drops or adds axes of size 1; None where nothing is to be done.
+    `order` transposes it and `shape` then drops or adds axes of size 1; None
+    where nothing is to be done.
     """
 
     name: str
@@ -120,7 +129,10 @@ class Values:
         counts = eqn.op.name in ("reduce_sum", "reduce_prod")  # others take no notice of repetition
         repeated = tuple(sorted(over - set(x.axes))) if counts else ()
         axes = tuple(a for a in x.axes if a not in over)
-        self.make(y, Step(self.new(y, axes), [x], eqn, tuple(sorted(over & {*x.axes, *repeated})), repeated))
+        self.make(
+            y,
+            Step(self.new(y, axes), [x], eqn, tuple(sorted(over & {*x.axes, *repeated})), repeated),
+        )
 
     def new(self, y: Var, axes: Dims) -> Held:
         return Held(safe(self.names[y]), axes, held(y.type.dtype), var=y)
@@ -132,7 +144,8 @@ class Values:
     def read(self, atom: Atom, at: Dims) -> Held:
         """A value, seen with these axes."""
         if isinstance(atom, Literal):
-            key = atom.key if atom.value in (0, 1) else id(atom)  # a size may equal another by chance
+            # a size may equal another by chance
+            key = atom.key if atom.value in (0, 1) else id(atom)
             return self.load((key, ()), lambda: Held("", (), held(atom.type.dtype), atom))
         found = self.env.get(atom)
         if found is not None:
@@ -214,7 +227,9 @@ def aligned(name: str, var: Var, at: Dims, space: Dims) -> Param:
 
 def form(axes: Dims, space: Sequence[int]) -> Dims:
     """The shape of an array that has these axes of the space."""
-    return tuple(space[a] if a in axes else 1 for a in range(min(axes, default=len(space)), len(space)))
+    return tuple(
+        space[a] if a in axes else 1 for a in range(min(axes, default=len(space)), len(space))
+    )
 
 
 def whole_axes(region: Region) -> frozenset[int]:

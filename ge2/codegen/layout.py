@@ -38,10 +38,14 @@ def viewed(eqn: Eqn, x: Layout) -> Layout | None:
         return Layout(x.offset, tuple(strides))
     if isinstance(op, Slice):
         offset = sum(a * s for a, s in zip(op.start, x.strides, strict=True))
-        return Layout(x.offset + offset, tuple(a * s for a, s in zip(op.step, x.strides, strict=True)))
+        return Layout(
+            x.offset + offset, tuple(a * s for a, s in zip(op.step, x.strides, strict=True))
+        )
     if isinstance(op, Rev):
         offset = sum((shape[a] - 1) * x.strides[a] for a in op.axes if shape[a])
-        return Layout(x.offset + offset, tuple(-s if a in op.axes else s for a, s in enumerate(x.strides)))
+        return Layout(
+            x.offset + offset, tuple(-s if a in op.axes else s for a, s in enumerate(x.strides))
+        )
     assert isinstance(op, Reshape)
     return reshaped(x, shape, op.shape)
 

@@ -1,8 +1,10 @@
-"""Which loops a region becomes: every equation finds its loop, and every value the loops it must outlive.
+"""Which loops a region becomes: every equation finds its loop, and every value
+the loops it must outlive.
 
-The axes are nested in one order. At each axis the equations that run along it fall into stages: what reads
-the result of a reduction over the axis comes in a later loop than the reduction. A value that is made in one
-loop and read in another is kept in an array, unless it is cheaper to make it again.
+The axes are nested in one order. At each axis the equations that run along it fall into
+stages: what reads the result of a reduction over the axis comes in a later loop than
+the reduction. A value that is made in one loop and read in another is kept in an array,
+unless it is cheaper to make it again.
 """
 
 from __future__ import annotations
@@ -21,8 +23,11 @@ AGAIN = 6  # the most operations that are done again rather than kept
 @final
 @record
 class Spec:
-    """A loop over `axes`. Threads share a `task` or a `panel` (of blocks); others are `whole`, go over the
-    blocks of an axis (`block`), or are `inner`, within a block."""
+    """A loop over `axes`.
+
+    Threads share a `task` or a `panel` (of blocks); others are `whole`, go over the blocks of an
+    axis (`block`), or are `inner`, within a block.
+    """
 
     axes: tuple[int, ...]
     role: str = "whole"
@@ -31,7 +36,9 @@ class Spec:
 @final
 @mutable
 class Work:
-    """One equation (or the storing of a result) as something to be done for each element of `axes`."""
+    """One equation (or the storing of a result) as something to be done for
+    each element of `axes`.
+    """
 
     kind: str  # compute, fold, store
     order: int
@@ -99,7 +106,8 @@ def nest(
 ) -> Loop:
     """The tree of loops. What costs no more than `again` operations is made again rather than kept.
 
-    All of it lies in the loop `around`, also what does not run along its axes: on a GPU it is the threads.
+    All of it lies in the loop `around`, also what does not run along its axes:
+    on a GPU it is the threads.
     """
     root = Loop(None, None)
     if around is not None:
@@ -124,7 +132,8 @@ def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) ->
     if not works:
         return
     if not specs:
-        stores = [w for w in works if w.kind == "store"]  # last, since a result may lie where an input does
+        # last, since a result may lie where an input does
+        stores = [w for w in works if w.kind == "store"]
         parent.children += [*(w for w in works if w.kind != "store"), *stores]
         for w in works:
             w.home = parent
@@ -146,7 +155,9 @@ def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) ->
 class Stages:
     """The stages of works at one axis."""
 
-    def __init__(self, works: list[Work], inside: set[Work], axes: frozenset[int], kernel: Kernel) -> None:
+    def __init__(
+        self, works: list[Work], inside: set[Work], axes: frozenset[int], kernel: Kernel
+    ) -> None:
         self.works, self.inside, self.axes, self.kernel = works, inside, axes, kernel
         self.maker: dict[Held, Work] = {w.y: w for w in works if w.y is not None}
         self.stage: dict[Work, int] = {}
@@ -277,7 +288,9 @@ def home(w: Work, readers: Sequence[Work]) -> Home:
     path, axes = w.home.path, set(w.y.axes)
     first = None
     if w.kind == "fold":
-        first = next((loop for loop in path if loop.spec and not w.over.isdisjoint(loop.spec.axes)), None)
+        first = next(
+            (loop for loop in path if loop.spec and not w.over.isdisjoint(loop.spec.axes)), None
+        )
     outer = path if first is None else path[: path.index(first)]
     shared = outer
     for r in readers:
@@ -285,7 +298,9 @@ def home(w: Work, readers: Sequence[Work]) -> Home:
         shared = common(shared, r.home.path)
     crossing = [loop for loop in outer if loop not in shared]
     below = [] if first is None else path[path.index(first) + 1 :]
-    dims = [loop for loop in (*crossing, *below) if loop.spec and not axes.isdisjoint(loop.spec.axes)]
+    dims = [
+        loop for loop in (*crossing, *below) if loop.spec and not axes.isdisjoint(loop.spec.axes)
+    ]
     return Home(shared[-1], tuple(dims), first)
 
 

@@ -26,7 +26,10 @@ def filled(to: ArrayType, source: Operand | None, target: Operand) -> Moved:
     number = Var(ArrayType((), to.dtype))
     a = number if source is not None else Literal.of(to.dtype.type(0))
     b, c, at = Var(to), Var(to), tuple(range(to.ndim))
-    eqns = (Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)), Eqn(ConvertElementType(to.dtype), (b,), (c,)))
+    eqns = (
+        Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)),
+        Eqn(ConvertElementType(to.dtype), (b,), (c,)),
+    )
     inputs, given = ((), {}) if source is None else ((number,), {number: source})
     return Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,))), {**given, c: target}
 
@@ -39,7 +42,9 @@ def counted(op: Iota, to: ArrayType, target: Operand) -> Moved:
 
 
 def not_a_copy(op: Op) -> str:
-    """The reason why an operation is no copy of its one input under other indices; "" if it is one."""
+    """The reason why an operation is no copy of its one input under other
+    indices; "" if it is one.
+    """
     return "" if op.is_view and not op.several else f"{op.name} is not a copy"
 
 
@@ -52,7 +57,9 @@ def unspoken(eqn: Eqn) -> str:
 
 
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
-    """Where elements of `x` come to lie: start and step in the result, the first of `x`, and how many."""
+    """Where elements of `x` come to lie: start and step in the result, the
+    first of `x`, and how many.
+    """
     found = []
     for n, low, gap, size in zip(shape, op.low, op.inner, out, strict=True):
         step = gap + 1

@@ -1,8 +1,9 @@
-"""Texts that were rendered before, on disk: a process that finds all of a program there imports no Jinja.
+"""Texts that were rendered before, on disk: a process that finds all of a
+program there imports no Jinja.
 
-The pages of a program are one entry of the cache. An entry is found by what the program looks like from
-outside, which is a guess and may be wrong; a page in it by all that its template is given, which is not. So
-whatever is found, a page is the text that rendering would give.
+The pages of a program are one entry of the cache. An entry is found by what the program looks like
+from outside, which is a guess and may be wrong; a page in it by all that its template is given,
+which is not. So whatever is found, a page is the text that rendering would give.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ _pages: ContextVar[Pages | None] = ContextVar("ge2_pages", default=None)
 
 @contextmanager
 def kept_pages(title: str, *looks: str) -> Iterator[None]:
-    """Inside, texts of a program are looked for in the cache, and put there at the end if any is new.
+    """Inside, texts of a program are looked for in the cache, and put
+    there at the end if any is new.
 
     `title` and `looks` are what it looks like; inside another program it is part of that.
     """
@@ -64,7 +66,9 @@ def kept_pages(title: str, *looks: str) -> Iterator[None]:
 
 
 def page(template: str, view: object) -> tuple[Pages, str] | None:
-    """The pages of the program that is written, and the key of a text; None if it is not to be kept."""
+    """The pages of the program that is written, and the key of a text;
+    None if it is not to be kept.
+    """
     pages = _pages.get()
     if pages is None:
         return None
@@ -73,7 +77,9 @@ def page(template: str, view: object) -> tuple[Pages, str] | None:
 
 
 def spelt(x: Any, parts: list[str]) -> bool:
-    """Adds all that a value consists of; False if it holds something whose text does not tell it."""
+    """Adds all that a value consists of; False if it holds something whose
+    text does not tell it.
+    """
     if isinstance(x, LEAVES):
         parts.append(f"{type(x).__name__} {x!r}")
         return True
@@ -101,14 +107,16 @@ def writing() -> str:
     parts: list[str | bytes] = []
     for root in places:
         for folder, folders, files in os.walk(root):
-            folders[:] = sorted(name for name in folders if name not in ("__pycache__", "include", "shim"))
+            folders[:] = sorted(
+                name for name in folders if name not in ("__pycache__", "include", "shim")
+            )
             for name in sorted(files):
                 with open(os.path.join(folder, name), "rb") as file:
                     parts += [os.path.relpath(os.path.join(folder, name), root), file.read()]
     return content_key(*parts)
 
 
-# --------------------------------------------------------------------------------------------------- an entry
+# ----------------------------------------------------------------------------------------- an entry
 
 
 def written(texts: dict[str, str]) -> bytes:

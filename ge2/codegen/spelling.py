@@ -1,7 +1,8 @@
-"""How the vocabulary of lowerings is typed: suffixes, numbers to the bit; one language is one `Spelling`.
+"""How the vocabulary of lowerings is typed: suffixes, numbers to the bit; one
+language is one `Spelling`.
 
-C and CUDA share every function's name and most words. What differs is a field of `Spelling`, and which header
-defines a function, which each language's own module knows.
+C and CUDA share every function's name and most words. What differs is a field of `Spelling`, and
+which header defines a function, which each language's own module knows.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST
 
 @cache
 def subjects() -> Mapping[str, str]:
-    """The header of each function in an operation's expression, by its subject, as the operation names it."""
+    """The header of each function in an operation's expression, by its subject,
+    as the operation names it.
+    """
     made = (*NAMED_OPS, Polygamma(1), Bessel(0), Bessel(0, scaled=True))
     texts = [op.lowering for op in made if isinstance(op.lowering, Pointwise)]
     return {name: text.header for text in texts for name, _ in CALL.findall(text.expression)}
@@ -64,7 +67,11 @@ class Spelling:
         >>> C.spelt("static $T twice_$t($T x)", np.dtype("f4"))
         'static float twice_f32(float x)'
         """
-        return text.replace("$t", SUFFIX[dtype]).replace("$T", self.held[dtype]) if "$" in text else text
+        return (
+            text.replace("$t", SUFFIX[dtype]).replace("$T", self.held[dtype])
+            if "$" in text
+            else text
+        )
 
     def retyped(self, text: str, eqn: Eqn) -> str:
         """The operand of an equation that changes its dtype: the same number, or the same bits."""
@@ -94,7 +101,11 @@ class Spelling:
         bits = f"({word})({text})" if dtype in INTEGERS else f"{named}({text})"
         if out in INTEGERS:
             return f"({INTEGER[out]}){bits}"
-        return f"ge2_cast_{SUFFIX[out]}_f32({bits})" if out in HALF else f"ge2_of_bits_{SUFFIX[out]}({bits})"
+        return (
+            f"ge2_cast_{SUFFIX[out]}_f32({bits})"
+            if out in HALF
+            else f"ge2_of_bits_{SUFFIX[out]}({bits})"
+        )
 
     def number(self, value: Any, dtype: np.dtype) -> str:
         """A constant of that type, to the bit.
@@ -153,8 +164,11 @@ def integer(value: int, dtype: np.dtype) -> str:
 
 
 def baked(value: Any, dtype: np.dtype, sizes: frozenset[int]) -> bool:
-    """Whether a constant stands in the text. Others are arguments, and so are sizes: a mean over another
-    batch divides by another number and is the same text."""
+    """Whether a constant stands in the text.
+
+    Others are arguments, and so are sizes: a mean over another batch divides by another
+    number and is the same text.
+    """
     if dtype == BOOL or dtype in COMPLEX:
         return True
     if dtype.kind in "iu":

@@ -25,7 +25,8 @@ class Text:
 
 
 HOME = Text("const int home = ge2_home();")
-ALONE = 0  # in place of a number of threads: a kernel so small, and called so often, that it has no team
+# in place of a number of threads: a kernel so small, and called so often, that it has no team
+ALONE = 0
 
 
 LINES = 8  # lines of a loop that is written twice, for a team and without one
@@ -34,9 +35,9 @@ LINES = 8  # lines of a loop that is written twice, for a team and without one
 def by_team(loop: Text, test: str, count: str, schedule: str) -> list[Text]:
     """A loop that a team of `count` threads shares where `test` holds, and else the plain loop.
 
-    A clause `if` alone would cost a call into OpenMP, 0.2 us, for little work too. A long loop has it all the
-    same: it would take twice as long to compile. No other thread of a team runs where the caller does: see
-    ge2_apart.
+    A clause `if` alone would cost a call into OpenMP, 0.2 us, for little work too. A long loop has
+    it all the same: it would take twice as long to compile. No other thread of a team runs where
+    the caller does: see ge2_apart.
     """
     long = length(loop) > LINES
     each = replace(loop, pragma=f"#pragma omp {schedule}")
@@ -72,8 +73,8 @@ class Argument:
 class CKernel:
     """A C function, and what is handed to it.
 
-    With a `total`, the body is a part of the work, rounds `from` to `to` of so many: a function of its own,
-    which one thread calls for all, or several for tasks of `chunk` rounds.
+    With a `total`, the body is a part of the work, rounds `from` to `to` of so many: a function of
+    its own, which one thread calls for all, or several for tasks of `chunk` rounds.
     """
 
     kind: str
@@ -103,10 +104,12 @@ class CKernel:
 @final
 @record
 class Operand:
-    """An array that a step reads (`in`), makes (`out`), or has for itself (`temp`), or a part of one.
+    """An array that a step reads (`in`), makes (`out`), or has for itself
+    (`temp`), or a part of one.
 
-    Strides and offset count elements. `value`: it is a number that is handed over as such. `loose`: elements
-    of which the array's place is a multiple, if it is not known to be that of the widest access.
+    Strides and offset count elements. `value`: it is a number that is handed over as
+    such. `loose`: elements of which the array's place is a multiple, if it is not known
+    to be that of the widest access.
     """
 
     role: str

@@ -24,7 +24,9 @@ Types = tuple[ArrayType, ...]
 
 @final
 class Around(Generic[K]):
-    """What stands around a user's text: parameters, the names beside them, copies before and behind."""
+    """What stands around a user's text: parameters, the names beside them,
+    copies before and behind.
+    """
 
     def __init__(
         self, op: Own, types: tuple[Types, Types], operands: tuple[Operands, Operands],
@@ -79,7 +81,9 @@ class Around(Generic[K]):
         target = operand if wide == t else self.temp(wide)
         if wide != t:
             self.after += self.copy(wide, t, target, operand)
-        self.add(f"{self.words.stored[wide.dtype]} *{self.more}{name}", "result", (target, wide.dtype))
+        self.add(
+            f"{self.words.stored[wide.dtype]} *{self.more}{name}", "result", (target, wide.dtype)
+        )
         self.described(name, wide)
 
     def temp(self, t: ArrayType) -> Operand:
@@ -103,7 +107,9 @@ class Around(Generic[K]):
     def parameter(self, name: str, value: Any) -> None:
         """A field that is a number, or a tuple of integers."""
         if isinstance(value, bool | int | float):
-            dtype = BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT64
+            dtype = (
+                BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT64
+            )
             ctype = {BOOL: "int", INT64: "int64_t", FLOAT64: "double"}[dtype]
             self.line(f"const {ctype} {name} = {self.words.number(value, dtype)};")
         elif isinstance(value, tuple) and value and all(type(v) is int for v in value):

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 @final
 @record
 class Memory(Printed):
-    """Bytes of a call, besides those of library functions: a call allocates its outputs and nothing else.
+    """Bytes of a call, besides those of library functions: a call allocates its
+    outputs and nothing else.
 
-    `arena` is scratch, allocated once for each call that runs at the same time; `arguments` and `outputs`
-    count arrays and Python numbers; `donated` is that part of `outputs` that lies in the memory of donated
-    arguments; `kept` is the most that stays in past results that nobody holds, for results of later calls;
-    `passing` the most that lies at any time in results of branches and loops which Python runs; `repeated`
-    is what is computed again instead of waiting in the arena, for the sake of a memory limit; `code` the
-    machine code, each executable's as if it had it alone.
+    `arena` is scratch, allocated once for each call that runs at the same time;
+    `arguments` and `outputs` count arrays and Python numbers; `donated` is that part of
+    `outputs` that lies in the memory of donated arguments; `kept` is the most that
+    stays in past results that nobody holds, for results of later calls; `passing` the
+    most that lies at any time in results of branches and loops which Python runs;
+    `repeated` is what is computed again instead of waiting in the arena, for the sake
+    of a memory limit; `code` the machine code, each executable's as if it had it alone.
     """
 
     arena: int
@@ -106,7 +108,10 @@ def plan_text(program: Program, offsets: Mapping[str, int], arena: int) -> str:
     lines = [("array", "type", "bytes", "where", "offset", "needed")]
     for b in program.buffers.values():
         where = f"in {b.base.name}" if b.base is not None else taking(b) if b.donor else b.storage
-        begin, end = "the call" if b.first < 0 else str(b.first), "its end" if b.last >= END else str(b.last)
+        begin, end = (
+            "the call" if b.first < 0 else str(b.first),
+            "its end" if b.last >= END else str(b.last),
+        )
         at = str(offsets[b.name]) if b.name in offsets else ""
         lines.append((b.name, str(b.type), str(b.type.nbytes), where, at, f"{begin} to {end}"))
     head = f"{len(program.steps)} steps for {program.target}; arena of {size_words(arena)}"
@@ -121,7 +126,10 @@ def taking(b: Buffer) -> str:
 def cost_analysis(program: Program) -> dict[str, float]:
     """The operations and bytes of a call, under the names that JAX gives them."""
     read = partial(bytes_behind, program.layouts)
-    found = sum((cost(step.eqn, read) for step in program.steps if step.kind not in ("view", "host")), Cost())
+    found = sum(
+        (cost(step.eqn, read) for step in program.steps if step.kind not in ("view", "host")),
+        Cost(),
+    )
     return {
         "flops": float(found.flops),
         "transcendentals": float(found.transcendentals),

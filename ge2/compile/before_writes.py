@@ -1,7 +1,9 @@
-"""Graphs of functions that write their arguments, made such that what is written can lie in the arguments.
+"""Graphs of functions that write their arguments, made such that what is
+written can lie in the arguments.
 
-What is read of an argument after it was written is copied before: a view of it, where that is less work than
-to write a copy of the argument and copy that back; and another argument whose contents it takes over.
+What is read of an argument after it was written is copied before: a view of it, where
+that is less work than to write a copy of the argument and copy that back; and another
+argument whose contents it takes over.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from ge2.program.carries import WRITES
 
 
 def with_copies(graph: Graph, context: Context) -> Graph:
-    """The graph, in which last contents that are an input, or those of another argument, are copies.
+    """The graph, in which last contents that are an input, or those of
+    another argument, are copies.
 
     Each stands behind the last equation that reads the argument it is for.
     """
@@ -28,7 +31,9 @@ def with_copies(graph: Graph, context: Context) -> Graph:
     eqns, outputs = list(graph.eqns), list(graph.outputs)
     homes = {outputs[n]: n for n in reversed(range(len(written)))}
     makers = {v: eqn for eqn in eqns for v in eqn.outs}
-    homes |= {a: n for n, i in enumerate(written) if begun(makers, a := outputs[n]) is graph.inputs[i]}
+    homes |= {
+        a: n for n, i in enumerate(written) if begun(makers, a := outputs[n]) is graph.inputs[i]
+    }
     for n, i in enumerate(written):
         a, x = outputs[n], graph.inputs[i]
         if isinstance(a, Var) and a.type == x.type and (a in graph.inputs or homes[a] != n):
@@ -39,7 +44,10 @@ def with_copies(graph: Graph, context: Context) -> Graph:
 
 
 def is_view(eqn: Eqn) -> bool:
-    """True if the result is a view of the input. A `stop_gradient` is the copy that `with_copies` makes."""
+    """True if the result is a view of the input.
+
+    A `stop_gradient` is the copy that `with_copies` makes.
+    """
     return eqn.op.is_view and not isinstance(eqn.op, Identity)
 
 
@@ -80,7 +88,9 @@ def checked_early(graph: Graph, context: Context) -> Graph:
     An update may write where an argument lies if no index is found out of range after that.
     """
     users = [e for e in graph.eqns if isinstance(e.op, Indexed) and all(map(is_var, indices(e)))]
-    one = len(users) < 2 and all(e.inputs[0] in graph.inputs and isinstance(e.op, WRITES) for e in users)
+    one = len(users) < 2 and all(
+        e.inputs[0] in graph.inputs and isinstance(e.op, WRITES) for e in users
+    )
     if one or not context.written:
         return graph
     wanted: dict[Atom, list[Eqn]] = {}
@@ -159,8 +169,9 @@ def saved_views(graph: Graph, contents: dict[Var, Var]) -> set[Atom]:
 
 
 def own_parts(graph: Graph) -> set[Atom]:
-    """Views that are written into the array they are views of, where that was made inside, unless their
-    elements are others than those that are written."""
+    """Views that are written into the array they are views of, where that was made inside, unless
+    their elements are others than those that are written.
+    """
     makers = {v: eqn for eqn in graph.eqns for v in eqn.outs}
     of: dict[Atom, Atom] = {}  # what each view is a view of
     found: set[Atom] = set()
@@ -175,7 +186,9 @@ def own_parts(graph: Graph) -> set[Atom]:
 
 
 def first_update(graph: Graph, makers: dict[Var, int], out: Var, x: Var) -> int | None:
-    """The number of the update that begins a chain of them from an argument to its last contents."""
+    """The number of the update that begins a chain of them from an argument
+    to its last contents.
+    """
     a: Atom = out
     while isinstance(a, Var) and a in makers:
         eqn = graph.eqns[makers[a]]
@@ -188,7 +201,9 @@ def first_update(graph: Graph, makers: dict[Var, int], out: Var, x: Var) -> int 
 
 
 def read_later(graph: Graph, x: Var, first: int) -> set[Atom] | None:
-    """The views of an argument that an update, or what comes after it, reads; None if it is read itself."""
+    """The views of an argument that an update, or what comes after it, reads;
+    None if it is read itself.
+    """
     views: set[Atom] = {x}
     found: set[Atom] = set()
     for n, eqn in enumerate(graph.eqns):

@@ -15,7 +15,9 @@ TARGETS = ("c", "cuda", "cpu")
 
 @cache
 def catalog_of(target: str) -> Catalog:
-    """The families of a target, which is loaded when it is asked for; then NumPy's own functions."""
+    """The families of a target, which is loaded when it is asked for; then
+    NumPy's own functions.
+    """
     library = (Product(), Library())
     if target == "cuda":
         from ge2.targets.cuda.families import FAMILIES as cuda
@@ -37,6 +39,10 @@ def caps_of(target: str) -> Any:
 
 
 def select(problem: Problem, catalog: Catalog | None = None) -> Choice:
-    """The choice for a problem whose layouts are not settled: that of a family that serves its types."""
+    """The choice for a problem whose layouts are not settled: that of a
+    family that serves its types.
+    """
     target = problem.target
-    return choose(problem, caps_of(target), prefs(), catalog_of(target) if catalog is None else catalog)
+    return choose(
+        problem, caps_of(target), prefs(), catalog_of(target) if catalog is None else catalog
+    )

@@ -81,10 +81,11 @@ def compile_graph(
 ) -> Executable:
     """The graph, through every pass, as a program that runs on this machine.
 
-    `donated` says for each input whether its memory may be used for results; `writes` which inputs the first
-    outputs are carried back to; `iotas` which inputs count; `limit` how many bytes scratch and results may
-    take (MemoryLimitError); `part`, whether another program runs it, which may be `limited`. The executor,
-    the number of threads and the passes are those of `config` now. `device` runs CUDA; None is this
+    `donated` says for each input whether its memory may be used for results; `writes`
+    which inputs the first outputs are carried back to; `iotas` which inputs count;
+    `limit` how many bytes scratch and results may take (MemoryLimitError); `part`,
+    whether another program runs it, which may be `limited`. The executor, the number of
+    threads and the passes are those of `config` now. `device` runs CUDA; None is this
     machine's processor, or what stands for a GPU where the executor is "shim".
     """
     device = device or stand_in()
@@ -115,7 +116,9 @@ def how_to_make(
     writes: Writes | None = None,
     iotas: Iotas = (),
 ) -> How:
-    """The target of a program for a GPU, or of this machine's processor now, and what is known beside it."""
+    """The target of a program for a GPU, or of this machine's processor now,
+    and what is known beside it.
+    """
     native = config.executor == "c" and toolchain() is not None
     target = "cuda" if device is not None else "c" if native else "cpu"
     homes = () if writes is None or watching() else writes.inputs
@@ -129,11 +132,17 @@ def know_passes() -> None:
             from difflib import get_close_matches  # hardly ever needed
 
             nearest = get_close_matches(name, PASSES, 1, 0.0)
-            warn(f"passes_off names {name!r}, which is no pass", fix=nearest[0], once=("passes_off", name))
+            warn(
+                f"passes_off names {name!r}, which is no pass",
+                fix=nearest[0],
+                once=("passes_off", name),
+            )
 
 
 def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) -> None:
-    """DeviceError for a result of a dtype of which the device has no arrays, behind `written` inputs."""
+    """DeviceError for a result of a dtype of which the device has no arrays,
+    behind `written` inputs.
+    """
     for n, a in enumerate(graph.outputs[written:]):
         if kept_as(device, a.type.dtype) != a.type.dtype:
             made = next((eqn for eqn in graph.eqns if a in eqn.outs), None)
@@ -154,7 +163,9 @@ def stand_in() -> Device | None:
 
 
 def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
-    """How a graph becomes a program once its loops are found, and likewise what a step of a program runs."""
+    """How a graph becomes a program once its loops are found, and likewise what
+    a step of a program runs.
+    """
 
     def planned(graph: Graph) -> Program:
         return how.scheduled(rewritten_within_limit(graph, how.target, how.context, how.called))
@@ -166,7 +177,9 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
 
 
 def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
-    """What a program for which there was no memory would compute again to fit, if that is found soon."""
+    """What a program for which there was no memory would compute again
+    to fit, if that is found soon.
+    """
     from ge2.compile.memory_limit import estimated  # hardly ever needed
 
     tidy = run(TIDY, graph, how.context)
@@ -176,8 +189,8 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """The program that computes again what does not fit.
 
-    Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then if the
-    program still fits.
+    Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then
+    if the program still fits.
     """
     from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
 

@@ -100,7 +100,10 @@ def owned(y: Any, type_: ArrayType) -> Any:
 
 @final
 class Blocked:
-    """The text of a program, run. Each call has an arena of its own; those of past calls are used again."""
+    """The text of a program, run.
+
+    Each call has an arena of its own; those of past calls are used again.
+    """
 
     __slots__ = ("arenas", "bind", "nbytes", "run")
 
@@ -173,10 +176,16 @@ def manner(run: Any) -> str:
     if not hasattr(run, "counts"):
         return "launched one by one, from Python"
     calls, one_by_one, graphs, patched = run.counts
-    said = [f"{one_by_one} of {calls} calls one by one", f"{graphs} captured graphs", f"{patched} patches"]
+    said = [
+        f"{one_by_one} of {calls} calls one by one",
+        f"{graphs} captured graphs",
+        f"{patched} patches",
+    ]
     nodes, anew = getattr(run, "choices", (0, 0))
     if nodes:
-        said += [f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"]
+        said += [
+            f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"
+        ]
     if anew:
         said += [f"{anew} graphs made anew"]
     if graphs and getattr(run, "early", 0):
@@ -204,7 +213,8 @@ def aligned(nbytes: int) -> Any:
 @final
 @mutable
 class Executable:
-    """A compiled graph: a function of arrays in the order of its inputs, which returns a list of arrays.
+    """A compiled graph: a function of arrays in the order of its inputs, which
+    returns a list of arrays.
 
     The kernels are written and compiled when it is first called or asked for them.
     """
@@ -213,7 +223,8 @@ class Executable:
     program: Program
     executor: str
     threads: int
-    branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)  # of the conds among the steps
+    # of the conds among the steps
+    branches: dict[int, tuple[Executable, ...]] = field(default_factory=dict)
     donated: tuple[bool, ...] = ()
     homes: tuple[int, ...] = ()  # the inputs whose memory the first outputs may be made in
     writes: Writes | None = None  # the inputs that those are carried back to
@@ -224,8 +235,10 @@ class Executable:
     smaller: Smaller | None = None  # what it could compute again to fit in so many bytes
     part: bool = False  # whether another program runs it
     within: Op | None = None  # the loop or the branch that does
-    launched: list[Any] = field(default_factory=list)  # on a GPU: what launches its kernels, in groups
-    splits: list[tuple[int, str]] = field(default_factory=list)  # likewise: what is done between groups
+    # on a GPU: what launches its kernels, in groups
+    launched: list[Any] = field(default_factory=list)
+    # likewise: what is done between groups
+    splits: list[tuple[int, str]] = field(default_factory=list)
     had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
     scope: str = ""  # the user's name for where the loop or the branch is
@@ -246,10 +259,15 @@ class Executable:
         """What runs it; the first thread to ask makes it."""
         with self._lock:
             if self.run is None:
-                run = Reference(self.graph, self.device) if self.executor == "reference" else self.driven()
+                run = (
+                    Reference(self.graph, self.device)
+                    if self.executor == "reference"
+                    else self.driven()
+                )
                 run = run if self.watched is None else Watched(run, self.watched, self.name)
                 self.run = run if self.writes is None else self.writing(run, self.writes)
-                if self.writes is None and hasattr(self.run, "told"):  # it knows of a better way soon
+                # it knows of a better way soon
+                if self.writes is None and hasattr(self.run, "told"):
                     self.run.told = self.settle
             return self.run
 
@@ -267,7 +285,9 @@ class Executable:
 
     @property
     def driver(self) -> Driver:
-        """The text of the program, for people: it is written again, for few ask and many signatures live."""
+        """The text of the program, for people: it is written again, for few ask
+        and many signatures live.
+        """
         with self._lock:
             self.build()
             return self.unbuilt()
@@ -280,7 +300,9 @@ class Executable:
             return self._text
 
     def made(self, driver: Driver) -> list[Made]:
-        """The kernels of a text in order; on a GPU also those of loops and branches, which have their own."""
+        """The kernels of a text in order; on a GPU also those of loops and
+        branches, which have their own.
+        """
         if self.device is None:
             return driver.made
         number = {id(step.eqn): step.number for step in self.program.steps}
@@ -300,7 +322,10 @@ class Executable:
         for kernel in found:
             dump(f"{self.label}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
-        dump(f"{self.label}-plan.txt", analysis.plan_text(self.program, driver.offsets(), driver.nbytes))
+        dump(
+            f"{self.label}-plan.txt",
+            analysis.plan_text(self.program, driver.offsets(), driver.nbytes),
+        )
 
     def driven(self) -> Runner:
         """What runs the program in C; without a compiler that works, as blocked NumPy."""
@@ -327,14 +352,24 @@ class Executable:
         if self.device is None:
             return driver.compiling or "written as blocked NumPy"
         own = driver.had  # type: ignore[attr-defined]
-        self.had = (*own, *(each for found in self.branches.values() for b in found for each in b.had))
+        self.had = (
+            *own,
+            *(each for found in self.branches.values() for b in found for each in b.had),
+        )
         if not self.had:
             return "nothing compiled: it has no kernels"
         words = kernels_words(self.had, self.device.limits.name)
-        return words if any(each.how != "memory" for each in self.had) else f"nothing compiled, {words}"
+        return (
+            words
+            if any(each.how != "memory" for each in self.had)
+            else f"nothing compiled, {words}"
+        )
 
     def written(self, run: bool = True) -> Driver:
-        with spent("render"), kept_pages(self.name, self.program.target, *looks(self.program.graph)):
+        with (
+            spent("render"),
+            kept_pages(self.name, self.program.target, *looks(self.program.graph)),
+        ):
             return self.driver_of(run)
 
     def driver_of(self, run: bool) -> Driver:
@@ -359,7 +394,9 @@ class Executable:
         return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
 
     def surely_written(self) -> Driver:
-        """The text, with what it needs on the device: again when memory was given back, if there was none."""
+        """The text, with what it needs on the device: again when memory was
+        given back, if there was none.
+        """
         try:
             return self.written()
         except MemoryError as error:
@@ -386,13 +423,17 @@ class Executable:
         return self._turn
 
     def _blame(self, trouble: CompilerTrouble) -> None:
-        """CompileError if a compiler that is well otherwise refuses a program with a user's own C in it."""
+        """CompileError if a compiler that is well otherwise refuses a program
+        with a user's own C in it.
+        """
         own = dict.fromkeys(name for step in self.program.steps for name in own_names(step.eqn.op))
         if not own or toolchain() is None:
             return
         said = "\n".join(line for line in str(trouble).split("\n") if not line.startswith("  try"))
         what = f"the C of {self.name}, with {' and '.join(own)} of your own in it: {said}"
-        raise CompileError(what, fix="other C; GE2_EXECUTOR=blocked runs the reference instead") from None
+        raise CompileError(
+            what, fix="other C; GE2_EXECUTOR=blocked runs the reference instead"
+        ) from None
 
     @property
     def graph(self) -> Graph:
@@ -413,7 +454,9 @@ class Executable:
 
     @property
     def slow(self) -> tuple[str, ...]:
-        """What it computes in float64 on a GPU that is slow at that: a sentence a kernel or product."""
+        """What it computes in float64 on a GPU that is slow at that: a
+        sentence a kernel or product.
+        """
         if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
             return ()
         own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
@@ -429,7 +472,9 @@ class Executable:
     def regions(self) -> int:
         """How many fused regions it runs."""
         held = Region | Resident | ProductRegion
-        return sum(step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps)
+        return sum(
+            step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps
+        )
 
     @property
     def op_by_op(self) -> int:
@@ -494,8 +539,9 @@ class Executable:
 
     @property
     def launches(self) -> tuple[str, ...]:
-        """On a GPU: of each group of launches, in order, how its calls went so far; and what is between them,
-        which no graph can hold."""
+        """On a GPU: of each group of launches, in order, how its calls went so far; and what is
+        between them, which no graph can hold.
+        """
         found = []
         for n in range(len(self.launched) + 1):
             found += [words for after, words in self.splits if after == n]

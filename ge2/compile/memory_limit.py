@@ -1,10 +1,11 @@
-"""A program that fits in so much memory: values that wait long are computed again, the dearest first.
+"""A program that fits in so much memory: values that wait long are computed
+again, the dearest first.
 
-The plan of a program tells at which step most memory is in use, and which arrays only wait there for a later
-reader. Of these some are given up: those that free the most bytes for each operation that is done again. If
-the step runs a loop or a branch, whose own program needs memory, values may be given up within that instead.
-Then the program is planned anew, and so on, in an order that does not depend on the limit; what is used is
-the shortest beginning of that order that fits.
+The plan of a program tells at which step most memory is in use, and which arrays only wait there
+for a later reader. Of these some are given up: those that free the most bytes for each operation
+that is done again. If the step runs a loop or a branch, whose own program needs memory, values may
+be given up within that instead. Then the program is planned anew, and so on, in an order that does
+not depend on the limit; what is used is the shortest beginning of that order that fits.
 """
 
 from __future__ import annotations
@@ -47,7 +48,10 @@ Built = Callable[[Program], "Executable"]
 @final
 @record
 class Remat(Printed):
-    """What a program computes again to fit in its memory limit. Printed, a table by the user's lines."""
+    """What a program computes again to fit in its memory limit.
+
+    Printed, a table by the user's lines.
+    """
 
     limit: int
     before: int  # bytes of the program that computes nothing again: its arena and its results
@@ -76,10 +80,11 @@ class Remat(Printed):
 def fitted(
     graph: Graph, limit: int, planned: Planned, begun: Begun, built: Built, name: str
 ) -> tuple[Executable, Remat, Graph]:
-    """The executable of a graph whose arena and results need at most `limit` bytes, and what it is of.
+    """The executable of a graph whose arena and results need at most `limit`
+    bytes, and what it is of.
 
-    `begun` gives a graph that a step of a program runs, and how that is planned. MemoryLimitError if there is
-    no such executable, which names the least limit that there is one for.
+    `begun` gives a graph that a step of a program runs, and how that is planned. MemoryLimitError
+    if there is no such executable, which names the least limit that there is one for.
     """
     start = Trial(graph, Planner(planned, begun))
     plain = built(start.program)
@@ -112,8 +117,8 @@ def estimated(
 ) -> Remat | None:
     """What a program that needs `peak` bytes would compute again to need at most about `limit`.
 
-    Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if nothing is found in
-    so much time.
+    Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if
+    nothing is found in so much time.
     """
     start, end = Trial(graph, Planner(planned, begun)), monotonic() + seconds
     own = max(peak - start.peak, 0)
@@ -128,7 +133,9 @@ def estimated(
 
 @final
 class Planner:
-    """How graphs of one kind become programs, and what is known of the graphs that their steps run."""
+    """How graphs of one kind become programs, and what is known of the graphs
+    that their steps run.
+    """
 
     def __init__(self, planned: Planned, begun: Begun) -> None:
         self.planned, self.begun = planned, begun
@@ -185,7 +192,9 @@ class Within:
     @property
     def repeats(self) -> tuple[Repeat, ...]:
         """What it computes again since the program before."""
-        return tuple(replace(r, operations=r.operations * self.times) for r in self.link.trial.latest)
+        return tuple(
+            replace(r, operations=r.operations * self.times) for r in self.link.trial.latest
+        )
 
 
 @final
@@ -202,7 +211,8 @@ class Trial:
     program: Program = field(init=False)
     needs: list[Lifetime] = field(init=False)
     scratch: int = field(init=False)
-    size: list[Any] = field(init=False)  # the peak, how much waits how long, the sizes of inner programs
+    # the peak, how much waits how long, the sizes of inner programs
+    size: list[Any] = field(init=False)
 
     def __post_init__(self) -> None:
         program = self.program = self.planner.planned(self.graph)
@@ -240,7 +250,9 @@ class Trial:
         return Trial(without_dead_code(graph), self.planner, self, tuple(batch))
 
     def inside(self, n: int) -> Within | None:
-        """The next smaller program in place of the largest that step `n` runs and that can be smaller."""
+        """The next smaller program in place of the largest that step `n` runs
+        and that can be smaller.
+        """
         step = self.program.steps[n] if 0 <= n < len(self.program.steps) else None
         links = [] if step is None or not step.eqn.outs else self.planner.links(step)
         for i in sorted(range(len(links)), key=lambda i: -links[i].trial.scratch):
@@ -331,7 +343,9 @@ def rounds(trial: Trial) -> Iterator[Trial]:
 
 
 def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> Trial | None:
-    """A smaller program by a change of loops and branches, if that is worth so much: the most worthy."""
+    """A smaller program by a change of loops and branches, if that is
+    worth so much: the most worthy.
+    """
     within = trial.inside(waiting.fullest)
     stacks = list(unstacked(trial.graph, lambda v: v not in useless and waiting.lies(v)))
     options: list[tuple[float, Within | Unstacked]] = [(worth((remade(u),)), u) for u in stacks]

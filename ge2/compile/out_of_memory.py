@@ -1,4 +1,6 @@
-"""The error of a program for which its GPU has no memory: what is largest, where, and what would help."""
+"""The error of a program for which its GPU has no memory: what is largest,
+where, and what would help.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,11 @@ MARGIN: Final = 0.95  # of what is free, which may lie in pieces
 @final
 @record
 class Shortage:
-    """What is known of a program, should its `device` run out of memory. `smaller` says what it would compute
-    again to fit into so many bytes, given its peak; it is None itself for a program with a limit."""
+    """What is known of a program, should its `device` run out of memory.
+
+    `smaller` says what it would compute again to fit into so many bytes, given its peak; it is None
+    itself for a program with a limit.
+    """
 
     title: str
     program: Program
@@ -43,7 +48,11 @@ class Shortage:
         name = getattr(self.device.limits, "name", "the GPU")
         said = f"a call takes {size_words(needed.peak)} for scratch and results"
         has = f"{name} has {size_words(free)} free of {size_words(total)}"
-        parts = [f"{self.title} finds no memory: {said}; {has}", f"  {trouble}".rstrip(), *largest(timeline)]
+        parts = [
+            f"{self.title} finds no memory: {said}; {has}",
+            f"  {trouble}".rstrip(),
+            *largest(timeline),
+        ]
         return OutOfMemoryError("\n".join([*parts, f"  {needed}"]), fix=self.remedy(needed, free))
 
     def planned(self) -> tuple[Memory, Timeline]:
@@ -58,14 +67,16 @@ class Shortage:
         limit = int(free * MARGIN)
         found = None if self.smaller is None else self.smaller(limit, needed.peak)
         if found is not None and found.repeats:
-            again = f"computes {', '.join(found.lines[:3])} again, as ge2.checkpoint around that would"
-            return (
-                f"memory_limit={size_words(limit)!r} in jit: about {size_words(found.after)} do if it {again}"
+            again = (
+                f"computes {', '.join(found.lines[:3])} again, as ge2.checkpoint around that would"
             )
-        less = "smaller arrays" if self.smaller is not None else "a smaller memory_limit or smaller arrays"
-        return (
-            f"{less}, or donate_argnums for arguments that are not used again{spare_arguments(self.program)}"
+            return f"memory_limit={size_words(limit)!r} in jit: about {size_words(found.after)} do if it {again}"
+        less = (
+            "smaller arrays"
+            if self.smaller is not None
+            else "a smaller memory_limit or smaller arrays"
         )
+        return f"{less}, or donate_argnums for arguments that are not used again{spare_arguments(self.program)}"
 
 
 def largest(timeline: Timeline) -> list[str]:
@@ -82,7 +93,9 @@ def largest(timeline: Timeline) -> list[str]:
 
 
 def spare_arguments(program: Program) -> str:
-    """Arguments that are not donated but could be: of the type of a result that has memory of its own."""
+    """Arguments that are not donated but could be: of the type of a
+    result that has memory of its own.
+    """
     buffers = program.buffers
     made = [buffers[v] for v in dict.fromkeys(program.graph.outputs) if isinstance(v, Var)]
     donors = {b.donor for b in made}

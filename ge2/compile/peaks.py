@@ -1,4 +1,6 @@
-"""The most that a processor does of what ge2's own code asks of it: by programs that do nothing else."""
+"""The most that a processor does of what ge2's own code asks of it: by
+programs that do nothing else.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ def processor_ceilings(clock: Clock, double: bool, scale: int = 1) -> Ceilings:
 
 
 def best_of(f: Any, dtype: np.dtype, size: int, clock: Clock) -> float:
-    """The seconds of a function of one array. Loops in it stay unrolled, so that sums stay in registers."""
+    """The seconds of a function of one array.
+
+    Loops in it stay unrolled, so that sums stay in registers.
+    """
     graph = make_jaxpr(f)(ShapeDtypeStruct((size,), dtype)).graph
     with config.using(passes_off=(*config.passes_off, "roll"), debug_nans=False, debug_infs=False):
         program = compile_graph(graph, name=f.__name__)

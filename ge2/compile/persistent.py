@@ -1,17 +1,17 @@
 """Which loops and branches become one kernel, together with the small steps around them.
 
-A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a tenth of
-one. So what is small is put where nobody waits for launches. The rule, in one place:
+A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a
+tenth of one. So what is small is put where nobody waits for launches. The rule, in one place:
 
-* No value that a step makes has more than ELEMENTS elements; stacks, and what is only read, may have any
-  size.
-* A round has at most WORK operations, and a step around loops AROUND: so long a block takes no longer than
-  one or two launches.
+* No value that a step makes has more than ELEMENTS elements; stacks, and what is only
+  read, may have any size.
+* A round has at most WORK operations, and a step around loops AROUND: so long a block takes no
+  longer than one or two launches.
 * What is live fits in ROOM bytes of shared memory, which every GPU since Turing has.
-* Where the rows of a scan know nothing of each other and a round has more than ALONE operations, blocks
-  share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of a loop whose
-  constants have at most KEPT numbers count for a quarter, since threads keep those and need not read them
-  again; and for WAIT each, the time until the lanes that share a sum have it.
+* Where the rows of a scan know nothing of each other and a round has more than ALONE operations,
+  blocks share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of
+  a loop whose constants have at most KEPT numbers count for a quarter, since threads keep those and
+  need not read them again; and for WAIT each, the time until the lanes that share a sum have it.
 * A kernel has about LONG equations at most: compilers take their time for long ones.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
@@ -58,9 +58,10 @@ CONTROL = (ScanLoop, WhileLoop, Cond)
 @final
 @record
 class Rule:
-    """What a block, or a grid, may do: elements of a value, operations of a round and of a step around loops,
-    and for how many operations a product counts whose operands are read from memory, or whose matrix is
-    kept."""
+    """What a block, or a grid, may do: elements of a value, operations of a round and of a step
+    around loops, and for how many operations a product counts whose operands are read from memory,
+    or whose matrix is kept.
+    """
 
     grid: bool
     elements: int
@@ -75,7 +76,9 @@ GRID: Final = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
 
 
 def resident(graph: Graph) -> Graph:
-    """The graph with `resident` steps in place of loops and branches that are small, and of what is near."""
+    """The graph with `resident` steps in place of loops and branches that are
+    small, and of what is near.
+    """
     if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
         return graph  # places in parts of such need 64 bits
     for rule in (BLOCK, GRID):
@@ -114,11 +117,13 @@ def ruled(graph: Graph, rule: Rule) -> Graph:
     return Graph(graph.inputs, tuple(done), graph.outputs, graph.consts)
 
 
-# ------------------------------------------------------------------------------------------------- a run
+# -------------------------------------------------------------------------------------------- a run
 
 
 def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
-    """The steps of a run as one, and those that have nothing to do with its loops and branches after it."""
+    """The steps of a run as one, and those that have nothing to do with its
+    loops and branches after it.
+    """
     chosen = near([eqn for eqn, _ in run], rule)
     rest = [eqn for n, (eqn, _) in enumerate(run) if n not in chosen]
     if not chosen:
@@ -162,7 +167,9 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) 
     """The equations as a single one; None if a block, or the GPU, has no room for them."""
     made = {v for eqn in old for v in eqn.outs}
     inner = {v for eqn in flat for v in eqn.outs}
-    given = tuple(dict.fromkeys(a for e in flat for a in e.inputs if isinstance(a, Var) and a not in inner))
+    given = tuple(
+        dict.fromkeys(a for e in flat for a in e.inputs if isinstance(a, Var) and a not in inner)
+    )
     gone = {id(eqn) for eqn in old}
     read = {a for e in graph.eqns if id(e) not in gone for a in e.inputs} | set(graph.outputs)
     outs = tuple(v for eqn in old for v in eqn.outs if v in read and v in made)
@@ -178,7 +185,7 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) 
     return Eqn(Resident(body, grid=rule.grid), given, outs, source)
 
 
-# ------------------------------------------------------------------------------------------------- rows
+# --------------------------------------------------------------------------------------------- rows
 
 
 def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
@@ -188,7 +195,9 @@ def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
         return None
     if sum(map(work, spread(op.body.eqns))) <= ALONE:
         return None
-    outs = tuple(v for v in eqn.outs if any(v in e.inputs for e in graph.eqns) or v in graph.outputs)
+    outs = tuple(
+        v for v in eqn.outs if any(v in e.inputs for e in graph.eqns) or v in graph.outputs
+    )
     flat = prepared(op)
     if flat is None or not outs:
         return None
@@ -219,7 +228,7 @@ def kept(eqn: Eqn, loop: Any) -> bool:
     return bool(found) and sum(v.type.size for v in consts) <= KEPT
 
 
-# ------------------------------------------------------------------------------------------------- a step
+# ------------------------------------------------------------------------------------------- a step
 
 
 def small(eqn: Eqn, read: Container[Atom], rule: Rule) -> list[Eqn] | None:
@@ -296,7 +305,9 @@ def possible(eqn: Eqn, elements: int) -> bool:
 
 
 def work(eqn: Eqn, product: float = 1) -> float:
-    """How many elements are computed, or gone through; a product of two numbers counts for so many."""
+    """How many elements are computed, or gone through; a product of two
+    numbers counts for so many.
+    """
     op: Any = eqn.op
     if op.is_view or isinstance(op, CONTROL):
         return 0
@@ -306,11 +317,13 @@ def work(eqn: Eqn, product: float = 1) -> float:
     return eqn.inputs[0].type.size if isinstance(op, FOLDS) else size
 
 
-# ------------------------------------------------------------------------------------ loops and branches
+# ------------------------------------------------------------------------------- loops and branches
 
 
 def prepared(op: Op, depth: int = 0) -> Any:
-    """A loop or a branch whose graphs are simplified and have no regions; None if one is not for a block."""
+    """A loop or a branch whose graphs are simplified and have no regions; None
+    if one is not for a block.
+    """
     if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
         return None
     graphs: list[Graph] = []

@@ -1,9 +1,9 @@
 """The compiler, read from top to bottom: every rewrite from graph to graph, a pipeline a target.
 
-A pass is a function of a graph, or of a graph and its `Context`: the chip, the inputs that are written or
-count, and whether the graph is a loop's body, which is rewritten by the same pipeline as the whole. Each is
-timed, is dumped by the setting `dump`, is left out by its name in `passes_off`, and its result is verified in
-check mode. Blocked NumPy has the pipeline of the references.
+A pass is a function of a graph, or of a graph and its `Context`: the chip, the inputs that are
+written or count, and whether the graph is a loop's body, which is rewritten by the same pipeline as
+the whole. Each is timed, is dumped by the setting `dump`, is left out by its name in `passes_off`,
+and its result is verified in check mode. Blocked NumPy has the pipeline of the references.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from ge2.targets.c.loops import grounded
 
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
-    from ge2.compile.product_epilogue import epilogue  # here and below: a GPU's, which others need not load
+    # here and below: a GPU's, which others need not load
+    from ge2.compile.product_epilogue import epilogue
 
     return epilogue(graph, context)
 
@@ -52,9 +53,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
 }
 
-# Under a memory limit the search for what is computed again (`remat.fitted`) comes between TIDY and these. It
-# looks at values of straight code and plans every graph that it tries: loops are rolled when it has ended, if
-# the program still fits, and what would keep more values is left out.
+# Under a memory limit the search for what is computed again (`remat.fitted`) comes between TIDY and
+# these. It looks at values of straight code and plans every graph that it tries: loops are rolled
+# when it has ended, if the program still fits, and what would keep more values is left out.
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (whole, stack, fuse, writes, grounded, with_copies, views_first, checked_early),
@@ -80,7 +81,9 @@ def pipeline_of(target: str) -> tuple[Pass, ...]:
     return PIPELINES[TARGETS.get(target, target)]
 
 
-def rewritten_within_limit(graph: Graph, target: str, context: Context = NOTHING, name: str = "") -> Graph:
+def rewritten_within_limit(
+    graph: Graph, target: str, context: Context = NOTHING, name: str = ""
+) -> Graph:
     """The graph, tidied before, as it is planned where memory is limited."""
     return run(LIMITED[TARGETS.get(target, target)], graph, context, name, len(TIDY) + 2)
 

@@ -1,8 +1,10 @@
-"""Small products and what is done to their elements as one kernel: a thread has the element in a register.
+"""Small products and what is done to their elements as one kernel: a thread has
+the element in a register.
 
-A launch that waits for another costs more than most of what it does. So a pointwise region becomes part of
-the product whose result it alone reads. A region that folds as well is parted before: what it makes of each
-element, and returns, goes with the product; the rest reads that, and the next product does not wait for it.
+A launch that waits for another costs more than most of what it does. So a pointwise region becomes
+part of the product whose result it alone reads. A region that folds as well is parted before: what
+it makes of each element, and returns, goes with the product; the rest reads that, and the next
+product does not wait for it.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from ge2.targets.cuda.kernels.small_products import refusal
 from ge2.targets.cuda.products.gemm import contraction
 
 FOLDS: Final = (Reduce, ArgReduce)
-MANY: Final = 24  # arrays of a region: a thread has an element of each in a register while it multiplies
+# arrays of a region: a thread has an element of each in a register while it multiplies
+MANY: Final = 24
 TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
 
 
@@ -63,7 +66,9 @@ class Epilogues:
         return Graph(self.graph.inputs, kept, self.graph.outputs, self.graph.consts)
 
     def joined(self, eqn: Eqn) -> tuple[Eqn, ...]:
-        """A region with the product that it reads, and what is left of it; nothing if there is none such."""
+        """A region with the product that it reads, and what is left of it;
+        nothing if there is none such.
+        """
         if not isinstance(eqn.op, Region) or not all(isinstance(a, Var) for a in eqn.inputs):
             return ()
         for a in eqn.inputs:
@@ -88,7 +93,9 @@ class Epilogues:
         axes = contraction(op, a, b, (left, right, plain(y.type.shape).strides))
         if self.looped and computing(eqn).operations <= TINY:
             return False
-        return not refusal(axes, a.dtype, y.type.dtype, op.precision in ("tf32", "bf16"), self.limits)
+        return not refusal(
+            axes, a.dtype, y.type.dtype, op.precision in ("tf32", "bf16"), self.limits
+        )
 
     def layout(self, a: Atom) -> Layout | None:
         """How an operand lies in an array of C order, of which it may be a view."""
@@ -119,14 +126,21 @@ def rounded(rest: Eqn, product: Var) -> Eqn:
 
 
 def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
-    """The region, as what goes with a product and what comes after; None if nothing of it can go with it."""
+    """The region, as what goes with a product and what comes after; None if
+    nothing of it can go with it.
+    """
     region = eqn.op
     assert isinstance(region, Region)
-    if eqn.inputs.count(product) != 1 or region.space != product.type.shape or len(eqn.inputs) > MANY:
+    if (
+        eqn.inputs.count(product) != 1
+        or region.space != product.type.shape
+        or len(eqn.inputs) > MANY
+    ):
         return None
     place = region.graph.inputs[eqn.inputs.index(product)]
     if not all(
-        at == (0, 1) and not (e.op.is_view or isinstance(e.op, FOLDS)) for e, at in reading(region, {place})
+        at == (0, 1) and not (e.op.is_view or isinstance(e.op, FOLDS))
+        for e, at in reading(region, {place})
     ):
         return None
     if not any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
@@ -135,7 +149,9 @@ def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
 
 
 def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
-    """Results that are of each element of the product, and all others, which read those and not it."""
+    """Results that are of each element of the product, and all others, which
+    read those and not it.
+    """
     eqns, outputs = region.graph.eqns, region.graph.outputs
     behind, folded = {place}, set[Atom]()
     for e in eqns:
@@ -152,9 +168,17 @@ def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
         return None
     known: dict[Atom, Atom] = dict(zip(region.graph.inputs, eqn.inputs, strict=True))
     known.update(zip(outputs, eqn.outs, strict=True))
-    found = [half(region, solid(region, numbers), outs) for numbers, outs in ((early, first), (late, second))]
+    found = [
+        half(region, solid(region, numbers), outs)
+        for numbers, outs in ((early, first), (late, second))
+    ]
     one, other = (
-        Eqn(r, tuple(known[v] for v in r.graph.inputs), tuple(known[v] for v in r.graph.outputs), eqn.source)  # type: ignore[misc]
+        Eqn(
+            r,
+            tuple(known[v] for v in r.graph.inputs),
+            tuple(v for v in map(known.__getitem__, r.graph.outputs) if isinstance(v, Var)),
+            eqn.source,
+        )
         for r in found
     )
     return one, other

@@ -1,4 +1,6 @@
-"""What of a program may be computed again: the arrays that lie untouched at its fullest step, and how."""
+"""What of a program may be computed again: the arrays that lie
+untouched at its fullest step, and how.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from ge2.program.program import Buffer, Program
 from ge2.transforms.partition import BYTE, cheapest, effort
 from ge2.transforms.twins import twins
 
-SMALL: Final = 16  # a value of so small a part of what is freed may wait instead of being computed again
+# a value of so small a part of what is freed may wait instead of being computed again
+SMALL: Final = 16
 LONGEST: Final = 256  # equations that are computed again for one value
 TRANSCENDENTAL: Final = 8  # what exp or tanh counts beside an addition
 
@@ -25,7 +28,9 @@ TRANSCENDENTAL: Final = 8  # what exp or tanh counts beside an addition
 @final
 @record
 class Repeat:
-    """A value that is computed again instead of being kept: its line, its operation, bytes and operations."""
+    """A value that is computed again instead of being kept: its line, its
+    operation, bytes and operations.
+    """
 
     source: Source | None
     name: str
@@ -74,7 +79,9 @@ class Waiting:
             for a in dict.fromkeys(a for a in e.inputs if isinstance(a, Var)):
                 self.readers.setdefault(a, []).append(i)
         passing = passes(program)
-        self.arena = {v: b for v, b in program.buffers.items() if b.storage == "arena" or v in passing}
+        self.arena = {
+            v: b for v, b in program.buffers.items() if b.storage == "arena" or v in passing
+        }
         self.counted = {id(b) for b in self.arena.values()}
         spans = [Lifetime(b.type.nbytes, b.first, b.last) for b in self.arena.values()]
         self.fullest = fullest([*spans, *needs])
@@ -101,7 +108,9 @@ class Waiting:
                 yield candidate
 
     def cut(self) -> list[Candidate]:
-        """The arrays that wait and are not in the cheapest cut that makes them all again by cheap work."""
+        """The arrays that wait and are not in the cheapest cut that makes them
+        all again by cheap work.
+        """
 
         def price(var: Var) -> int:
             if self.there(var, self.fullest + 1) and not (var in self.arena and self.waits(var)):
@@ -127,7 +136,11 @@ class Waiting:
         if closure is None:
             return None
         again, kept, longer = closure
-        views = [self.makers[v] for v in self.views([v for e in again for v in e.outs]) if self.place[v] < at]
+        views = [
+            self.makers[v]
+            for v in self.views([v for e in again for v in e.outs])
+            if self.place[v] < at
+        ]
         again = in_order(self.place, [*again, *views])
         freed = var.type.nbytes - sum(v.type.nbytes for v in longer)
         work = sum(map(operations, again))
@@ -155,7 +168,9 @@ class Waiting:
     def closure(
         self, var: Var, at: int, step: int, there: Callable[[Var, int], bool]
     ) -> tuple[list[Eqn], set[Var], list[Var]] | None:
-        """The equations that make a value from what is there at a step; that; and what has to wait for it."""
+        """The equations that make a value from what is there at a step; that;
+        and what has to wait for it.
+        """
         found: dict[Var, Eqn] = {}
         kept: set[Var] = set()
         longer: list[Var] = []
@@ -192,7 +207,9 @@ class Waiting:
         return home.last >= step if id(home) in self.counted else home.storage != "view"
 
     def tie(self, var: Var, at: int, step: int) -> Var | None:
-        """The latest value before a step that its equation reads, or else any: nothing begins before that."""
+        """The latest value before a step that its equation reads, or else any:
+        nothing begins before that.
+        """
         reads = [a for a in self.program.steps[step].eqn.inputs if isinstance(a, Var)]
         for options in (reads, self.arena):
             late = [
@@ -213,7 +230,9 @@ def in_order(place: dict[Var, int], eqns: Iterable[Eqn]) -> list[Eqn]:
 
 
 def alone(eqn: Eqn, i: int) -> Eqn:
-    """The equation that makes its result `i`: of a barrier, the one that passes this value alone."""
+    """The equation that makes its result `i`: of a barrier, the one that
+    passes this value alone.
+    """
     if isinstance(eqn.op, Barrier) and len(eqn.outs) > 1:
         return Eqn(eqn.op, eqn.inputs[i : i + 1], eqn.outs[i : i + 1], eqn.source)
     return eqn
@@ -234,7 +253,10 @@ def fullest(spans: Iterable[Lifetime]) -> int:
 
 
 def is_view(eqn: Eqn) -> bool:
-    """True if the result is a view of the input. A barrier is a step, which waits for all that it reads."""
+    """True if the result is a view of the input.
+
+    A barrier is a step, which waits for all that it reads.
+    """
     return eqn.op.is_view and not eqn.op.several
 
 

@@ -1,4 +1,6 @@
-"""A program that shows what ge2 does with one graph, to be run by itself: in a bug report, or later."""
+"""A program that shows what ge2 does with one graph, to be run by
+itself: in a bug report, or later.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def literal(text: str) -> str:
     return repr(text) if '"""' in text else f'r"""\n{text}\n"""'
 
 
-# ---------------------------------------------------------------------------------------- what holds Python
+# -------------------------------------------------------------------------------- what holds Python
 
 
 def without_callbacks(graph: Graph) -> Graph:
@@ -106,7 +108,9 @@ def quiet(eqn: Eqn) -> Eqn:
 
 def quiet_op(op: Any) -> Op:
     """The operation with its graphs as `without_callbacks` leaves them."""
-    made: Op = replace(op, **{f.name: quiet_value(getattr(op, f.name)) for f in fields(op) if f.init})
+    made: Op = replace(
+        op, **{f.name: quiet_value(getattr(op, f.name)) for f in fields(op) if f.init}
+    )
     return made
 
 

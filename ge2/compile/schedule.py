@@ -53,8 +53,8 @@ def schedule(
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
-    `written`: the inputs that the first outputs are the last contents of. The graph is what the pipeline of
-    the target makes of one.
+    `written`: the inputs that the first outputs are the last contents of. The graph is what the
+    pipeline of the target makes of one.
     """
     with spent("schedule"):
         return Scheduler(graph, donated, target, written).run()
@@ -103,7 +103,8 @@ class Scheduler:
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.inner: dict[int, tuple[Program, ...]] = {}
-        self.over: dict[int, dict[int, int]] = {}  # results of steps, and the operands they may write over
+        # results of steps, and the operands they may write over
+        self.over: dict[int, dict[int, int]] = {}
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         self.there: dict[
@@ -125,7 +126,9 @@ class Scheduler:
         self.mates = mates(graph, self.donated)
 
     def add(self, var: Var, storage: str, first: int, base: Buffer | None = None) -> Buffer:
-        buffer = self.buffers[var] = Buffer(safe(self.names[var]), var.type, storage, first, first, base)
+        buffer = self.buffers[var] = Buffer(
+            safe(self.names[var]), var.type, storage, first, first, base
+        )
         return buffer
 
     def kind(self, n: int, eqn: Eqn) -> str:
@@ -184,7 +187,9 @@ class Scheduler:
         assert isinstance(x, Var)
         layout = viewed(eqn, self.layouts.get(x) or layout_of(x.type.shape))
         solid = (
-            var in self.solid and layout is not None and layout.strides != layout_of(var.type.shape).strides
+            var in self.solid
+            and layout is not None
+            and layout.strides != layout_of(var.type.shape).strides
         )
         if (
             layout is None
@@ -204,7 +209,8 @@ class Scheduler:
     def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
         """Has what is only returned in another form made right where the result lies."""
         source, op = self.buffers[x], eqn.op
-        strided = (Region, Gather) if self.target == "cuda" else (Region,)  # what may write in any order
+        # what may write in any order
+        strided = (Region, Gather) if self.target == "cuda" else (Region,)
         regional = source.first >= 0 and isinstance(self.graph.eqns[source.first].op, strided)
         fits = isinstance(op, Reshape) or (isinstance(op, Transpose) and regional)
         if not fits or var not in self.returned or x in self.layouts or self.reads[x] > 1:
@@ -257,7 +263,9 @@ class Scheduler:
                 each.last = max(each.last, n)
 
     def lend(self) -> None:
-        """Puts what an update or a loop writes over into the result's memory, if nobody reads it later."""
+        """Puts what an update or a loop writes over into the result's memory,
+        if nobody reads it later.
+        """
         views: dict[int, list[Buffer]] = {}
         for buffer in self.buffers.values():
             if buffer.base is not None:
@@ -266,7 +274,12 @@ class Scheduler:
             for i, k in self.over.get(n, {}).items():
                 x = eqn.inputs[k]
                 old = self.buffers[x] if isinstance(x, Var) else None
-                if old is None or old.storage != "arena" or old.last != n or not self.over_alone(eqn, x):
+                if (
+                    old is None
+                    or old.storage != "arena"
+                    or old.last != n
+                    or not self.over_alone(eqn, x)
+                ):
                     continue
                 made = self.buffers[eqn.outs[i]]
                 new = made.base or made
@@ -279,7 +292,9 @@ class Scheduler:
                 self.there.setdefault(n, set()).add((i, k))
 
     def join(self) -> None:
-        """Parts that a region computes for a concatenation, or a padding, alone are made where they go."""
+        """Parts that a region computes for a concatenation, or a
+        padding, alone are made where they go.
+        """
         for n, eqn in enumerate(self.graph.eqns):
             whole = self.buffers[eqn.outs[0]] if eqn.outs else None
             if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
@@ -301,7 +316,9 @@ class Scheduler:
                     self.there.setdefault(n, set()).add((0, i))
 
     def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None:
-        """The result of a region that is `a`, perhaps reshaped, read by nothing else; where it goes."""
+        """The result of a region that is `a`, perhaps reshaped, read by
+        nothing else; where it goes.
+        """
         if not isinstance(a, Var) or self.reads[a] > 1:
             return None
         maker = self.makers.get(a)
@@ -318,8 +335,12 @@ class Scheduler:
         return (a, place) if self.kinds[source.first] == "kernel" else None
 
     def over_alone(self, eqn: Eqn, x: Atom) -> bool:
-        """True if an equation may write over an array: what else it reads of it are other elements."""
-        return self.alone(eqn, x) or (isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self.makers, eqn))
+        """True if an equation may write over an array: what else it reads of
+        it are other elements.
+        """
+        return self.alone(eqn, x) or (
+            isinstance(eqn.op, UpdateSlice) and reads_elsewhere(self.makers, eqn)
+        )
 
     def number(self, a: Atom) -> int:
         """The step that makes a value; -1 for an argument."""
@@ -341,7 +362,9 @@ class Scheduler:
         return Step(kind, name, eqn, n, shared)
 
     def reuse(self, n: int, eqn: Eqn) -> None:
-        """Gives results the memory of inputs that are donated, or written, and end here or earlier."""
+        """Gives results the memory of inputs that are donated, or written,
+        and end here or earlier.
+        """
         for out in eqn.outs:
             buffer = self.buffers[out]
             if buffer.storage != "output":
@@ -354,9 +377,13 @@ class Scheduler:
                     break
 
     def may_take(self, buffer: Buffer, x: Var) -> bool:
-        """True if a result may lie in the memory of an input: it is first written when that was read last."""
+        """True if a result may lie in the memory of an input: it is first
+        written when that was read last.
+        """
         last, first = self.buffers[x].last, buffer.first
-        if x in self.written.values() and any(self.fails(m, first) for m in range(first, len(self.kinds))):
+        if x in self.written.values() and any(
+            self.fails(m, first) for m in range(first, len(self.kinds))
+        ):
             return False
         if last < first:
             return True
@@ -373,7 +400,9 @@ class Scheduler:
         return True
 
     def fails(self, m: int, first: int) -> bool:
-        """True if step `m` may fail when step `first` has written; one at indices looks at them before."""
+        """True if step `m` may fail when step `first` has written; one at
+        indices looks at them before.
+        """
         eqn = self.graph.eqns[m]
         if self.target == "cpu" or self.kinds[m] == "library":
             return True  # Python runs it, and may be interrupted; on a GPU for want of memory
@@ -384,9 +413,10 @@ class Scheduler:
     def donors(self, out: Var) -> list[Var]:
         """The donated inputs whose memory a result may take, the best first.
 
-        A captured graph lasts for as long as its pointers do. So on a GPU state stays where it is: what is
-        given back in the place of an argument, counted among those of its type, takes the memory of that one
-        or, if it is small, none; were it that of another, all of them would move on from call to call.
+        A captured graph lasts for as long as its pointers do. So on a GPU state stays
+        where it is: what is given back in the place of an argument, counted among those
+        of its type, takes the memory of that one or, if it is small, none; were it that
+        of another, all of them would move on from call to call.
         """
         if out in self.written:
             return [self.written[out]]
@@ -398,7 +428,9 @@ class Scheduler:
         return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
-        """True if result `i` of step `n`, which is first written there, may be written over an input."""
+        """True if result `i` of step `n`, which is first written there,
+        may be written over an input.
+        """
         eqn = self.graph.eqns[n]
         if x not in eqn.inputs or not self.alone(eqn, x):
             return False
@@ -411,7 +443,11 @@ def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
     """The inputs that are written, by the outputs that may be made in their memory."""
     found: dict[Var, Var] = {}
     for out, i in zip(graph.outputs, written, strict=False):
-        if isinstance(out, Var) and out not in graph.inputs and graph.outputs.index(out) < len(written):
+        if (
+            isinstance(out, Var)
+            and out not in graph.inputs
+            and graph.outputs.index(out) < len(written)
+        ):
             found.setdefault(out, graph.inputs[i])
     return found
 
@@ -427,17 +463,23 @@ def places_in(eqn: Eqn) -> dict[int, Layout]:
             at += a.type.shape[op.axis]
         return found
     if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
-        return {0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)}
+        return {
+            0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)
+        }
     return {}
 
 
 def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:
-    """Results and donated inputs in pairs: the first of a type with the first of that type, and so on."""
+    """Results and donated inputs in pairs: the first of a type with the first
+    of that type, and so on.
+    """
     left: dict[Any, list[Var]] = {}
     for x in donated:
         left.setdefault(x.type, []).append(x)
     found = {}
-    for out in dict.fromkeys(a for a in graph.outputs if isinstance(a, Var) and a not in graph.inputs):
+    for out in dict.fromkeys(
+        a for a in graph.outputs if isinstance(a, Var) and a not in graph.inputs
+    ):
         if left.get(out.type):
             found[out] = left[out.type].pop(0)
     return found
@@ -460,9 +502,17 @@ def kind_of(eqn: Eqn, target: str) -> str:
     if constant:
         return "kernel" if target in NATIVE else "view"
     if eqn.op.is_view:
-        return "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
+        return (
+            "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
+        )
     family = served(eqn, target)
-    return "library" if family is None else "matmul" if isinstance(family, Product | CudaBlas) else "kernel"
+    return (
+        "library"
+        if family is None
+        else "matmul"
+        if isinstance(family, Product | CudaBlas)
+        else "kernel"
+    )
 
 
 def weakly(eqn: Eqn) -> bool:
@@ -474,7 +524,9 @@ def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
     """The family of kernels of ours that serves the equation, if one does."""
     if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
         return None
-    problem = Problem(eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target)
+    problem = Problem(
+        eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target
+    )
     family = select(problem).family
     return None if isinstance(family, Library) else family
 

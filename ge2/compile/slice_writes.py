@@ -1,8 +1,8 @@
 """Writes into slices without passes of their own: a region makes its result right where it goes.
 
-`y[1:-1] = f(x)` is an update of a slice by what a region makes. If y is written in place, the region writes
-into y, unless somebody reads y between the two, or the region itself reads it anywhere else. If y is a copy,
-the region writes into the copy, and the rest is copied around it.
+`y[1:-1] = f(x)` is an update of a slice by what a region makes. If y is written in place, the
+region writes into y, unless somebody reads y between the two, or the region itself reads it
+anywhere else. If y is a copy, the region writes into the copy, and the rest is copied around it.
 """
 
 from __future__ import annotations
@@ -20,11 +20,17 @@ if TYPE_CHECKING:
 
 
 def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
-    """Has the region whose result step `n` writes into a slice make it there, if that is the same."""
+    """Has the region whose result step `n` writes into a slice make it there,
+    if that is the same.
+    """
     op, (x, u), (out,) = eqn.op, eqn.inputs, eqn.outs
     assert isinstance(op, UpdateSlice)
     lent = (0, 0) in scheduler.there.get(n, ())
-    if out in scheduler.layouts or x in scheduler.layouts or not (lent or copied_around(scheduler, x, op)):
+    if (
+        out in scheduler.layouts
+        or x in scheduler.layouts
+        or not (lent or copied_around(scheduler, x, op))
+    ):
         return
     strides = plain(out.type.shape).strides
     place = Layout(
@@ -46,7 +52,9 @@ def join_update(scheduler: Scheduler, n: int, eqn: Eqn) -> None:
 
 
 def copied_around(scheduler: Scheduler, x: Atom, op: UpdateSlice) -> bool:
-    """True if the rest of an array can be copied around the slice, and not written in the caller's memory."""
+    """True if the rest of an array can be copied around the slice, and not
+    written in the caller's memory.
+    """
     kept = isinstance(x, Var) and x not in scheduler.donated and x not in scheduler.written.values()
     return kept and set(op.step) <= {1}
 
@@ -59,7 +67,9 @@ class Undisturbed:
         self.eqns = scheduler.graph.eqns
 
     def by(self, part: Var, layout: Layout) -> bool:
-        """True if all that is in `home` is there before step `m`, and nobody else looks until step `n`."""
+        """True if all that is in `home` is there before step `m`, and nobody
+        else looks until step `n`.
+        """
         others = self.others()
         if others is None:
             return False
@@ -70,7 +80,9 @@ class Undisturbed:
         return all(self.elsewhere(a) or self.same_place(eqn, a, part, layout) for a in inputs)
 
     def others(self) -> set[int] | None:
-        """Updates of other elements between the two; None if what is written over is not there before."""
+        """Updates of other elements between the two; None if what is written
+        over is not there before.
+        """
         mine, found = written_box(self.eqns[self.n]), set[int]()
         x = self.eqns[self.n].inputs[0]
         while (k := self.scheduler.number(x)) > self.m:

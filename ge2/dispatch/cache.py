@@ -1,4 +1,6 @@
-"""What a jitted function remembers of one signature: graph, executable, how its results are built."""
+"""What a jitted function remembers of one signature: graph, executable, how
+its results are built.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from ge2.trace.writes import Writes
 
 FAMILIES: Final = (
-    128  # executables that are kept for graphs that are met again, in another function or a new lambda
+    # executables that are kept for graphs that are met again, in another function or a new lambda
+    128
 )
 _compiled: OrderedDict[Any, Executable] = OrderedDict()
 _guard = Lock()
@@ -95,9 +98,11 @@ def key_of(
     writes: Writes | None = None,
     iotas: Iotas = (),
 ) -> Any:
-    """Key of an executable and of the files that are written of it: a graph, and the lines that it is from.
+    """Key of an executable and of the files that are written of it: a graph,
+    and the lines that it is from.
 
-    Errors of a call name the caller's lines. Equal kernels of other lines are the same text, compiled once.
+    Errors of a call name the caller's lines. Equal kernels of other lines are
+    the same text, compiled once.
     """
     return graph, donated, config.key, config.dump, limit, device, words_of(graph), writes, iotas
 
@@ -156,7 +161,11 @@ class Entry:
     )  # fmt: skip
 
     def __init__(
-        self, graph: Graph, captured: tuple[Any, ...], structure: Structure, positions: list[int] | None
+        self,
+        graph: Graph,
+        captured: tuple[Any, ...],
+        structure: Structure,
+        positions: list[int] | None,
     ) -> None:
         self.graph, self.captured, self.structure = graph, captured, structure
         self.positions = positions  # of the leaves that are arrays; None for all
@@ -164,10 +173,12 @@ class Entry:
         self.hits = 0
         self.executable: Executable | None = None
         self.fresh = False  # whether it was made for this signature, and for no equal graph before
-        self.looked: list[np.ndarray | None] = []  # contents of the hidden inputs that the trace looked at
+        # contents of the hidden inputs that the trace looked at
+        self.looked: list[np.ndarray | None] = []
         self.donated: tuple[bool, ...] = ()
         self.writes: Writes | None = None  # the arguments that it changes in place
-        self.scalars: dict[int, bool] = {}  # leaves of which it matters whether they are NumPy's scalars
+        # leaves of which it matters whether they are NumPy's scalars
+        self.scalars: dict[int, bool] = {}
         self.device: int | None = None  # the GPU that its arrays lie on; None: none
         self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
@@ -187,11 +198,17 @@ class Entry:
         self.single, self.build = False, returned.build
 
     def spell(self) -> bool:
-        """Whether another call of this signature can be told without a walk through its arguments."""
+        """Whether another call of this signature can be told without a walk
+        through its arguments.
+        """
         if not self.spelt:
             self.spelt = True
             args, kwargs = self.key.structure.children
-            plain = self.positions is None and not self.looked and not any(map(is_static, self.key.leaves))
+            plain = (
+                self.positions is None
+                and not self.looked
+                and not any(map(is_static, self.key.leaves))
+            )
             if plain and not kwargs.children and self.executable is not None:
                 self.match = matcher(args, self.key.leaves)
                 if self.build == self.structure.unflatten:
@@ -199,7 +216,9 @@ class Entry:
         return self.match is not None
 
     def ready(self, tally: Tally | None = None) -> Executable:
-        """Its executable, compiled when it is first called outside any trace; `tally` counts the time."""
+        """Its executable, compiled when it is first called outside any trace;
+        `tally` counts the time.
+        """
         if self.executable is None:
             tally = tally or Tally(self.title, self.spent)
             with making(tally):
@@ -207,7 +226,9 @@ class Entry:
                 self.fresh = key_of(self.graph, self.donated, *about) not in _compiled
                 self.executable = compiled(self.graph, self.donated, self.title, *about)
                 if self.device is not None:
-                    self.captured = tuple(map(partial(there, gpu_or_not(self.device)), self.captured))
+                    self.captured = tuple(
+                        map(partial(there, gpu_or_not(self.device)), self.captured)
+                    )
             self.spent = tally.so_far()
         return self.executable
 
@@ -232,7 +253,9 @@ class Entry:
         )  # fmt: skip
 
     def suits(self, leaves: Sequence[Any]) -> bool:
-        """True if arguments are NumPy's scalars, or arrays, where those were that it was traced with."""
+        """True if arguments are NumPy's scalars, or arrays, where those were
+        that it was traced with.
+        """
         return all(is_scalar(leaves[i]) == scalar for i, scalar in self.scalars.items())
 
     def result_types(self) -> list[ArrayType]:
@@ -242,7 +265,9 @@ class Entry:
 
     def holds(self, hidden: Sequence[Any]) -> bool:
         """Whether the arrays whose contents decided the trace are still what they were."""
-        return all(old is None or same(old, new) for old, new in zip(self.looked, hidden, strict=False))
+        return all(
+            old is None or same(old, new) for old, new in zip(self.looked, hidden, strict=False)
+        )
 
     def arrays(self, leaves: Sequence[Any]) -> Sequence[Any]:
         return leaves if self.positions is None else [leaves[i] for i in self.positions]

@@ -64,14 +64,19 @@ class Line:
 @final
 @record
 class CacheReport(Printed):
-    """What a function was traced for. Printed, a list with the reason for each trace, and a remedy."""
+    """What a function was traced for.
+
+    Printed, a list with the reason for each trace, and a remedy.
+    """
 
     title: str
     entries: tuple[Line, ...]
 
     def __str__(self) -> str:
         calls = sum(e.hits for e in self.entries)
-        lines = [f"{self.title}: {counted(len(self.entries), 'signature')}, {counted(calls, 'call')}"]
+        lines = [
+            f"{self.title}: {counted(len(self.entries), 'signature')}, {counted(calls, 'call')}"
+        ]
         for number, e in enumerate(self.entries, 1):
             lines.append(f"{number:4}. {counted(e.hits, 'call'):9}  {e.signature}")
             if e.nearest is not None:
@@ -80,9 +85,13 @@ class CacheReport(Printed):
         return "\n".join(lines)
 
 
-def cache_report(title: str, signatures: Sequence[Signature], labels: Sequence[str] = ()) -> CacheReport:
+def cache_report(
+    title: str, signatures: Sequence[Signature], labels: Sequence[str] = ()
+) -> CacheReport:
     """The report; `labels` are the names of what the function reads besides its arguments."""
-    return CacheReport(title, tuple(line(signatures[:n], each, labels) for n, each in enumerate(signatures)))
+    return CacheReport(
+        title, tuple(line(signatures[:n], each, labels) for n, each in enumerate(signatures))
+    )
 
 
 def line(before: Sequence[Signature], new: Signature, labels: Sequence[str]) -> Line:
@@ -104,10 +113,14 @@ def why(title: str, before: Sequence[Signature], entry: Entry) -> tuple[str, str
 
 def signature_text(names: Sequence[str], keys: Sequence[Any]) -> str:
     texts = [f"{name}: {key_text(key)}" for name, key in zip(names, keys, strict=True)]
-    return ", ".join(texts) if len(texts) <= 8 else ", ".join([*texts[:8], f"and {len(texts) - 8} more"])
+    return (
+        ", ".join(texts)
+        if len(texts) <= 8
+        else ", ".join([*texts[:8], f"and {len(texts) - 8} more"])
+    )
 
 
-# ---------------------------------------------------------------------------------------------- differences
+# -------------------------------------------------------------------------------------- differences
 
 
 def differences(old: Signature, new: Signature, labels: Sequence[str] = ()) -> list[Difference]:
@@ -122,7 +135,9 @@ def differences(old: Signature, new: Signature, labels: Sequence[str] = ()) -> l
         fix = "an array that owns its memory, is writable, and is no other argument, at every call"
         found.append(Difference("what could be donated", fix))
     contents = "the contents of an array that the trace looked at"
-    return found or [Difference(contents, "np.where or ge2.lax.cond in place of `if`, or a static argument")]
+    return found or [
+        Difference(contents, "np.where or ge2.lax.cond in place of `if`, or a static argument")
+    ]
 
 
 def argument_differences(old: Signature, new: Signature) -> list[Difference]:
@@ -140,7 +155,11 @@ def argument_differences(old: Signature, new: Signature) -> list[Difference]:
         first = Difference(words, fix, 3 * len(more + fewer))
         return [first, *(leaf_difference(n, x, y) for n, x, y in pairs if x != y)]
     text = f"the structure of the arguments: {a.structure} against {b.structure}"
-    return [Difference(text, "the same containers, and arguments by position or by name, at every call", 3)]
+    return [
+        Difference(
+            text, "the same containers, and arguments by position or by name, at every call", 3
+        )
+    ]
 
 
 def leaf_difference(name: str, x: Any, y: Any) -> Difference:
@@ -202,5 +221,7 @@ def still_parts(closure: Any) -> tuple[Any, ...]:
 
 
 def settings_difference(a: tuple[Any, ...], b: tuple[Any, ...]) -> Difference:
-    changed = [f"{name}={x!r} against {y!r}" for name, x, y in zip(KEYED, a, b, strict=True) if x != y]
+    changed = [
+        f"{name}={x!r} against {y!r}" for name, x, y in zip(KEYED, a, b, strict=True) if x != y
+    ]
     return Difference(f"the settings: {', '.join(changed)}", "the same settings at every call")

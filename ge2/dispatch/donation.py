@@ -19,7 +19,8 @@ from ge2.ir import ShapeDtypeStruct
 if TYPE_CHECKING:
     from ge2.dispatch.key import Key
 
-FOREIGN: Final = ("UnownedMemory", "DLPackMemory")  # classes of CuPy's for memory that others may see
+# classes of CuPy's for memory that others may see
+FOREIGN: Final = ("UnownedMemory", "DLPackMemory")
 
 
 @final
@@ -36,7 +37,9 @@ class Donation:
         return [i for i, path in enumerate(key_paths(structure)) if self.chosen(path)]
 
     def complete(self, key: Key, leaves: Sequence[Any]) -> bool:
-        """Whether all arrays that were offered are donated: else another call may be able to donate more."""
+        """Whether all arrays that were offered are donated: else another call
+        may be able to donate more.
+        """
         return key.donated == {i for i in self.offered(key.structure) if is_memory(leaves[i])}
 
     def chosen(self, path: Any) -> bool:
@@ -47,20 +50,30 @@ class Donation:
     ) -> frozenset[int]:
         """Those that are whole arrays of their own; one warning for the rest."""
         owners = Counter(id(owner(x)) for x in (*leaves, *others) if is_memory(x))
-        refused = {i: why for i in offered if is_memory(leaves[i]) and (why := refusal(leaves[i], owners))}
+        refused = {
+            i: why for i in offered if is_memory(leaves[i]) and (why := refusal(leaves[i], owners))
+        }
         for why in refused.values():
             what = f"an argument of {title(self.function)} was not donated: {why}"
-            warn(what, "a writable array of its own, such as x.copy()", once=("donate", self.function, why))
-        fit = [i for i in offered if is_memory(leaves[i]) or isinstance(leaves[i], ShapeDtypeStruct)]
+            warn(
+                what,
+                "a writable array of its own, such as x.copy()",
+                once=("donate", self.function, why),
+            )
+        fit = [
+            i for i in offered if is_memory(leaves[i]) or isinstance(leaves[i], ShapeDtypeStruct)
+        ]
         return frozenset(i for i in fit if i not in refused)
 
 
 def stands(
     leaves: Sequence[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None
 ) -> bool:
-    """Whether arrays that were donated in a call before may be in this one: each whole, and no memory twice.
+    """Whether arrays that were donated in a call before may be in this one:
+    each whole, and no memory twice.
 
-    It says no sooner than `accepted` does, which then says why. `device`: the GPU that they lie on, if one.
+    It says no sooner than `accepted` does, which then says why. `device`: the
+    GPU that they lie on, if one.
     """
     if device is not None and look.stands is not None:
         return look.stands(leaves, donated, others)
@@ -78,7 +91,9 @@ def is_whole(x: Any) -> bool:
 
 
 def is_ordered(x: Any) -> bool:
-    """Whether launches take an array of a GPU as it is: in C order, from where wide accesses may begin."""
+    """Whether launches take an array of a GPU as it is: in C order, from where
+    wide accesses may begin.
+    """
     return bool(x.flags.c_contiguous and x.data.ptr % 16 == 0)
 
 
@@ -113,16 +128,22 @@ def shared(x: Any, y: Any) -> bool:
 
 
 def spoiling(
-    run: Callable[..., list[Any]], arrays: Sequence[Any], donated: Sequence[bool], written: Sequence[Any]
+    run: Callable[..., list[Any]],
+    arrays: Sequence[Any],
+    donated: Sequence[bool],
+    written: Sequence[Any],
 ) -> list[Any]:
     """The results of copies; then what was donated, and not written, is filled with NaN.
 
-    So whoever still reads a donated array, or a view that was taken of it, is found out. State on a GPU stays
-    where it is, for launches that are captured know its address: there only what holds no result is filled.
+    So whoever still reads a donated array, or a view that was taken of it, is found
+    out. State on a GPU stays where it is, for launches that are captured know its
+    address: there only what holds no result is filled.
     """
     kept = {id(x) for x in written}
     lost = [d and id(x) not in kept for x, d in zip(arrays, donated, strict=True)]
-    results = run(*(x.copy() if gone and not on_gpu(x) else x for x, gone in zip(arrays, lost, strict=True)))
+    results = run(
+        *(x.copy() if gone and not on_gpu(x) else x for x, gone in zip(arrays, lost, strict=True))
+    )
     for x, gone in zip(arrays, lost, strict=True):
         if gone and not (on_gpu(x) and any(shared(x, y) for y in (*results, *written))):
             x.fill(rubbish(x.dtype))
@@ -131,4 +152,6 @@ def spoiling(
 
 def rubbish(dtype: np.dtype) -> Any:
     """What no program means: NaN, true, or the largest integer."""
-    return np.nan if dtype in INEXACT else dtype.type(1) if dtype.kind == "b" else np.iinfo(dtype).max
+    return (
+        np.nan if dtype in INEXACT else dtype.type(1) if dtype.kind == "b" else np.iinfo(dtype).max
+    )

@@ -58,28 +58,29 @@ def jit(
     memory_limit: int | str | None = None,
     widest: str | None = None,
 ) -> Any:
-    """`fun`, compiled: traced once for each signature of its arguments, then run as a fixed program.
+    """`fun`, compiled: traced once for each signature of its arguments,
+    then run as a fixed program.
 
-    Arrays, numbers and containers of them are arguments; a changed number is no new signature. Strings,
-    functions and the arguments named by `static_argnums` or `static_argnames` (hashable) are constants and
-    part of the signature, as is what the function closes over: arrays there are inputs like arguments.
-    Arguments named by `donate_argnums` or `donate_argnames` may be overwritten with results, and so may
-    views that were taken of them before: `GE2_CHECK=1` fills them all with NaN. The latest 512
-    signatures are remembered; with `max_traces`, a call that would be one trace more than that is a
-    RetraceError, which shows `cache_report()`. Results are new arrays, writable and contiguous.
-    Arguments that `fun` writes (`x += 1`, `x[0] = y`, `out=x`) are the caller's arrays, which change when
-    the call succeeds and not when it fails; one that is returned is itself the result. InPlaceError if such
-    an argument shares memory with another, ReadOnlyError if it cannot be written.
-    `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 * 1024 bytes), bounds what a call allocates for
-    scratch and results: values that wait for the end of the program are computed again instead, just enough.
-    Within another traced function it has no limit of its own.
-    `widest="float32"` (or "float16", "bfloat16") refuses every wider floating or complex value: arguments,
-    arrays that the function closes over, and results of operations. Python numbers have no dtype of their
-    own and are never too wide.
+    Arrays, numbers and containers of them are arguments; a changed number is no new signature.
+    Strings, functions and the arguments named by `static_argnums` or `static_argnames` (hashable)
+    are constants and part of the signature, as is what the function closes over: arrays there are
+    inputs like arguments. Arguments named by `donate_argnums` or `donate_argnames` may be
+    overwritten with results, and so may views that were taken of them before: `GE2_CHECK=1` fills
+    them all with NaN. The latest 512 signatures are remembered; with `max_traces`, a call that
+    would be one trace more than that is a RetraceError, which shows `cache_report()`. Results are
+    new arrays, writable and contiguous. Arguments that `fun` writes (`x += 1`, `x[0] = y`, `out=x`)
+    are the caller's arrays, which change when the call succeeds and not when it fails; one that is
+    returned is itself the result. InPlaceError if such an argument shares memory with another,
+    ReadOnlyError if it cannot be written. `memory_limit`, as 200_000_000 or "200MB" (a MB is 1024 *
+    1024 bytes), bounds what a call allocates for scratch and results: values that wait for the end
+    of the program are computed again instead, just enough. Within another traced function it has no
+    limit of its own. `widest="float32"` (or "float16", "bfloat16") refuses every wider floating or
+    complex value: arguments, arrays that the function closes over, and results of operations.
+    Python numbers have no dtype of their own and are never too wide.
 
-    Raises InputError for an argument that is none of these, ImpureError for a function that draws from
-    `np.random`, MemoryLimitError for a limit that cannot be kept, WideningError with the line at which a
-    value becomes wider than `widest`.
+    Raises InputError for an argument that is none of these, ImpureError for a function that draws
+    from `np.random`, MemoryLimitError for a limit that cannot be kept, WideningError with the line
+    at which a value becomes wider than `widest`.
 
     >>> import numpy as np
     >>> f = jit(lambda x, scale: np.tanh(x) * scale)
@@ -139,7 +140,9 @@ def check_function(fun: Any) -> None:
 
 
 def clear_caches() -> None:
-    """Forgets every trace and every compiled program of this process, and gives scratch back to GPUs."""
+    """Forgets every trace and every compiled program of this process,
+    and gives scratch back to GPUs.
+    """
     for jitted in list(living):
         jitted.clear_cache()
     forget_closures()

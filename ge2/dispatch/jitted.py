@@ -1,4 +1,6 @@
-"""A jitted function: looked up by the signature of a call, traced and compiled where that is new."""
+"""A jitted function: looked up by the signature of a call, traced and
+compiled where that is new.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,7 @@ class Jitted(Generic[P, R]):
         self._again: Entry | None = None  # one that is likely to be called again
         living.add(self)
 
-    # ------------------------------------------------------------------------------------------ calling
+    # -------------------------------------------------------------------------------------- calling
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         try:  # which costs nothing where nothing is raised
@@ -107,7 +109,9 @@ class Jitted(Generic[P, R]):
             if self._quick and not kwargs and type(current()) is Evaluate:
                 key = tuple(
                     [
-                        (x.shape, x.dtype) if type(x) is ARRAY_TYPE else WEAK.get(type(x)) or gpu_key(x)
+                        (x.shape, x.dtype)
+                        if type(x) is ARRAY_TYPE
+                        else WEAK.get(type(x)) or gpu_key(x)
                         for x in args
                     ]
                 )
@@ -115,7 +119,8 @@ class Jitted(Generic[P, R]):
                 if entry is not None and entry.settings is config.key and not config.disable_jit:
                     entry.hits += 1
                     self._last = entry
-                    if entry.device is not None and entry.spell():  # arrays there are sooner seen together
+                    # arrays there are sooner seen together
+                    if entry.device is not None and entry.spell():
                         self._again = entry
                     results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
                     return results[0] if entry.single else entry.build(results)  # type: ignore[no-any-return]
@@ -128,7 +133,9 @@ class Jitted(Generic[P, R]):
         """The results of a call that is like the one before; None for any other."""
         if entry.settings is not config.key or config.disable_jit:
             return None
-        assert entry.match is not None and entry.executable is not None and self._closure is not None
+        assert (
+            entry.match is not None and entry.executable is not None and self._closure is not None
+        )
         leaves = entry.match(args)
         if leaves is None:
             return None
@@ -175,7 +182,9 @@ class Jitted(Generic[P, R]):
         return entry.finish(executable(*arrays))
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        """What is remembered of a call's signature, and the arrays that its program is called with."""
+        """What is remembered of a call's signature, and the arrays that its
+        program is called with.
+        """
         entry, leaves, seen = self._find(args, kwargs)
         entry.ready()
         return entry, [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
@@ -183,7 +192,9 @@ class Jitted(Generic[P, R]):
     def _find(
         self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: bool = False
     ) -> tuple[Entry, list[Any], Seen]:
-        """The entry of a call's signature, made if it is new; its leaves; what the function closes over."""
+        """The entry of a call's signature, made if it is new; its leaves; what
+        the function closes over.
+        """
         key, leaves, seen = self._signature(args, kwargs, abstract)
         entry = self._entries.get(key)
         if entry is not None and entry.scalars and not entry.suits(leaves):
@@ -200,7 +211,9 @@ class Jitted(Generic[P, R]):
             args, kwargs = self._with_static(args, kwargs)
         leaves, structure = flatten((args, kwargs))
         try:
-            keys = tuple([(x.shape, x.dtype) if type(x) is ARRAY_TYPE else leaf_key(x) for x in leaves])
+            keys = tuple(
+                [(x.shape, x.dtype) if type(x) is ARRAY_TYPE else leaf_key(x) for x in leaves]
+            )
         except (Refused, InputError):
             keys = careful_keys(self._function, leaves, structure, abstract)
         seen = self._look(leaves, keys)
@@ -212,7 +225,9 @@ class Jitted(Generic[P, R]):
     ) -> tuple[tuple[Any, ...], dict[str, Any]]:
         numbers, names = self._static
         f = self._function
-        args = tuple(frozen(f, x, parameter_name(f, i)) if i in numbers else x for i, x in enumerate(args))
+        args = tuple(
+            frozen(f, x, parameter_name(f, i)) if i in numbers else x for i, x in enumerate(args)
+        )
         return args, {n: frozen(f, x, n) if n in names else x for n, x in kwargs.items()}
 
     def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...]) -> Seen:
@@ -233,7 +248,7 @@ class Jitted(Generic[P, R]):
             return NO_LEAVES
         return self._donation.accepted(leaves, self._donation.offered(structure), seen.arrays)
 
-    # ------------------------------------------------------------------------------------------- making
+    # --------------------------------------------------------------------------------------- making
 
     @collector_paused
     def _make(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
@@ -275,7 +290,9 @@ class Jitted(Generic[P, R]):
         self._expect(entry)
 
     def _expect(self, entry: Entry) -> None:
-        """Finds an entry by its arguments alone from now on, where they decide: settings may have changed."""
+        """Finds an entry by its arguments alone from now on, where they decide:
+        settings may have changed.
+        """
         args, kwargs = entry.key.structure.children
         if (
             self._plain
@@ -295,7 +312,9 @@ class Jitted(Generic[P, R]):
             say("%s is traced and compiled: %s", *why(self._title, self._known(), entry))
 
     def _too_many(self, key: Key, leaves: Sequence[Any]) -> NoReturn:
-        """RetraceError with the report of what was traced so far, and of what this call differs in."""
+        """RetraceError with the report of what was traced so far, and of what
+        this call differs in.
+        """
         from ge2.dispatch.cache_report import Signature, cache_report
 
         arguments = arguments_of(self._function, leaves, key.structure, [])
@@ -318,23 +337,29 @@ class Jitted(Generic[P, R]):
     def _title(self) -> str:
         return title(self._function)
 
-    # ------------------------------------------------------------------------------------------ looking
+    # -------------------------------------------------------------------------------------- looking
 
     @hides
     def trace(self, *args: Any, **kwargs: Any) -> Traced:
-        """The graph for these arguments (or ShapeDtypeStructs in their place), without running it."""
+        """The graph for these arguments (or ShapeDtypeStructs in their
+        place), without running it.
+        """
         from ge2.dispatch.lowered import Traced  # here and below: not needed for calls
 
         return Traced(self._find(args, kwargs, abstract=True)[0], self._checked)
 
     @hides
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The program and the kernels for these arguments (or ShapeDtypeStructs), without running them."""
+        """The program and the kernels for these arguments (or
+        ShapeDtypeStructs), without running them.
+        """
         return self.trace(*args, **kwargs).lower()
 
     @hides
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
-        """The structure, shapes and dtypes of the result for these arguments (or ShapeDtypeStructs)."""
+        """The structure, shapes and dtypes of the result for these
+        arguments (or ShapeDtypeStructs).
+        """
         return self.trace(*args, **kwargs).out_info
 
     def _checked(self, entry: Entry, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -348,7 +373,9 @@ class Jitted(Generic[P, R]):
             return self._call(args, kwargs)
         from ge2.dispatch.cache_report import Signature, differences, signature
 
-        new = Signature(key, tuple(arguments_of(self._function, leaves, key.structure, []).names()), 0)
+        new = Signature(
+            key, tuple(arguments_of(self._function, leaves, key.structure, []).names()), 0
+        )
         what = "; ".join(d.text for d in differences(signature(entry), new, self._labels()))
         raise InputError(
             f"{self._title} was compiled for other arguments: {what}",
@@ -384,8 +411,9 @@ class Jitted(Generic[P, R]):
 
     @hides
     def cache_report(self) -> CacheReport:
-        """The signatures it has met, how often, in what each differs from the nearest before it, and what
-        would have spared its trace."""
+        """The signatures it has met, how often, in what each differs from the nearest before it,
+        and what would have spared its trace.
+        """
         from ge2.dispatch.cache_report import cache_report
 
         return cache_report(self._title, self._known(), self._labels())
@@ -400,14 +428,17 @@ class Jitted(Generic[P, R]):
     @overload
     def __get__(self, instance: None, owner: Any = None) -> Self: ...
     @overload
-    def __get__(self: Jitted[Concatenate[S, Q], R], instance: S, owner: Any = None) -> Method[Q, R]: ...
+    def __get__(
+        self: Jitted[Concatenate[S, Q], R], instance: S, owner: Any = None
+    ) -> Method[Q, R]: ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else Method(self, instance)
 
     def __reduce__(self) -> Any:
         """Copies and pickles as the function and its options; a copy has traced nothing yet.
 
-        One that its module holds under the function's name is pickled by that name, as functions are.
+        One that its module holds under the function's name is pickled
+        by that name, as functions are.
         """
         name = getattr(self._function, "__qualname__", "")
         found: Any = sys.modules.get(getattr(self._function, "__module__", None) or "")
@@ -426,7 +457,9 @@ class Jitted(Generic[P, R]):
 
 
 def called(entry: Entry, arrays: Sequence[Any]) -> Sequence[Any]:
-    """The results of a function called inside a trace, which changes values of that one in place."""
+    """The results of a function called inside a trace, which changes values
+    of that one in place.
+    """
     writes = entry.writes
     found: list[Any]
     if writes is None:
@@ -474,7 +507,9 @@ class Method(Generic[P, R]):
 
     def __eq__(self, other: object) -> bool:
         return (
-            isinstance(other, Method) and self.__func__ is other.__func__ and self.__self__ is other.__self__
+            isinstance(other, Method)
+            and self.__func__ is other.__func__
+            and self.__self__ is other.__self__
         )
 
     def __hash__(self) -> int:

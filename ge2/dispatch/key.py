@@ -32,16 +32,23 @@ class Key(NamedTuple):
     closure: Any
     settings: Any
     donated: frozenset[int] = NO_LEAVES
-    scalars: frozenset[int] | None = None  # leaves that are NumPy's scalars, if that makes another signature
+    # leaves that are NumPy's scalars, if that makes another signature
+    scalars: frozenset[int] | None = None
 
 
-def arguments_of(f: Function, leaves: Sequence[Any], structure: Structure, positions: list[int]) -> Arguments:
+def arguments_of(
+    f: Function, leaves: Sequence[Any], structure: Structure, positions: list[int]
+) -> Arguments:
     plain = [x.value if type(x) is Static else x for x in leaves]
     return Arguments(f, plain, structure, positions, title_of(f))
 
 
-def careful_keys(f: Function, leaves: list[Any], structure: Structure, abstract: bool) -> tuple[Any, ...]:
-    """The keys of leaves with something unusual among them, which is converted or refused by name."""
+def careful_keys(
+    f: Function, leaves: list[Any], structure: Structure, abstract: bool
+) -> tuple[Any, ...]:
+    """The keys of leaves with something unusual among them, which is
+    converted or refused by name.
+    """
     keys = []
     for i, leaf in enumerate(leaves):
         if abstract and isinstance(leaf, ShapeDtypeStruct):
@@ -58,7 +65,9 @@ def careful_keys(f: Function, leaves: list[Any], structure: Structure, abstract:
     return tuple(keys)
 
 
-def refuse(f: Function, leaves: list[Any], structure: Structure, i: int, why: str, fix: str) -> NoReturn:
+def refuse(
+    f: Function, leaves: list[Any], structure: Structure, i: int, why: str, fix: str
+) -> NoReturn:
     arguments = arguments_of(f, leaves, structure, [])
     name, kind = arguments.name(i), type(leaves[i]).__name__
     if why:
@@ -76,8 +85,14 @@ def refuse(f: Function, leaves: list[Any], structure: Structure, i: int, why: st
 
 
 def from_elsewhere(leaf: Any) -> Any:
-    """An array of another library as NumPy's or CuPy's, sharing its memory; anything else as it is."""
-    if not hasattr(leaf, "__dlpack__") or isinstance(leaf, np.ndarray | np.generic) or is_traced(leaf):
+    """An array of another library as NumPy's or CuPy's, sharing its memory;
+    anything else as it is.
+    """
+    if (
+        not hasattr(leaf, "__dlpack__")
+        or isinstance(leaf, np.ndarray | np.generic)
+        or is_traced(leaf)
+    ):
         return leaf
     if on_gpu(leaf):
         return leaf

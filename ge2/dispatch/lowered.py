@@ -1,4 +1,6 @@
-"""A jitted function looked at without being called: its graph, its kernels, what was remembered and why."""
+"""A jitted function looked at without being called: its graph, its kernels,
+what was remembered and why.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ class Stage:
 
     @property
     def args_info(self) -> Any:
-        """(args, kwargs) with a `ShapeDtypeStruct` for each array; static arguments are left out."""
+        """(args, kwargs) with a `ShapeDtypeStruct` for each array; static
+        arguments are left out.
+        """
         keys = self.entry.key.leaves
         args, kwargs = self.entry.key.structure.unflatten(keys)
         shown = (
@@ -71,19 +75,27 @@ class Stage:
     def out_info(self) -> Any:
         """The result with a `ShapeDtypeStruct` for each array."""
         types = self.entry.result_types()
-        return self.entry.structure.unflatten([ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types])
+        return self.entry.structure.unflatten(
+            [ShapeDtypeStruct(t.shape, t.dtype, t.weak) for t in types]
+        )
 
 
 def is_key(x: Any) -> bool:
     """Whether it is the key of a leaf rather than a container of them."""
-    return isinstance(x, type) or (type(x) is tuple and len(x) in (2, 3) and isinstance(x[1], np.dtype))
+    return isinstance(x, type) or (
+        type(x) is tuple and len(x) in (2, 3) and isinstance(x[1], np.dtype)
+    )
 
 
 def struct_of(key: Any) -> Any:
     """The array or number that a key stands for; anything else as it is."""
     if not is_key(key):
         return key
-    return ShapeDtypeStruct((), np.dtype(key), True) if isinstance(key, type) else ShapeDtypeStruct(*key[:2])
+    return (
+        ShapeDtypeStruct((), np.dtype(key), True)
+        if isinstance(key, type)
+        else ShapeDtypeStruct(*key[:2])
+    )
 
 
 LANGUAGES: Final = ("c", "cuda", "python")
@@ -113,8 +125,9 @@ class Lowered(Stage):
 
     @hides
     def as_text(self, dialect: str = "jaxpr") -> str:
-        """The program as text: "graph" as traced, "jaxpr" after all passes, "kernels" one by one, "plan" the
-        steps of a call, "memory" its arrays, "c" or "cuda" what is compiled, "python" what runs around it.
+        """The program as text: "graph" as traced, "jaxpr" after all passes, "kernels"
+        one by one, "plan" the steps of a call, "memory" its arrays, "c" or "cuda" what
+        is compiled, "python" what runs around it.
 
         Raises InputError for any other word, and for a language that it is not written in.
         """
@@ -125,13 +138,16 @@ class Lowered(Stage):
         return self.executable.memory_analysis()
 
     def memory_timeline(self) -> Timeline:
-        """Each array of a call: its bytes, the steps at which it is born and dies, whose memory it takes and
-        the line that makes it. Printed, a table."""
+        """Each array of a call: its bytes, the steps at which it is born and dies, whose memory it
+        takes and the line that makes it. Printed, a table.
+        """
         return self.executable.memory_timeline()
 
     @property
     def remat(self) -> Remat | None:
-        """What it computes again to fit in its `memory_limit`: printed, a table; None without a limit."""
+        """What it computes again to fit in its `memory_limit`: printed, a
+        table; None without a limit.
+        """
         return self.executable.remat
 
     def cost_analysis(self) -> dict[str, float]:
@@ -157,8 +173,9 @@ class Compiled(Stage):
 
     @hides
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """As the jitted function, static arguments given again or left out; InputError for arguments of
-        another signature."""
+        """As the jitted function, static arguments given again or left out; InputError for
+        arguments of another signature.
+        """
         return self.call(self.entry, args, kwargs)
 
     @property
@@ -213,7 +230,9 @@ TEXTS: Final[dict[str, Callable[[Lowered], str]]] = {
 @final
 @record
 class Traced(Stage):
-    """A signature's graph as traced; arrays met in the trace and closed-over ones are its first inputs."""
+    """A signature's graph as traced; arrays met in the trace and closed-over
+    ones are its first inputs.
+    """
 
     entry: Entry
     call: Callable[..., Any]
@@ -225,7 +244,9 @@ class Traced(Stage):
 
     @property
     def widened(self) -> tuple[str, ...]:
-        """A sentence for each line at which values of float32 or less become float64 or complex128."""
+        """A sentence for each line at which values of float32 or less become
+        float64 or complex128.
+        """
         return widened(self.entry.graph, self.entry.input_names)
 
     @hides
@@ -233,7 +254,9 @@ class Traced(Stage):
         return Lowered(self.entry, self.call)
 
     def __str__(self) -> str:
-        """The graph; if the function writes arguments, which ones: those come first among the outputs."""
+        """The graph; if the function writes arguments, which ones: those come
+        first among the outputs.
+        """
         writes = self.entry.writes
         return str(self.jaxpr) if writes is None else f"{self.jaxpr}\n{writes}"
 
@@ -245,7 +268,8 @@ class Report(Printed):
 
     title: str
     traced: bool  # for this call: the signature was new
-    compiled: bool  # its code was new to this process: compiled, written, or found in the cache on disk
+    # its code was new to this process: compiled, written, or found in the cache on disk
+    compiled: bool
     how: str
     regions: int
     kernels: tuple[str, ...]
@@ -254,9 +278,11 @@ class Report(Printed):
     rolled: tuple[
         str, ...
     ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
-    slow: tuple[str, ...] = ()  # what is computed in float64 on a GPU that is slow at it, a sentence each
+    # what is computed in float64 on a GPU that is slow at it, a sentence each
+    slow: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
-    widened: tuple[str, ...] = ()  # where values of float32 or less become float64, a sentence a line
+    # where values of float32 or less become float64, a sentence a line
+    widened: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()  # the arguments that a call changes in place
     written: str = ""  # the same in words, with the lines that do it
 
@@ -277,7 +303,8 @@ def report(title: str, entry: Entry) -> Report:
     rolled = tuple(
         f"a Python loop of {eqn.op.length} rounds as one loop, at {eqn.source}"
         for eqn in executable.graph.eqns
-        if isinstance(eqn.op, RepeatLoop) or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
+        if isinstance(eqn.op, RepeatLoop)
+        or (isinstance(eqn.op, ScanLoop) and eqn.source not in scans)
     )
     bill = (entry.spent or Spent()).bill(title, executable.capture)
     writes = entry.writes

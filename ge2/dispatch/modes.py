@@ -37,8 +37,9 @@ def checking_leaks() -> AbstractContextManager[None]:
 def debug_nans(enable: bool = True) -> AbstractContextManager[None]:
     """Inside the `with`, a NaN that a compiled or transformed function makes is an error.
 
-    NonFiniteError names the first equation that made one that reaches a result, what it read, and its line.
-    Results are looked at after each call; where one holds a NaN, the function is run again op by op.
+    NonFiniteError names the first equation that made one that reaches a result, what it
+    read, and its line. Results are looked at after each call; where one holds a NaN,
+    the function is run again op by op.
 
     >>> import numpy as np, ge2
     >>> with debug_nans():

@@ -1,7 +1,9 @@
-"""Where the time of a call goes: each launch of a program timed while it runs, beside what bounds it.
+"""Where the time of a call goes: each launch of a program timed while
+it runs, beside what bounds it.
 
-The program is written again with a clock round each of its calls, and run in turns with the one that users
-run. So every step is timed with the arrays, and after the steps, that it has in a real call.
+The program is written again with a clock round each of its calls, and run in turns with
+the one that users run. So every step is timed with the arrays, and after the steps,
+that it has in a real call.
 """
 
 from __future__ import annotations
@@ -40,11 +42,12 @@ SPOILED: Final = 1 << 28  # bytes that no cache of a processor holds
 @final
 @record
 class Row:
-    """A call in the program: seconds, bytes and operations are those of all its launches in one run of it.
+    """A call in the program: seconds, bytes and operations are those of all its
+    launches in one run of it.
 
-    `seconds` is the median of the rounds; `rough`: of the size of what the clock can tell. `share` is what
-    the device needs at least, by its ceilings, of that time; None where none of them bounds it. `figures`
-    are a CUDA kernel's on a GPU.
+    `seconds` is the median of the rounds; `rough`: of the size of what the clock can tell. `share`
+    is what the device needs at least, by its ceilings, of that time; None where none of them bounds
+    it. `figures` are a CUDA kernel's on a GPU.
     """
 
     name: str
@@ -68,7 +71,10 @@ class Row:
 @final
 @record
 class Profile:
-    """What a profile found. `whole` is a call by the host's clock, none of its steps timed, in seconds."""
+    """What a profile found.
+
+    `whole` is a call by the host's clock, none of its steps timed, in seconds.
+    """
 
     title: str
     device: str
@@ -92,7 +98,9 @@ def profile(
     rounds: int = ROUNDS,
     cold: bool = False,
 ) -> Profile:
-    """Times the program of a call, in so many rounds, or fewer if they take long. `cold` empties caches.
+    """Times the program of a call, in so many rounds, or fewer if they take long.
+
+    `cold` empties caches.
 
     Ge2Error where it runs op by op.
     """
@@ -209,7 +217,7 @@ def device_name(executable: Executable, clock: Clock) -> str:
     return f"this processor, {threads} thread{'' if threads == 1 else 's'}, {how}"
 
 
-# -------------------------------------------------------------------------------------------------- the rows
+# ----------------------------------------------------------------------------------------- the rows
 
 
 def rows_of(
@@ -220,7 +228,9 @@ def rows_of(
     whole: Executable,
 ) -> Iterator[Row]:
     """A row for each call that is made in a run of the program, in order."""
-    for n, (call, name) in enumerate(zip(calls, names(named(c, whole.name) for c in calls), strict=True)):
+    for n, (call, name) in enumerate(
+        zip(calls, names(named(c, whole.name) for c in calls), strict=True)
+    ):
         launches = round(median(len(each[n]) for each in rounds))
         if not launches:
             continue
@@ -257,11 +267,16 @@ def share(call: Call, seconds: float, most: Ceilings) -> float | None:
 
 
 def other_units(call: Call) -> bool:
-    """Whether it is a product by units that were not measured: tensor cores, or a processor's fused ones."""
+    """Whether it is a product by units that were not measured: tensor cores, or
+    a processor's fused ones.
+    """
     eqn = call.eqn
     if eqn is None or not isinstance(eqn.op, DotGeneral):
         return False
-    plain = all(a.type.dtype == FLOAT32 for a in eqn.inputs) and eqn.op.precision not in ("tf32", "bf16")
+    plain = all(a.type.dtype == FLOAT32 for a in eqn.inputs) and eqn.op.precision not in (
+        "tf32",
+        "bf16",
+    )
     return not plain or call.by not in ("CUDA", "cuBLASLt")
 
 

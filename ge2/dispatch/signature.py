@@ -21,7 +21,8 @@ from ge2.ir import ArrayType, Evaluate, current, type_of
 from ge2.trace import check_type, is_traced
 
 WEAK: Final[dict[type, type]] = {t: t for t in NUMBERS}  # a Python number's key is its type
-PLAIN = (str, bytes, np.dtype, enum.Enum, type(Ellipsis))  # static leaves that are told apart by value
+# static leaves that are told apart by value
+PLAIN = (str, bytes, np.dtype, enum.Enum, type(Ellipsis))
 FUNCTIONS = (type, FunctionType, BuiltinFunctionType, functools.partial, np.ufunc)
 LIBRARIES = (
     "builtins",
@@ -92,8 +93,9 @@ class Refused(Exception):
 
 
 def leaf_key(x: Any) -> Any:
-    """(shape, dtype) of an array, and its GPU if it is on one; the type of a Python number; the value, as
-    `Static` or `Same`, of anything else."""
+    """(shape, dtype) of an array, and its GPU if it is on one; the type of a Python number; the
+    value, as `Static` or `Same`, of anything else.
+    """
     cls = type(x)
     if cls is ARRAY_TYPE:
         return x.shape, x.dtype
@@ -135,8 +137,11 @@ def refuse_class(x: np.ndarray) -> None:
 
 @functools.lru_cache(maxsize=256)
 def overridden(cls: type) -> str:
-    """A name of the arrays' that a subclass gives another meaning; nothing if it computes as they do."""
-    if cls.__module__.partition(".")[0] == "numpy":  # memmap; matrices and masked arrays have their own words
+    """A name of the arrays' that a subclass gives another meaning;
+    nothing if it computes as they do.
+    """
+    # memmap; matrices and masked arrays have their own words
+    if cls.__module__.partition(".")[0] == "numpy":
         return ""
     bases = cls.__mro__[: cls.__mro__.index(np.ndarray)]
     return next((n for base in bases for n in vars(base) if n in COMPUTING), "")
@@ -156,7 +161,9 @@ def static_key(x: Any) -> Any:
         )
     if isinstance(x, MethodType):
         return method_key(x)
-    if isinstance(x, FUNCTIONS) or (type(x).__module__.partition(".")[0] in LIBRARIES and callable(x)):
+    if isinstance(x, FUNCTIONS) or (
+        type(x).__module__.partition(".")[0] in LIBRARIES and callable(x)
+    ):
         return Same(x)
     raise Refused("", "")
 
@@ -186,7 +193,7 @@ def key_text(key: Any) -> str:
     return f"a Python {key.__name__}" if isinstance(key, type) else repr(key)
 
 
-# -------------------------------------------------------------------------- which arguments are meant
+# ------------------------------------------------------------------------ which arguments are meant
 
 
 def numbers_and_names(
@@ -218,11 +225,15 @@ def numbers_and_names(
             raise InputError(words, where=here(), fix=f"{what}_argnames={known!r}")
     numbers = {n % len(positional) if n < 0 and positional else n for n in numbers}
     names |= {positional[n] for n in numbers if n < len(positional)}
-    return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(names)
+    return frozenset(numbers | {i for i, p in enumerate(positional) if p in names}), frozenset(
+        names
+    )
 
 
 def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], tuple[bool, bool]]:
-    """The names of positional and keyword-only parameters, and whether there are `*args` and `**kwargs`."""
+    """The names of positional and keyword-only parameters, and whether there
+    are `*args` and `**kwargs`.
+    """
     import inspect  # only a function with options pays for it
 
     try:

@@ -31,7 +31,9 @@ CLOSURES: Final = 256
 def trace(
     f: Function, key: Key, leaves: list[Any], seen: Seen, closure: Closure | None, limit: int | None
 ) -> Entry:
-    """The entry of a signature: the graph of the function for arguments like these, and how it is run."""
+    """The entry of a signature: the graph of the function for arguments like
+    these, and how it is run.
+    """
     positions = [i for i, k in enumerate(key.leaves) if not (is_static(k) or is_float0(leaves[i]))]
     arguments = arguments_of(f, leaves, key.structure, positions)
     names = arguments.names()
@@ -45,7 +47,9 @@ def trace(
     plans = plans_of(leaves, closure)
     refuse_values(f, plans)
     results = (
-        rebinding(f, arguments, returned, plans, hidden, frozen) if hidden else plain(arguments, returned)
+        rebinding(f, arguments, returned, plans, hidden, frozen)
+        if hidden
+        else plain(arguments, returned)
     )
 
     def run(*xs: Any) -> list[Any]:
@@ -91,11 +95,15 @@ def rebinding(
     hidden: Sequence[Input],
     frozen: set[int],
 ) -> Callable[..., list[Any]]:
-    """The call of a copy of the function that reads traced values, the first given, for the arrays it closes
-    over. Adds the arrays that the copy could not be made to read to `frozen`, by identity."""
+    """The call of a copy of the function that reads traced values, the first given, for
+    the arrays it closes over. Adds the arrays that the copy could not be made to read
+    to `frozen`, by identity.
+    """
 
     def results(*xs: Any) -> list[Any]:
-        rebound = Rebound(plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)})
+        rebound = Rebound(
+            plans, {id(given.source): x for given, x in zip(hidden, xs, strict=False)}
+        )
         copied = [rebound.value(x) for x in arguments.leaves]
         inner = replace(arguments, function=rebound.value(f), leaves=copied)
         with originals(rebound.original):
@@ -115,7 +123,9 @@ def entry_of(closed: Closed, returned: Results, positions: list[int] | None) -> 
 
 
 def decisive(closed: Closed, seen: Seen, frozen: set[int]) -> list[np.ndarray | None]:
-    """Copies of the closed-over arrays whose contents decided the trace, to be compared at each call."""
+    """Copies of the closed-over arrays whose contents decided the
+    trace, to be compared at each call.
+    """
     if not (closed.looked or frozen):
         return []
     decided = [not is_traced(x) and (closed.looked or id(x) in frozen) for x in seen.arrays]
@@ -125,8 +135,8 @@ def decisive(closed: Closed, seen: Seen, frozen: set[int]) -> list[np.ndarray | 
 def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
     """The arrays that the function closes over but the graph does not read, by identity.
 
-    Something made of them may stand in the graph as a constant, where code ran that could not be handed the
-    traced array: such arrays are compared at each call.
+    Something made of them may stand in the graph as a constant, where code ran that could not be
+    handed the traced array: such arrays are compared at each call.
     """
     graph, first = closed.graph, len(closed.captured)
     read = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)
@@ -162,7 +172,9 @@ def hidden_inputs(seen: Seen, closure: Closure | None) -> list[Input]:
 
 
 def is_function(leaf: Any) -> bool:
-    """True for an argument that may hold arrays: a function, a class, a module or, if static, an object."""
+    """True for an argument that may hold arrays: a function, a class, a module
+    or, if static, an object.
+    """
     value = leaf.value if type(leaf) is Static else leaf
     if is_traced(value):
         return False
@@ -171,11 +183,14 @@ def is_function(leaf: Any) -> bool:
     return callable(value) or (type(leaf) is Static and is_plain(value))
 
 
-_closures: dict[tuple[int, Any], tuple[Any, Closure]] = {}  # of arguments by their id, and what is read there
+# of arguments by their id, and what is read there
+_closures: dict[tuple[int, Any], tuple[Any, Closure]] = {}
 
 
 def closure_of(leaf: Any, reader: Closure | None) -> Closure:
-    """The values an argument closes over or holds, as far as `reader` reads it; the latest are remembered."""
+    """The values an argument closes over or holds, as far as `reader` reads it;
+    the latest are remembered.
+    """
     value = leaf.value if type(leaf) is Static else leaf
     wanted = reader.plan.attributes if reader else NO_NAMES
     found = _closures.get((id(value), wanted))

@@ -1,7 +1,7 @@
 """Values that become wider than they have to be: the line at which float32 became float64.
 
-NumPy 2 gives `np.sqrt(2 / np.pi)` the dtype float64, and an array of float32 multiplied by it is one of
-float64 from there on: right, slow, and seldom meant.
+NumPy 2 gives `np.sqrt(2 / np.pi)` the dtype float64, and an array of float32 multiplied by it is
+one of float64 from there on: right, slow, and seldom meant.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ def widest_dtype(widest: Any) -> np.dtype | None:
 
 
 def width(t: ArrayType) -> int:
-    """Bits of a real part; 0 for integers and for Python numbers, which take the dtype of what they meet."""
+    """Bits of a real part; 0 for integers and for Python numbers, which take
+    the dtype of what they meet.
+    """
     return 0 if t.weak else WIDTHS.get(t.dtype, 0)
 
 
@@ -63,7 +65,11 @@ class Widening:
 
     def text(self, names: dict[Atom, str]) -> str:
         """Sentence naming the two types and the cause."""
-        before = f"{self.narrow} becomes {short(self.wide.dtype)}" if self.narrow else f"{self.wide} is made"
+        before = (
+            f"{self.narrow} becomes {short(self.wide.dtype)}"
+            if self.narrow
+            else f"{self.wide} is made"
+        )
         if self.reader is None or self.partner is None:
             return f"{before} by {self.eqn.op.name}"
         return f"{before} to go with {described(self.partner, names)} in {self.reader.op.name}"
@@ -83,7 +89,9 @@ def described(atom: Atom, names: dict[Atom, str]) -> str:
 
 
 def widenings(graph: Graph, bits: int) -> Iterator[Widening]:
-    """The equations, inner graphs included, that make floating values of more than `bits` of none such."""
+    """The equations, inner graphs included, that make floating values of more
+    than `bits` of none such.
+    """
     for eqn in graph.eqns:
         inner = [w for g in inner_graphs(eqn) for w in widenings(g, bits)]
         yield from inner

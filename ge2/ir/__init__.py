@@ -1,4 +1,7 @@
-"""The language: types, operations, graphs and their text. Knows nothing of tracing, transforms or devices."""
+"""The language: types, operations, graphs and their text.
+
+Knows nothing of tracing, transforms or devices.
+"""
 
 from ge2.ir.graph import Atom as Atom
 from ge2.ir.graph import Eqn as Eqn

@@ -28,7 +28,8 @@ class Var:
 class Literal:
     """A scalar constant, written into the equation that uses it; a Python number is a weak one.
 
-    Two literals are equal if they have the same bits: 0.0 and -0.0 differ, but a NaN equals any NaN.
+    Two literals are equal if they have the same bits: 0.0 and -0.0
+    differ, but a NaN equals any NaN.
     """
 
     value: np.generic | Number
@@ -76,7 +77,8 @@ class Eqn:
 class Graph:
     """Equations from inputs to outputs. The first `consts` inputs stand for captured arrays.
 
-    Two graphs are equal if they are the same but for the names of their values and the lines they came from.
+    Two graphs are equal if they are the same but for the names of their values
+    and the lines they came from.
     """
 
     inputs: tuple[Var, ...]
@@ -89,7 +91,9 @@ class Graph:
     _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
 
     def __call__(self, *args: Any) -> list[Any]:
-        """Interprets the graph with whatever meaning is current, which may have a `walk` of its own."""
+        """Interprets the graph with whatever meaning is current, which
+        may have a `walk` of its own.
+        """
         walk = getattr(current(), "walk", None)
         if walk is not None:
             return walk(self, args)  # type: ignore[no-any-return]

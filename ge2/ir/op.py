@@ -40,9 +40,9 @@ class Lowering:
 class CostClass:
     """What one element of an operation costs, on any processor.
 
-    `instructions` counts simple ones, such as an addition. A `transcendental` function is counted apart from
-    flops, as XLA does. `compile_seconds` is what gcc takes at -O3 for one more of them in a kernel, measured
-    on one core of a server.
+    `instructions` counts simple ones, such as an addition. A `transcendental` function is counted
+    apart from flops, as XLA does. `compile_seconds` is what gcc takes at -O3 for one more of them
+    in a kernel, measured on one core of a server.
     """
 
     name: str
@@ -60,18 +60,20 @@ ROOT      = CostClass("root",       4, transcendental=True, compile_seconds=0.01
 FUNCTION  = CostClass("function",  16, transcendental=True, compile_seconds=0.012)
 LOGARITHM = CostClass("logarithm", 16, transcendental=True, compile_seconds=0.04)  # of two tables
 POWER     = CostClass("power",     16, transcendental=True, compile_seconds=0.05)
-PERIODIC  = CostClass("periodic",  16, transcendental=True, compile_seconds=0.06)  # of several ranges
+# of several ranges
+PERIODIC  = CostClass("periodic",  16, transcendental=True, compile_seconds=0.06)
 # fmt: on
 
 
 class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     """An operation with its parameters, for example `ReduceSum(axes=(1,))`.
 
-    Subclasses are abstract (a family of operations) or final (one operation); a final class is a frozen
-    dataclass, so two equal operations are interchangeable and an operation can be part of a cache key.
+    Subclasses are abstract (a family of operations) or final (one operation); a final
+    class is a frozen dataclass, so two equal operations are interchangeable and an
+    operation can be part of a cache key.
 
-    What the compiler asks of an operation are the attributes below; they stand in its class, or in its line
-    of a table, and nowhere else is there a list of names.
+    What the compiler asks of an operation are the attributes below; they stand in its class, or in
+    its line of a table, and nowhere else is there a list of names.
     """
 
     __slots__ = ()
@@ -88,7 +90,10 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 
     @property
     def effect(self) -> str | None:
-        """Its kind of effect. An equation with one is never dropped, merged, or moved before another such."""
+        """Its kind of effect.
+
+        An equation with one is never dropped, merged, or moved before another such.
+        """
         return None
 
     @abstractmethod
@@ -97,21 +102,38 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 
     @abstractmethod
     def reference(self, *arrays: Any) -> Any:
-        """The meaning, in numpy; a tuple if there are `several` results. Kernels are judged against it."""
+        """The meaning, in numpy; a tuple if there are `several` results.
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        """The cotangent of each input, given those of the results; None for zero or where none is wanted."""
+        Kernels are judged against it.
+        """
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        """The cotangent of each input, given those of the results; None for
+        zero or where none is wanted.
+        """
         raise NoRuleError(
-            f"{self.name} has no derivative", fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}"
+            f"{self.name} has no derivative",
+            fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}",
         )
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
-        """The tangent of each result, given those of the inputs. Left out, it is the transpose of `vjp`."""
-        raise NoRuleError(f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}")
+        """The tangent of each result, given those of the inputs.
+
+        Left out, it is the transpose of `vjp`.
+        """
+        raise NoRuleError(
+            f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}"
+        )
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        """The operation over one more axis of that size: the results, and where each has the new axis."""
-        raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
+        """The operation over one more axis of that size: the results,
+        and where each has the new axis.
+        """
+        raise NoRuleError(
+            f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}"
+        )
 
     def __call__(self, *args: Any) -> Any:
         ys = _current.get().apply(self, args)
@@ -128,14 +150,18 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 class Derive(Protocol):
     """Derivatives and batches of graphs, handed to the rules of operations that hold graphs.
 
-    With `apart`, forward rules record values in equations that read no tangents, so that these can wait.
+    With `apart`, forward rules record values in equations that read no
+    tangents, so that these can wait.
     """
 
     @property
     def apart(self) -> bool: ...
 
-    def vjp(self, graph: Graph, wanted: Flags, held: Flags | None = None) -> tuple[Graph, Graph, int]:
-        """(inputs) -> (outputs, residuals); (residuals, cotangents) -> those of the wanted; how many.
+    def vjp(
+        self, graph: Graph, wanted: Flags, held: Flags | None = None
+    ) -> tuple[Graph, Graph, int]:
+        """(inputs) -> (outputs, residuals); (residuals, cotangents) ->
+        those of the wanted; how many.
 
         `held` says of the inputs, then of the outputs, which are kept anyway; by default all.
         """
@@ -147,10 +173,16 @@ class Derive(Protocol):
         """(inputs, tangents of the active ones) -> (outputs, tangents of the inexact outputs)."""
 
     def linear(self, graph: Graph, active: Flags) -> tuple[Graph, Graph, int]:
-        """(inputs) -> (outputs, residuals); (residuals, tangents) -> tangents; how many residuals."""
+        """(inputs) -> (outputs, residuals); (residuals, tangents) ->
+        tangents; how many residuals.
+        """
 
-    def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
-        """The graph over a new first axis of the batched inputs; which outputs have it (`out`: must have)."""
+    def batch(
+        self, graph: Graph, batched: Flags, size: int, out: Flags | None = None
+    ) -> tuple[Graph, Flags]:
+        """The graph over a new first axis of the batched inputs; which outputs
+        have it (`out`: must have).
+        """
 
     def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
         """The graph of a function of arrays of these types."""
@@ -165,8 +197,8 @@ class Derive(Protocol):
 class GraphOp(Op):
     """An operation that holds graphs; its rules are handed `derive`.
 
-    Before reverse mode reads an equation's results, the operation may become one that also yields what its
-    cotangents need (`saving`); `vjp` is then asked of that one.
+    Before reverse mode reads an equation's results, the operation may become one that also yields
+    what its cotangents need (`saving`); `vjp` is then asked of that one.
     """
 
     __slots__ = ()
@@ -187,11 +219,17 @@ class GraphOp(Op):
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         """The results and their tangents."""
-        raise NoRuleError(f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}")
+        raise NoRuleError(
+            f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}"
+        )
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         """As `batch`."""
-        raise NoRuleError(f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}")
+        raise NoRuleError(
+            f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}"
+        )
 
 
 def has_effect(op: Op) -> bool:
@@ -217,7 +255,9 @@ class Reversing(GraphOp):
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         return self.plain().jvp_with(derive, ts, xs)
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         return self.plain().batch_with(derive, xs, axes, size)
 
 
@@ -227,11 +267,14 @@ class Interpreter(Protocol):
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]: ...
 
 
-ON_GPU: list[Callable[[Op, Sequence[Any]], Sequence[Any]]] = []  # what computes there; the runtime's
+# what computes there; the runtime's
+ON_GPU: list[Callable[[Op, Sequence[Any]], Sequence[Any]]] = []
 
 
 class Evaluate:
-    """The meaning when there is no other: compute with the references, weak numbers staying weak."""
+    """The meaning when there is no other: compute with the references, weak
+    numbers staying weak.
+    """
 
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
         elsewhere = False

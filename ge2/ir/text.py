@@ -4,8 +4,9 @@
         b:f32[4,3] = tanh a
       in (b,) }
 
-Captured arrays come before the semicolon. Literals carry their type (`2.0:f32[]`), weak types a tilde.
-A parameter is an int, float, bool, None, word, quoted string, dtype, type, tuple, or a graph.
+Captured arrays come before the semicolon. Literals carry their type (`2.0:f32[]`), weak
+types a tilde. A parameter is an int, float, bool, None, word, quoted string, dtype,
+type, tuple, or a graph.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
 from ge2.ir.op import Op
 from ge2.ir.types import ArrayType
 
-KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))  # words of the text form, never names of values
+# words of the text form, never names of values
+KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))
 WORDS = {"None": None, "True": True, "False": False}
 STEP = "  "
 DIGITS = 4000  # of a number; Python reads a few more
@@ -55,7 +57,7 @@ class Names(dict[Var, str]):
         return name
 
 
-# ------------------------------------------------------------------------------------------------- writing
+# ------------------------------------------------------------------------------------------ writing
 
 
 def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
@@ -75,7 +77,9 @@ def write(graph: Graph, indent: str = "", names: Names | None = None) -> str:
         ins = "".join(" " + atom_text(a, names) for a in eqn.inputs)
         lines.append(f"{inner}{outs}= {op_text(eqn.op, inner)}{ins}")
     outputs = ", ".join(atom_text(a, names) for a in graph.outputs)
-    return "\n".join([*lines, f"{indent}{STEP}in ({outputs}{',' if len(graph.outputs) == 1 else ''}) }}"])
+    return "\n".join(
+        [*lines, f"{indent}{STEP}in ({outputs}{',' if len(graph.outputs) == 1 else ''}) }}"]
+    )
 
 
 def atom_text(atom: Atom, names: Names) -> str:
@@ -122,12 +126,18 @@ def param_text(value: Any, indent: str = "") -> str:
     if isinstance(value, tuple):
         if _holds_graph(value):
             inner = indent + STEP
-            return "(\n" + "".join(f"{inner}{param_text(v, inner)},\n" for v in value) + f"{indent})"
+            return (
+                "(\n" + "".join(f"{inner}{param_text(v, inner)},\n" for v in value) + f"{indent})"
+            )
         return f"({', '.join(map(param_text, value))}{',' if len(value) == 1 else ''})"
     if isinstance(value, np.dtype):
         return short(value)
     if isinstance(value, str):
-        plain = re.fullmatch(r"[A-Za-z_]\w*", value) and value not in LONG and value not in (*WORDS, *KEPT)
+        plain = (
+            re.fullmatch(r"[A-Za-z_]\w*", value)
+            and value not in LONG
+            and value not in (*WORDS, *KEPT)
+        )
         return value if plain else repr(value)
     if value is None or isinstance(value, bool | int | float | ArrayType):
         return str(value) if isinstance(value, ArrayType) else repr(value)
@@ -138,7 +148,7 @@ def _holds_graph(value: Any) -> bool:
     return isinstance(value, Graph) or (isinstance(value, tuple) and any(map(_holds_graph, value)))
 
 
-# ------------------------------------------------------------------------------------------------- parsing
+# ------------------------------------------------------------------------------------------ parsing
 
 TOKEN = re.compile(
     r"""\s*(?: (?P<number>[+-]?(?:inf|nan|\d+\.?\d*(?:e[+-]?\d+)?)(?![\w])) | (?P<word>[A-Za-z_][\w-]*)
@@ -210,7 +220,9 @@ class _Parser:
         return self.take()
 
     def fail(self, wanted: str, at: int | None = None) -> NoReturn:
-        """The error that says what was wanted at token `at`, the current one unless told otherwise."""
+        """The error that says what was wanted at token `at`, the current one
+        unless told otherwise.
+        """
         self.at = self.at if at is None else at
         place = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)
         found = repr(self.peek()) if self.peek() else "the end of the text"
@@ -267,7 +279,9 @@ class _Parser:
         return Eqn(op, tuple(inputs), tuple(outs))
 
     def ends_eqn(self) -> bool:
-        """At `in`, at the end, or at the first binder of the next equation: only binders have `name :`."""
+        """At `in`, at the end, or at the first binder of the next equation:
+        only binders have `name :`.
+        """
         if self.kind() != "word":
             return self.kind() == "end" or self.peek() == "="
         return self.peek() == "in" or (self.peek(1) == ":" and self.peek() not in WORDS)
@@ -286,7 +300,9 @@ class _Parser:
             return make(**params)
         except (TypeError, ValueError) as error:
             where = _place(self.text, self.tokens[at][2])
-            raise ParseError(f"{name} does not take these parameters: {error}", where=where) from None
+            raise ParseError(
+                f"{name} does not take these parameters: {error}", where=where
+            ) from None
 
     def atom(self, names: dict[str, Var]) -> Atom:
         if self.kind() == "word" and self.peek() not in WORDS:
@@ -348,7 +364,9 @@ class _Parser:
 
 
 def literal(value: Any, type: ArrayType) -> Literal | None:
-    """A literal of that type from the numbers its text was made of; None if they are not of that type."""
+    """A literal of that type from the numbers its text was made of; None if
+    they are not of that type.
+    """
     kind: Any = python_type(type.dtype)
     number = _number(value, kind)
     if number is None or type.shape:

@@ -124,4 +124,6 @@ def type_of(value: Any) -> ArrayType:
     shape, dtype = getattr(value, "shape", None), getattr(value, "dtype", None)
     if isinstance(shape, tuple) and isinstance(dtype, np.dtype):
         return ArrayType(shape, dtype)
-    raise InputError(f"{type(value).__name__} is neither an array nor a number", fix="np.asarray(x)")
+    raise InputError(
+        f"{type(value).__name__} is neither an array nor a number", fix="np.asarray(x)"
+    )

@@ -12,7 +12,9 @@ from ge2.ir.types import ArrayType, type_of
 
 
 def verify(graph: Graph) -> Graph:
-    """The graph itself, if values are defined once, before use, and typed by their rules; or VerifyError."""
+    """The graph itself, if values are defined once, before use, and typed by
+    their rules; or VerifyError.
+    """
     if not 0 <= graph.consts <= len(graph.inputs):
         raise VerifyError(f"{graph.consts} of {len(graph.inputs)} inputs are said to be captured")
     defined: set[Var] = set()

@@ -1,7 +1,7 @@
 """NumPy's functions over values: traced ones are recorded, arrays are computed with.
 
-The names, arguments, defaults and dtypes are NumPy's. What differs: half types keep their dtype in products
-and reductions, which accumulate in float32, and bfloat16 and fp8 promote as float16 does.
+The names, arguments, defaults and dtypes are NumPy's. What differs: half types keep their dtype in
+products and reductions, which accumulate in float32, and bfloat16 and fp8 promote as float16 does.
 """
 
 from typing import Any as _Any

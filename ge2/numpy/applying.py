@@ -35,11 +35,18 @@ def apply_along_axis(func1d: Function, axis: int, arr: Any, *args: Any, **kwargs
     lines = moveaxis(x, at, -1)
     shape = type_of(lines).shape[:-1]
     if not type_of(x).size:
-        raise ShapeError("Cannot apply_along_axis when any iteration dimensions are 0", where=here())
-    found = [array(func1d(getitem(lines, i), *args, **kwargs)) for i in itertools.product(*map(range, shape))]
+        raise ShapeError(
+            "Cannot apply_along_axis when any iteration dimensions are 0", where=here()
+        )
+    found = [
+        array(func1d(getitem(lines, i), *args, **kwargs))
+        for i in itertools.product(*map(range, shape))
+    ]
     own = type_of(found[0])
     y = reshape(stack([cast(v, own.dtype) for v in found]), (*shape, *own.shape))
-    return moveaxis(y, tuple(range(len(shape), len(shape) + own.ndim)), tuple(range(at, at + own.ndim)))
+    return moveaxis(
+        y, tuple(range(len(shape), len(shape) + own.ndim)), tuple(range(at, at + own.ndim))
+    )
 
 
 @plainly(np.apply_over_axes)
@@ -61,8 +68,8 @@ def apply_over_axes(func: Function, a: Any, axes: Any) -> Any:
 def piecewise(x: Any, condlist: Any, funclist: Any, *args: Any, **kw: Any) -> Any:
     """Each function of the elements where its condition holds, as `numpy.piecewise`.
 
-    A traced condition chooses among results: a function is computed of as many elements as `x` has, those
-    that its condition leaves out replaced by one that it chooses.
+    A traced condition chooses among results: a function is computed of as many elements as `x` has,
+    those that its condition leaves out replaced by one that it chooses.
     """
     x = array(x)
     t = type_of(x)
@@ -97,11 +104,13 @@ def fromfunction(
 ) -> Any:
     """The function of the indices along each axis, as `numpy.fromfunction`."""
     if like is not None:
-        raise InputError("fromfunction: like= is not supported", where=here(), fix="leave out like=")
+        raise InputError(
+            "fromfunction: like= is not supported", where=here(), fix="leave out like="
+        )
     return function(*indices(shape, dtype=dtype), **kwargs)
 
 
-# ------------------------------------------------------------------------------------------------ orders
+# ------------------------------------------------------------------------------------------- orders
 
 
 @plainly(np.lexsort)
@@ -120,7 +129,9 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 
 @plainly(np.sort_complex)
 def sort_complex(a: Any) -> Any:
-    """Sorted, as complex numbers, by the real and then the imaginary part, as `numpy.sort_complex`."""
+    """Sorted, as complex numbers, by the real and then the imaginary part, as
+    `numpy.sort_complex`.
+    """
     y = sort(a)
     dtype = type_of(y).dtype
     if dtype in COMPLEX:
@@ -128,13 +139,17 @@ def sort_complex(a: Any) -> Any:
     return cast(y, np.dtype(np.complex64 if dtype.char in "bhBH" else np.complex128))
 
 
-# --------------------------------------------------------------------------------- questions about arrays
+# --------------------------------------------------------------------------- questions about arrays
 
 
 def stand_ins(xs: Sequence[Any]) -> list[Any]:
-    """Arrays of the same shapes and dtypes that hold nothing, for functions that look at no element."""
+    """Arrays of the same shapes and dtypes that hold nothing, for functions
+    that look at no element.
+    """
     return [
-        np.broadcast_to(np.empty((), type_of(x).dtype), type_of(x).shape) if hasattr(x, "type") else x
+        np.broadcast_to(np.empty((), type_of(x).dtype), type_of(x).shape)
+        if hasattr(x, "type")
+        else x
         for x in xs
     ]
 
@@ -153,7 +168,9 @@ def common_type(*arrays: Any) -> Any:
 
 @plainly(np.min_scalar_type)
 def min_scalar_type(a: Any, /) -> Any:
-    """The dtype of an array, as `numpy.min_scalar_type`; that of a traced scalar depends on its value."""
+    """The dtype of an array, as `numpy.min_scalar_type`; that of a traced
+    scalar depends on its value.
+    """
     if not type_of(a).ndim:
         what = f"min_scalar_type of a scalar depends on its value, which is traced {type_of(a)}"
         raise ConcretizationTypeError(what, where=here(), fix="x.dtype")
@@ -162,10 +179,14 @@ def min_scalar_type(a: Any, /) -> Any:
 
 @plainly(np.real_if_close)
 def real_if_close(a: Any, tol: Any = 100) -> Any:
-    """A real array, as `numpy.real_if_close`; the dtype of a complex one would depend on its values."""
+    """A real array, as `numpy.real_if_close`; the dtype of a complex
+    one would depend on its values.
+    """
     x = array(a)
     if type_of(x).dtype in COMPLEX:
-        what = f"the dtype of real_if_close depends on the values of a, which is traced {type_of(x)}"
+        what = (
+            f"the dtype of real_if_close depends on the values of a, which is traced {type_of(x)}"
+        )
         raise ConcretizationTypeError(what, where=here(), fix="x.real")
     return x
 

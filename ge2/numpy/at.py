@@ -35,8 +35,9 @@ class At:
 class Place:
     """Some places of an array; each method gives a new array of its dtype, and writes nothing.
 
-    Indices that meet are all counted by `add`, `subtract`, `multiply`, `divide`, `min` and `max`; of
-    several for `set` the last stays. An index outside is an IndexError, of a traced one when it runs.
+    Indices that meet are all counted by `add`, `subtract`, `multiply`, `divide`, `min`
+    and `max`; of several for `set` the last stays. An index outside is an IndexError,
+    of a traced one when it runs.
     """
 
     x: Any
@@ -91,10 +92,11 @@ class Place:
 
 
 def at(x: Any) -> At:
-    """`at(x)[i].add(v)` is a new array that is `x` but for those places, of plain and of traced arrays.
+    """`at(x)[i].add(v)` is a new array that is `x` but for those places, of
+    plain and of traced arrays.
 
-    Traced arrays have it as `x.at[i]`, as JAX's do. The methods are `get`, `set`, `add`, `subtract`,
-    `multiply`, `divide`, `power`, `min`, `max` and `apply`; see `Place`.
+    Traced arrays have it as `x.at[i]`, as JAX's do. The methods are `get`, `set`, `add`,
+    `subtract`, `multiply`, `divide`, `power`, `min`, `max` and `apply`; see `Place`.
 
     >>> at(np.zeros(3))[[0, 0, 2]].add(1.0)
     array([2., 0., 1.])

@@ -23,8 +23,9 @@ UINT8 = np.dtype(np.uint8)
 def view(x: Any, dtype: Any) -> Any:
     """The bytes of `x` as elements of another dtype, as `x.view(dtype)`.
 
-    With elements of another size the last axis grows or shrinks. Real and imaginary parts are differentiated
-    through; the bits of a number have no derivative. Raises ShapeError if the bytes do not suffice.
+    With elements of another size the last axis grows or shrinks. Real and imaginary
+    parts are differentiated through; the bits of a number have no derivative. Raises
+    ShapeError if the bytes do not suffice.
 
     >>> view(np.array([1.0, -0.0], np.float32), np.uint32)
     array([1065353216, 2147483648], dtype=uint32)
@@ -79,7 +80,9 @@ def regrouped(x: Any, dtype: np.dtype) -> Any:
     if old > new:
         cut = [cast(e.right_shift(bits, bits_type(s, bits)), small) for s in shifts]
         return same_size(reshape(stack(cut, -1), (*t.shape[:-1], t.shape[-1] * old // new)), dtype)
-    groups = cast(reshape(bits, (*t.shape[:-1], t.shape[-1] * old // new, len(shifts))), unsigned(new))
+    groups = cast(
+        reshape(bits, (*t.shape[:-1], t.shape[-1] * old // new, len(shifts))), unsigned(new)
+    )
     y = getitem(groups, (..., 0))
     for i, s in enumerate(shifts[1:], 1):
         y = e.bitwise_or(y, e.left_shift(getitem(groups, (..., i)), bits_type(s, y)))

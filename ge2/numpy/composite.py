@@ -1,4 +1,6 @@
-"""Elementwise functions that are made of others: choosing, rounding, comparing, parts of complex numbers."""
+"""Elementwise functions that are made of others: choosing, rounding, comparing,
+parts of complex numbers.
+"""
 
 from __future__ import annotations
 
@@ -43,18 +45,21 @@ def is_traced(x: Any) -> bool:
 
 
 def known_elements(x: Any) -> Any:
-    """The elements of an array, of a traced one where its trace knows them (as for `if`); else None."""
+    """The elements of an array, of a traced one where its trace knows
+    them (as for `if`); else None.
+    """
     try:
         return np.asarray(host(x))
     except ConcretizationTypeError:
         return None
 
 
-# ----------------------------------------------------------------------------------------------- choosing
+# ----------------------------------------------------------------------------------------- choosing
 
 
 def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
-    """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast together, as `numpy.where`.
+    """Elements of `x` where `condition` holds, of `y` elsewhere, broadcast
+    together, as `numpy.where`.
 
     With one argument it is `nonzero`, whose shape depends on values: an error on traced values.
 
@@ -77,7 +82,9 @@ def choose_by(mask: Any, x: Any, y: Any) -> Any:
 
 
 def nonzero(a: Any) -> Any:
-    """The indices of elements that are not zero; an error on traced values, which decide its shape."""
+    """The indices of elements that are not zero; an error on traced values,
+    which decide its shape.
+    """
     given = a = array(a)
     a = a if (known := known_elements(a)) is None else known
     if is_traced(a):
@@ -117,7 +124,13 @@ def select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0)
 
 
 def clip(
-    a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: Any = None, max: Any = None
+    a: Any,
+    a_min: Any = None,
+    a_max: Any = None,
+    out: Any = None,
+    *,
+    min: Any = None,
+    max: Any = None,
 ) -> Any:
     """`a` held between two bounds, either of which may be None, as `numpy.clip`.
 
@@ -144,7 +157,7 @@ def clip(
     return ops.MIN(ops.MAX(x, low), high)
 
 
-# -------------------------------------------------------------------------------------- parts of a number
+# -------------------------------------------------------------------------------- parts of a number
 
 
 def real(val: Any) -> Any:
@@ -203,7 +216,7 @@ def isneginf(x: Any, out: Any = None) -> Any:
     return e.logical_and(e.isinf(x), e.signbit(x))
 
 
-# ------------------------------------------------------------------------------------------------ rounding
+# ----------------------------------------------------------------------------------------- rounding
 
 
 def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -218,7 +231,9 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     if decimals == 0 and (dtype == BOOL or dtype in INEXACT):
         return e.rint(x)
     if dtype == BOOL:
-        raise TypeRuleError(f"round of {type_of(x)} to decimals", where=here(), fix="x.astype(float)")
+        raise TypeRuleError(
+            f"round of {type_of(x)} to decimals", where=here(), fix="x.astype(float)"
+        )
     if decimals >= 0 and dtype not in INEXACT:
         return fresh(x)
     scale = 10.0 ** abs(decimals)
@@ -238,11 +253,15 @@ def fix(x: Any, out: Any = None) -> Any:
     return e.trunc(x)
 
 
-# ------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------------------------------------- values
 
 
-def nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
-    """NaN as `nan`, infinities as the largest finite numbers, as `numpy.nan_to_num`; always a new array."""
+def nan_to_num(
+    x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None
+) -> Any:
+    """NaN as `nan`, infinities as the largest finite numbers, as
+    `numpy.nan_to_num`; always a new array.
+    """
     x = array(x)
     dtype = type_of(x).dtype
     if dtype not in INEXACT:
@@ -282,7 +301,9 @@ def sinc(x: Any) -> Any:
 
 
 def sinc_near_zero(y: Any) -> Any:
-    """sin(y) / y by its series, to the last bit for |y| < 1: the quotient's derivatives cancel there."""
+    """sin(y) / y by its series, to the last bit for |y| < 1: the quotient's
+    derivatives cancel there.
+    """
     square = e.multiply(y, y)
     total: Any = 1 / math.factorial(21)  # a Python number, so that the dtype stays that of y
     for k in range(9, -1, -1):
@@ -312,7 +333,9 @@ def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """Whether shapes and elements are equal, as `numpy.array_equal`; a traced bool of traced arguments."""
+    """Whether shapes and elements are equal, as `numpy.array_equal`; a traced
+    bool of traced arguments.
+    """
     a, b = array(a1), array(a2)
     if type_of(a).shape != type_of(b).shape:
         return False
@@ -333,7 +356,8 @@ def array_equiv(a1: Any, a2: Any) -> Any:
 
 
 def astype(x: Any, dtype: Any, /, *, copy: bool = True, device: Any = None) -> Any:
-    """The same numbers in another dtype, as `numpy.astype`; of complex numbers the real part, unwarned.
+    """The same numbers in another dtype, as `numpy.astype`; of complex numbers
+    the real part, unwarned.
 
     >>> astype(np.array([1.7, -1.7]), int)
     array([ 1, -1])

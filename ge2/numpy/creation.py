@@ -1,6 +1,7 @@
 """Arrays that are made: of numbers, of ranges, of lists of values.
 
-While a function is traced they are recorded as operations: a large array of zeros is no constant of a graph.
+While a function is traced they are recorded as operations: a large array of
+zeros is no constant of a graph.
 """
 
 from __future__ import annotations
@@ -12,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BOOL, FLOAT64, INT64, INTEGERS, promote
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError, TypeRuleError
+from ge2.base.errors import (
+    ArgumentError,
+    ConcretizationTypeError,
+    InputError,
+    ShapeError,
+    TypeRuleError,
+)
 from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
@@ -42,7 +49,9 @@ OUTSIDE = "an array from outside"
 
 
 def owned(y: Any) -> Any:
-    """The array, writable and its own; while a function is traced, a value that its trace can write."""
+    """The array, writable and its own; while a function is traced, a
+    value that its trace can write.
+    """
     return in_trace(y.copy() if type(y) is np.ndarray and not y.flags.writeable else y)
 
 
@@ -78,7 +87,9 @@ def only_numpy(**given: Any) -> None:
             and not (name == "device" and value == "cpu")
             and not (name == "order" and value in "CKA")
         ):
-            raise InputError(f"{name}={value!r} is not supported", where=here(), fix=f"leave out {name}=")
+            raise InputError(
+                f"{name}={value!r} is not supported", where=here(), fix=f"leave out {name}="
+            )
 
 
 # -------------------------------------------------------------------------------------- from values
@@ -100,7 +111,9 @@ def array(object: Any, dtype: Any = None, *, copy: bool | None = True, order: An
     ndim = type_of(x).ndim
     if ndim < ndmin:
         x = reshape(x, (1,) * (ndmin - ndim) + type_of(x).shape)
-    return in_trace(fresh(x) if copy and x is object else x, OUTSIDE if x is object and not copy else "")
+    return in_trace(
+        fresh(x) if copy and x is object else x, OUTSIDE if x is object and not copy else ""
+    )
 
 
 def asarray(
@@ -112,7 +125,9 @@ def asarray(
     copy: bool | None = None,
     like: Any = None,
 ) -> Any:
-    """The argument as an array, itself if it is one, as `numpy.asarray`; lists may hold traced values."""
+    """The argument as an array, itself if it is one, as
+    `numpy.asarray`; lists may hold traced values.
+    """
     only_numpy(device=device)
     return array(a, dtype, copy=bool(copy), order=order, like=like)
 
@@ -135,11 +150,17 @@ def ascontiguousarray(a: Any, dtype: Any = None, *, like: Any = None) -> Any:
     return array(a, dtype, copy=False, ndmin=1, like=like)
 
 
-# ------------------------------------------------------------------------------------- of one number
+# ------------------------------------------------------------------------------------ of one number
 
 
 def full(
-    shape: Any, fill_value: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+    shape: Any,
+    fill_value: Any,
+    dtype: Any = None,
+    order: str = "C",
+    *,
+    device: Any = None,
+    like: Any = None,
 ) -> Any:
     """Everywhere `fill_value`, which may be traced and is broadcast, as `numpy.full`."""
     only_numpy(device=device, like=like)
@@ -153,7 +174,9 @@ def full(
     return owned(np.asarray(fresh(y) if y is fill_value else y) if not hasattr(y, "type") else y)
 
 
-def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def zeros(
+    shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
     """Zeros, float64 unless `dtype` says otherwise.
 
     >>> zeros((2, 2), int)
@@ -163,12 +186,16 @@ def zeros(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None
     return full(shape, 0, FLOAT64 if dtype is None else dtype, order, device=device, like=like)
 
 
-def ones(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def ones(
+    shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
     """Ones, float64 unless `dtype` says otherwise."""
     return full(shape, 1, FLOAT64 if dtype is None else dtype, order, device=device, like=like)
 
 
-def empty(shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None) -> Any:
+def empty(
+    shape: Any, dtype: Any = None, order: str = "C", *, device: Any = None, like: Any = None
+) -> Any:
     """Zeros: nothing in ge2 is left undefined."""
     return zeros(shape, dtype, order, device=device, like=like)
 
@@ -185,14 +212,26 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, order: str = "K", subo
 
 
 def zeros_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """Zeros with the shape and dtype of `a`, each of which may be given."""
     return full_like(a, 0, dtype, order, shape=shape, device=device)
 
 
 def ones_like(
-    a: Any, dtype: Any = None, order: str = "K", subok: bool = True, shape: Any = None, *, device: Any = None
+    a: Any,
+    dtype: Any = None,
+    order: str = "K",
+    subok: bool = True,
+    shape: Any = None,
+    *,
+    device: Any = None,
 ) -> Any:
     """Ones with the shape and dtype of `a`, each of which may be given."""
     return full_like(a, 1, dtype, order, shape=shape, device=device)
@@ -215,7 +254,13 @@ def empty_like(
 
 
 def arange(
-    start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *, device: Any = None, like: Any = None
+    start: Any,
+    stop: Any = None,
+    step: Any = None,
+    dtype: Any = None,
+    *,
+    device: Any = None,
+    like: Any = None,
 ) -> Any:
     """`start, start + step, ...` before `stop`, as `numpy.arange`; the length must be known."""
     only_numpy(device=device, like=like)
@@ -262,7 +307,9 @@ def iota(shape: Dims, axis: int, dtype: np.dtype) -> Any:
 
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
              dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:  # fmt: skip
-    """`num` numbers from `start` to `stop`, evenly spaced, as `numpy.linspace`; the ends may be traced."""
+    """`num` numbers from `start` to `stop`, evenly spaced, as
+    `numpy.linspace`; the ends may be traced.
+    """
     only_numpy(device=device)
     num = operator.index(num)
     if num < 0:
@@ -271,7 +318,10 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     start, stop = e.multiply(start, 1.0), e.multiply(stop, 1.0)
     own = common_dtype((start, stop))
     shape = common_shape("linspace", (start, stop))
-    start, delta = broadcast(cast(start, own), shape), broadcast(cast(e.subtract(stop, start), own), shape)
+    start, delta = (
+        broadcast(cast(start, own), shape),
+        broadcast(cast(e.subtract(stop, start), own), shape),
+    )
     counts = reshape(iota((num,), 0, own), (num, *(1,) * len(shape)))
     step = e.divide(delta, parts) if parts else full(shape, np.nan, own)
     y = e.add(e.multiply(counts, step if parts else delta), start)
@@ -319,7 +369,9 @@ def geomspace(
     given = [value_of(x) for x in (start, stop)]
     for x in given:
         if not hasattr(x, "type") and (np.asarray(x) == 0).any():
-            raise ArgumentError("Geometric sequence cannot include zero", where=here(), fix="np.linspace")
+            raise ArgumentError(
+                "Geometric sequence cannot include zero", where=here(), fix="np.linspace"
+            )
     own = np.dtype(FLOAT64 if dtype is None else as_dtype(dtype))
     own = common_dtype((*given, own.type(0), 1.0))
     first, last = (cast(x, own) for x in given)
@@ -374,14 +426,20 @@ def below_diagonal(shape: Dims, k: int) -> Any:
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
-    """The indices along each axis of that shape, stacked, or a tuple if `sparse`, as `numpy.indices`."""
+    """The indices along each axis of that shape, stacked, or a tuple if
+    `sparse`, as `numpy.indices`.
+    """
     shape, dtype = as_shape(dimensions), as_dtype(dtype)
     if dtype == BOOL:
         only_two(max(shape, default=0), "indices")
     if sparse:
         return tuple(
             [
-                owned(reshape(iota((n,), 0, dtype), tuple([n if i == j else 1 for j in range(len(shape))])))
+                owned(
+                    reshape(
+                        iota((n,), 0, dtype), tuple([n if i == j else 1 for j in range(len(shape))])
+                    )
+                )
                 for i, n in enumerate(shape)
             ]
         )

@@ -20,7 +20,11 @@ int8, int16, int32, int64 = np.int8, np.int16, np.int32, np.int64
 uint8, uint16, uint32, uint64 = np.uint8, np.uint16, np.uint32, np.uint64
 float16, float32, float64 = np.float16, np.float32, np.float64
 complex64, complex128 = np.complex64, np.complex128
-bfloat16, float8_e4m3fn, float8_e5m2 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
+bfloat16, float8_e4m3fn, float8_e5m2 = (
+    ml_dtypes.bfloat16,
+    ml_dtypes.float8_e4m3fn,
+    ml_dtypes.float8_e5m2,
+)
 dtype, ndarray = np.dtype, np.ndarray
 e, pi, inf, nan, newaxis, euler_gamma = math.e, math.pi, math.inf, math.nan, None, np.euler_gamma
 
@@ -32,7 +36,8 @@ KINDS = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind, or of one of several, as `numpy.isdtype`; half types are real floating.
+    """Whether a dtype is of a kind, or of one of several, as `numpy.isdtype`; half
+    types are real floating.
 
     >>> isdtype(bfloat16, "real floating")
     True
@@ -52,7 +57,9 @@ def isdtype(dtype: Any, kind: Any) -> bool:
 
 
 def result_type(*arrays_and_dtypes: Any) -> Any:
-    """The dtype that holds all arguments, arrays or dtypes; Python numbers yield, as `numpy.result_type`."""
+    """The dtype that holds all arguments, arrays or dtypes; Python numbers
+    yield, as `numpy.result_type`.
+    """
     return result_of(tuple([_kind(x) for x in arrays_and_dtypes]))
 
 
@@ -73,7 +80,8 @@ def promote_types(type1: Any, type2: Any) -> Any:
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
     """Whether a cast is allowed by a rule, as `numpy.can_cast`; of an array its dtype counts."""
-    of_value = hasattr(from_, "dtype") and not isinstance(from_, type)  # np.float32 has one for its values
+    # np.float32 has one for its values
+    of_value = hasattr(from_, "dtype") and not isinstance(from_, type)
     return allowed(as_dtype(from_.dtype if of_value else from_), as_dtype(to), casting)
 
 

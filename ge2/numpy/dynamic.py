@@ -1,6 +1,7 @@
 """Parts of an array of known sizes at starts that may be traced, under their names in `jax.lax`.
 
-A start is clamped, so that the part lies inside: it reads and writes what it touches, and nothing else.
+A start is clamped, so that the part lies inside: it reads and writes what it
+touches, and nothing else.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def dynamic_slice(operand: Any, start_indices: Sequence[Any], slice_sizes: Seque
 
 
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Sequence[Any]) -> Any:
-    """`operand` with `update` in place of the part from `start_indices` on, which is clamped to lie inside.
+    """`operand` with `update` in place of the part from `start_indices` on,
+    which is clamped to lie inside.
 
     As `jax.lax.dynamic_update_slice`; both have one dtype.
 
@@ -57,7 +59,9 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Sequence[Any]
 def key(x: Any, starts: Sequence[Any], sizes: Dims, name: str) -> tuple[Any, ...]:
     """The index of the part: whole axes and known starts as slices, the others as index arrays."""
     t = type_of(x)
-    starts = [getitem(starts, i) for i in range(t.ndim)] if hasattr(starts, "type") else list(starts)
+    starts = (
+        [getitem(starts, i) for i in range(t.ndim)] if hasattr(starts, "type") else list(starts)
+    )
     if not len(starts) == len(sizes) == t.ndim:
         what = f"{name} takes a start and a size for each axis of {t}; got {len(starts)} and {len(sizes)}"
         raise ShapeError(what, where=here())
@@ -85,8 +89,8 @@ def place(start: Any, size: int, n: int, name: str) -> Any:
 def apart(places: list[Any], sizes: Dims) -> tuple[Any, ...]:
     """Slices where places are known; index arrays, or scalars for single elements, elsewhere.
 
-    Every axis between two index arrays is indexed by one, too: the axes of the result stay in their order,
-    those of single elements left out.
+    Every axis between two index arrays is indexed by one, too: the axes of the result stay in their
+    order, those of single elements left out.
     """
     traced = [i for i, p in enumerate(places) if type(p) is not int]
     first, last = (traced[0], traced[-1]) if traced else (0, -1)
@@ -136,27 +140,34 @@ def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int
     x, at, t = along(operand, axis)
     u = array(update)
     shape = (*t.shape[:at], 1, *t.shape[at + 1 :])
-    return dynamic_update_slice_in_dim(x, reshape(u, shape) if type_of(u).ndim < t.ndim else u, index, at)
+    return dynamic_update_slice_in_dim(
+        x, reshape(u, shape) if type_of(u).ndim < t.ndim else u, index, at
+    )
 
 
-# ------------------------------------------------------------------------------------------ known places
+# ------------------------------------------------------------------------------------- known places
 
 
 def slice(
     operand: Any, start_indices: Sequence[int], limit_indices: Sequence[int], strides: Any = None
 ) -> Any:
-    """The elements from a start before a limit on each axis, every so many of them, as `jax.lax.slice`."""
+    """The elements from a start before a limit on each axis, every so many of
+    them, as `jax.lax.slice`.
+    """
     x = array(operand)
     steps = strides or [1] * type_of(x).ndim
     bounds = zip(start_indices, limit_indices, steps, type_of(x).shape, strict=True)
     if any(not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds):
         raise ShapeError(
-            f"slice from {start_indices} to {limit_indices} does not lie in {type_of(x)}", where=here()
+            f"slice from {start_indices} to {limit_indices} does not lie in {type_of(x)}",
+            where=here(),
         )
     return getitem(x, tuple(map(_slice, start_indices, limit_indices, steps)))
 
 
-def slice_in_dim(operand: Any, start_index: int, limit_index: int, stride: int = 1, axis: int = 0) -> Any:
+def slice_in_dim(
+    operand: Any, start_index: int, limit_index: int, stride: int = 1, axis: int = 0
+) -> Any:
     """The elements from a start before a limit along one axis, both as Python's slices count."""
     x, at, _ = along(operand, axis)
     return getitem(x, (*(_slice(None),) * at, _slice(start_index, limit_index, stride)))
@@ -173,7 +184,7 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
 _slice = type(np.s_[:])
 
 
-# ---------------------------------------------------------------------------------------------- choosing
+# ----------------------------------------------------------------------------------------- choosing
 
 
 def one_type(name: str, *xs: Any) -> list[Any]:
@@ -182,7 +193,9 @@ def one_type(name: str, *xs: Any) -> list[Any]:
     if len({(type_of(v).shape, type_of(v).dtype) for v in values}) > 1:
         listed = ", ".join(str(type_of(v)) for v in values)
         raise TypeRuleError(
-            f"{name} takes arrays of one shape and dtype; got {listed}", where=here(), fix="np.where"
+            f"{name} takes arrays of one shape and dtype; got {listed}",
+            where=here(),
+            fix="np.where",
         )
     return values
 
@@ -212,9 +225,13 @@ def select_n(which: Any, *cases: Any) -> Any:
             f"select_n takes bools or integers; got {t}", where=here(), fix="which.astype(int)"
         )
     if t.dtype == BOOL and len(values) > 2:
-        raise TypeRuleError(f"select_n of bools takes two cases at most; got {len(values)}", where=here())
+        raise TypeRuleError(
+            f"select_n of bools takes two cases at most; got {len(values)}", where=here()
+        )
     if t.shape not in ((), shape):
-        raise ShapeError(f"select_n: {t} is no scalar, nor of the shape {shape} of the cases", where=here())
+        raise ShapeError(
+            f"select_n: {t} is no scalar, nor of the shape {shape} of the cases", where=here()
+        )
     number = e.minimum(e.maximum(cast(index, INT64), 0), len(values) - 1)
     if len(values) == 2:
         return ops.WHERE(broadcast(e.equal(number, 1), shape), values[1], values[0])
@@ -222,14 +239,18 @@ def select_n(which: Any, *cases: Any) -> Any:
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:
-    """`x` held between two bounds of its dtype, each of its shape or a scalar, as `jax.lax.clamp`."""
+    """`x` held between two bounds of its dtype, each of its shape or a
+    scalar, as `jax.lax.clamp`.
+    """
     value = array(x)
     t = type_of(value)
     bounds = [cast(array(b), t.dtype) if type(b) in (int, float) else array(b) for b in (min, max)]
     if any(type_of(b).dtype != t.dtype or type_of(b).shape not in ((), t.shape) for b in bounds):
         listed = ", ".join(str(type_of(b)) for b in bounds)
         raise TypeRuleError(
-            f"clamp of {t} takes bounds of its type or scalars; got {listed}", where=here(), fix="np.clip"
+            f"clamp of {t} takes bounds of its type or scalars; got {listed}",
+            where=here(),
+            fix="np.clip",
         )
     low, high = [broadcast(b, t.shape) for b in bounds]
     return ops.MIN(ops.MAX(value, low), high)

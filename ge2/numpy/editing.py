@@ -1,4 +1,6 @@
-"""Elements put in, left out, repeated and packed: where they go is known, what they are may be traced."""
+"""Elements put in, left out, repeated and packed: where they go is
+known, what they are may be traced.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,9 @@ def known_places(name: str, obj: Any) -> Any:
 
 @plainly(np.delete)
 def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
-    """Without the elements at those places along an axis, as `numpy.delete`; the places must be known."""
+    """Without the elements at those places along an axis, as `numpy.delete`;
+    the places must be known.
+    """
     x = ravel(arr) if axis is None else array(arr)
     at = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
     n = type_of(x).shape[at]
@@ -59,7 +63,9 @@ def delete(arr: Any, obj: Any, axis: int | None = None) -> Any:
 
 @plainly(np.insert)
 def insert(arr: Any, obj: Any, values: Any, axis: int | None = None) -> Any:
-    """With values put before the given places along an axis, as `numpy.insert`; the places must be known."""
+    """With values put before the given places along an axis, as `numpy.insert`;
+    the places must be known.
+    """
     x = ravel(arr) if axis is None else array(arr)
     t = type_of(x)
     at = one_axis(0 if axis is None else axis, t.ndim, x)
@@ -97,12 +103,14 @@ def resize(a: Any, new_shape: Any) -> Any:
     return reshape(getitem(line, np.arange(size) % n), shape)
 
 
-# --------------------------------------------------------------------------------------------------- bits
+# --------------------------------------------------------------------------------------------- bits
 
 
 def bit_order(bitorder: Any) -> Any:
     if bitorder not in ("big", "little"):
-        raise ArgumentError(f"'order' must be either 'little' or 'big'; got {bitorder!r}", where=here())
+        raise ArgumentError(
+            f"'order' must be either 'little' or 'big'; got {bitorder!r}", where=here()
+        )
     powers = np.arange(8)
     return (1 << (powers if bitorder == "little" else powers[::-1])).astype(np.uint8)
 
@@ -196,5 +204,7 @@ def brought_in(x: Any, n: int, mode: str) -> Any:
     if mode == "wrap":
         return e.remainder(x, n)
     if mode != "raise":
-        raise ArgumentError(f"clipmode must be one of 'clip', 'raise', or 'wrap'; got {mode!r}", where=here())
+        raise ArgumentError(
+            f"clipmode must be one of 'clip', 'raise', or 'wrap'; got {mode!r}", where=here()
+        )
     return Gather((0,))(np.arange(n), choose_by(e.less(x, 0), np.int64(n), x))

@@ -1,7 +1,8 @@
-"""Every ufunc of NumPy, as a line of the tables at the end, and the functions that are made of them.
+"""Every ufunc of NumPy, as a line of the tables at the end, and the
+functions that are made of them.
 
-Each line has two callables: the operator, under which Python numbers stay weak, and the public function,
-whose results are strong, as NumPy's are.
+Each line has two callables: the operator, under which Python numbers stay weak, and the public
+function, whose results are strong, as NumPy's are.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ INTEGER_POWERS = range(-16, 65)
 LOGICAL = (np.logical_and, np.logical_or, np.logical_xor)
 
 
-# ---------------------------------------------------------------------------------------- making functions
+# --------------------------------------------------------------------------------- making functions
 
 
 class Direct(dict[np.dtype, bool]):
@@ -67,7 +68,9 @@ class Direct(dict[np.dtype, bool]):
     def __missing__(self, dtype: np.dtype) -> bool:
         own = (dtype,) * self.ufunc.nin
         try:
-            self[dtype] = resolve(self.ufunc, own)[: self.ufunc.nin] == own and bool(self.types(dtype))
+            self[dtype] = resolve(self.ufunc, own)[: self.ufunc.nin] == own and bool(
+                self.types(dtype)
+            )
         except Ge2Error:
             self[dtype] = False
         return self[dtype]
@@ -77,7 +80,9 @@ class Direct(dict[np.dtype, bool]):
 
 
 class Beside(dict[tuple[np.dtype, type], bool]):
-    """For a dtype and the type of another operand whether that is a number beside which the dtype stays."""
+    """For a dtype and the type of another operand whether that is a number
+    beside which the dtype stays.
+    """
 
     def __init__(self, direct: Direct) -> None:
         super().__init__()
@@ -151,14 +156,12 @@ def entered(ufunc: np.ufunc, inner: Function, function: Function) -> Function:
     function.__name__ = function.__qualname__ = ufunc.__name__
     summary = (ufunc.__doc__ or "").split("\n\n")
     text = " ".join(summary[1].split()) if len(summary) > 1 else ""
-    function.__doc__ = (
-        f"{text}\n\nAs `numpy.{ufunc.__name__}`; `out=` and `where=` are errors that name the way round."
-    )
+    function.__doc__ = f"{text}\n\nAs `numpy.{ufunc.__name__}`; `out=` and `where=` are errors that name the way round."
     UFUNCS[ufunc], INNER[ufunc] = function, inner
     return function
 
 
-# ------------------------------------------------------------------------------------ rules of their own
+# ------------------------------------------------------------------------------- rules of their own
 
 
 def truth(x: Any) -> Any:
@@ -181,7 +184,9 @@ def shaped(name: str, xs: list[Any]) -> list[Any]:
 
 
 def compare(ufunc: np.ufunc, op: Any) -> Function:
-    """A comparison: exact between uint64 and int64, and with Python ints that the dtype does not hold."""
+    """A comparison: exact between uint64 and int64, and with Python ints that
+    the dtype does not hold.
+    """
 
     def inner(a: Any, b: Any, dtype: Any = None) -> Any:
         a, b = lift(a), lift(b)
@@ -221,7 +226,9 @@ def _side(n: int) -> np.int8:
 
 
 def _sides(a: Any, b: Any) -> tuple[Any, Any]:
-    """An integer array and a Python int outside its dtype, as two numbers that compare as they do."""
+    """An integer array and a Python int outside its dtype, as two numbers
+    that compare as they do.
+    """
     if type(a) is int and type_of(b).dtype in INTEGERS:
         return _side(a), ConvertElementType(np.dtype(np.int8))(ops.NE(b, b))
     if type(b) is int and type_of(a).dtype in INTEGERS:
@@ -230,7 +237,9 @@ def _sides(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _power(a: Any, b: Any, dtype: Any = None) -> Any:
-    """A power; a Python number as the exponent becomes a parameter where the dtype stays that of the base."""
+    """A power; a Python number as the exponent becomes a parameter where the
+    dtype stays that of the base.
+    """
     kind = type(b)
     if (kind is int or kind is float) and dtype is None:
         a = lift(a)
@@ -246,7 +255,9 @@ def _power(a: Any, b: Any, dtype: Any = None) -> Any:
             return _fixed_power(a, b)
     if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype.kind in "bi":
         raise ArgumentError(
-            "Integers to negative integer powers are not allowed.", where=here(), fix="x.astype(float) ** n"
+            "Integers to negative integer powers are not allowed.",
+            where=here(),
+            fix="x.astype(float) ** n",
         )
     return elementwise(np.power, ops.POW, (a, b), dtype)
 
@@ -293,7 +304,9 @@ def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     x = array(x)
     x = cast(x, resolve(np.modf, (type_of(x).dtype,), dtype)[0])
     none = type_of(x).dtype.type(0)
-    fraction = ops.WHERE(ops.IS_INF(x), ops.COPYSIGN(none, x), ops.FMOD(x, type_of(x).dtype.type(1)))
+    fraction = ops.WHERE(
+        ops.IS_INF(x), ops.COPYSIGN(none, x), ops.FMOD(x, type_of(x).dtype.type(1))
+    )
     return fraction, ops.TRUNC(x)
 
 
@@ -308,7 +321,9 @@ def frexp(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
 def isnat(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """Always an error, as for every array that is not of datetimes."""
     raise TypeRuleError(
-        "ufunc 'isnat' is only defined for np.datetime64 and np.timedelta64.", where=here(), fix="np.isnan"
+        "ufunc 'isnat' is only defined for np.datetime64 and np.timedelta64.",
+        where=here(),
+        fix="np.isnan",
     )
 
 
@@ -407,11 +422,13 @@ bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
 # fmt: on
 
 
-# ---------------------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def _of_numbers(name: str, inner: Function) -> Function:
-    """An operator of Python's: two Python bools count as ints; foreign classes may answer themselves."""
+    """An operator of Python's: two Python bools count as ints; foreign
+    classes may answer themselves.
+    """
     reflected = f"__r{name}__"
 
     def operator(a: Any, b: Any) -> Any:
@@ -431,7 +448,11 @@ def _of_order(sign: str, inner: Function) -> Function:
     """A comparison of Python's, which knows no order of complex numbers; NumPy's function does."""
 
     def operator(a: Any, b: Any) -> Any:
-        if _is_number(a) and _is_number(b) and COMPLEX.intersection((type_of(a).dtype, type_of(b).dtype)):
+        if (
+            _is_number(a)
+            and _is_number(b)
+            and COMPLEX.intersection((type_of(a).dtype, type_of(b).dtype))
+        ):
             names = [f"'{python_type(type_of(x).dtype).__name__}'" for x in (a, b)]
             what = f"'{sign}' not supported between instances of {' and '.join(names)}"
             raise TypeRuleError(what, where=here(), fix=f"x.real {sign} y, or abs(x) {sign} y")
@@ -478,7 +499,9 @@ _raised = operators["pow"]
 
 
 def _pow(a: Any, b: Any) -> Any:
-    """The operator, which is NumPy's function but for `bools ** 2`: that is their square, of int8."""
+    """The operator, which is NumPy's function but for `bools ** 2`: that is
+    their square, of int8.
+    """
     t = getattr(a, "type", None)
     if t is not None and t.dtype == BOOL and not t.weak and type(b) is int and b == 2:
         return cast(a, np.dtype(np.int8))

@@ -33,8 +33,8 @@ UNSET: Any = object()
 def solve(a: Any, b: Any) -> Any:
     """The x of a @ x = b, as `numpy.linalg.solve`: b is a vector if it has one axis, else matrices.
 
-    Raises numpy.linalg.LinAlgError when the program runs, if a matrix is singular; on a GPU the result is not
-    finite then, as CuPy's.
+    Raises numpy.linalg.LinAlgError when the program runs, if a matrix is singular; on a GPU the
+    result is not finite then, as CuPy's.
 
     >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0]))
     array([1. , 0.5])
@@ -78,10 +78,14 @@ def slogdet(a: Any) -> Any:
 
 
 def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = UNSET) -> Any:
-    """The pseudo-inverse, as `numpy.linalg.pinv`; `rcond` and `rtol` are numbers known beforehand."""
+    """The pseudo-inverse, as `numpy.linalg.pinv`; `rcond` and `rtol` are
+    numbers known beforehand.
+    """
     x = matrices(a, "pinv")
     if rcond is not None and rtol is not UNSET:
-        raise ArgumentError("pinv: `rtol` and `rcond` can't be both set.", where=here(), fix="rtol=")
+        raise ArgumentError(
+            "pinv: `rtol` and `rcond` can't be both set.", where=here(), fix="rtol="
+        )
     bound = rcond if rcond is not None else 1e-15 if rtol is UNSET else rtol
     if hermitian:  # one triangle is read
         u, s, vh = hermitian_svd(x, True)
@@ -114,13 +118,18 @@ def joined(u: Any, s: Any, vh: Any, cutoff: Any) -> Any:
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
-    """The x for which |a @ x - b| is least, sums of squared residuals, rank and singular values of a.
+    """The x for which |a @ x - b| is least, sums of squared residuals,
+    rank and singular values of a.
 
-    As `numpy.linalg.lstsq`, but residuals depend on shapes alone: there are some if a has more rows than
-    columns, also where its rank is less than those.
+    As `numpy.linalg.lstsq`, but residuals depend on shapes alone: there are some if a has more rows
+    than columns, also where its rank is less than those.
     """
     a, b = matrices(a, "lstsq"), array(b)
-    if type_of(a).ndim != 2 or type_of(b).ndim not in (1, 2) or type_of(a).shape[0] != type_of(b).shape[0]:
+    if (
+        type_of(a).ndim != 2
+        or type_of(b).ndim not in (1, 2)
+        or type_of(a).shape[0] != type_of(b).shape[0]
+    ):
         what = f"lstsq takes a matrix and a vector or matrix of as many rows; got {type_of(a)}, {type_of(b)}"
         raise ShapeError(what, where=here(), fix="ge2.vmap over stacks")
     dtype, (m, n) = common_dtype((a, b)), type_of(a).shape
@@ -146,7 +155,9 @@ def squares(x: Any) -> Any:
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
     """The number of singular values above a bound, int64, as `numpy.linalg.matrix_rank`."""
     if rtol is not None and tol is not None:
-        raise ArgumentError("matrix_rank: `tol` and `rtol` can't be both set.", where=here(), fix="rtol=")
+        raise ArgumentError(
+            "matrix_rank: `tol` and `rtol` can't be both set.", where=here(), fix="rtol="
+        )
     x = array(A)
     if type_of(x).ndim < 2:
         return cast(e.logical_not(every(e.equal(x, 0))), np.dtype(np.int64))
@@ -160,7 +171,7 @@ def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any =
     return count_nonzero(e.greater(s, bound), axis=-1)
 
 
-# ----------------------------------------------------------------------------------------------- of tensors
+# --------------------------------------------------------------------------------------- of tensors
 
 
 def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
@@ -191,7 +202,7 @@ def tensorinv(a: Any, ind: int = 2) -> Any:
     return reshape(y, (*shape[ind:], *shape[:ind]))
 
 
-# ------------------------------------------------------------------------------------------------- products
+# ----------------------------------------------------------------------------------------- products
 
 
 def matrix_power(a: Any, n: Any) -> Any:
@@ -226,9 +237,15 @@ def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None =
     xs[-1] = expand_dims(xs[-1], 1) if vectors[1] else xs[-1]
     for x in xs:
         if type_of(x).ndim != 2:
-            raise ShapeError(f"multi_dot takes matrices; got {type_of(x)}", where=here(), fix="np.matmul")
-    y = chained(xs, cheapest([*(type_of(x).shape[0] for x in xs), type_of(xs[-1]).shape[1]]), precision)
-    return reshape(y, tuple(n for n, gone in zip(type_of(y).shape, vectors, strict=True) if not gone))
+            raise ShapeError(
+                f"multi_dot takes matrices; got {type_of(x)}", where=here(), fix="np.matmul"
+            )
+    y = chained(
+        xs, cheapest([*(type_of(x).shape[0] for x in xs), type_of(xs[-1]).shape[1]]), precision
+    )
+    return reshape(
+        y, tuple(n for n, gone in zip(type_of(y).shape, vectors, strict=True) if not gone)
+    )
 
 
 def cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
@@ -240,7 +257,8 @@ def cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
         for i in range(count - length):
             j = i + length
             cost[i, j], split[i, j] = min(
-                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j)
+                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
             )
     return split
 

@@ -54,23 +54,33 @@ argmax, argmin = arg_extreme("argmax", ArgMax), arg_extreme("argmin", ArgMin)
 
 
 def indices_unless(failed: Any, found: Any, n: int) -> Any:
-    """The indices, below n; an error where `failed` holds, at once if that is known, else when it runs."""
+    """The indices, below n; an error where `failed` holds, at once if that is
+    known, else when it runs.
+    """
     if not hasattr(failed, "type"):
         if np.any(failed):
-            raise ArgumentError("All-NaN slice encountered", where=here(), fix="np.isnan(x).all(axis)")
+            raise ArgumentError(
+                "All-NaN slice encountered", where=here(), fix="np.isnan(x).all(axis)"
+            )
         return found
     return checked_index(choose_by(failed, n, found), n)
 
 
 def nan_index(function: Callable[..., Any], name: str, unit: float) -> Callable[..., Any]:
-    def nan_function(a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False) -> Any:
+    def nan_function(
+        a: Any, axis: int | None = None, out: Any = None, *, keepdims: Any = False
+    ) -> Any:
         x = array(a)
         if type_of(x).dtype in INEXACT:
             nan = ops.IS_NAN(x)
             empty = all(nan, axis, keepdims=truth(keepdims))
             x = choose_by(nan, type_of(x).dtype.type(unit), x)
             found = function(x, axis, out, keepdims=keepdims)
-            n = type_of(x).size if axis is None else type_of(x).shape[one_axis(axis, type_of(x).ndim)]
+            n = (
+                type_of(x).size
+                if axis is None
+                else type_of(x).shape[one_axis(axis, type_of(x).ndim)]
+            )
             return indices_unless(empty, found, n)
         return function(x, axis, out, keepdims=keepdims)
 
@@ -82,4 +92,7 @@ def nan_index(function: Callable[..., Any], name: str, unit: float) -> Callable[
     return nan_function
 
 
-nanargmax, nanargmin = nan_index(argmax, "nanargmax", -np.inf), nan_index(argmin, "nanargmin", np.inf)
+nanargmax, nanargmin = (
+    nan_index(argmax, "nanargmax", -np.inf),
+    nan_index(argmin, "nanargmin", np.inf),
+)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from numpy.linalg._linalg import EighResult, EigResult, QRResult, SVDResult  # NumPy's own: no others to learn
+# NumPy's own: no others to learn
+from numpy.linalg._linalg import EighResult, EigResult, QRResult, SVDResult
 
 from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, NoRuleError, ShapeError
@@ -29,7 +30,9 @@ def matrices(a: Any, name: str, square: bool = False) -> Any:
     x = array(a)
     t = type_of(x)
     if t.ndim < 2:
-        what = f"{name}: {t.ndim}-dimensional array given. Array must be at least two-dimensional: {t}"
+        what = (
+            f"{name}: {t.ndim}-dimensional array given. Array must be at least two-dimensional: {t}"
+        )
         raise ShapeError(what, where=here(), fix="x[None], x[:, None]")
     if square and t.shape[-1] != t.shape[-2]:
         what = f"{name}: Last 2 dimensions of the array must be square: {t}"
@@ -56,8 +59,9 @@ def parts(x: Any, rows: slice, columns: slice) -> Any:
 def hermitian(x: Any) -> Any:
     """The same matrices; their derivative is shared by the elements beside and across the diagonal.
 
-    Of a Hermitian matrix only one triangle is read. So that its gradient is Hermitian too, as elsewhere in
-    the field, the derivative is that of its Hermitian part, while the values are those that were given.
+    Of a Hermitian matrix only one triangle is read. So that its gradient is Hermitian
+    too, as elsewhere in the field, the derivative is that of its Hermitian part, while
+    the values are those that were given.
     """
     if not is_traced(x):
         return x
@@ -67,14 +71,14 @@ def hermitian(x: Any) -> Any:
     return e.add(stop(x), where(e.isfinite(nothing), nothing, 0))
 
 
-# ----------------------------------------------------------------------------------------------- Cholesky, QR
+# ------------------------------------------------------------------------------------- Cholesky, QR
 
 
 def cholesky(a: Any, /, *, upper: bool = False) -> Any:
     """L of a = L @ L^H, lower; or the upper U of a = U^H @ U, as `numpy.linalg.cholesky`.
 
-    One triangle is read. Raises numpy.linalg.LinAlgError when the program runs, if a is not positive
-    definite; on a GPU the result is NaN, as CuPy's.
+    One triangle is read. Raises numpy.linalg.LinAlgError when the program runs, if a is not
+    positive definite; on a GPU the result is NaN, as CuPy's.
 
     >>> import numpy as np
     >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]))
@@ -86,7 +90,8 @@ def cholesky(a: Any, /, *, upper: bool = False) -> Any:
 
 
 def qr(a: Any, mode: str = "reduced") -> Any:
-    """a = q @ r with orthonormal q and upper r, as `numpy.linalg.qr`; modes reduced, complete and r.
+    """a = q @ r with orthonormal q and upper r, as `numpy.linalg.qr`; modes
+    reduced, complete and r.
 
     Differentiable where the columns, or of wide matrices the first ones, are independent.
     """
@@ -109,12 +114,14 @@ def wide_qr(x: Any, m: int) -> tuple[Any, Any]:
     return q, concatenate([r, matmul(adjoint(q), parts(x, slice(None), slice(m, None)))], axis=-1)
 
 
-# ------------------------------------------------------------------------------------------ eigenvalues
+# -------------------------------------------------------------------------------------- eigenvalues
 
 
 def is_lower(UPLO: str, name: str) -> bool:
     if str(UPLO).upper() not in ("L", "U"):
-        raise ArgumentError(f"{name}: UPLO argument must be 'L' or 'U'", where=here(), fix="UPLO='L'")
+        raise ArgumentError(
+            f"{name}: UPLO argument must be 'L' or 'U'", where=here(), fix="UPLO='L'"
+        )
     return str(UPLO).upper() == "L"
 
 
@@ -135,8 +142,8 @@ def eigvalsh(a: Any, UPLO: str = "L") -> Any:
 def eig(a: Any) -> Any:
     """Eigenvalues and eigenvectors of square matrices, as `numpy.linalg.eig`, but always complex.
 
-    They have derivatives where the eigenvalues differ, for functions that no vector's phase changes. There is
-    none of them on a GPU: the matrix goes to the CPU and back.
+    They have derivatives where the eigenvalues differ, for functions that no vector's phase
+    changes. There is none of them on a GPU: the matrix goes to the CPU and back.
     """
     return EigResult(*Eig()(matrices(a, "eig", square=True)))
 
@@ -146,14 +153,16 @@ def eigvals(a: Any) -> Any:
     return Eig(vectors=False)(matrices(a, "eigvals", square=True))[0]
 
 
-# -------------------------------------------------------------------------------------- singular values
+# ---------------------------------------------------------------------------------- singular values
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False) -> Any:
+def svd(
+    a: Any, full_matrices: bool = True, compute_uv: bool = True, hermitian: bool = False
+) -> Any:
     """a = u @ diag(s) @ vh with s falling, as `numpy.linalg.svd`.
 
-    The vectors have derivatives where the singular values differ and are not 0; those of a matrix that is not
-    square only with `full_matrices=False`.
+    The vectors have derivatives where the singular values differ and are not 0; those of a matrix
+    that is not square only with `full_matrices=False`.
     """
     if hermitian:
         return hermitian_svd(a, compute_uv)

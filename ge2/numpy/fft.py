@@ -1,4 +1,5 @@
-"""The functions of `numpy.fft`: lengths, norms and several axes, made of three transforms of `ops.fft`.
+"""The functions of `numpy.fft`: lengths, norms and several axes, made of three
+transforms of `ops.fft`.
 
 float16 and float32 are transformed in single precision, all else in double, as in NumPy 2.
 """
@@ -90,7 +91,7 @@ def c2c(a: Any, n: Any, axis: Any, norm: str | None, inverse: bool) -> Any:
     return scaled(Fft((along,), inverse)(fitted(x, along, n)), by)
 
 
-# ----------------------------------------------------------------------------------------------- one axis
+# ----------------------------------------------------------------------------------------- one axis
 
 
 def fft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
@@ -115,14 +116,18 @@ def rfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: A
     x = array(a)
     dtype = type_of(x).dtype
     if dtype in COMPLEX:
-        raise InputError(f"rfft takes real numbers; got {type_of(x)}", where=here(), fix="np.fft.fft, x.real")
+        raise InputError(
+            f"rfft takes real numbers; got {type_of(x)}", where=here(), fix="np.fft.fft, x.real"
+        )
     x, along = cast(x, real_part(spectral(dtype))), one_axis(axis, type_of(x).ndim, x)
     n = length(n, type_of(x).shape[along])
     return scaled(Rfft(along)(fitted(x, along, n)), factor(norm, n))
 
 
 def irfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    """The inverse of `rfft`, n real numbers, as `numpy.fft.irfft`; n is even unless told otherwise."""
+    """The inverse of `rfft`, n real numbers, as `numpy.fft.irfft`; n is even
+    unless told otherwise.
+    """
     no_out("irfft", out)
     x = as_complex(a)
     along, given = one_axis(axis, type_of(x).ndim, x), type_of(array(a)).dtype
@@ -133,7 +138,9 @@ def irfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: 
 
 
 def hfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
-    """The transform, real, of the first half of a signal that mirrors itself, as `numpy.fft.hfft`."""
+    """The transform, real, of the first half of a signal that mirrors itself,
+    as `numpy.fft.hfft`.
+    """
     no_out("hfft", out)
     return irfft(e.conjugate(array(a)), n, axis, swapped(norm))
 
@@ -144,7 +151,7 @@ def ihfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: 
     return e.conjugate(rfft(a, n, axis, swapped(norm)))
 
 
-# -------------------------------------------------------------------------------------------- several axes
+# ------------------------------------------------------------------------------------- several axes
 
 
 def lengths(x: Any, s: Sizes, axes: Axes, halved: bool = False) -> list[tuple[int, int]]:
@@ -158,7 +165,9 @@ def lengths(x: Any, s: Sizes, axes: Axes, halved: bool = False) -> list[tuple[in
         return list(zip(places, sizes, strict=True))
     sizes, wanted = list(s), range(-len(s), 0) if axes is None else list(axes)
     if len(sizes) != len(wanted):
-        raise ShapeError("Shape and axes have different lengths.", where=here(), fix="a length for each axis")
+        raise ShapeError(
+            "Shape and axes have different lengths.", where=here(), fix="a length for each axis"
+        )
     found = [one_axis(i, len(shape), x) for i in wanted]
     return [(i, shape[i] if n == -1 else n) for i, n in zip(found, sizes, strict=True)]
 
@@ -177,19 +186,25 @@ def over(a: Any, s: Sizes, axes: Axes, f: Callable[..., Any], norm: str | None) 
     return x
 
 
-def fftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None) -> Any:
+def fftn(
+    a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None
+) -> Any:
     """The transform along several axes, all unless told otherwise, as `numpy.fft.fftn`."""
     no_out("fftn", out)
     return over(a, s, axes, fft, norm)
 
 
-def ifftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None) -> Any:
+def ifftn(
+    a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None
+) -> Any:
     """The inverse of `fftn`, as `numpy.fft.ifftn`."""
     no_out("ifftn", out)
     return over(a, s, axes, ifft, norm)
 
 
-def rfftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None) -> Any:
+def rfftn(
+    a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None
+) -> Any:
     """`rfft` along the last of several axes, then `fft` along the others, as `numpy.fft.rfftn`."""
     no_out("rfftn", out)
     x = array(a)
@@ -201,7 +216,9 @@ def rfftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, o
     return x
 
 
-def irfftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None) -> Any:
+def irfftn(
+    a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None
+) -> Any:
     """The inverse of `rfftn`, as `numpy.fft.irfftn`."""
     no_out("irfftn", out)
     x = array(a)
@@ -212,27 +229,35 @@ def irfftn(a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, 
     return irfft(x, pairs[-1][1], pairs[-1][0], norm)
 
 
-def fft2(a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None) -> Any:
+def fft2(
+    a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None
+) -> Any:
     """`fftn` along two axes, as `numpy.fft.fft2`."""
     return fftn(a, s, axes, norm, out)
 
 
-def ifft2(a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None) -> Any:
+def ifft2(
+    a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None
+) -> Any:
     """`ifftn` along two axes, as `numpy.fft.ifft2`."""
     return ifftn(a, s, axes, norm, out)
 
 
-def rfft2(a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None) -> Any:
+def rfft2(
+    a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None
+) -> Any:
     """`rfftn` along two axes, as `numpy.fft.rfft2`."""
     return rfftn(a, s, axes, norm, out)
 
 
-def irfft2(a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None) -> Any:
+def irfft2(
+    a: Any, s: Sizes = None, axes: Axes = TWO, norm: str | None = None, out: Any = None
+) -> Any:
     """`irfftn` along two axes, as `numpy.fft.irfft2`."""
     return irfftn(a, s, axes, norm, out)
 
 
-# ------------------------------------------------------------------------------------------------- shifts
+# ------------------------------------------------------------------------------------------- shifts
 
 
 def shifted(x: Any, axes: int | Axes, sign: int) -> Any:

@@ -1,4 +1,7 @@
-"""Arrays made by indexing: `r_`, `c_`, `mgrid` and `ogrid`; and the elements of an array, counted."""
+"""Arrays made by indexing:
+
+`r_`, `c_`, `mgrid` and `ogrid`; and the elements of an array, counted.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,9 @@ def parts_of(key: Any) -> tuple[Any, ...]:
 
 def has_traced(key: Any) -> bool:
     """True if an index, or a bound of a slice in it, is traced."""
-    return any(any_traced((p.start, p.stop, p.step) if isinstance(p, slice) else p) for p in parts_of(key))
+    return any(
+        any_traced((p.start, p.stop, p.step) if isinstance(p, slice) else p) for p in parts_of(key)
+    )
 
 
 def line(s: slice) -> Any:
@@ -35,7 +40,7 @@ def line(s: slice) -> Any:
     return arange(start, s.stop, 1 if s.step is None else s.step)
 
 
-# ---------------------------------------------------------------------------------------------- r_ and c_
+# ---------------------------------------------------------------------------------------- r_ and c_
 
 
 @final
@@ -45,7 +50,9 @@ class Joined:
 
     __slots__ = ("axis", "name", "ndmin", "place", "theirs")
 
-    def __init__(self, theirs: Any, name: str, axis: int = 0, ndmin: int = 1, place: int = -1) -> None:
+    def __init__(
+        self, theirs: Any, name: str, axis: int = 0, ndmin: int = 1, place: int = -1
+    ) -> None:
         self.theirs, self.name, self.axis, self.ndmin, self.place = theirs, name, axis, ndmin, place
 
     def __repr__(self) -> str:
@@ -70,7 +77,9 @@ def directions(text: str, axis: int, ndmin: int, place: int) -> tuple[int, int, 
         found = [int(word) for word in text.split(",")]
     except ValueError:
         what = f"{text!r} asks np.r_ for a matrix, which ge2 has none of"
-        raise ArgumentError(what, where=here(), fix="'axis,ndmin,trans1d' of three integers") from None
+        raise ArgumentError(
+            what, where=here(), fix="'axis,ndmin,trans1d' of three integers"
+        ) from None
     own = [axis, ndmin, place]
     a, b, c = [*found, *own[len(found) :]][:3]
     return a, b, c
@@ -93,7 +102,7 @@ r_ = Joined(np.r_, "r_")
 c_ = Joined(np.c_, "c_", -1, 2, 0)
 
 
-# ------------------------------------------------------------------------------------------------- grids
+# -------------------------------------------------------------------------------------------- grids
 
 
 @final
@@ -139,7 +148,7 @@ def dense(lines: list[Any]) -> Any:
 mgrid, ogrid = Grid(np.mgrid, "mgrid", False), Grid(np.ogrid, "ogrid", True)
 
 
-# ------------------------------------------------------------------------------------------ elements
+# ----------------------------------------------------------------------------------------- elements
 
 
 @final

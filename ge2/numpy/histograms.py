@@ -27,17 +27,17 @@ from ge2.numpy.shapes import moveaxis, ravel
 from ge2.numpy.sorting import searchsorted
 from ge2.ops.index import ScatterAdd
 
-# ------------------------------------------------------------------------------------------------ bincount
+# ----------------------------------------------------------------------------------------- bincount
 
 
 @plainly(np.bincount)
 def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
     """The count of each number from 0 on, or the sum of their weights, as `numpy.bincount`.
 
-    NumPy's result ends at the largest number. Of numbers that are traced the length is `minlength`, which
-    must be given; a number outside, which is negative or would make NumPy's result longer, is an IndexError
-    when the program runs (a GPU, which checks no index, counts it elsewhere). Numbers that are known, while
-    `weights` are traced, give NumPy's length.
+    NumPy's result ends at the largest number. Of numbers that are traced the length is `minlength`,
+    which must be given; a number outside, which is negative or would make NumPy's result longer, is
+    an IndexError when the program runs (a GPU, which checks no index, counts it elsewhere). Numbers
+    that are known, while `weights` are traced, give NumPy's length.
 
     ConcretizationTypeError without a `minlength`; TypeRuleError for numbers that are no integers.
     """
@@ -73,7 +73,9 @@ def length(index: Any, least: int) -> int:
         return max(least, int(known.max()) + 1) if known.size else least
     if not least:
         what = f"the length of bincount(x) depends on the values of x, which is traced {type_of(index)}"
-        raise ConcretizationTypeError(what, where=here(), fix="np.bincount(x, minlength=n), every x below n")
+        raise ConcretizationTypeError(
+            what, where=here(), fix="np.bincount(x, minlength=n), every x below n"
+        )
     return least
 
 
@@ -89,7 +91,7 @@ def weighing(index: Any, weights: Any) -> Any:
     return cast(w, FLOAT64)
 
 
-# ----------------------------------------------------------------------------------------------- histograms
+# --------------------------------------------------------------------------------------- histograms
 
 
 @plainly(np.histogram_bin_edges)
@@ -104,14 +106,17 @@ def histogram(
 ) -> tuple[Any, Any]:
     """The count of elements in each bin, and the edges of the bins, as `numpy.histogram`.
 
-    The number of bins must be known: an integer, or edges of a known number. `range`, or without it the
-    smallest and the largest element, may be traced. A bin holds what is not below its first edge and below
-    its second, the last one its second edge too. Bins that NumPy would choose ("auto") are an error.
+    The number of bins must be known: an integer, or edges of a known number. `range`,
+    or without it the smallest and the largest element, may be traced. A bin holds what
+    is not below its first edge and below its second, the last one its second edge too.
+    Bins that NumPy would choose ("auto") are an error.
     """
     x, w = prepared(a, weights)
     edges = edges_of(x, bins, range)
     n = type_of(edges).size - 1
-    inside = e.logical_and(e.greater_equal(x, getitem(edges, 0)), e.less_equal(x, getitem(edges, -1)))
+    inside = e.logical_and(
+        e.greater_equal(x, getitem(edges, 0)), e.less_equal(x, getitem(edges, -1))
+    )
     place = e.minimum(e.subtract(searchsorted(edges, x, "right"), 1), n - 1)
     found = counted(n, e.maximum(place, 0), inside, w)
     if density:
@@ -138,7 +143,9 @@ def prepared(a: Any, weights: Any) -> tuple[Any, Any]:
     x = cast(x, np.dtype(np.uint8)) if type_of(x).dtype == BOOL else x
     if type_of(x).dtype in COMPLEX:
         raise TypeRuleError(
-            f"a histogram of {type_of(x)}: complex numbers have no order", where=here(), fix="x.real"
+            f"a histogram of {type_of(x)}: complex numbers have no order",
+            where=here(),
+            fix="x.real",
         )
     return ravel(x), None if w is None else ravel(w)
 
@@ -155,7 +162,9 @@ def edges_of(x: Any, bins: Any, range: Any) -> Any:
     try:
         n = operator.index(bins)
     except TypeError:
-        raise TypeRuleError("`bins` must be an integer, a string, or an array", where=here()) from None
+        raise TypeRuleError(
+            "`bins` must be an integer, a string, or an array", where=here()
+        ) from None
     if n < 1:
         raise ArgumentError("`bins` must be positive, when an integer", where=here())
     first, last = ends(x, range)
@@ -177,7 +186,9 @@ def ends(x: Any, range: Any) -> tuple[Any, Any]:
     if range is not None:
         first, last = (array(v) for v in range)
         known = [known_elements(v) for v in (first, last)]
-        if all(v is not None for v in known) and not (np.isfinite(known).all() and known[0] <= known[1]):
+        if all(v is not None for v in known) and not (
+            np.isfinite(known).all() and known[0] <= known[1]
+        ):
             what = "max must be larger than min in range parameter, and both finite"
             raise ArgumentError(f"{what}; got {range}", where=here())
     elif not type_of(x).size:
@@ -188,7 +199,7 @@ def ends(x: Any, range: Any) -> tuple[Any, Any]:
     return (choose_by(same, e.subtract(first, 0.5), first), choose_by(same, e.add(last, 0.5), last))
 
 
-# ------------------------------------------------------------------------------------- of several variables
+# ----------------------------------------------------------------------------- of several variables
 
 
 @plainly(np.histogram2d)
@@ -198,7 +209,9 @@ def histogram2d(
     """The count of pairs in each cell, and the edges along both axes, as `numpy.histogram2d`."""
     x, y = array(x), array(y)
     if type_of(x).shape != type_of(y).shape:
-        raise ShapeError(f"x and y must have the same length; got {type_of(x)}, {type_of(y)}", where=here())
+        raise ShapeError(
+            f"x and y must have the same length; got {type_of(x)}, {type_of(y)}", where=here()
+        )
     one = not isinstance(bins, int | np.integer) and len(bins) not in (1, 2)
     found, edges = histogramdd([x, y], [array(bins)] * 2 if one else bins, range, density, weights)
     return found, edges[0], edges[1]
@@ -214,14 +227,22 @@ def histogramdd(
     """
     lines = coordinates(sample)
     each = (
-        per_axis("bins", bins, len(lines)) if not isinstance(bins, int | np.integer) else [bins] * len(lines)
+        per_axis("bins", bins, len(lines))
+        if not isinstance(bins, int | np.integer)
+        else [bins] * len(lines)
     )
     spans = [None] * len(lines) if range is None else per_axis("range", range, len(lines))
     edges = [edges_of(x, b, s) for x, b, s in zip(lines, each, spans, strict=True)]
-    w = None if weights is None else cast(array(weights), common_dtype((array(weights), np.float64(0))))
+    w = (
+        None
+        if weights is None
+        else cast(array(weights), common_dtype((array(weights), np.float64(0))))
+    )
     sizes = tuple([type_of(v).size - 1 for v in edges])
     place, inside = cell(lines, edges, sizes)
-    found = cast(counted(math.prod(sizes), place, inside, w), FLOAT64 if w is None else type_of(w).dtype)
+    found = cast(
+        counted(math.prod(sizes), place, inside, w), FLOAT64 if w is None else type_of(w).dtype
+    )
     found = reshape(found, sizes)
     if density:
         found = e.divide(found, total(found))

@@ -1,6 +1,7 @@
 """Reading and writing by index: `x[key]` as NumPy means it, and the functions that take indices.
 
-A key is taken apart once (`Key`): what slices and integers do is a view, what arrays do is a gather.
+A key is taken apart once (`Key`): what slices and integers do is a
+view, what arrays do is a gather.
 """
 
 from __future__ import annotations
@@ -31,16 +32,16 @@ from ge2.ops.reduce import ReduceSum
 from ge2.ops.scan import CumSum
 from ge2.ops.shape import Reshape, Rev, Slice, Transpose
 
-# ------------------------------------------------------------------------------------------------- the key
+# ------------------------------------------------------------------------------------------ the key
 
 
 @record
 class Key:
     """An index taken apart.
 
-    First `start`, `stop`, `step` slice each axis, those in `flipped` are reversed, and those in `dropped`,
-    of size 1 by then, vanish. Then `arrays` index `axes` of what is left, and their own axes go to the
-    place `at` of the result. New axes are at `new`.
+    First `start`, `stop`, `step` slice each axis, those in `flipped` are reversed, and those in
+    `dropped`, of size 1 by then, vanish. Then `arrays` index `axes` of what is left, and their own
+    axes go to the place `at` of the result. New axes are at `new`.
     """
 
     start: Dims
@@ -56,7 +57,9 @@ class Key:
     @property
     def sizes(self) -> Dims:
         """The shape after slicing."""
-        return tuple([-(-(b - a) // s) for a, b, s in zip(self.start, self.stop, self.step, strict=True)])
+        return tuple(
+            [-(-(b - a) // s) for a, b, s in zip(self.start, self.stop, self.step, strict=True)]
+        )
 
     @property
     def kept(self) -> Dims:
@@ -163,7 +166,10 @@ def inside(index: int, axis: int, t: ArrayType) -> int:
 
 
 def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
-    """The parts of a key: None, dots, slices, ints and index arrays, one of the last three for each axis."""
+    """The parts of a key:
+
+    None, dots, slices, ints and index arrays, one of the last three for each axis.
+    """
     parts: list[Any] = []
     for p in key:
         parts.extend(parts_of(p, t, len(key)))
@@ -186,7 +192,9 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
 
 @record
 class Masked:
-    """The indices along one axis of the elements that a mask chooses, and the size of the mask there."""
+    """The indices along one axis of the elements that a mask chooses,
+    and the size of the mask there.
+    """
 
     index: Any
     size: int
@@ -217,7 +225,9 @@ def parts_of(p: Any, t: ArrayType, alone: int) -> list[Any]:
         if is_traced(x):
             what = f"x[mask] has a shape that depends on the values of mask, which is traced {own}"
             raise ConcretizationTypeError(
-                what, where=here(), fix="np.where(mask, x, other), or a mask that is no traced value"
+                what,
+                where=here(),
+                fix="np.where(mask, x, other), or a mask that is no traced value",
             )
         return [Masked(i, n) for i, n in zip(np.nonzero(x), own.shape, strict=True)]
     if own.dtype not in INTEGERS:
@@ -239,7 +249,9 @@ def checked_masks(parts: Sequence[Any], at: int, t: ArrayType) -> None:
         if type(p) is Masked and p.size != t.shape[axis]:
             what = f"boolean index did not match indexed array along axis {axis}"
             what += f"; size of axis is {t.shape[axis]}"
-            raise OutOfBoundsError(f"{what} but size of corresponding boolean axis is {p.size}", where=here())
+            raise OutOfBoundsError(
+                f"{what} but size of corresponding boolean axis is {p.size}", where=here()
+            )
         axis += p is not None
 
 
@@ -257,23 +269,28 @@ def common_index(arrays: Sequence[Any], sizes: Sequence[int], t: ArrayType) -> t
         shape = np.broadcast_shapes(*[type_of(x).shape for x in arrays])
     except ValueError:
         shapes = " ".join([str(type_of(x).shape).replace(" ", "") for x in arrays])
-        what = f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        what = (
+            f"shape mismatch: indexing arrays could not be broadcast together with shapes {shapes}"
+        )
         raise OutOfBoundsError(what, where=here(), fix="np.ix_, or index[:, None]") from None
     return tuple([broadcast(x, shape) for x in arrays])
 
 
-# ---------------------------------------------------------------------------------------------- get and set
+# -------------------------------------------------------------------------------------- get and set
 
 
 def checked_index(index: Any, n: int) -> Any:
-    """The indices, none of which may lie outside `n`: an IndexError when the program runs, on the CPU."""
+    """The indices, none of which may lie outside `n`: an IndexError when the
+    program runs, on the CPU.
+    """
     return ops.ADD(index, getitem(full((n,), 0, INT64), (index,)))
 
 
 def getitem(x: Any, key: Any) -> Any:
     """`x[key]` for any key that NumPy takes.
 
-    Integers that are known are checked here, with NumPy's error; those that are traced when the program runs.
+    Integers that are known are checked here, with NumPy's error; those that are
+    traced when the program runs.
 
     >>> getitem(np.arange(6).reshape(2, 3), (slice(None), [0, 2]))
     array([[0, 2],
@@ -289,7 +306,9 @@ def getitem(x: Any, key: Any) -> Any:
 
 
 def static(key: Any) -> tuple[Any, ...] | None:
-    """A key of integers, slices, dots and new axes alone as something to look up; None for others."""
+    """A key of integers, slices, dots and new axes alone as something to look
+    up; None for others.
+    """
     found: list[Any] = []
     for p in key if type(key) is tuple else (key,):
         kind = type(p)
@@ -334,8 +353,8 @@ def turned(x: Any, order: Dims) -> Any:
 def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
     """A new array: `x` after `x[key] = value`. The value is cast to the dtype of `x`, as in NumPy.
 
-    Where an index array names one place twice, the last value stays; `unique` says that none does. A traced
-    mask takes a value that does not depend on how many elements it chooses.
+    Where an index array names one place twice, the last value stays; `unique` says that none does.
+    A traced mask takes a value that does not depend on how many elements it chooses.
 
     >>> setitem(np.zeros(4), slice(1, 3), 7)
     array([0., 7., 7., 0.])
@@ -374,7 +393,9 @@ def at_places(
 
 
 def written_part(x: Any, k: Key, value: Any, unique: bool) -> Any:
-    """The array with a value at index arrays beside slices and integers, which touches no other element."""
+    """The array with a value at index arrays beside slices and integers, which
+    touches no other element.
+    """
     if not k.slices(type_of(x)) and not k.flipped:
         return Scatter(k.axes, unique=unique)(x, value, *k.arrays)
     t, axes = type_of(x), tuple(all_axes_of(k.axes, k.dropped))
@@ -397,14 +418,20 @@ def placed(x: Any, value: Any, k: Key) -> Any:
 
 
 def fitting(value: Any, shape: Dims, t: ArrayType) -> Any:
-    """The value broadcast to what it is assigned to; leading axes of size 1 are left out, as in NumPy."""
+    """The value broadcast to what it is assigned to; leading axes of
+    size 1 are left out, as in NumPy.
+    """
     own = type_of(value).shape
     while len(own) > len(shape) and own[0] == 1:
         own = own[1:]
-    fits = len(own) <= len(shape) and all(n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False))
+    fits = len(own) <= len(shape) and all(
+        n in (1, m) for n, m in zip(own[::-1], shape[::-1], strict=False)
+    )
     if not fits:
         what = f"could not broadcast input array from shape {type_of(value).shape} into shape {shape} of {t}"
-        raise ShapeError(what, where=here(), fix="x[key] = np.broadcast_to(value, shape), or another index")
+        raise ShapeError(
+            what, where=here(), fix="x[key] = np.broadcast_to(value, shape), or another index"
+        )
     return broadcast(reshape(value, own), shape)
 
 
@@ -417,16 +444,18 @@ def as_mask(key: Any) -> Any:
 
 
 def masked(x: Any, mask: Any, value: Any) -> Any:
-    """The array with a value, or the n-th of a row of values at the n-th element of the mask, written."""
+    """The array with a value, or the n-th of a row of values at the n-th
+    element of the mask, written.
+    """
     return masked_by(x, mask, lambda part, new: new, value)
 
 
 def masked_by(x: Any, mask: Any, f: Callable[..., Any], *values: Any) -> Any:
     """The array with `f` of its elements, and of values, where a traced mask holds.
 
-    Values with one axis more than `x` has beside the mask's are taken in turn. If there are not as many as
-    the mask chooses, or one, it is an IndexError when the program runs (on a GPU, which checks no index,
-    the elements are wrong).
+    Values with one axis more than `x` has beside the mask's are taken in turn. If there are not as
+    many as the mask chooses, or one, it is an IndexError when the program runs (on a GPU, which
+    checks no index, the elements are wrong).
     """
     t, own = type_of(x), type_of(mask)
     left = t.shape[own.ndim :]
@@ -434,15 +463,18 @@ def masked_by(x: Any, mask: Any, f: Callable[..., Any], *values: Any) -> Any:
         what = f"boolean index {own} did not match indexed array {t}"
         raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
     chosen = [
-        taken_in_turn(v, mask, left) if type_of(v).ndim > len(left) else fitting(v, left, t) for v in values
+        taken_in_turn(v, mask, left) if type_of(v).ndim > len(left) else fitting(v, left, t)
+        for v in values
     ]
     return choose_by(reshape(mask, own.shape + (1,) * len(left)), f(x, *chosen), x)
 
 
 def taken_in_turn(value: Any, mask: Any, left: Dims) -> Any:
-    """For each place where a mask holds the value that is written there, the n-th at the n-th of them.
+    """For each place where a mask holds the value that is written there, the
+    n-th at the n-th of them.
 
-    Unless there is one value, or one for each, an index leaves the values, which is found when it is read.
+    Unless there is one value, or one for each, an index leaves the values,
+    which is found when it is read.
     """
     own = type_of(mask)
     n = type_of(value).shape[0]

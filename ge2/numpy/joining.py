@@ -25,16 +25,33 @@ from ge2.numpy.promotion import (
     one_axis,
 )
 from ge2.numpy.promotion import reshape as reshaped
-from ge2.numpy.shapes import atleast_1d, atleast_2d, atleast_3d, between, moveaxis, part, ravel, transpose
+from ge2.numpy.shapes import (
+    atleast_1d,
+    atleast_2d,
+    atleast_3d,
+    between,
+    moveaxis,
+    part,
+    ravel,
+    transpose,
+)
 from ge2.ops.shape import Concatenate
 
 
 def concatenate(
-    arrays: Any, /, axis: int | None = 0, out: Any = None, *, dtype: Any = None, casting: str = "same_kind"
+    arrays: Any,
+    /,
+    axis: int | None = 0,
+    out: Any = None,
+    *,
+    dtype: Any = None,
+    casting: str = "same_kind",
 ) -> Any:
     """Arrays one after another along an existing axis, as `numpy.concatenate`."""
     if out is not None:
-        raise InputError("concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)")
+        raise InputError(
+            "concatenate: out= is not supported", where=here(), fix="y = np.concatenate(xs)"
+        )
     xs = [array(x) for x in arrays]
     if not xs:
         raise ShapeError("need at least one array to concatenate", where=here())
@@ -42,7 +59,9 @@ def concatenate(
         xs, axis = [ravel(x) for x in xs], 0
     types = [type_of(x) for x in xs]
     if types[0].ndim == 0:
-        raise ShapeError("zero-dimensional arrays cannot be concatenated", where=here(), fix="np.stack")
+        raise ShapeError(
+            "zero-dimensional arrays cannot be concatenated", where=here(), fix="np.stack"
+        )
     at = one_axis(axis, types[0].ndim, xs[0])
     others = {t.shape[:at] + t.shape[at + 1 :] for t in types}
     if len(others) > 1 or len({t.ndim for t in types}) > 1:
@@ -85,7 +104,11 @@ def stack(
         )
     at = one_axis(axis, len(shape) + 1)
     return concatenate(
-        [reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs], at, out, dtype=dtype, casting=casting
+        [reshaped(x, (*shape[:at], 1, *shape[at:])) for x in xs],
+        at,
+        out,
+        dtype=dtype,
+        casting=casting,
     )
 
 
@@ -97,7 +120,9 @@ def vstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
 def hstack(tup: Any, *, dtype: Any = None, casting: str = "same_kind") -> Any:
     """Columns beside one another, as `numpy.hstack`."""
     xs = [atleast_1d(x) for x in tup]
-    return concatenate(xs, 0 if xs and type_of(xs[0]).ndim == 1 else 1, dtype=dtype, casting=casting)
+    return concatenate(
+        xs, 0 if xs and type_of(xs[0]).ndim == 1 else 1, dtype=dtype, casting=casting
+    )
 
 
 def dstack(tup: Any) -> Any:
@@ -117,7 +142,9 @@ def append(arr: Any, values: Any, axis: int | None = None) -> Any:
 
 
 def block(arrays: Any) -> Any:
-    """A matrix of blocks from nested lists, the innermost joined along the last axis, as `numpy.block`."""
+    """A matrix of blocks from nested lists, the innermost joined along
+    the last axis, as `numpy.block`.
+    """
     depth, ndim = _nesting(arrays), _most_axes(arrays)
     ndim = builtins.max(depth, ndim)
 
@@ -135,11 +162,15 @@ def _nesting(item: Any) -> int:
 
 
 def _most_axes(item: Any) -> int:
-    return builtins.max(map(_most_axes, item)) if isinstance(item, list) else type_of(array(item)).ndim
+    return (
+        builtins.max(map(_most_axes, item)) if isinstance(item, list) else type_of(array(item)).ndim
+    )
 
 
 def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """Parts along an axis, as many as asked, or between the given indices, as `numpy.array_split`."""
+    """Parts along an axis, as many as asked, or between the given indices, as
+    `numpy.array_split`.
+    """
     x = array(ary)
     axis = one_axis(axis, type_of(x).ndim, x)
     size = type_of(x).shape[axis]

@@ -19,7 +19,10 @@ from ge2.numpy.plain import any_traced, in_trace
 
 SHAPE = "the shape of its result depends on the values"
 SET = (SHAPE, "np.sort(x), np.isin(x, y), or a mask; or the function before the values are traced")
-LENGTH = ("the length of its result must be known", "a number that is not traced; static_argnums= under jit")
+LENGTH = (
+    "the length of its result must be known",
+    "a number that is not traced; static_argnums= under jit",
+)
 PRINTS = ("it makes a text of values", 'ge2.debug.print("x = {}", x)')
 LAYOUT = ("a traced value has no memory yet", "x.copy(), where it matters")
 FILES = (

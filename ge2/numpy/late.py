@@ -1,7 +1,8 @@
-"""Names of `ge2.numpy` that programs rarely need: a module is imported when one of its names is asked for.
+"""Names of `ge2.numpy` that programs rarely need: a module is imported when one
+of its names is asked for.
 
-`MODULES` are functions of ours, `PASSED` NumPy's own objects, `REFUSED` what NumPy has and we have not, with
-the reason and what to write instead.
+`MODULES` are functions of ours, `PASSED` NumPy's own objects, `REFUSED` what NumPy has and we have
+not, with the reason and what to write instead.
 """
 
 from __future__ import annotations
@@ -112,7 +113,9 @@ def ours_of(function: Any) -> Any:
 
 
 def lacking(name: str) -> str:
-    """The text of an error about a name that is not here: the reason and what to write, as NumPy has it."""
+    """The text of an error about a name that is not here: the reason and what
+    to write, as NumPy has it.
+    """
     if name in REFUSED:
         reason, fix = REFUSED[name]
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"

@@ -1,4 +1,6 @@
-"""The functions of `numpy.linalg`: norms stand here, factors and equations in files of their own."""
+"""The functions of `numpy.linalg`: norms stand here, factors and equations in
+files of their own.
+"""
 
 from __future__ import annotations
 
@@ -71,7 +73,9 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
 
 
 def outer(x1: Any, x2: Any, /) -> Any:
-    """The product of every element of one vector with every one of another, as `numpy.linalg.outer`."""
+    """The product of every element of one vector with every one of
+    another, as `numpy.linalg.outer`.
+    """
     a, b = array(x1), array(x2)
     if type_of(a).ndim != 1 or type_of(b).ndim != 1:
         what = f"Input arrays must be one-dimensional, but they are {type_of(a)} and {type_of(b)}."
@@ -89,7 +93,7 @@ def trace(x: Any, /, *, offset: int = 0, dtype: Any = None) -> Any:
     return products.trace(x, offset, -2, -1, dtype)
 
 
-# ----------------------------------------------------------------------------------------------------- norms
+# -------------------------------------------------------------------------------------------- norms
 
 
 def inexact(x: Any) -> Any:
@@ -105,15 +109,21 @@ def norm(x: Any, ord: Any = None, axis: Axes = None, keepdims: bool = False) -> 
     """
     x = inexact(x)
     ndim = type_of(x).ndim
-    if axis is None and (ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1)):
+    if axis is None and (
+        ord is None or (ord in ("f", "fro") and ndim == 2) or (ord == 2 and ndim == 1)
+    ):
         return e.sqrt(total(squares(x), None, keepdims=keepdims))
-    axes = tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    axes = (
+        tuple(range(ndim)) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    )
     if len(axes) == 1:
         return of_vectors(x, 2 if ord is None else ord, axes, keepdims)
     if len(axes) == 2:
         return of_matrices(x, ord, axes, keepdims)
     raise ShapeError(
-        f"Improper number of dimensions to norm: axes {axes} of {type_of(x)}", where=here(), fix="axis="
+        f"Improper number of dimensions to norm: axes {axes} of {type_of(x)}",
+        where=here(),
+        fix="axis=",
     )
 
 
@@ -140,7 +150,12 @@ def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         raise ShapeError("Duplicate axes given.", where=here())
     if ord in (None, "fro", "f"):
         return e.sqrt(total(squares(x), (row, column), keepdims=keepdims))
-    along = {1: (row, column), -1: (row, column), np.inf: (column, row), -np.inf: (column, row)}.get(ord)
+    along = {
+        1: (row, column),
+        -1: (row, column),
+        np.inf: (column, row),
+        -np.inf: (column, row),
+    }.get(ord)
     if along is None:
         if ord in (2, -2, "nuc"):
             return of_singular_values(x, ord, (row, column), keepdims)
@@ -151,7 +166,9 @@ def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
     return (
         y
         if keepdims
-        else reshape(y, tuple([n for i, n in enumerate(type_of(x).shape) if i not in (row, column)]))
+        else reshape(
+            y, tuple([n for i, n in enumerate(type_of(x).shape) if i not in (row, column)])
+        )
     )
 
 
@@ -173,10 +190,14 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 
 def cond(x: Any, p: Any = None) -> Any:
-    """The condition number in the norm of order p, 2 unless told otherwise, as `numpy.linalg.cond`."""
+    """The condition number in the norm of order p, 2 unless told otherwise,
+    as `numpy.linalg.cond`.
+    """
     x = matrices(x, "cond")
     if 0 in type_of(x).shape[-2:]:
-        raise ShapeError(f"cond is not defined on empty arrays: {type_of(x)}", where=here(), fix="x.size > 0")
+        raise ShapeError(
+            f"cond is not defined on empty arrays: {type_of(x)}", where=here(), fix="x.size > 0"
+        )
     if p in (None, 2, -2):
         s = svdvals(x)
         first, last = s[..., 0], s[..., -1]

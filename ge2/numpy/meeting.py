@@ -1,8 +1,8 @@
 """Binary functions applied at indices that may meet: every value that falls to one element counts.
 
-A function that is associative is taken in steps of doubling distance over the values sorted by their element;
-any other needs indices that are known, and is applied once for the first value of each element, once for the
-second, and so on.
+A function that is associative is taken in steps of doubling distance over the values sorted by
+their element; any other needs indices that are known, and is applied once for the first value of
+each element, once for the second, and so on.
 """
 
 from __future__ import annotations
@@ -35,8 +35,10 @@ ASSOCIATIVE = frozenset(
      np.logical_xor, np.bitwise_and, np.bitwise_or, np.bitwise_xor, np.gcd, np.lcm, np.logaddexp,
      np.logaddexp2, np.hypot)
 )  # fmt: skip
-INVERSE: dict[np.ufunc, np.ufunc] = {np.subtract: np.add, np.divide: np.multiply}  # (x - a) - b = x - (a + b)
-ROUNDS = 64  # values for one element, each its own equations, up to which functions are applied in turn
+# (x - a) - b = x - (a + b)
+INVERSE: dict[np.ufunc, np.ufunc] = {np.subtract: np.add, np.divide: np.multiply}
+# values for one element, each its own equations, up to which functions are applied in turn
+ROUNDS = 64
 
 
 def combined(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> Any:
@@ -58,7 +60,9 @@ def combined(ufunc: np.ufunc, x: Any, key: Any, *values: Any) -> Any:
 
 
 def truncates(ufunc: np.ufunc, own: np.dtype, inner: np.dtype, made: np.dtype) -> bool:
-    """True if a result may lose something when it is cast to the dtype of the array, as each one is."""
+    """True if a result may lose something when it is cast to the dtype
+    of the array, as each one is.
+    """
     wraps = ufunc in (np.add, np.subtract, np.multiply) or made == np.dtype(bool)
     return not can_cast(made, own, "same_kind") or (own in INTEGERS and inner != own and not wraps)
 
@@ -72,7 +76,9 @@ def applied(ufunc: np.ufunc, x: Any, *values: Any) -> Any:
 
 
 def at_axes(ufunc: np.ufunc, axes: Dims, truncated: bool) -> Function:
-    """A function that writes `ufunc` of elements and updates along axes: (x, updates, *indices) -> new x."""
+    """A function that writes `ufunc` of elements and updates along axes: (x,
+    updates, *indices) -> new x.
+    """
 
     def write(x: Any, updates: Any, *indices: Any) -> Any:
         if ufunc in SIGNS and type_of(x).dtype != np.dtype(bool) and not truncated:
@@ -95,7 +101,9 @@ def unordered(ufunc: np.ufunc, dtype: np.dtype | None) -> NoRuleError:
         fix = f"x = x.astype(float) first, or values of {dtype}"
         return NoRuleError(f"{what}, each result cast to {dtype}", where=here(), fix=fix)
     return NoRuleError(
-        what, where=here(), fix="x[i] = f(x[i], y) if they are distinct, or ge2.lax.fori_loop over them"
+        what,
+        where=here(),
+        fix="x[i] = f(x[i], y) if they are distinct, or ge2.lax.fori_loop over them",
     )
 
 
@@ -155,7 +163,8 @@ def in_steps(ufunc: np.ufunc, x: Any, axes: Dims, updates: Any, indices: Sequenc
     order = ArgSort(0)(place)
     place, lines = getitem(place, order), [getitem(line, order) for line in lines]
     rows = segmented(INVERSE.get(ufunc, ufunc), getitem(in_rows(updates, indices), order), place)
-    return once(ufunc, x, axes, rows, lines)  # of equal places the last, which has them all, is written
+    # of equal places the last, which has them all, is written
+    return once(ufunc, x, axes, rows, lines)
 
 
 def from_start(index: Any, n: int) -> Any:

@@ -1,7 +1,8 @@
 """Slices that begin at a traced place and have a known length: `x[k:k + 3]`, read and written.
 
-They touch what they name and nothing else. One that would be shorter in NumPy, for it ends outside of the
-array or on the other side of its end, is an index outside: an IndexError when the program runs, on the CPU.
+They touch what they name and nothing else. One that would be shorter in NumPy, for it
+ends outside of the array or on the other side of its end, is an index outside: an
+IndexError when the program runs, on the CPU.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ class MovingSlice:
 def getitem(x: Any, key: Any) -> Any:
     """`x[key]` for any key that NumPy takes; a slice with traced bounds is to have a known length.
 
-    Integers that are known are checked here, with NumPy's error; those that are traced when the program runs.
+    Integers that are known are checked here, with NumPy's error; those that are
+    traced when the program runs.
 
     >>> getitem(np.arange(6).reshape(2, 3), (slice(None), [0, 2]))
     array([[0, 2],
@@ -65,8 +67,8 @@ def getitem(x: Any, key: Any) -> Any:
 def setitem(x: Any, key: Any, value: Any, *, unique: bool = False) -> Any:
     """A new array: `x` after `x[key] = value`. The value is cast to the dtype of `x`, as in NumPy.
 
-    Where an index array names one place twice, the last value stays; `unique` says that none does. A traced
-    mask takes a value that does not depend on how many elements it chooses.
+    Where an index array names one place twice, the last value stays; `unique` says that none does.
+    A traced mask takes a value that does not depend on how many elements it chooses.
 
     >>> setitem(np.zeros(4), slice(1, 3), 7)
     array([0., 7., 7., 0.])
@@ -113,7 +115,9 @@ def expanded(key: tuple[Any, ...], t: ArrayType) -> list[Any]:
 
 
 class Plan:
-    """A key of slices, moving slices and scalars, as one gather and the axes that its result has to be in."""
+    """A key of slices, moving slices and scalars, as one gather and the axes
+    that its result has to be in.
+    """
 
     def __init__(self, t: ArrayType, parts: Sequence[Any]) -> None:
         self.parts = [p for p in parts if p is not Ellipsis]
@@ -123,7 +127,8 @@ class Plan:
         chosen = [i for i, p in enumerate(axes) if type(p) is not slice]
         kept = [i for i, p in enumerate(axes) if type(p) in (slice, MovingSlice)]
         apart = chosen[-1] - chosen[0] + 1 != len(chosen)
-        made = [*moving, *(i for i in kept if i not in moving)] if apart else kept  # as NumPy orders them
+        # as NumPy orders them
+        made = [*moving, *(i for i in kept if i not in moving)] if apart else kept
         self.order = tuple([made.index(i) for i in kept])
         self.back = tuple([kept.index(i) for i in made])
         sizes = {i: size_of(axes[i], t.shape[i]) for i in kept}

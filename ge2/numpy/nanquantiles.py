@@ -37,7 +37,9 @@ def nanquantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: Any = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile of the elements that are not NaN, as `numpy.nanquantile`; linear, without weights."""
+    """The q-quantile of the elements that are not NaN, as `numpy.nanquantile`;
+    linear, without weights.
+    """
     no_out("nanquantile", out)
     if method != "linear" or weights is not None:
         what = f"nanquantile: method={method!r} with weights={weights is not None} is not supported"
@@ -50,13 +52,19 @@ def nanquantile(
     parts = parts if type_of(parts).dtype in INEXACT else cast(parts, FLOAT64)
     checked(parts)
     y = of_lines(cast(line, work), parts)
-    return reshape(y, type_of(parts).shape + with_ones(type_of(array(a)).shape, axes)) if keepdims else y
+    return (
+        reshape(y, type_of(parts).shape + with_ones(type_of(array(a)).shape, axes))
+        if keepdims
+        else y
+    )
 
 
 def checked(parts: Any) -> None:
     known = known_elements(parts)
     if known is not None and not ((known >= 0) & (known <= 1)).all():
-        raise ArgumentError("Quantiles must be in the range [0, 1]", where=here(), fix="np.nanpercentile")
+        raise ArgumentError(
+            "Quantiles must be in the range [0, 1]", where=here(), fix="np.nanpercentile"
+        )
 
 
 def of_lines(line: Any, parts: Any) -> Any:

@@ -40,7 +40,9 @@ def options(
     return asked
 
 
-def checked_casting(ufunc: np.ufunc, xs: tuple[Any, ...], dtype: np.dtype | None, casting: Any) -> None:
+def checked_casting(
+    ufunc: np.ufunc, xs: tuple[Any, ...], dtype: np.dtype | None, casting: Any
+) -> None:
     """An error for a rule that NumPy does not know, or that forbids the casts of a call."""
     if casting not in CASTINGS:
         what = f"casting must be one of {', '.join(map(repr, CASTINGS))} (got {casting!r})"

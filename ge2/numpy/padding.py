@@ -59,12 +59,11 @@ def widths(pad_width: Any, ndim: int, x: Any) -> list[tuple[int, int]]:
         pad_width = [w if isinstance(w, tuple | list) else (w, w) for w in pad_width]
     try:
         found = [
-            (operator.index(a), operator.index(b)) for a, b in np.broadcast_to(pad_width, (ndim, 2)).tolist()
+            (operator.index(a), operator.index(b))
+            for a, b in np.broadcast_to(pad_width, (ndim, 2)).tolist()
         ]
     except ValueError:
-        what = (
-            f"pad_width {pad_width!r} does not broadcast to ({ndim}, 2), a pair for each axis of {type_of(x)}"
-        )
+        what = f"pad_width {pad_width!r} does not broadcast to ({ndim}, 2), a pair for each axis of {type_of(x)}"
         raise ShapeError(what, where=here(), fix="((before, after), ...)") from None
     if any(a < 0 or b < 0 for a, b in found):
         raise ShapeError(
@@ -121,10 +120,14 @@ def of_own(x: Any, sides: list[tuple[int, int]], mode: Any) -> Any:
 
 
 def mirrored(x: Any, sides: list[tuple[int, int]], inside: int) -> Any:
-    """Point reflections in the elements at the ends: twice the end, minus the elements from there on."""
+    """Point reflections in the elements at the ends: twice the end,
+    minus the elements from there on.
+    """
     for axis, (before, after) in enumerate(sides):
         if (before or after) and not type_of(x).shape[axis]:
-            what = f"can't extend empty axis {axis} of {type_of(x)} using modes other than 'constant'"
+            what = (
+                f"can't extend empty axis {axis} of {type_of(x)} using modes other than 'constant'"
+            )
             raise ShapeError(what, where=here())
         if type_of(x).shape[axis] == 1 and inside:
             edges = [(before, after) if i == axis else (0, 0) for i in range(len(sides))]
@@ -133,7 +136,11 @@ def mirrored(x: Any, sides: list[tuple[int, int]], inside: int) -> Any:
         while before or after:
             n = type_of(x).shape[axis] - inside
             low, high = min(before, n), min(after, n)
-            around = [turned_over(x, axis, low, inside, 0), x, turned_over(x, axis, high, inside, 1)]
+            around = [
+                turned_over(x, axis, low, inside, 0),
+                x,
+                turned_over(x, axis, high, inside, 1),
+            ]
             x = concatenate(around, axis)
             before, after = before - low, after - high
     return x

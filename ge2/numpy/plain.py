@@ -1,4 +1,6 @@
-"""Arrays that no trace has met: given to NumPy's own functions, then values of the trace that runs now."""
+"""Arrays that no trace has met: given to NumPy's own functions, then values of
+the trace that runs now.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,9 @@ Function = Callable[..., Any]
 def in_trace(y: Any, fixed: str = "") -> Any:
     """An array as a value of the trace that runs now, or itself where there is none.
 
-    A traced value can be indexed by traced numbers and written with traced values. `fixed` says whose array
-    it is, if it must not be written; lists and tuples item by item, all else stays what it is.
+    A traced value can be indexed by traced numbers and written with traced values.
+    `fixed` says whose array it is, if it must not be written; lists and tuples item by
+    item, all else stays what it is.
     """
     hold = getattr(current(), "hold", None)
     return y if hold is None else _each(y, lambda x: hold(x, fixed))

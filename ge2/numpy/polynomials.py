@@ -1,4 +1,7 @@
-"""Polynomials by their coefficients, the highest power first. Leading zeros of traced coefficients stay."""
+"""Polynomials by their coefficients, the highest power first.
+
+Leading zeros of traced coefficients stay.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,8 @@ def polymul(a1: Any, a2: Any) -> Any:
 def polydiv(u: Any, v: Any) -> tuple[Any, Any]:
     """Quotient and remainder of two polynomials, as `numpy.polydiv`.
 
-    The remainder has as many coefficients as `v` less one; NumPy leaves out those of the first that are zero.
+    The remainder has as many coefficients as `v` less one; NumPy leaves out those of
+    the first that are zero.
     """
     a, b = coefficients(u), coefficients(v)
     dtype = type_of(e.divide(getitem(a, 0), getitem(b, 0))).dtype
@@ -126,7 +130,7 @@ def poly(seq_of_zeros: Any) -> Any:
     return x
 
 
-# ------------------------------------------------------------------------------------------------ fitting
+# ------------------------------------------------------------------------------------------ fitting
 
 
 @plainly(np.polyfit)
@@ -169,7 +173,9 @@ def checked_points(x: Any, y: Any, order: int) -> None:
 
 def weighted(left: Any, right: Any, w: Any) -> tuple[Any, Any]:
     if type_of(w).shape != type_of(left).shape[:1]:
-        raise TypeRuleError(f"expected w and y to have the same length; got {type_of(w)}", where=here())
+        raise TypeRuleError(
+            f"expected w and y to have the same length; got {type_of(w)}", where=here()
+        )
     column = getitem(w, (slice(None), None))
     return e.multiply(left, column), e.multiply(right, w if type_of(right).ndim == 1 else column)
 

@@ -1,7 +1,8 @@
-"""Products of arrays: one operation, `dot_general`, or an elementwise product where nothing is summed.
+"""Products of arrays: one operation, `dot_general`, or an elementwise product
+where nothing is summed.
 
-`precision` says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" allow a target
-to use such units. Half types are accumulated in float32 and rounded once.
+`precision` says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" allow
+a target to use such units. Half types are accumulated in float32 and rounded once.
 """
 
 from __future__ import annotations
@@ -46,17 +47,21 @@ def dot_general(
     precision: str | None = None,
     preferred_element_type: Any = None,
 ) -> Any:
-    """The product over `((lhs contracting, rhs contracting), (lhs batch, rhs batch))`, the numbers of axes.
+    """The product over `((lhs contracting, rhs contracting), (lhs batch, rhs
+    batch))`, the numbers of axes.
 
-    The result has the batch axes, the free axes of `lhs`, then those of `rhs`. `preferred_element_type` is
-    the dtype of the result: float32 to keep what half types were accumulated in. Arguments as in `jax.lax`.
+    The result has the batch axes, the free axes of `lhs`, then those of `rhs`.
+    `preferred_element_type` is the dtype of the result: float32 to keep what half types were
+    accumulated in. Arguments as in `jax.lax`.
     """
     a, b = array(lhs), array(rhs)
     dtype = common_dtype((a, b))
     (lc, rc), (lb, rb) = dimension_numbers
     out = None if preferred_element_type is None else as_dtype(preferred_element_type)
     pairs = (places(a, lc), places(b, rc)), (places(a, lb), places(b, rb))
-    return DotGeneral(*pairs, precision, None if out == dtype else out)(cast(a, dtype), cast(b, dtype))
+    return DotGeneral(*pairs, precision, None if out == dtype else out)(
+        cast(a, dtype), cast(b, dtype)
+    )
 
 
 def places(x: Any, axes: Sequence[int]) -> Dims:
@@ -76,7 +81,9 @@ def contract(
         what = f"shapes {type_of(a)} and {type_of(b)} not aligned"
         what += f": {left} along axes {axes[0]}, {right} along axes {axes[1]}"
         raise ShapeError(
-            what, where=here(), fix="x @ y.T or x.T @ y: the last axis of x meets the last but one of y"
+            what,
+            where=here(),
+            fix="x @ y.T or x.T @ y: the last axis of x meets the last but one of y",
         )
     return DotGeneral(axes, beside, precision)(a, b)
 
@@ -105,10 +112,12 @@ def no_scalars(name: str, a: Any, b: Any, least: tuple[int, int]) -> None:
             )
 
 
-# ----------------------------------------------------------------------------------------- matrix products
+# ---------------------------------------------------------------------------------- matrix products
 
 
-def matmul(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any) -> Any:
+def matmul(
+    x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
+) -> Any:
     """The matrix product, over the last two axes, as `numpy.matmul`; axes before them broadcast.
 
     >>> matmul([[1, 2], [3, 4]], [1, 1])
@@ -149,7 +158,14 @@ def conjugated(x: Any) -> Any:
 
 
 def vecdot(
-    x1: Any, x2: Any, /, out: Any = None, *, axis: int = -1, precision: str | None = None, **more: Any
+    x1: Any,
+    x2: Any,
+    /,
+    out: Any = None,
+    *,
+    axis: int = -1,
+    precision: str | None = None,
+    **more: Any,
 ) -> Any:
     """The products of vectors along an axis, `x1` conjugated, as `numpy.vecdot`."""
     a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, (x1, x2), out, True, more))
@@ -159,10 +175,14 @@ def vecdot(
         return contract(a, b, ((type_of(a).ndim - 1,), (type_of(b).ndim - 1,)))
     shape = common_shape("vecdot", (a, b))
     axes, last = tuple(range(len(shape) - 1)), len(shape) - 1
-    return contract(broadcast(a, shape), broadcast(b, shape), ((last,), (last,)), (axes, axes), precision)
+    return contract(
+        broadcast(a, shape), broadcast(b, shape), ((last,), (last,)), (axes, axes), precision
+    )
 
 
-def matvec(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any) -> Any:
+def matvec(
+    x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
+) -> Any:
     """Matrices times vectors, axes before them broadcast, as `numpy.matvec`."""
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
     no_scalars("matvec", a, b, (2, 1))
@@ -170,7 +190,9 @@ def matvec(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None
     return reshape(y, type_of(y).shape[:-1])
 
 
-def vecmat(x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any) -> Any:
+def vecmat(
+    x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
+) -> Any:
     """Vectors, conjugated, times matrices, axes before them broadcast, as `numpy.vecmat`."""
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
     no_scalars("vecmat", a, b, (1, 2))
@@ -186,12 +208,16 @@ if hasattr(np, "matvec"):  # since NumPy 2.2
 
 
 def dot(a: Any, b: Any, out: Any = None, *, precision: str | None = None) -> Any:
-    """Over the last axis of `a` and the last but one of `b`; a number multiplies, as `numpy.dot`."""
+    """Over the last axis of `a` and the last but one of `b`; a number
+    multiplies, as `numpy.dot`.
+    """
     no_out("dot", out)
     a, b = in_one_dtype(None, a, b)
     if not type_of(a).ndim or not type_of(b).ndim:
         return e.multiply(a, b)
-    return contract(a, b, ((type_of(a).ndim - 1,), (max(type_of(b).ndim - 2, 0),)), precision=precision)
+    return contract(
+        a, b, ((type_of(a).ndim - 1,), (max(type_of(b).ndim - 2, 0),)), precision=precision
+    )
 
 
 def vdot(a: Any, b: Any, /, *, precision: str | None = None) -> Any:
@@ -214,14 +240,18 @@ def inner(a: Any, b: Any, /, *, precision: str | None = None) -> Any:
 
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
-    """The product of every element of `a` with every one of `b`, both flattened, as `numpy.outer`."""
+    """The product of every element of `a` with every one of `b`, both
+    flattened, as `numpy.outer`.
+    """
     no_out("outer", out)
     a, b = ravel(a), ravel(b)
     return e.multiply(reshape(a, (type_of(a).size, 1)), b)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None) -> Any:
-    """Over the last axes of `a` and the first of `b`, or over given pairs of axes, as `numpy.tensordot`."""
+    """Over the last axes of `a` and the first of `b`, or over given pairs of
+    axes, as `numpy.tensordot`.
+    """
     a, b = in_one_dtype(None, a, b)
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
     if isinstance(axes, tuple | list):
@@ -231,15 +261,22 @@ def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: str | None = None) ->
         of_a, of_b = list(range(rank_a - n, rank_a)), list(range(n))
     if len(of_a) != len(of_b):
         raise ShapeError(
-            f"shape-mismatch for sum: axes {of_a} and {of_b}", where=here(), fix="one axis of b for each of a"
+            f"shape-mismatch for sum: axes {of_a} and {of_b}",
+            where=here(),
+            fix="one axis of b for each of a",
         )
-    pairs = tuple([one_axis(i, rank_a, a) for i in of_a]), tuple([one_axis(i, rank_b, b) for i in of_b])
+    pairs = (
+        tuple([one_axis(i, rank_a, a) for i in of_a]),
+        tuple([one_axis(i, rank_b, b) for i in of_b]),
+    )
     if not of_a:
         return e.multiply(reshape(a, type_of(a).shape + (1,) * rank_b), b)
     return contract(a, b, pairs, precision=precision)
 
 
-def trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
+def trace(
+    a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None
+) -> Any:
     """The sum of a diagonal, as `numpy.trace`."""
     return total(diagonal(a, offset, axis1, axis2), -1, dtype, out)
 
@@ -256,8 +293,12 @@ def kron(a: Any, b: Any) -> Any:
     return reshape(apart, tuple([n * m for n, m in zip(own, other, strict=True)]))
 
 
-def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None) -> Any:
-    """The vector product of three-vectors along an axis, as `numpy.cross`; two-vectors are an error."""
+def cross(
+    a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
+) -> Any:
+    """The vector product of three-vectors along an axis, as `numpy.cross`;
+    two-vectors are an error.
+    """
     axisa, axisb, axisc = (axis,) * 3 if axis is not None else (axisa, axisb, axisc)
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
     for x in (a, b):
@@ -272,12 +313,13 @@ def cross(a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axi
     return moveaxis(y, -1, axisc)
 
 
-# --------------------------------------------------------------------------------------------------- einsum
+# ------------------------------------------------------------------------------------------- einsum
 
 
 def einsum(*operands: Any, out: Any = None, dtype: Any = None, order: str = "K", casting: str = "safe",
            optimize: Any = False, precision: str | None = None) -> Any:  # fmt: skip
-    """Products summed over letters, as `numpy.einsum`: any number of operands, taken from left to right.
+    """Products summed over letters, as `numpy.einsum`: any number of operands,
+    taken from left to right.
 
     >>> einsum("ij,j->i", np.eye(2), np.array([3.0, 4.0]))
     array([3., 4.])
@@ -308,9 +350,12 @@ def spelled(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
     terms, arrow, result = text.partition("->")
     inputs = terms.split(",")
     if len(inputs) != len(xs):
-        raise ArgumentError(f"einsum: {len(inputs)} terms in {text!r} but {len(xs)} operands", where=here())
+        raise ArgumentError(
+            f"einsum: {len(inputs)} terms in {text!r} but {len(xs)} operands", where=here()
+        )
     dots = max(
-        [type_of(x).ndim - len(t) + 3 for t, x in zip(inputs, xs, strict=True) if "..." in t], default=0
+        [type_of(x).ndim - len(t) + 3 for t, x in zip(inputs, xs, strict=True) if "..." in t],
+        default=0,
     )
     letters = "".join(chr(0x100 + i) for i in range(dots))
     for t, x in zip(inputs, xs, strict=True):
@@ -319,16 +364,21 @@ def spelled(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
             what = f"einsum: {t!r} names {named} axes, but its operand is {type_of(x)}"
             raise ShapeError(what, where=here(), fix="a letter for each axis, or '...'")
     full = [
-        t.replace("...", letters[len(letters) - (type_of(x).ndim - len(t) + 3) :] if "..." in t else "")
+        t.replace(
+            "...", letters[len(letters) - (type_of(x).ndim - len(t) + 3) :] if "..." in t else ""
+        )
         for t, x in zip(inputs, xs, strict=True)
     ]
     if not arrow:
         seen = "".join(terms.replace("...", "").replace(",", ""))
-        result = "..." * ("..." in terms) + "".join(sorted(n for n in set(seen) if seen.count(n) == 1))
+        result = "..." * ("..." in terms) + "".join(
+            sorted(n for n in set(seen) if seen.count(n) == 1)
+        )
     result = result.replace("...", letters)
     if len(set(result)) < len(result) or not set(result) <= set("".join(full)):
         raise ArgumentError(
-            f"einsum: the result of {text!r} names an axis twice, or one that no operand has", where=here()
+            f"einsum: the result of {text!r} names an axis twice, or one that no operand has",
+            where=here(),
         )
     if dots and not set(letters) <= set(result):
         raise ShapeError(
@@ -339,7 +389,9 @@ def spelled(operands: Sequence[Any]) -> tuple[list[str], str, list[Any]]:
 
 
 def _word(sub: Sequence[Any]) -> str:
-    return "".join("..." if i is Ellipsis else chr(0x61 + i) if i < 26 else chr(0x41 + i - 26) for i in sub)
+    return "".join(
+        "..." if i is Ellipsis else chr(0x61 + i) if i < 26 else chr(0x41 + i - 26) for i in sub
+    )
 
 
 def _from_lists(operands: Sequence[Any]) -> tuple[str, list[Any]]:
@@ -355,7 +407,9 @@ def single(names: str, x: Any, wanted: set[str]) -> tuple[Any, str]:
         while names.count(n) > 1:
             i, j = names.index(n), names.rindex(n)
             if type_of(x).shape[i] != type_of(x).shape[j]:
-                raise ShapeError(f"einsum: the axes {n!r} of {type_of(x)} differ in size", where=here())
+                raise ShapeError(
+                    f"einsum: the axes {n!r} of {type_of(x)} differ in size", where=here()
+                )
             x = diagonal(x, 0, i, j)
             names = names[:i] + names[i + 1 : j] + names[j + 1 :] + n
     gone = tuple([i for i, n in enumerate(names) if n not in wanted])
@@ -364,7 +418,9 @@ def single(names: str, x: Any, wanted: set[str]) -> tuple[Any, str]:
     return x, "".join(n for n in names if n in wanted)
 
 
-def pair(of_a: str, a: Any, of_b: str, b: Any, later: set[str], precision: str | None) -> tuple[Any, str]:
+def pair(
+    of_a: str, a: Any, of_b: str, b: Any, later: set[str], precision: str | None
+) -> tuple[Any, str]:
     """The product of two operands: letters of both are kept if needed later, else summed over."""
     a, of_a = without_ones(a, of_a, b, of_b)
     b, of_b = without_ones(b, of_b, a, of_a)
@@ -373,7 +429,9 @@ def pair(of_a: str, a: Any, of_b: str, b: Any, later: set[str], precision: str |
     sizes = dict(zip(of_a, type_of(a).shape, strict=True))
     for n, size in zip(of_b, type_of(b).shape, strict=True):
         if sizes.setdefault(n, size) != size:
-            what = f"einsum: axis {n!r} has size {sizes[n]} in {type_of(a)} but {size} in {type_of(b)}"
+            what = (
+                f"einsum: axis {n!r} has size {sizes[n]} in {type_of(a)} but {size} in {type_of(b)}"
+            )
             raise ShapeError(what, where=here(), fix="letters of equal size")
     if not summed:
         return elementwise_pair(of_a, a, of_b, b)

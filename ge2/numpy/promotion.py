@@ -1,7 +1,9 @@
-"""What every function does first: make values of its arguments, bring them to one dtype and one shape.
+"""What every function does first: make values of its arguments, bring them to
+one dtype and one shape.
 
-A value is a traced value, an array, a NumPy scalar or a Python number. The dtypes are asked of NumPy's own
-ufuncs, so NEP 50 is not written down a second time; half types that NumPy does not know stand in as float16.
+A value is a traced value, an array, a NumPy scalar or a Python number. The dtypes are
+asked of NumPy's own ufuncs, so NEP 50 is not written down a second time; half types
+that NumPy does not know stand in as float16.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from ge2.base.dtypes import (
     python_type,
     short,
 )
-from ge2.base.errors import ArgumentError, InputError, NotAValue, OutOfBoundsError, ShapeError, TypeRuleError
+from ge2.base.errors import (
+    ArgumentError,
+    InputError,
+    NotAValue,
+    OutOfBoundsError,
+    ShapeError,
+    TypeRuleError,
+)
 from ge2.base.gpu import on_gpu
 from ge2.base.optional_modules import is_masked
 from ge2.base.source import here
@@ -39,11 +48,13 @@ Kind = np.dtype | type  # of an operand: its dtype, or the Python type of a weak
 Axes = int | Sequence[int] | None
 
 
-# ------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------------------------------------- values
 
 
 def lift(x: Any) -> Any:
-    """The argument as a value: lists of values are stacked, whatever else NumPy takes becomes an array."""
+    """The argument as a value: lists of values are stacked, whatever
+    else NumPy takes becomes an array.
+    """
     kind = type(x)
     if kind in PYTHON or kind is np.ndarray or isinstance(getattr(x, "type", None), ArrayType):
         return x
@@ -53,7 +64,9 @@ def lift(x: Any) -> Any:
         return _stacked(x)
     if is_masked(x):
         raise InputError(
-            "a masked array is not supported", where=here(), fix="x.filled(value), or np.where(mask, ...)"
+            "a masked array is not supported",
+            where=here(),
+            fix="x.filled(value), or np.where(mask, ...)",
         )
     if isinstance(x, NUMBERS):
         return next(t(x) for t in NUMBERS if isinstance(x, t))  # type: ignore[arg-type]
@@ -76,7 +89,9 @@ def _stacked(items: Sequence[Any]) -> Any:
     shapes = {type_of(x).shape for x in values}
     if len(shapes) > 1:
         raise ShapeError(
-            f"a list of arrays of different shapes: {listed(values)}", where=here(), fix="np.concatenate"
+            f"a list of arrays of different shapes: {listed(values)}",
+            where=here(),
+            fix="np.concatenate",
         )
     dtype = common_dtype(values)
     (shape,) = shapes
@@ -112,7 +127,9 @@ def check_known(x: Any) -> Any:
     """The value, if its dtype is one that ge2 computes with."""
     dtype = type_of(x).dtype
     if not known(dtype):
-        raise InputError(f"arrays of dtype {dtype} are not supported", where=here(), fix=_instead(dtype))
+        raise InputError(
+            f"arrays of dtype {dtype} are not supported", where=here(), fix=_instead(dtype)
+        )
     return x
 
 
@@ -128,7 +145,7 @@ def listed(xs: Iterable[Any]) -> str:
     return ", ".join(str(type_of(x)) for x in xs)
 
 
-# ------------------------------------------------------------------------------------------------- dtypes
+# ------------------------------------------------------------------------------------------- dtypes
 
 
 def cast(x: Any, dtype: np.dtype) -> Any:
@@ -145,13 +162,17 @@ def check_casting(x: Any, to: np.dtype, casting: str) -> None:
         what = f"casting must be one of {', '.join(map(repr, CASTINGS))}; got {casting!r}"
         raise ArgumentError(what, where=here(), fix="casting='unsafe'")
     t = type_of(lift(x))
-    if not (t.weak and python_type(t.dtype) is python_type(to)) and not can_cast(t.dtype, to, casting):
+    if not (t.weak and python_type(t.dtype) is python_type(to)) and not can_cast(
+        t.dtype, to, casting
+    ):
         what = f"Cannot cast from {t} to {short(to)} according to the rule {casting!r}"
         raise TypeRuleError(what, where=here(), fix="casting='unsafe', or x.astype(dtype)")
 
 
 def number(x: Any, dtype: np.dtype) -> Any:
-    """A Python number in that dtype; too large a float becomes infinite, too large an int is an error."""
+    """A Python number in that dtype; too large a float becomes infinite, too
+    large an int is an error.
+    """
     if type(x) is not float:
         return dtype.type(x)
     with np.errstate(over="ignore"):
@@ -164,13 +185,17 @@ def kind_of(t: ArrayType) -> Kind:
 
 
 @cache
-def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = None) -> tuple[np.dtype, ...]:
+def resolve(
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = None
+) -> tuple[np.dtype, ...]:
     """The dtypes that a ufunc casts its operands to, then those of its results."""
     given = [k for k in (*kinds, dtype) if isinstance(k, np.dtype)]
     for k in given:
         if not known(k):
             raise InputError(
-                f"{ufunc.__name__} of arrays of dtype {k} is not supported", where=here(), fix=_instead(k)
+                f"{ufunc.__name__} of arrays of dtype {k} is not supported",
+                where=here(),
+                fix=_instead(k),
             )
     halves = {k for k in given if k in HALF}
     if halves <= {FLOAT16}:
@@ -182,14 +207,18 @@ def resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = N
     return tuple(half if d == FLOAT16 else d for d in found)
 
 
-def _resolve(ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None) -> tuple[np.dtype, ...]:
+def _resolve(
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None
+) -> tuple[np.dtype, ...]:
     asked: dict[str, Any] = (
         {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)}
     )
     try:
         return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)
     except TypeError as error:
-        names = ", ".join(k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds)
+        names = ", ".join(
+            k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds
+        )
         what = f"{ufunc.__name__} of {names}: {error}"
         raise TypeRuleError(what, where=here(), fix=accepted(ufunc)) from None
 
@@ -200,7 +229,11 @@ def accepted(ufunc: np.ufunc) -> str:
         return "~x, or np.logical_not(x)"
     if ufunc is np.subtract:
         return "x ^ y, or x.astype(int) - y"
-    whole = "bitwise" in ufunc.__name__ or "shift" in ufunc.__name__ or ufunc in (np.invert, np.gcd, np.lcm)
+    whole = (
+        "bitwise" in ufunc.__name__
+        or "shift" in ufunc.__name__
+        or ufunc in (np.invert, np.gcd, np.lcm)
+    )
     return "x.astype(np.int64)" if whole else "x.astype(np.float64)"
 
 
@@ -209,7 +242,9 @@ def result_of(kinds: tuple[Kind, ...]) -> np.dtype:
     """The dtype that holds operands of those kinds, as `np.result_type`."""
     halves = {k for k in kinds if isinstance(k, np.dtype) and k in HALF}
     stand_in = FLOAT16 if len(halves) == 1 else FLOAT32
-    operands: list[Any] = [stand_in if k in halves else k(0) if isinstance(k, type) else k for k in kinds]
+    operands: list[Any] = [
+        stand_in if k in halves else k(0) if isinstance(k, type) else k for k in kinds
+    ]
     found = np.dtype(np.result_type(*operands))
     return next(iter(halves)) if found == FLOAT16 else found
 
@@ -230,11 +265,13 @@ def as_dtype(dtype: Any) -> np.dtype:
     except TypeError as error:
         raise InputError(f"{error}", where=here(), fix="np.float32, or its name") from None
     if not known(found):
-        raise InputError(f"dtype {found} is not supported", where=here(), fix=" or ".join(map(short, SHORT)))
+        raise InputError(
+            f"dtype {found} is not supported", where=here(), fix=" or ".join(map(short, SHORT))
+        )
     return found
 
 
-# ------------------------------------------------------------------------------------------------- shapes
+# ------------------------------------------------------------------------------------------- shapes
 
 
 @lru_cache(maxsize=4096)
@@ -251,7 +288,9 @@ def common_shape(name: str, xs: Sequence[Any]) -> Dims:
     shape = _broadcast_shapes(shapes)
     if shape is None:
         fix = "x.reshape, or x[..., None] for a new axis of size 1: sizes are compared from the last axis on"
-        raise ShapeError(f"{name}: {listed(xs)} do not broadcast to one shape", where=here(), fix=fix)
+        raise ShapeError(
+            f"{name}: {listed(xs)} do not broadcast to one shape", where=here(), fix=fix
+        )
     return shape
 
 
@@ -275,17 +314,23 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
     try:
         found = axis.__index__()
     except (AttributeError, TypeError):
-        raise InputError(f"an axis is an integer; got {axis!r:.60}", where=here(), fix="axis=0") from None
+        raise InputError(
+            f"an axis is an integer; got {axis!r:.60}", where=here(), fix="axis=0"
+        ) from None
     if not -ndim <= found < ndim:
         of = f" of {type_of(what)}" if what is not None else ""
-        fix = f"axis=-1 for the last; from {-ndim} to {ndim - 1} they count" if ndim else "axis=None"
+        fix = (
+            f"axis=-1 for the last; from {-ndim} to {ndim - 1} they count" if ndim else "axis=None"
+        )
         what = f"axis {found} is out of bounds for array of dimension {ndim}{of}"
         raise OutOfBoundsError(what, where=here(), fix=fix)
     return int(found % ndim)
 
 
 def reduced_axes(axis: Axes, ndim: int, what: Any = None) -> Dims:
-    """As `all_axes`; but NumPy's ufuncs reduce a number along axis 0, too, which changes nothing."""
+    """As `all_axes`; but NumPy's ufuncs reduce a number along axis 0, too,
+    which changes nothing.
+    """
     return () if not ndim and type(axis) is int and axis in (0, -1) else all_axes(axis, ndim, what)
 
 
@@ -301,7 +346,7 @@ def all_axes(axis: Axes, ndim: int, what: Any = None) -> Dims:
     return tuple(found)
 
 
-# ------------------------------------------------------------------------------------------------- functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 def fit(x: Any, dtype: np.dtype, shape: Dims) -> Any:

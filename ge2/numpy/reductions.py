@@ -43,13 +43,17 @@ def with_ones(shape: Dims, axes: Dims) -> Dims:
 
 
 def finish(y: Any, shape: Dims, axes: Dims, keepdims: Any) -> Any:
-    """A reduction's result, its axes kept at size 1 where asked by a bool of Python or an integer."""
+    """A reduction's result, its axes kept at size 1 where asked by a bool of
+    Python or an integer.
+    """
     if keepdims is UNSET:
         return y
     try:
         keeps = operator.index(keepdims)
     except TypeError as error:  # of NumPy's bools, too
-        raise TypeRuleError(f"keepdims: {error}", where=here(), fix="keepdims=True or False") from None
+        raise TypeRuleError(
+            f"keepdims: {error}", where=here(), fix="keepdims=True or False"
+        ) from None
     return reshape(y, with_ones(shape, axes)) if keeps else y
 
 
@@ -58,7 +62,9 @@ def is_set(x: Any) -> bool:
 
 
 def masked(x: Any, where: Any, other: Any) -> Any:
-    """The array, its elements outside the mask replaced by a number that does not matter to the reduction."""
+    """The array, its elements outside the mask replaced by a number that does not
+    matter to the reduction.
+    """
     if where is True or where is UNSET:
         return x
     mask = broadcast(e.truth(array(where)), type_of(x).shape)
@@ -72,7 +78,7 @@ def wide(dtype: np.dtype) -> np.dtype:
     return UINT64 if dtype in INTEGERS else dtype
 
 
-# ------------------------------------------------------------------------------------ sums and extremes
+# -------------------------------------------------------------------------------- sums and extremes
 
 
 def accumulate(name: str, op: Callable[..., Any], merge: Any, unit: int) -> Callable[..., Any]:
@@ -179,7 +185,7 @@ def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Any:
     return sum(e.truth(array(a)), axis, keepdims=keepdims)
 
 
-# ------------------------------------------------------------------------------------------------ moments
+# ------------------------------------------------------------------------------------------ moments
 
 
 def count(x: Any, axes: Dims, where: Any, keepdims: bool = False) -> Any:
@@ -202,7 +208,13 @@ def moment_dtypes(dtype: np.dtype, asked: Any) -> tuple[np.dtype, np.dtype]:
 
 
 def mean(
-    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    *,
+    where: Any = True,
 ) -> Any:
     """The arithmetic mean, as `numpy.mean`: float64 for integers, half types computed in float32.
 
@@ -229,14 +241,17 @@ def var(
     a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, ddof: Any = 0, keepdims: Any = False,
     *, where: Any = True, mean: Any = UNSET, correction: Any = UNSET,
 ) -> Any:  # fmt: skip
-    """The mean of the squared distances from the mean, as `numpy.var`; `correction` is `ddof` too."""
+    """The mean of the squared distances from the mean, as `numpy.var`;
+    `correction` is `ddof` too.
+    """
     no_out("var", out)
     x = array(a)
     shape = type_of(x).shape
     work, own = moment_dtypes(type_of(x).dtype, no_integer("var", dtype))
     axes = all_axes(axis, len(shape), x)
     ddof = correction if correction is not UNSET else ddof
-    # a real mean of complex numbers that is asked for is taken of the numbers themselves, as NumPy does
+    # a real mean of complex numbers that is asked for is taken of the numbers
+    # themselves, as NumPy does
     to_sum = cast(x, work)
     x = x if type_of(x).dtype in COMPLEX and work not in COMPLEX else to_sum
     if where is not True:  # what is left out has no derivative either, whatever it is
@@ -257,18 +272,28 @@ def var(
 
 def centre(x: Any, axes: Dims, where: Any) -> Any:
     """The mean over the axes, repeated along them."""
-    return repeated(divided(sum(x, axes, where=where), count(x, axes, where)), type_of(x).shape, axes)
+    return repeated(
+        divided(sum(x, axes, where=where), count(x, axes, where)), type_of(x).shape, axes
+    )
 
 
 def repeated(y: Any, shape: Dims, axes: Dims) -> Any:
     """A reduction's result in the shape of what was reduced."""
-    return BroadcastInDim(shape, tuple([i for i in range(len(shape)) if i not in axes]))(y) if axes else y
+    return (
+        BroadcastInDim(shape, tuple([i for i in range(len(shape)) if i not in axes]))(y)
+        if axes
+        else y
+    )
 
 
 def no_integer(name: str, dtype: Any) -> Any:
-    """The dtype that was asked for, which must not be one in which distances from the mean are truncated."""
+    """The dtype that was asked for, which must not be one in which distances
+    from the mean are truncated.
+    """
     if dtype is not None and as_dtype(dtype) not in INEXACT:
-        raise InputError(f"{name} in {as_dtype(dtype)} would be truncated", where=here(), fix="dtype=float")
+        raise InputError(
+            f"{name} in {as_dtype(dtype)} would be truncated", where=here(), fix="dtype=float"
+        )
     return dtype
 
 
@@ -329,7 +354,8 @@ def weights_like(x: Any, w: Any, axis: Axes) -> Any:
 
 
 def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
-    """log(sum(b * exp(a))) without overflow; -inf where every element is -inf, with derivative 0 there.
+    """log(sum(b * exp(a))) without overflow; -inf where every element is -inf,
+    with derivative 0 there.
 
     >>> float(logsumexp([1000.0, 1000.0]).round(3))
     1000.693
@@ -350,7 +376,7 @@ def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) 
     return finish(y, t.shape, axes, keepdims)
 
 
-# -------------------------------------------------------------------------------------- NaN left out
+# ------------------------------------------------------------------------------------- NaN left out
 
 
 def without_nan(function: Callable[..., Any], unit: float) -> Callable[..., Any]:
@@ -361,9 +387,7 @@ def without_nan(function: Callable[..., Any], unit: float) -> Callable[..., Any]
         return function(x, axis, *args, **more)
 
     nan_function.__name__ = nan_function.__qualname__ = f"nan{function.__name__}"
-    nan_function.__doc__ = (
-        f"`{function.__name__}` of the elements that are not NaN, as `numpy.nan{function.__name__}`."
-    )
+    nan_function.__doc__ = f"`{function.__name__}` of the elements that are not NaN, as `numpy.nan{function.__name__}`."
     return nan_function
 
 
@@ -371,7 +395,9 @@ nansum, nanprod = without_nan(sum, 0.0), without_nan(prod, 1.0)
 
 
 def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callable[..., Any]:
-    def nan_function(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, **more: Any) -> Any:
+    def nan_function(
+        a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False, **more: Any
+    ) -> Any:
         x = array(a)
         if type_of(x).dtype not in INEXACT:
             return function(x, axis, out, keepdims, **more)
@@ -393,9 +419,17 @@ nanmax, nanmin = nan_extreme(max, "nanmax", -np.inf), nan_extreme(min, "nanmin",
 
 
 def nanmean(
-    a: Any, axis: Axes = None, dtype: Any = None, out: Any = None, keepdims: Any = False, *, where: Any = True
+    a: Any,
+    axis: Axes = None,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: Any = False,
+    *,
+    where: Any = True,
 ) -> Any:
-    """The mean of the elements that are not NaN, as `numpy.nanmean`; NaN, unwarned, where all are."""
+    """The mean of the elements that are not NaN, as `numpy.nanmean`; NaN,
+    unwarned, where all are.
+    """
     x = array(a)
     inexact_only("mean", x, dtype)
     return mean(_zeroed(x), axis, dtype, out, keepdims, where=_numbers(x, where))
@@ -418,7 +452,9 @@ def nanvar(
     if type_of(x).dtype not in INEXACT:
         return y
     ddof = more["correction"] if is_set(more.get("correction", UNSET)) else ddof
-    number = count(x, all_axes(axis, type_of(x).ndim, x), where, is_set(keepdims) and bool(keepdims))
+    number = count(
+        x, all_axes(axis, type_of(x).ndim, x), where, is_set(keepdims) and bool(keepdims)
+    )
     return choose_by(e.greater(number, ddof), y, type_of(y).dtype.type(np.nan))
 
 
@@ -443,7 +479,9 @@ def inexact_only(name: str, x: Any, dtype: Any) -> None:
 
 
 def _zeroed(x: Any) -> Any:
-    """The array with zeros for NaN: what is left out of a sum must not reach its derivative either."""
+    """The array with zeros for NaN: what is left out of a sum must not reach
+    its derivative either.
+    """
     if type_of(x).dtype not in INEXACT:
         return x
     return choose_by(e.isnan(x), type_of(x).dtype.type(0), x)

@@ -44,12 +44,16 @@ cumsum, cumprod = running("cumsum", CumSum, "sum"), running("cumprod", CumProd, 
 
 
 def cummax(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    """The largest so far along an axis, or over the flattened array; `numpy.maximum.accumulate` in NumPy."""
+    """The largest so far along an axis, or over the flattened array;
+    `numpy.maximum.accumulate` in NumPy.
+    """
     return _extreme(CumMax, a, axis, dtype)
 
 
 def cummin(a: Any, axis: int | None = None, dtype: Any = None, out: Any = None) -> Any:
-    """The smallest so far along an axis, or over the flattened array; `numpy.minimum.accumulate` in NumPy."""
+    """The smallest so far along an axis, or over the flattened array;
+    `numpy.minimum.accumulate` in NumPy.
+    """
     return _extreme(CumMin, a, axis, dtype)
 
 
@@ -73,9 +77,7 @@ def cumulative(name: str, f: Function, unit: int) -> Function:
         x = array(x)
         ndim = type_of(x).ndim
         if axis is None and ndim > 1:
-            what = (
-                f"For arrays which have more than one dimension ``axis`` argument is required: {type_of(x)}"
-            )
+            what = f"For arrays which have more than one dimension ``axis`` argument is required: {type_of(x)}"
             raise ShapeError(what, where=here(), fix="axis=0")
         axis = one_axis(0 if axis is None else axis, ndim or 1, x)
         y = f(x, axis, dtype, out)
@@ -109,7 +111,7 @@ def _without_nan(a: Any, unit: int) -> Any:
     return choose_by(ops.IS_NAN(x), dtype.type(unit), x) if dtype in INEXACT else x
 
 
-# -------------------------------------------------------------------------------------------- differences
+# -------------------------------------------------------------------------------------- differences
 
 
 def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = UNSET, append: Any = UNSET) -> Any:
@@ -126,7 +128,11 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = UNSET, append: Any =
         return x
     axis = one_axis(axis, type_of(x).ndim, x)
     ends = [_end(v, x, axis) for v in (prepend, append)]
-    parts = [*([ends[0]] if ends[0] is not None else []), x, *([ends[1]] if ends[1] is not None else [])]
+    parts = [
+        *([ends[0]] if ends[0] is not None else []),
+        x,
+        *([ends[1]] if ends[1] is not None else []),
+    ]
     x = concatenate(parts, axis) if len(parts) > 1 else x
     minus = e.not_equal if type_of(x).dtype == BOOL else e.subtract
     for _ in range(n):
@@ -151,7 +157,10 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
         what = f"ediff1d of {type_of(array(ary))}: bools have no difference"
         raise TypeRuleError(what, where=here(), fix="x[1:] ^ x[:-1]")
     y = diff(ravel(ary))
-    ends = [ravel(cast(array(v), type_of(y).dtype)) if v is not None else None for v in (to_begin, to_end)]
+    ends = [
+        ravel(cast(array(v), type_of(y).dtype)) if v is not None else None
+        for v in (to_begin, to_end)
+    ]
     parts = [v for v in (ends[0], y, ends[1]) if v is not None]
     return concatenate(parts) if len(parts) > 1 else y
 
@@ -186,7 +195,9 @@ def unwrap(p: Any, discont: Any = None, axis: int = -1, *, period: Any = 6.28318
     turned = e.subtract(e.mod(e.add(step, half), period), half)
     turned = choose_by(e.logical_and(e.equal(turned, -half), e.greater(step, 0)), half, turned)
     correction = e.subtract(turned, step)
-    correction = choose_by(e.less(e.absolute(step), half if discont is None else discont), 0, correction)
+    correction = choose_by(
+        e.less(e.absolute(step), half if discont is None else discont), 0, correction
+    )
     first = part(x, axis, 0, min(1, type_of(x).shape[axis]))
     rest = part(x, axis, min(1, type_of(x).shape[axis]), type_of(x).shape[axis])
     return concatenate([cast(first, dtype), e.add(rest, cumsum(correction, axis))], axis)

@@ -23,14 +23,25 @@ from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
 from ge2.numpy.indexing import checked_index, common_index, fitting, getitem, setitem
 from ge2.numpy.joining import stack
-from ge2.numpy.promotion import array, as_dtype, broadcast, cast, check_casting, lift, one_axis, reshape
+from ge2.numpy.promotion import (
+    array,
+    as_dtype,
+    broadcast,
+    cast,
+    check_casting,
+    lift,
+    one_axis,
+    reshape,
+)
 from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
 from ge2.ops.scan import CumSum
 from ge2.ops.shape import Iota
 
 
-def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+def take(
+    a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise"
+) -> Any:
     """The elements at `indices` along an axis, or of the flattened array, as `numpy.take`.
 
     `mode` "wrap" and "clip" bring indices inside; with "raise", traced ones are checked in the run.
@@ -44,7 +55,9 @@ def take(a: Any, indices: Any, axis: int | None = None, out: Any = None, mode: s
     at = one_axis(0 if axis is None else axis, type_of(x).ndim, x)
     if type_of(index).dtype not in INTEGERS | {BOOL}:
         raise InputError(
-            f"take: indices are integers; got {type_of(index)}", where=here(), fix="indices.astype(int)"
+            f"take: indices are integers; got {type_of(index)}",
+            where=here(),
+            fix="indices.astype(int)",
         )
     index = brought_inside(
         cast(index, INT64) if type_of(index).dtype == BOOL else index, type_of(x).shape[at], mode
@@ -61,7 +74,9 @@ def brought_inside(index: Any, n: int, mode: str) -> Any:
 
 
 def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tuple[Any, ...]]:
-    """The array, its axis, and an index for each axis that picks what `indices` says along that one."""
+    """The array, its axis, and an index for each axis that picks what
+    `indices` says along that one.
+    """
     x, index = array(arr), array(indices)
     if axis is None:
         x, axis = reshape(x, (type_of(x).size,)), 0
@@ -69,7 +84,9 @@ def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tupl
     axis = one_axis(axis, t.ndim, x)
     if own.dtype not in INTEGERS:
         raise OutOfBoundsError(
-            f"`indices` must be an integer array; got {own}", where=here(), fix="indices.astype(int)"
+            f"`indices` must be an integer array; got {own}",
+            where=here(),
+            fix="indices.astype(int)",
         )
     if own.ndim != t.ndim:
         raise ShapeError(
@@ -85,7 +102,11 @@ def along_axis(arr: Any, indices: Any, axis: int | None) -> tuple[Any, int, tupl
             f"`indices`, {own}, do not broadcast against {t} along axis {axis}", where=here()
         ) from None
     lines = [counting(shape, i) for i in range(t.ndim)]
-    return x, axis, tuple([broadcast(index, shape) if i == axis else lines[i] for i in range(t.ndim)])
+    return (
+        x,
+        axis,
+        tuple([broadcast(index, shape) if i == axis else lines[i] for i in range(t.ndim)]),
+    )
 
 
 def counting(shape: Dims, axis: int) -> Any:
@@ -118,7 +139,9 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     shape = type_of(x).shape
     if times.size == 1:
         before, n, after = shape[:axis], int(times.item()), shape[axis + 1 :]
-        wide = broadcast(reshape(x, (*before, shape[axis], 1, *after)), (*before, shape[axis], n, *after))
+        wide = broadcast(
+            reshape(x, (*before, shape[axis], 1, *after)), (*before, shape[axis], n, *after)
+        )
         return owned(reshape(wide, (*before, shape[axis] * n, *after)))
     if times.shape != (shape[axis],):
         raise ShapeError(
@@ -129,17 +152,23 @@ def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
 
 
 def compress(condition: Any, a: Any, axis: int | None = None, out: Any = None) -> Any:
-    """The slices where the condition holds, as `numpy.compress`; the condition must not be traced."""
+    """The slices where the condition holds, as `numpy.compress`; the
+    condition must not be traced.
+    """
     mask = array(condition)
     mask = mask if (known := known_elements(mask)) is None else known
     if is_traced(mask):
-        what = f"the shape of compress depends on the values of condition, which is traced {mask.type}"
+        what = (
+            f"the shape of compress depends on the values of condition, which is traced {mask.type}"
+        )
         raise ConcretizationTypeError(what, where=here(), fix="np.where(mask, x, other)")
     return take(a, np.flatnonzero(mask), axis, out)
 
 
 def extract(condition: Any, arr: Any) -> Any:
-    """The elements where the condition holds, as `numpy.extract`; the condition must not be traced."""
+    """The elements where the condition holds, as `numpy.extract`; the
+    condition must not be traced.
+    """
     mask = array(condition)
     return compress(mask if is_traced(mask) else np.ravel(mask), arr)
 
@@ -154,7 +183,8 @@ def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
 
 
 def one_hot(x: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1) -> Any:
-    """1 at the place that each integer names along a new axis, 0 elsewhere; an integer outside gives zeros.
+    """1 at the place that each integer names along a new axis, 0 elsewhere; an
+    integer outside gives zeros.
 
     >>> one_hot(np.array([0, 2]), 3)
     array([[1., 0., 0.],
@@ -162,12 +192,15 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1
     """
     index = array(x)
     if type_of(index).dtype not in INTEGERS:
-        raise InputError(f"one_hot takes integers; got {type_of(index)}", where=here(), fix="x.astype(int)")
+        raise InputError(
+            f"one_hot takes integers; got {type_of(index)}", where=here(), fix="x.astype(int)"
+        )
     own = type_of(index).shape
     at = one_axis(axis, len(own) + 1)
     classes = Iota((num_classes,), 0, type_of(index).dtype)()
     places = equal(
-        reshape(index, (*own[:at], 1, *own[at:])), reshape(classes, (num_classes, *(1,) * (len(own) - at)))
+        reshape(index, (*own[:at], 1, *own[at:])),
+        reshape(classes, (num_classes, *(1,) * (len(own) - at))),
     )
     return cast(places, as_dtype(dtype))
 
@@ -175,7 +208,8 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = np.float64, axis: int = -1
 def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """Flat indices as one index for each axis, as `numpy.unravel_index`.
 
-    One outside is an error: of traced indices when the program runs, an IndexError; on a GPU it wraps.
+    One outside is an error: of traced indices when the program runs, an
+    IndexError; on a GPU it wraps.
     """
     rest, found = array(indices), []
     sizes = tuple(shape) if isinstance(shape, tuple | list) else (shape,)
@@ -185,7 +219,9 @@ def unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]
         what = f"only 'C' or 'F' order is permitted; got {order!r}"
         raise ArgumentError(what, where=here(), fix="order='C'")
     if type_of(rest).dtype not in INTEGERS:
-        raise InputError(f"only int indices permitted; got {type_of(rest)}", where=here(), fix=".astype(int)")
+        raise InputError(
+            f"only int indices permitted; got {type_of(rest)}", where=here(), fix=".astype(int)"
+        )
     total = math.prod(sizes)
     rest = cast(rest, INT64)
     rest = checked_index(choose_by(less(rest, 0), total, rest), total)
@@ -247,7 +283,9 @@ def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
-    """Writes the elements of `values`, over again, where the mask holds, in place, as `numpy.putmask`."""
+    """Writes the elements of `values`, over again, where the mask holds, in
+    place, as `numpy.putmask`.
+    """
     t, on, line = type_of(a), array(mask), ravel(values)
     if type_of(on).size != t.size:
         raise ShapeError(

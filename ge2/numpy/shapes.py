@@ -43,7 +43,7 @@ def by_columns(order: Any, x: Any) -> bool:
     return bool(order == "F")
 
 
-# ------------------------------------------------------------------------------------------------- shapes
+# ------------------------------------------------------------------------------------------- shapes
 
 
 def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None) -> Any:
@@ -55,7 +55,9 @@ def reshape(a: Any, /, shape: Any, order: str = "C", *, copy: bool | None = None
     """
     x = array(a)
     if order == "K":
-        raise ArgumentError("order 'K' is not permitted for reshaping", where=here(), fix="order='C'")
+        raise ArgumentError(
+            "order 'K' is not permitted for reshaping", where=here(), fix="order='C'"
+        )
     target = complete(x, shape)
     if by_columns(order, x):
         return transpose(reshaped(transpose(x), target[::-1]))
@@ -72,10 +74,16 @@ def partly(sizes: Dims, size: int) -> str:
 def complete(x: Any, shape: Any) -> Dims:
     """The shape with -1 worked out."""
     t = type_of(x)
-    sizes = tuple([operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,))])
+    sizes = tuple(
+        [operator.index(n) for n in (shape if isinstance(shape, tuple | list) else (shape,))]
+    )
     rest = math.prod([n for n in sizes if n != -1])
     known = sizes.count(-1) == 0
-    if sizes.count(-1) > 1 or (known and rest != t.size) or (not known and (rest == 0 or t.size % rest)):
+    if (
+        sizes.count(-1) > 1
+        or (known and rest != t.size)
+        or (not known and (rest == 0 or t.size % rest))
+    ):
         raise ShapeError(
             f"cannot reshape {t}, which has {t.size} elements, into shape {sizes}",
             where=here(),
@@ -94,7 +102,11 @@ def squeeze(a: Any, axis: Axes = None) -> Any:
     """Without axes of size 1, or without the given ones, as `numpy.squeeze`."""
     x = array(a)
     shape = type_of(x).shape
-    axes = [i for i, n in enumerate(shape) if n == 1] if axis is None else reduced_axes(axis, len(shape), x)
+    axes = (
+        [i for i, n in enumerate(shape) if n == 1]
+        if axis is None
+        else reduced_axes(axis, len(shape), x)
+    )
     if builtins.any(shape[i] != 1 for i in axes):
         what = "cannot select an axis to squeeze out which has size not equal to one"
         what += f": axis {axis} of {type_of(x)}"
@@ -139,14 +151,17 @@ def broadcast_shapes(*args: Any) -> Dims:
 
 
 def at_least(ndim: int, arys: tuple[Any, ...], before: Sequence[int]) -> Any:
-    """Each array with at least so many axes; `before[n]` of the new ones come first in an array of n axes."""
+    """Each array with at least so many axes; `before[n]` of the new ones come
+    first in an array of n axes.
+    """
 
     def one(x: Any) -> Any:
         shape = type_of(x := array(x)).shape
         new = builtins.max(ndim - len(shape), 0)
         first = builtins.min(before[builtins.min(len(shape), len(before) - 1)], new)
         return reshaped(
-            np.asarray(x) if isinstance(x, np.generic) else x, (1,) * first + shape + (1,) * (new - first)
+            np.asarray(x) if isinstance(x, np.generic) else x,
+            (1,) * first + shape + (1,) * (new - first),
         )
 
     return one(arys[0]) if len(arys) == 1 else tuple([one(x) for x in arys])
@@ -163,11 +178,13 @@ def atleast_2d(*arys: Any) -> Any:
 
 
 def atleast_3d(*arys: Any) -> Any:
-    """Arrays of at least three axes, as `numpy.atleast_3d`: a row becomes (1, n, 1), a matrix (m, n, 1)."""
+    """Arrays of at least three axes, as `numpy.atleast_3d`: a row becomes (1,
+    n, 1), a matrix (m, n, 1).
+    """
     return at_least(3, arys, (3, 1, 0))
 
 
-# --------------------------------------------------------------------------------------------------- axes
+# --------------------------------------------------------------------------------------------- axes
 
 
 def transpose(a: Any, axes: Any = None) -> Any:
@@ -179,11 +196,15 @@ def transpose(a: Any, axes: Any = None) -> Any:
     axes = axes if isinstance(axes, tuple | list) else (axes,)
     if len(axes) != ndim:
         raise ShapeError(
-            f"axes don't match array: {tuple(axes)} and {type_of(x)}", where=here(), fix=f"{ndim} axes"
+            f"axes don't match array: {tuple(axes)} and {type_of(x)}",
+            where=here(),
+            fix=f"{ndim} axes",
         )
     order = tuple([one_axis(i, ndim, x) for i in axes])
     if len(set(order)) != ndim:
-        raise ShapeError(f"repeated axis in transpose: {tuple(axes)}", where=here(), fix="each axis once")
+        raise ShapeError(
+            f"repeated axis in transpose: {tuple(axes)}", where=here(), fix="each axis once"
+        )
     return ordered(x, order)
 
 
@@ -198,7 +219,9 @@ def matrix_transpose(x: Any, /) -> Any:
     """The last two axes exchanged."""
     x = array(x)
     if type_of(x).ndim < 2:
-        what = f"Input array must be at least 2-dimensional, but it is {type_of(x).ndim}: {type_of(x)}"
+        what = (
+            f"Input array must be at least 2-dimensional, but it is {type_of(x).ndim}: {type_of(x)}"
+        )
         raise ShapeError(what, where=here(), fix="x[None]")
     return swapaxes(x, -1, -2)
 
@@ -221,8 +244,14 @@ def moveaxis(a: Any, source: int | Sequence[int], destination: int | Sequence[in
         [one_axis(i, ndim, x) for i in (axis if isinstance(axis, tuple | list) else (axis,))]
         for axis in (source, destination)
     )
-    if len(set(sources)) != len(sources) or len(set(targets)) != len(targets) or len(sources) != len(targets):
-        what = "`source` and `destination` arguments must have the same number of elements, none twice"
+    if (
+        len(set(sources)) != len(sources)
+        or len(set(targets)) != len(targets)
+        or len(sources) != len(targets)
+    ):
+        what = (
+            "`source` and `destination` arguments must have the same number of elements, none twice"
+        )
         raise ShapeError(f"{what}; got {source}, {destination}", where=here())
     order = [i for i in range(ndim) if i not in sources]
     for target, i in sorted(zip(targets, sources, strict=True)):
@@ -270,7 +299,8 @@ def rot90(m: Any, k: int = 1, axes: Sequence[int] = (0, 1)) -> Any:
 
 
 def roll(a: Any, shift: Any, axis: Any = None) -> Any:
-    """Elements that leave at one end come back at the other, as `numpy.roll`; shifts may be traced integers.
+    """Elements that leave at one end come back at the other, as `numpy.roll`;
+    shifts may be traced integers.
 
     >>> roll(np.arange(5), 2)
     array([3, 4, 0, 1, 2])
@@ -317,7 +347,9 @@ def integer_shift(by: Any) -> Any:
 
 
 def rolled_by(x: Any, by: Any, axis: int) -> Any:
-    """The elements along an axis from `by` places before their own; below 0 an index counts from the end."""
+    """The elements along an axis from `by` places before their own; below 0 an
+    index counts from the end.
+    """
     shape = type_of(x).shape
     if type_of(by).weak or type_of(by).dtype != INT64:
         by = cast(by, INT64)
@@ -342,7 +374,7 @@ def between(start: int, stop: int, size: int) -> tuple[int, int]:
     return a, builtins.max(a, b)
 
 
-# ----------------------------------------------------------------------------------------------- repeating
+# ---------------------------------------------------------------------------------------- repeating
 
 
 def tile(A: Any, reps: Any) -> Any:
@@ -358,10 +390,14 @@ def tile(A: Any, reps: Any) -> Any:
     return owned(reshaped(wide, tuple([r * n for r, n in zip(times, shape, strict=True)])))
 
 
-def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy") -> tuple[Any, ...]:
+def meshgrid(
+    *xi: Any, copy: bool = True, sparse: bool = False, indexing: str = "xy"
+) -> tuple[Any, ...]:
     """A grid from its axes, as `numpy.meshgrid`."""
     if indexing not in ("xy", "ij"):
-        raise ArgumentError(f"Valid values for `indexing` are 'xy' and 'ij'; got {indexing!r}", where=here())
+        raise ArgumentError(
+            f"Valid values for `indexing` are 'xy' and 'ij'; got {indexing!r}", where=here()
+        )
     ndim = len(xi)
     places = [1, 0, *range(2, ndim)] if indexing == "xy" and ndim > 1 else list(range(ndim))
     lines = [ravel(x) for x in xi]
@@ -376,7 +412,7 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return tuple([fresh(g) for g in grids]) if copy else grids
 
 
-# ----------------------------------------------------------------------------------------------- triangles
+# ---------------------------------------------------------------------------------------- triangles
 
 
 def tril(m: Any, k: int = 0) -> Any:

@@ -40,7 +40,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     a, v = (reshape(x, (1,)) if not type_of(x).ndim else x for x in (a, v))
     if type_of(a).ndim != 1 or type_of(v).ndim != 1 or not type_of(a).size or not type_of(v).size:
         raise ShapeError(
-            f"convolve takes two arrays of one axis, not empty; got {type_of(a)}, {type_of(v)}", where=here()
+            f"convolve takes two arrays of one axis, not empty; got {type_of(a)}, {type_of(v)}",
+            where=here(),
         )
     if type_of(v).size > type_of(a).size:
         a, v = v, a
@@ -49,7 +50,8 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     at = e.subtract(e.add(iota(shape, 0, INT64), iota(shape, 1, INT64)), m - 1)
     inside = e.logical_and(e.greater_equal(at, 0), e.less(at, n))
     terms = e.multiply(take(a, clip(at, 0, n - 1)), flip(v))
-    zero = type_of(terms).dtype.type(0)  # outside; an infinity times a padding of zeros would be NaN
+    # outside; an infinity times a padding of zeros would be NaN
+    zero = type_of(terms).dtype.type(0)
     return _trimmed(total(choose_by(inside, terms, zero), 1, type_of(a).dtype), n, m, mode)
 
 
@@ -75,21 +77,25 @@ def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
 def gradient(f: Any, *varargs: Any, axis: Axes = None, edge_order: int = 1) -> Any:
     """Slopes by central differences, as `numpy.gradient`; distances are numbers or coordinates.
 
-    The results are in the order of `axis`. Coordinates that are known to be evenly spaced count as one
-    distance, as in NumPy; traced ones take the formula of uneven spacing.
+    The results are in the order of `axis`. Coordinates that are known to be evenly spaced count as
+    one distance, as in NumPy; traced ones take the formula of uneven spacing.
     """
     x = array(f)
     ndim = type_of(x).ndim
     axes = [one_axis(a, ndim, x) for a in (range(ndim) if axis is None else _listed(axis))]
     if len(set(axes)) < len(axes):
         raise ShapeError(f"repeated axis in {axis}", where=here(), fix="each axis once")
-    if len(varargs) not in (0, len(axes)) and (len(varargs) != 1 or type_of(array(varargs[0])).ndim):
+    if len(varargs) not in (0, len(axes)) and (
+        len(varargs) != 1 or type_of(array(varargs[0])).ndim
+    ):
         what = f"gradient: {len(varargs)} distances for {len(axes)} axes"
         raise InputError(what, where=here(), fix="one number, or one for each axis")
     if edge_order not in (1, 2):
         raise ArgumentError("'edge_order' greater than 2 not supported", where=here(), fix="1 or 2")
     if type_of(x).dtype == BOOL:
-        raise TypeRuleError(f"gradient of {type_of(x)}: bools have no difference", fix="f.astype(float)")
+        raise TypeRuleError(
+            f"gradient of {type_of(x)}: bools have no difference", fix="f.astype(float)"
+        )
     given = varargs if len(varargs) == len(axes) else (varargs or (1.0,)) * len(axes)
     x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
     slopes = tuple([_slope(x, axis, h, edge_order) for axis, h in zip(axes, given, strict=True)])
@@ -114,7 +120,9 @@ def _slope(x: Any, axis: int, h: Any, order: int) -> Any:
     return cast(concatenate([first, *([inner] if n > 2 else []), last], axis), type_of(x).dtype)
 
 
-def _rows(at: Callable[[int, int], Any], distance: Any, axis: int, order: int) -> tuple[Any, Any, Any]:
+def _rows(
+    at: Callable[[int, int], Any], distance: Any, axis: int, order: int
+) -> tuple[Any, Any, Any]:
     if not type_of(distance).ndim:
         return _even(at, distance, order)
     uneven = _uneven(at, distance, axis, order)
@@ -133,7 +141,9 @@ def _distance(h: Any, x: Any, axis: int) -> Any:
         return lift(h)
     places, n = array(h), type_of(x).shape[axis]
     if type_of(places).shape != (n,):
-        what = f"distances of {type_of(places)} must match the length of axis {axis} of {type_of(x)}"
+        what = (
+            f"distances of {type_of(places)} must match the length of axis {axis} of {type_of(x)}"
+        )
         raise ShapeError(what, where=here(), fix=f"a number, or {n} coordinates")
     places = places if type_of(places).dtype in INEXACT else cast(places, FLOAT64)
     steps = e.subtract(part(places, 0, 1, n), part(places, 0, 0, n - 1))
@@ -158,7 +168,9 @@ def _even(at: Callable[[int, int], Any], h: Any, order: int) -> tuple[Any, Any, 
 
 
 def _uneven(at: Callable[[int, int], Any], h: Any, axis: int, order: int) -> tuple[Any, Any, Any]:
-    """The same for one distance between each two neighbours: derivatives of the parabola through three."""
+    """The same for one distance between each two neighbours:
+    derivatives of the parabola through three.
+    """
     n = type_of(h).shape[axis]
 
     def step(start: int, stop: int) -> Any:

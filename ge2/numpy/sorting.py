@@ -14,7 +14,17 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, imag, known_elements, no_out, real
 from ge2.numpy.indexing import checked_index, getitem
 from ge2.numpy.joining import concatenate
-from ge2.numpy.promotion import Axes, all_axes, array, broadcast, cast, common_dtype, lift, one_axis, reshape
+from ge2.numpy.promotion import (
+    Axes,
+    all_axes,
+    array,
+    broadcast,
+    cast,
+    common_dtype,
+    lift,
+    one_axis,
+    reshape,
+)
 from ge2.numpy.reductions import any as any_of
 from ge2.numpy.reductions import mean, with_ones
 from ge2.numpy.selecting import take
@@ -49,14 +59,18 @@ def check_kind(kind: Any, stable: Any) -> None:
         raise ArgumentError(what, where=here(), fix="kind='stable'")
 
 
-def sort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+def sort(
+    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> Any:
     """Sorted along an axis, NaN last, as `numpy.sort`; every `kind` is stable."""
     check_kind(kind, stable)
     x, axis = in_order(a, axis, order)
     return Sort(axis)(x)
 
 
-def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+def argsort(
+    a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+) -> Any:
     """The indices that sort along an axis, always stably, as `numpy.argsort(..., stable=True)`."""
     check_kind(kind, stable)
     x, axis = in_order(a, None if axis in (0, -1) and not type_of(array(a)).shape else axis, order)
@@ -66,9 +80,10 @@ def argsort(a: Any, axis: int | None = -1, kind: Any = None, order: Any = None, 
 def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     """The `k` largest elements along an axis, the largest first, and their indices as int64.
 
-    `x` is real, with `k` elements at least along `axis`; both results have its shape with `k` there, the
-    first its dtype. Of equal elements the first comes first. NaN is larger than any number; its sign, and
-    that of a zero, are nothing to the order. ShapeError for another `k`; TypeRuleError for complex numbers.
+    `x` is real, with `k` elements at least along `axis`; both results have its shape with `k`
+    there, the first its dtype. Of equal elements the first comes first. NaN is larger than any
+    number; its sign, and that of a zero, are nothing to the order. ShapeError for another `k`;
+    TypeRuleError for complex numbers.
 
     `jax.lax.top_k`, but for its order of signed zeros and NaN and its int32.
 
@@ -79,7 +94,9 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
     x, axis = in_order(x, axis, None)
     if isinstance(k, bool) or not isinstance(k, int | np.integer):
         what = f"top_k takes k as an int, which shapes depend on; got {type(k).__name__}"
-        raise ArgumentError(what, where=here(), fix="a number that is known; static_argnames='k' under jit")
+        raise ArgumentError(
+            what, where=here(), fix="a number that is known; static_argnames='k' under jit"
+        )
     op = TopK(int(k), axis)
     op.infer(type_of(x))  # references look at no type
     values, indices = op(x)
@@ -104,7 +121,9 @@ def check_kth(a: Any, kth: Any, axis: int | None, kind: str) -> None:
         raise ArgumentError(what, where=here(), fix=f"kth from 0 to {n - 1}")
 
 
-def partition(a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None) -> Any:
+def partition(
+    a: Any, kth: Any, axis: int | None = -1, kind: str = "introselect", order: Any = None
+) -> Any:
     """Sorted: every element at its place, not the k-th alone, as `numpy.partition` allows."""
     check_kth(a, kth, axis, kind)
     return sort(a, axis, None, order)
@@ -119,7 +138,12 @@ def argpartition(
 
 
 def isin(
-    element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, *, kind: Any = None
+    element: Any,
+    test_elements: Any,
+    assume_unique: bool = False,
+    invert: bool = False,
+    *,
+    kind: Any = None,
 ) -> Any:
     """Whether each element is among the others, by comparing all pairs, as `numpy.isin`."""
     if kind not in (None, "sort", "table"):
@@ -149,8 +173,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """The bin of each element, as `numpy.digitize`: the bins rise or fall, traced ones too.
 
-    Raises ArgumentError for bins that do neither, where their elements are known; where they are traced, an
-    IndexError when the program runs, on the CPU.
+    Raises ArgumentError for bins that do neither, where their elements are known; where they are
+    traced, an IndexError when the program runs, on the CPU.
     """
     edges, side = array(bins), "left" if right else "right"
     if type_of(array(x)).dtype in COMPLEX:
@@ -171,10 +195,12 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
     found = searchsorted(choose_by(falling, flip(edges), edges), x, side)
     after, before = getitem(edges, np.s_[1:]), getitem(edges, np.s_[:-1])
     failed = e.logical_and(any_of(e.less(after, before)), any_of(e.greater(after, before)))
-    return checked_index(choose_by(failed, n + 1, choose_by(falling, e.subtract(n, found), found)), n + 1)
+    return checked_index(
+        choose_by(failed, n + 1, choose_by(falling, e.subtract(n, found), found)), n + 1
+    )
 
 
-# ------------------------------------------------------------------------------------------------ quantiles
+# ---------------------------------------------------------------------------------------- quantiles
 
 
 def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
@@ -184,7 +210,9 @@ def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
     axes = all_axes(axis, len(shape), x)
     rest = tuple([i for i in range(len(shape)) if i not in axes])
     x = moveaxis(x, axes, tuple(range(len(rest), len(shape))))
-    count = type_of(x).size // max(1, int(np.prod([shape[i] for i in rest]))) if type_of(x).size else 0
+    count = (
+        type_of(x).size // max(1, int(np.prod([shape[i] for i in rest]))) if type_of(x).size else 0
+    )
     x = reshape(x, (*(shape[i] for i in rest), count))
     if not count:
         raise ShapeError(
@@ -203,7 +231,11 @@ def ends_in_nan(line: Any) -> Any:
 
 
 def median(
-    a: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, keepdims: bool = False
+    a: Any,
+    axis: Axes = None,
+    out: Any = None,
+    overwrite_input: bool = False,
+    keepdims: bool = False,
 ) -> Any:
     """The middle element, or the mean of the two in the middle, as `numpy.median`."""
     no_out("median", out)
@@ -222,7 +254,9 @@ def quantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile, linear between elements, as `numpy.quantile`; other methods and weights are errors."""
+    """The q-quantile, linear between elements, as `numpy.quantile`; other
+    methods and weights are errors.
+    """
     no_out("quantile", out)
     if method != "linear" or weights is not None:
         raise ArgumentError(
@@ -234,16 +268,22 @@ def quantile(
     line, axes = sorted_last(a, axis)
     y = between_elements(line, q)
     if type_of(line).dtype in INEXACT:
-        y = choose_by(broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y)
+        y = choose_by(
+            broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y
+        )
     if not keepdims:
         return y
     return reshape(y, type_of(lift(q)).shape + with_ones(type_of(array(a)).shape, axes))
 
 
 def check_fraction(a: Any, q: Any) -> None:
-    """That the quantiles lie between 0 and 1, where they are known, and the elements have an order."""
+    """That the quantiles lie between 0 and 1, where they are known, and the
+    elements have an order.
+    """
     if type_of(array(a)).dtype in COMPLEX:
-        raise InputError("a must be an array of real numbers", where=here(), fix="np.abs(a), or a.real")
+        raise InputError(
+            "a must be an array of real numbers", where=here(), fix="np.abs(a), or a.real"
+        )
     known = known_elements(array(q))
     if known is not None and not ((known >= 0) & (known <= 1)).all():
         what = "Quantiles must be in the range [0, 1], percentiles in the range [0, 100]"
@@ -254,9 +294,8 @@ def between_elements(line: Any, q: Any) -> Any:
     """Elements of a sorted last axis at the fraction q of its length.
 
     A traced q outside [0, 1], where NumPy has a ValueError, is an IndexError when the program runs,
-    on the CPU, and NaN elsewhere.
-    As in NumPy an integer q takes elements as they are, and a float's dtype takes part in that of the result
-    unless it is a Python number.
+    on the CPU, and NaN elsewhere. As in NumPy an integer q takes elements as they are, and a
+    float's dtype takes part in that of the result unless it is a Python number.
     """
     n, last, own = type_of(line).shape[-1], type_of(line).ndim - 1, type_of(line).dtype
     q = lift(q)
@@ -315,8 +354,9 @@ def periodic(x: Any, xp: Any, fp: Any, period: Any) -> tuple[Any, Any, Any]:
 
 
 def on_segment(x: Any, x0: Any, x1: Any, y0: Any, y1: Any) -> Any:
-    """The line from (x0, y0) to (x1, y1) at x: the ends' own values there, and from the other end or
-    constant where an infinity would make it NaN, as NumPy has it. Complex values part by part."""
+    """The line from (x0, y0) to (x1, y1) at x: the ends' own values there, and from the other end
+    or constant where an infinity would make it NaN, as NumPy has it. Complex values part by part.
+    """
     if type_of(y0).dtype in COMPLEX:
         parts = [on_segment(x, x0, x1, f(y0), f(y1)) for f in (real, imag)]
         return COMPLEX_OF(*parts)
@@ -329,15 +369,20 @@ def on_segment(x: Any, x0: Any, x1: Any, y0: Any, y1: Any) -> Any:
     return choose_by(e.equal(x, x1), y1, y)
 
 
-def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
-    """Linear between the points (xp, fp), xp rising or, with `period`, in any order, as `numpy.interp`."""
+def interp(
+    x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None
+) -> Any:
+    """Linear between the points (xp, fp), xp rising or, with `period`, in any
+    order, as `numpy.interp`.
+    """
     x, xp, fp = (array(v) for v in (x, xp, fp))
     x, xp = (cast(v, FLOAT64) for v in (x, xp))
     fp = cast(fp, common_dtype((fp, np.float64(0))))
     n = type_of(xp).size
     if type_of(xp).shape != type_of(fp).shape or type_of(xp).ndim != 1 or not n:
         raise ShapeError(
-            f"interp takes points of one axis, not none; got {type_of(xp)}, {type_of(fp)}", where=here()
+            f"interp takes points of one axis, not none; got {type_of(xp)}, {type_of(fp)}",
+            where=here(),
         )
     if period is not None:
         x, xp, fp = periodic(x, xp, fp, period)
@@ -346,7 +391,9 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
     low, high = e.subtract(at, 1), e.minimum(at, n - 1)
     ends = take(xp, low), take(xp, high), take(fp, low), take(fp, high)
     y = on_segment(x, *ends) if n > 1 else ends[2]
-    below, above = (take(fp, i) if value is None else lift(value) for i, value in ((0, left), (n - 1, right)))
+    below, above = (
+        take(fp, i) if value is None else lift(value) for i, value in ((0, left), (n - 1, right))
+    )
     y = choose_by(e.less(x, take(xp, 0)), below, y)
     y = choose_by(e.greater(x, take(xp, n - 1)), above, y)
     return choose_by(e.isnan(x), np.float64(np.nan), y) if n > 1 else y

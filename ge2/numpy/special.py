@@ -1,7 +1,7 @@
 """Special functions under the names that `scipy.special` gives them; SciPy need not be there.
 
-Integers are computed in float64. float16, bfloat16 and fp8 keep their dtype, where SciPy goes to float64.
-Errors, in units of the last place: docs/design/special.md.
+Integers are computed in float64. float16, bfloat16 and fp8 keep their dtype, where SciPy goes to
+float64. Errors, in units of the last place: docs/design/special.md.
 """
 
 from __future__ import annotations
@@ -125,7 +125,9 @@ def entr(x: Any, /, **more: Any) -> Any:
 
 
 def gamma(x: Any, /, **more: Any) -> Any:
-    """The gamma function, as `scipy.special.gamma`: by the logarithm, whose size is in the error."""
+    """The gamma function, as `scipy.special.gamma`: by the logarithm, whose
+    size is in the error.
+    """
     no_more("gamma", more)
     x = floating(x, "gamma")
     odd = e.logical_and(e.less(x, 0), e.not_equal(e.mod(e.floor(x), 2), 0))
@@ -137,7 +139,9 @@ def gamma(x: Any, /, **more: Any) -> Any:
 def polygamma(n: Any, x: Any) -> Any:
     """Derivative n of `digamma`, n known beforehand and up to 14, as `scipy.special.polygamma`."""
     if hasattr(n, "type") or np.ndim(n) or int(n) != n:
-        raise InputError(f"polygamma: n is an integer; got {n!r}", where=here(), fix="polygamma(1, x)")
+        raise InputError(
+            f"polygamma: n is an integer; got {n!r}", where=here(), fix="polygamma(1, x)"
+        )
     return ops.Polygamma(int(n))(floating(x, "polygamma")) if n else digamma(x)
 
 
@@ -150,7 +154,7 @@ def kaiser(M: int, beta: Any) -> Any:
     return e.divide(i0(e.multiply(beta, np.sqrt(1.0 - at * at))), i0(beta))
 
 
-# ------------------------------------------------------------------------------------------ of whole axes
+# ------------------------------------------------------------------------------------ of whole axes
 
 
 def logsumexp(
@@ -158,7 +162,9 @@ def logsumexp(
 ) -> Any:
     """log(sum(b * exp(a))) without overflow, as `scipy.special.logsumexp`."""
     if return_sign:
-        raise InputError("logsumexp: return_sign= is not supported", where=here(), fix="np.exp, np.sum")
+        raise InputError(
+            "logsumexp: return_sign= is not supported", where=here(), fix="np.exp, np.sum"
+        )
     return reductions.logsumexp(a, axis, b, keepdims)
 
 
@@ -175,7 +181,7 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
     return e.subtract(x, reductions.logsumexp(x, axis, keepdims=True))
 
 
-# ------------------------------------------------------------------------------------------ SciPy's ufuncs
+# ----------------------------------------------------------------------------------- SciPy's ufuncs
 
 
 def is_scipys(ufunc: np.ufunc) -> bool:
@@ -189,7 +195,9 @@ def full_name(ufunc: np.ufunc) -> str:
 
 
 def of_scipy(ufunc: np.ufunc) -> Function | None:
-    """Our function for a ufunc of SciPy, known by being what its name stands for there; None for others."""
+    """Our function for a ufunc of SciPy, known by being what its name stands
+    for there; None for others.
+    """
     if ufunc.__name__ not in __all__ or not is_scipys(ufunc):
         return None
     found: Function = globals()[ufunc.__name__]

@@ -1,4 +1,6 @@
-"""From NumPy's own function objects to the functions of this package: what a traced value answers with."""
+"""From NumPy's own function objects to the functions of this package: what a
+traced value answers with.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ Function = Callable[..., Any]
 
 
 class Functions(dict[Function, Function]):
-    """The table, which looks for what it lacks among the modules that are imported when asked for."""
+    """The table, which looks for what it lacks among the modules that are
+    imported when asked for.
+    """
 
     def __missing__(self, function: Function) -> Function:
         found = late.ours_of(function)
@@ -32,16 +36,17 @@ def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Functi
     """NumPy's functions of those names, each with ours."""
     table: dict[Function, Function] = {}
     for name in names:
-        theirs = None if name in late.PARTS else getattr(np, name, None)  # which would import numpy.fft
+        # which would import numpy.fft
+        theirs = None if name in late.PARTS else getattr(np, name, None)
         if callable(theirs) and not isinstance(theirs, np.ufunc | type):
             table[theirs] = namespace[name]
     return Functions(table)
 
 
-# ------------------------------------------------------------------------------------------ shared memory
+# ------------------------------------------------------------------------------------ shared memory
 
-# Functions whose result shares memory with what they were given; a traced value is told, so that a later
-# change in place is seen by both.
+# Functions whose result shares memory with what they were given; a traced value is told, so that a
+# later change in place is seen by both.
 SHARING = (
     "transpose", "permute_dims", "swapaxes", "moveaxis", "rollaxis", "matrix_transpose", "reshape", "ravel",
     "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "fliplr", "flipud", "rot90",
@@ -67,11 +72,13 @@ def sharing(ours: Function, theirs: Function) -> Function:
     return function
 
 
-# -------------------------------------------------------------------------------------- methods of ufuncs
+# -------------------------------------------------------------------------------- methods of ufuncs
 
 
 def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
-    """Meaning of `ufunc.method` for traced values; where it has none, an error that says what to write."""
+    """Meaning of `ufunc.method` for traced values; where it has none, an error
+    that says what to write.
+    """
     from ge2.numpy.ufuncs import method_of  # programs that use none need not wait for it
 
     return method_of(ufunc, method)
@@ -80,7 +87,9 @@ def ufunc_method(ufunc: np.ufunc, method: str) -> Function:
 @final
 @hides_methods
 class Method:
-    """`reduce`, `accumulate`, `reduceat`, `outer` or `at` of a function that is a ufunc in NumPy."""
+    """`reduce`, `accumulate`, `reduceat`, `outer` or `at` of a function that
+    is a ufunc in NumPy.
+    """
 
     __slots__ = ("name", "ufunc")
 
@@ -89,7 +98,8 @@ class Method:
 
     def __call__(self, *args: Any, **more: Any) -> Any:
         args = tuple([array(x) if isinstance(x, list) and any_traced(x) else x for x in args])
-        return in_trace(getattr(self.ufunc, self.name)(*args, **more))  # which asks traced values by protocol
+        # which asks traced values by protocol
+        return in_trace(getattr(self.ufunc, self.name)(*args, **more))
 
     def __repr__(self) -> str:
         return f"<ge2.numpy.{self.ufunc.__name__}.{self.name}>"

@@ -1,7 +1,7 @@
 """The methods of ufuncs: `reduce`, `accumulate`, `reduceat`, `outer` and `at`, for traced values.
 
-Sums, products and extremes have operations of their own; any other associative function is taken in steps of
-doubling distance, and the rest element after element, where there are few.
+Sums, products and extremes have operations of their own; any other associative function is taken in
+steps of doubling distance, and the rest element after element, where there are few.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ Function = Callable[..., Any]
 FEW = 64  # elements up to which a function that is not associative is applied one after another
 
 
-# ----------------------------------------------------------------------------------------------- reduce
+# ------------------------------------------------------------------------------------------- reduce
 
 
 def by_function(f: Function) -> Function:
@@ -119,7 +119,9 @@ def of_any(ufunc: np.ufunc) -> Function:
         rest = tuple([i for i in range(t.ndim) if i not in axes])
         line = reshape(moveaxis(x, axes, tuple(range(len(axes)))) if axes else x,
                        (math.prod([t.shape[i] for i in axes]), *[t.shape[i] for i in rest]))  # fmt: skip
-        return finish(first_to_last(ufunc, with_initial(ufunc, line, initial)), t.shape, axes, keepdims)
+        return finish(
+            first_to_last(ufunc, with_initial(ufunc, line, initial)), t.shape, axes, keepdims
+        )
 
     return reduce
 
@@ -176,9 +178,13 @@ def first_to_last(ufunc: np.ufunc, line: Any) -> Any:
     if n == 1:
         return getitem(line, 0)
     if ufunc in INVERSE:
-        return UFUNCS[ufunc](getitem(line, 0), first_to_last(INVERSE[ufunc], getitem(line, slice(1, None))))
+        return UFUNCS[ufunc](
+            getitem(line, 0), first_to_last(INVERSE[ufunc], getitem(line, slice(1, None)))
+        )
     if ufunc in (np.add, np.multiply):
-        return (reductions.sum if ufunc is np.add else reductions.prod)(line, 0, type_of(line).dtype)
+        return (reductions.sum if ufunc is np.add else reductions.prod)(
+            line, 0, type_of(line).dtype
+        )
     if ufunc in ASSOCIATIVE:
         return in_halves(ufunc, line)
     return of_all(partial(stepped, ufunc), few(ufunc, line))
@@ -200,12 +206,14 @@ def few(ufunc: np.ufunc, line: Any) -> list[Any]:
     """The rows, if there are few."""
     n = type_of(line).shape[0]
     if n > FEW:
-        what = f"{ufunc.__name__} is not associative: {n} elements in turn would be as many equations"
+        what = (
+            f"{ufunc.__name__} is not associative: {n} elements in turn would be as many equations"
+        )
         raise NoRuleError(what, where=here(), fix="ge2.lax.scan, or ge2.lax.fori_loop")
     return [getitem(line, i) for i in range(n)]
 
 
-# ------------------------------------------------------------------------------------------- accumulate
+# --------------------------------------------------------------------------------------- accumulate
 
 
 def running(ufunc: np.ufunc) -> Function:
@@ -232,7 +240,10 @@ def so_far(ufunc: np.ufunc, line: Any) -> Any:
     if n < 2:
         return line
     if ufunc in INVERSE:
-        first, total = getitem(line, slice(1)), scans.cumsum if ufunc is np.subtract else scans.cumprod
+        first, total = (
+            getitem(line, slice(1)),
+            scans.cumsum if ufunc is np.subtract else scans.cumprod,
+        )
         rest = total(getitem(line, slice(1, None)), 0, type_of(line).dtype)
         return concatenate([first, UFUNCS[ufunc](first, rest)])
     if ufunc in ASSOCIATIVE:
@@ -252,13 +263,15 @@ def accumulating(f: Function) -> Function:
     return accumulate
 
 
-# -------------------------------------------------------------------------------------- reduceat, outer, at
+# ------------------------------------------------------------------------------ reduceat, outer, at
 
 
 def of_slices(ufunc: np.ufunc) -> Function:
     """`ufunc.reduceat`: of each slice between two indices, which must be known."""
 
-    def reduceat(array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None) -> Any:
+    def reduceat(
+        array: Any, indices: Any, axis: int = 0, dtype: Any = None, out: Any = None
+    ) -> Any:
         name = f"{ufunc.__name__}.reduceat"
         no_out(name, out)
         x = as_line(array)
@@ -269,7 +282,9 @@ def of_slices(ufunc: np.ufunc) -> Function:
         at = one_axis(axis, type_of(x).ndim, x)
         starts, n = known_starts(name, indices), type_of(x).shape[at]
         if starts.size and not 0 <= starts.min() <= starts.max() < n:
-            raise OutOfBoundsError(f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here())
+            raise OutOfBoundsError(
+                f"index {starts.max()} out-of-bounds in {name} [0, {n})", where=here()
+            )
         line = moveaxis(x, at, 0)
         ends = np.append(starts[1:], n)
         lengths = np.maximum(ends - starts - 1, 0)
@@ -339,7 +354,13 @@ def method_of(ufunc: np.ufunc, method: str) -> Function:
     if found is not None:
         return found
     two = ufunc.nin == 2 and ufunc.nout == 1
-    if ufunc.signature is not None or not (two or method == "at") or (method == "at" and ufunc.nout != 1):
-        what = f"{method} only supported for binary functions of one result; {ufunc.__name__} is none"
+    if (
+        ufunc.signature is not None
+        or not (two or method == "at")
+        or (method == "at" and ufunc.nout != 1)
+    ):
+        what = (
+            f"{method} only supported for binary functions of one result; {ufunc.__name__} is none"
+        )
         raise TypeRuleError(what, where=here(), fix="the function itself")
     return OF_ANY[method](ufunc)

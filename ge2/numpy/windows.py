@@ -29,13 +29,17 @@ def sliding_window_view(
     """
     if writeable:
         raise InputError(
-            "sliding_window_view: windows that overlap cannot be written", where=here(), fix="a copy"
+            "sliding_window_view: windows that overlap cannot be written",
+            where=here(),
+            fix="a copy",
         )
     y = array(x)
     t = type_of(y)
     window, axes = sides(window_shape, axis, t.ndim, y)
     if any(w < 0 for w in window):
-        raise ArgumentError(f"`window_shape` cannot contain negative values; got {window}", where=here())
+        raise ArgumentError(
+            f"`window_shape` cannot contain negative values; got {window}", where=here()
+        )
     y = fresh(y)
     for size, along in zip(window, axes, strict=True):
         y = slid(y, size, along)
@@ -58,9 +62,7 @@ def slid(x: Any, size: int, axis: int) -> Any:
     """The windows along one axis, which come as the last axis."""
     n = type_of(x).shape[axis] - size + 1
     if n < 1:
-        what = (
-            f"window shape cannot be larger than input array shape: {size} along axis {axis} of {type_of(x)}"
-        )
+        what = f"window shape cannot be larger than input array shape: {size} along axis {axis} of {type_of(x)}"
         raise ArgumentError(what, where=here())
     index = ADD(Iota((n, size), 0, INT64)(), Iota((n, size), 1, INT64)())
     return moveaxis(Gather((axis,))(x, index), (0, 1), (axis, -1))

@@ -117,4 +117,5 @@ TABLE: dict[str, Callable[..., Op]] = {
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
 KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name
-REPLACED: set[str] = set()  # names of users' operations that were defined again: the text means the latest
+# names of users' operations that were defined again: the text means the latest
+REPLACED: set[str] = set()

@@ -39,7 +39,9 @@ class BitcastConvertType(Pointlike):
         x = arrays[0] if hasattr(arrays[0], "dtype") else np.asarray(arrays[0])
         return x.view(self.dtype)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:

@@ -24,7 +24,8 @@ class Constant(Op):
     @staticmethod
     def of(array: Any) -> Constant:
         x = np.asarray(array)
-        return Constant(x.shape, x.dtype, "x" + x.tobytes().hex())  # x: so that it is a word in any case
+        # x: so that it is a word in any case
+        return Constant(x.shape, x.dtype, "x" + x.tobytes().hex())
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         return (ArrayType(self.shape, self.dtype),)
@@ -32,7 +33,9 @@ class Constant(Op):
     def reference(self, *arrays: Any) -> Any:
         return np.frombuffer(bytes.fromhex(self.data[1:]), self.dtype).reshape(self.shape).copy()
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return []
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:

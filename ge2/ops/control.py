@@ -36,7 +36,8 @@ from ge2.ops.untaken import shielded
 
 Types = tuple[ArrayType, ...]
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
-EXECUTOR: list[Executor] = []  # how the runtime evaluates a call outside any trace; op by op without one
+# how the runtime evaluates a call outside any trace; op by op without one
+EXECUTOR: list[Executor] = []
 
 
 def types_of(atoms: Sequence[Atom]) -> Types:
@@ -52,7 +53,9 @@ def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
 def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
     """The cotangents (or tangents) of the inexact values, zeros made."""
     return [
-        zero_like(y) if ct is None else ct for ct, y in zip(cts, ys, strict=False) if y.type.dtype in INEXACT
+        zero_like(y) if ct is None else ct
+        for ct, y in zip(cts, ys, strict=False)
+        if y.type.dtype in INEXACT
     ]
 
 
@@ -81,7 +84,9 @@ def inexact(atoms: Sequence[Atom]) -> Flags:
 def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> Pushed:
     """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
     rest = iter(results[len(outputs) :])
-    return results[: len(outputs)], [next(rest) if a.type.dtype in INEXACT else None for a in outputs]
+    return results[: len(outputs)], [
+        next(rest) if a.type.dtype in INEXACT else None for a in outputs
+    ]
 
 
 def to_front(xs: Sequence[Value], axes: Sequence[Axis]) -> list[Value]:
@@ -133,19 +138,25 @@ class Call(GraphOp):
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         active, given, outputs = flags_of(ts), present(ts), self.jaxpr.outputs
         if not derive.apart:
-            return with_tangents(Call(derive.jvp(self.jaxpr, active), self.title)(*xs, *given), outputs)
+            return with_tangents(
+                Call(derive.jvp(self.jaxpr, active), self.title)(*xs, *given), outputs
+            )
         forward, linear, _ = derive.linear(self.jaxpr, active)
         results = Call(forward, self.title)(*xs)
         found = Call(linear, self.title)(*results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
         return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
 
 
 def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
-    """The last results of a graph; those that are inputs, or other results, are taken from there."""
+    """The last results of a graph; those that are inputs, or other results,
+    are taken from there.
+    """
     at = len(ys) - count
     known: dict[Atom, Value] = dict(zip(graph.outputs[:at], ys, strict=False))
     known.update(zip(graph.inputs, xs, strict=True))
@@ -153,7 +164,9 @@ def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Val
 
 
 class Saving(Reversing):
-    """A call whose last results are residuals, read by `backward` with the cotangents of the others."""
+    """A call whose last results are residuals, read by `backward` with the
+    cotangents of the others.
+    """
 
     __slots__ = ()
     jaxpr: Graph
@@ -182,7 +195,9 @@ class Saving(Reversing):
     def plain(self) -> Call:
         return Call(self.jaxpr, self.title)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         at = len(ys) - self.residuals
         kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
         found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
@@ -202,7 +217,9 @@ class CallSaving(Saving):
 @final
 @record
 class Checkpoint(GraphOp):
-    """A call whose values are computed again for the derivative, but for those that the policy saves."""
+    """A call whose values are computed again for the derivative, but
+    for those that the policy saves.
+    """
 
     jaxpr: Graph
     policy: Rule = NOTHING
@@ -230,13 +247,21 @@ class Checkpoint(GraphOp):
         return CheckpointSaving(forward, backward, count, self.policy, self.prevent_cse)
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
-        graph, given, outputs = derive.jvp(self.jaxpr, flags_of(ts)), present(ts), self.jaxpr.outputs
+        graph, given, outputs = (
+            derive.jvp(self.jaxpr, flags_of(ts)),
+            present(ts),
+            self.jaxpr.outputs,
+        )
         if not derive.apart:
             return with_tangents(self.of(graph)(*xs, *given), outputs)
         again = without_dead_code(Graph(graph.inputs, graph.eqns, graph.outputs[len(outputs) :]))
-        return self(*xs), scattered(Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs))
+        return self(*xs), scattered(
+            Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs)
+        )
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
         return self.of(graph)(*to_front(xs, axes)), axes_of(flags)
 
@@ -255,7 +280,9 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 @final
 @record
 class CheckpointSaving(Reversing):
-    """A checkpoint under differentiation: its last results are what is saved, and `backward` reads them."""
+    """A checkpoint under differentiation: its last results are what is saved,
+    and `backward` reads them.
+    """
 
     jaxpr: Graph
     backward: Graph
@@ -276,11 +303,14 @@ class CheckpointSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         at = len(ys) - self.residuals
         read = [*residuals_of(self.jaxpr, self.residuals, ys, xs), *filled(cts[:at], ys[:at])]
         if self.prevent_cse:
-            read = Barrier()(*read)  # tied to the cotangents: no pass merges this with the first computation
+            # tied to the cotangents: no pass merges this with the first computation
+            read = Barrier()(*read)
         return scattered(Call(self.backward, "checkpoint")(*read), wanted)
 
 
@@ -330,7 +360,9 @@ class Cond(GraphOp):
         found = Cond(linear)(xs[0], *read, *results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
         if axes[0] is not None:
             return self.selected(derive, operands, batched, size)
@@ -342,8 +374,12 @@ class Cond(GraphOp):
         )
         return Cond(branches)(*operands), axes_of(some)
 
-    def selected(self, derive: Derive, operands: Sequence[Value], batched: Flags, size: int) -> Batched:
-        """The results of the branch that each element of the index names: all branches are computed."""
+    def selected(
+        self, derive: Derive, operands: Sequence[Value], batched: Flags, size: int
+    ) -> Batched:
+        """The results of the branch that each element of the index
+        names: all branches are computed.
+        """
         index, rest = operands[0], operands[1:]
         outputs = self.branches[0].outputs
         same = passed_on(self.branches, batched)
@@ -363,7 +399,9 @@ def passed_on(branches: Sequence[Graph], batched: Flags) -> list[int | None]:
     places = [{v: i for i, v in enumerate(b.inputs) if not batched[i]} for b in branches]
     found = []
     for outputs in zip(*(b.outputs for b in branches), strict=True):
-        each = {at.get(a) if isinstance(a, Var) else None for at, a in zip(places, outputs, strict=True)}
+        each = {
+            at.get(a) if isinstance(a, Var) else None for at, a in zip(places, outputs, strict=True)
+        }
         found.append(each.pop() if len(each) == 1 else None)
     return found
 
@@ -382,7 +420,8 @@ def masks(index: Value, count: int) -> list[Value]:
 class CondSaving(Reversing):
     """A cond whose last results are residuals.
 
-    `backward` reads those numbered in `again` among operands and results, the residuals, and cotangents.
+    `backward` reads those numbered in `again` among operands and results, the
+    residuals, and cotangents.
     """
 
     branches: tuple[Graph, ...]
@@ -404,7 +443,9 @@ class CondSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return Cond(self.branches).reference(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         at = len(ys) - self.residuals
         ends = [*xs[1:], *ys]
         read = [ends[i] for i in self.again]
@@ -413,4 +454,11 @@ class CondSaving(Reversing):
 
 
 CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving)  # their first graph is what they compute
-CONTROL: tuple[type[GraphOp], ...] = (Call, CallSaving, Checkpoint, CheckpointSaving, Cond, CondSaving)
+CONTROL: tuple[type[GraphOp], ...] = (
+    Call,
+    CallSaving,
+    Checkpoint,
+    CheckpointSaving,
+    Cond,
+    CondSaving,
+)

@@ -53,9 +53,11 @@ from ge2.ops.shape import BroadcastInDim
 @final
 @record
 class CustomVjp(GraphOp):
-    """A call with a reverse derivative of its own: `forward` also yields residuals, which `backward` reads.
+    """A call with a reverse derivative of its own: `forward` also yields
+    residuals, which `backward` reads.
 
-    The `consts` of `jaxpr` are values that the function read from around it; the rule is silent of them.
+    The `consts` of `jaxpr` are values that the function read from around it;
+    the rule is silent of them.
     """
 
     jaxpr: Graph
@@ -84,12 +86,16 @@ class CustomVjp(GraphOp):
             fix="ge2.custom_jvp, which gives both modes",
         )
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         """Cotangents of inputs that are shared get the axis too; a sum takes it off again."""
         batched, results = tuple(a is not None for a in axes), len(self.jaxpr.outputs)
         every = (True,) * results
         graph, _ = derive.batch(self.jaxpr, batched, size, every)
-        forward, flags = derive.batch(self.forward, batched, size, every + (False,) * self.residuals)
+        forward, flags = derive.batch(
+            self.forward, batched, size, every + (False,) * self.residuals
+        )
         given = len(self.backward.inputs) - self.residuals
         moved = flags[results:] + (True,) * given
         backward, _ = derive.batch(self.backward, moved, size, (True,) * len(self.backward.outputs))
@@ -104,7 +110,9 @@ def with_consts(graph: Graph, consts: int) -> Graph:
 
 
 def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
-    """The rule of a function is silent of what the function captured, so a derivative by that is unknown."""
+    """The rule of a function is silent of what the function captured, so a
+    derivative by that is unknown.
+    """
     if not any(wanted[: op.jaxpr.consts]):
         return
     rule, inputs = op.name.removesuffix("_call"), op.jaxpr.inputs
@@ -113,13 +121,17 @@ def refuse_captured(op: CustomVjp | CustomJvp, wanted: Flags) -> None:
         raise NoRuleError(what, fix="call the plain function in the rule")
     at = inputs[wanted.index(True)].type
     what = f"a derivative flows through a value ({at}) that a function with a {rule} reads from around it"
-    raise GradientError(what, fix="pass it as an argument of the function, or ge2.stop_gradient of it")
+    raise GradientError(
+        what, fix="pass it as an argument of the function, or ge2.stop_gradient of it"
+    )
 
 
 def summed(backward: Graph, batched: Flags, graph: Graph) -> Graph:
     """The batched backward graph, its cotangents of shared inputs summed over the batch."""
     eqns, outputs = list(backward.eqns), []
-    inexact = [(b, v) for b, v in zip(batched, graph.inputs, strict=True) if v.type.dtype in INEXACT]
+    inexact = [
+        (b, v) for b, v in zip(batched, graph.inputs, strict=True) if v.type.dtype in INEXACT
+    ]
     for (has_axis, v), ct in zip(inexact, backward.outputs, strict=True):
         if not has_axis:
             eqns.append(Eqn(ReduceSum((0,)), (ct,), (Var(v.type.with_shape(v.type.shape)),)))
@@ -148,7 +160,9 @@ class CustomVjpSaving(GraphOp):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.forward(*arrays))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         at = len(ys) - self.residuals
         found = Call(self.backward, "custom_vjp")(*ys[at:], *filled(cts[:at], ys[:at]))
         return scattered(found, tuple(x.type.dtype in INEXACT for x in xs))
@@ -159,14 +173,19 @@ class CustomVjpSaving(GraphOp):
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         return Call(self.forward, "custom_vjp").jvp_with(derive, ts, xs)
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         return Call(self.forward, "custom_vjp").batch_with(derive, xs, axes, size)
 
 
 @final
 @record
 class CustomJvp(GraphOp):
-    """A call with a derivative of its own: `rule` maps (inputs, tangents) to (outputs, tangents)."""
+    """A call with a derivative of its own:
+
+    `rule` maps (inputs, tangents) to (outputs, tangents).
+    """
 
     jaxpr: Graph
     rule: Graph
@@ -188,7 +207,8 @@ class CustomJvp(GraphOp):
         if not derive.apart:
             return with_tangents(Call(rule, "custom_jvp")(*xs, *tangents), outputs)
         found = Call(
-            without_dead_code(Graph(rule.inputs, rule.eqns, rule.outputs[len(outputs) :])), "custom_jvp"
+            without_dead_code(Graph(rule.inputs, rule.eqns, rule.outputs[len(outputs) :])),
+            "custom_jvp",
         )(*xs, *tangents)
         return self(*xs), scattered(found, inexact(outputs))
 
@@ -199,32 +219,44 @@ class CustomJvp(GraphOp):
         flags = iter(self.rule.inputs[n:])
         seeds = [next(flags) if v.type.dtype in INEXACT else None for v in self.jaxpr.inputs]
         chosen = tuple(t is not None and w for t, w in zip(seeds, wanted, strict=True))
-        linear = (False,) * n + tuple(c for c, t in zip(chosen, seeds, strict=True) if t is not None)
+        linear = (False,) * n + tuple(
+            c for c, t in zip(chosen, seeds, strict=True) if t is not None
+        )
         tangents = Graph(self.rule.inputs, self.rule.eqns, self.rule.outputs[outputs:])
         tangents = with_plain_calls(tangents, self.rule.inputs[n:])
         forward, backward, count = derive.vjp(tangents, linear)
         joint = whole(forward, backward, count)
         zeros = [zero_equation(v.type) for v in self.rule.inputs[n:]]
-        names: dict[Var, Atom] = dict(zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False))
+        names: dict[Var, Atom] = dict(
+            zip(joint.inputs[n:], (e.outs[0] for e in zeros), strict=False)
+        )
         eqns = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in joint.eqns]
         inputs = (*joint.inputs[:n], *joint.inputs[len(self.rule.inputs) :])
         reverse = Graph(inputs, (*zeros, *eqns), rename(names, joint.outputs))
         return CustomJvpSaving(self.jaxpr, self.rule, without_dead_code(reverse), chosen)
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         batched = tuple(a is not None for a in axes)
         every = (True,) * len(self.jaxpr.outputs)
         graph, _ = derive.batch(self.jaxpr, batched, size, every)
-        moved = tuple(b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT)
-        rule, _ = derive.batch(self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs))
-        return CustomJvp(with_consts(graph, self.jaxpr.consts), rule)(*to_front(xs, axes)), [0] * len(every)
+        moved = tuple(
+            b for b, v in zip(batched, self.jaxpr.inputs, strict=True) if v.type.dtype in INEXACT
+        )
+        rule, _ = derive.batch(
+            self.rule, (*batched, *moved), size, (True,) * len(self.rule.outputs)
+        )
+        return CustomJvp(with_consts(graph, self.jaxpr.consts), rule)(*to_front(xs, axes)), [
+            0
+        ] * len(every)
 
 
 def with_plain_calls(graph: Graph, tangents: Sequence[Var]) -> Graph:
     """A rule in which functions with rules of their own, applied to tangents, are plain calls.
 
-    A rule is linear in its tangents, so such a function is linear, and its equations are transposed as they
-    stand: its rule may be this one again.
+    A rule is linear in its tangents, so such a function is linear, and its equations are transposed
+    as they stand: its rule may be this one again.
     """
     graph = inlined(graph, (Call,))
     moves: set[Atom] = set(tangents)
@@ -241,7 +273,10 @@ def with_plain_calls(graph: Graph, tangents: Sequence[Var]) -> Graph:
 @final
 @record
 class CustomJvpSaving(Reversing):
-    """A custom_jvp in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`."""
+    """A custom_jvp in reverse mode:
+
+    `reverse` maps (inputs, cotangents) to cotangents of the `wanted`.
+    """
 
     jaxpr: Graph
     rule: Graph
@@ -261,14 +296,17 @@ class CustomJvpSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         found = Call(self.reverse, "custom_jvp")(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)
 
 
 class Rule(Protocol):
-    """How a graph is batched: given which inputs have the axis and its size, a graph over it, with the inputs
-    that need the axis there (at least those), and the results that have it."""
+    """How a graph is batched: given which inputs have the axis and its size, a graph over it, with
+    the inputs that need the axis there (at least those), and the results that have it.
+    """
 
     def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]: ...
 
@@ -302,7 +340,9 @@ class CustomBatch(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         if self.rule is None:
             return self.plain().saving(wanted, derive)
-        return CustomBatchSaving(self.jaxpr, whole(*derive.vjp(self.jaxpr, wanted)), wanted, self.rule)
+        return CustomBatchSaving(
+            self.jaxpr, whole(*derive.vjp(self.jaxpr, wanted)), wanted, self.rule
+        )
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         if self.rule is None or derive.apart:
@@ -312,7 +352,9 @@ class CustomBatch(GraphOp):
         pushed = CustomBatch(graph, PushedRule(graph, self.rule, active))
         return with_tangents(pushed(*xs, *present(ts)), self.jaxpr.outputs)
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         if self.rule is None:
             return self.plain().batch_with(derive, xs, axes, size)
         graph, needed, has = self.rule(derive, tuple(a is not None for a in axes), size)
@@ -322,7 +364,8 @@ class CustomBatch(GraphOp):
 @final
 @record
 class CustomBatchSaving(Reversing):
-    """A custom_batch in reverse mode: `reverse` maps (inputs, cotangents) to cotangents of the `wanted`.
+    """A custom_batch in reverse mode: `reverse` maps (inputs, cotangents) to
+    cotangents of the `wanted`.
 
     Nothing is kept for it: what both halves compute is one after inlining.
     """
@@ -345,7 +388,9 @@ class CustomBatchSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.jaxpr(*arrays))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         rule = self.rule and PulledRule(self.reverse, self.rule, self.wanted)
         found = CustomBatch(self.reverse, rule)(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)
@@ -354,7 +399,8 @@ class CustomBatchSaving(Reversing):
 @final
 @record
 class PushedRule:
-    """The rule of the forward derivative `graph`: a value has the axis if its tangent does, and likewise.
+    """The rule of the forward derivative `graph`: a value has the axis if its
+    tangent does, and likewise.
 
     Where tangents alone have it, nothing of the function is repeated.
     """
@@ -374,14 +420,17 @@ class PushedRule:
         )
         graph, needed, has = self.rule(derive, either, size)
         tangents = tuple(b for b, a in zip(needed, self.active, strict=True) if a)
-        pushed = tuple(h for h, a in zip(has, graph.outputs, strict=True) if a.type.dtype in INEXACT)
+        pushed = tuple(
+            h for h, a in zip(has, graph.outputs, strict=True) if a.type.dtype in INEXACT
+        )
         return derive.jvp(graph, self.active), (*needed, *tangents), (*has, *pushed)
 
 
 @final
 @record
 class PulledRule:
-    """The rule of the reverse derivative `graph`: what is derived by has the axis, or cotangents were summed.
+    """The rule of the reverse derivative `graph`: what is derived by has the
+    axis, or cotangents were summed.
 
     Where cotangents alone have it, nothing of the function is repeated.
     """

@@ -1,10 +1,13 @@
-"""Factors of matrices: QR, eigenvalues, singular values. Matrices are the last two axes of an array.
+"""Factors of matrices: QR, eigenvalues, singular values.
 
-Derivatives hold where the factors are smooth: full rank for QR, distinct eigenvalues or singular values for
-the vectors; elsewhere they are infinite or NaN. Vectors are determined up to a sign or phase, of which a
-function that is differentiated must not depend. Formulas: S. Walter, L. Lehmann, Algorithmic differentiation
-of linear algebra functions (2010), for QR; M. Giles (2008) for symmetric matrices; J. Townsend,
-Differentiating the singular value decomposition (2016), and for complex ones Z.-Q. Wan, S.-X. Zhang (2019).
+Matrices are the last two axes of an array.
+
+Derivatives hold where the factors are smooth: full rank for QR, distinct eigenvalues or singular
+values for the vectors; elsewhere they are infinite or NaN. Vectors are determined up to a sign or
+phase, of which a function that is differentiated must not depend. Formulas: S. Walter, L. Lehmann,
+Algorithmic differentiation of linear algebra functions (2010), for QR; M. Giles (2008) for
+symmetric matrices; J. Townsend, Differentiating the singular value decomposition (2016), and for
+complex ones Z.-Q. Wan, S.-X. Zhang (2019).
 """
 
 from __future__ import annotations
@@ -54,13 +57,15 @@ def over_gaps(x: Value, w: Value) -> Value:
     return diagonal.select(quotient.zeros(), quotient)
 
 
-# --------------------------------------------------------------------------------------------------------- QR
+# ----------------------------------------------------------------------------------------------- QR
 
 
 @final
 @record
 class Qr(Linalg):
-    """a = q @ r: a[..., m, n] -> q[..., m, k], r[..., k, n], where k is min(m, n), or m if `full`."""
+    """a = q @ r: a[..., m, n] -> q[..., m, k], r[..., k, n], where k is
+    min(m, n), or m if `full`.
+    """
 
     full: bool = False
     name = "qr"
@@ -75,12 +80,18 @@ class Qr(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return tuple(np.linalg.qr(arrays[0], "complete" if self.full else "reduced"))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """With M = r g_r^H - g_q^H q: (g_q + q H) r^-H, where H is Hermitian and below as M is."""
         (g_q, g_r), (q, r), (a,) = gradients(cts), ys, xs
         *_, m, n = a.shape
         if (self.full and m > n) or m < n:
-            what = f"qr of {a.type}" + (" with all columns of q" if m > n else "") + " has no derivative"
+            what = (
+                f"qr of {a.type}"
+                + (" with all columns of q" if m > n else "")
+                + " has no derivative"
+            )
             raise NoRuleError(what, fix="np.linalg.qr(a), of at least as many rows as columns")
         inner = plus(
             None if g_r is None else product(r, adjoint(g_r)),
@@ -93,7 +104,7 @@ class Qr(Linalg):
         return [cotangent(adjoint(SOLVE(r, adjoint(total))), a)]
 
 
-# ------------------------------------------------------------------------------------------ eigenvalues
+# -------------------------------------------------------------------------------------- eigenvalues
 
 
 @final
@@ -120,7 +131,9 @@ class Eigh(Linalg):
             return tuple(np.linalg.eigh(arrays[0], side))
         return (np.linalg.eigvalsh(arrays[0], side),)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """v (diag(g_w) + (v^H g_v) / (w[j] - w[i])) v^H."""
         (a,) = xs
         (g_w, *rest), (w, v) = gradients(cts), ys if self.vectors else Eigh(self.lower)(a)
@@ -136,7 +149,8 @@ class Eigh(Linalg):
 @final
 @record
 class Eig(Linalg):
-    """Eigenvalues, complex, and if `vectors` eigenvectors of norm 1: a[..., n, n] -> w[..., n], v[..., n, n].
+    """Eigenvalues, complex, and if `vectors` eigenvectors of norm 1: a[..., n, n] ->
+    w[..., n], v[..., n, n].
 
     NumPy's are real where no imaginary part is left, of which a type cannot depend.
     """
@@ -156,7 +170,9 @@ class Eig(Linalg):
         ys = np.linalg.eig(a) if self.vectors else (np.linalg.eigvals(a),)
         return tuple(np.asarray(y).astype(dtype, copy=False) for y in ys)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """v^-H (diag(g_w) + (v^H g_v - v^H v Re diag(v^H g_v)) / conj(w[j] - w[i])) v^H."""
         (a,) = xs
         (g_w, *rest), (w, v) = gradients(cts), ys if self.vectors else Eig()(a)
@@ -170,7 +186,7 @@ class Eig(Linalg):
         return [cotangent(SOLVE(vh, product(inner, vh)), a)]
 
 
-# ------------------------------------------------------------------------------------------ singular values
+# ---------------------------------------------------------------------------------- singular values
 
 
 @final
@@ -201,7 +217,9 @@ class Svd(Linalg):
             return tuple(np.linalg.svd(arrays[0], full_matrices=self.full))
         return (np.linalg.svd(arrays[0], compute_uv=False),)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (a,), gs = xs, gradients(cts)
         g_u, g_s, g_vh = gs if self.vectors else (None, gs[0], None)
         extra = self.full and a.shape[-1] != a.shape[-2]
@@ -221,7 +239,9 @@ def svd_gradient(u: Value, s: Value, vh: Value, gs: Sequence[Value | None]) -> V
     across: Value | None = None
     if g_u is not None:
         turned = product(uh, g_u)
-        inner = plus(inner, over_gaps(turned - adjoint(turned), size * size) * along_columns(size, square))
+        inner = plus(
+            inner, over_gaps(turned - adjoint(turned), size * size) * along_columns(size, square)
+        )
         if u.dtype in COMPLEX:
             inner = plus(inner, on_diagonal(imaginary(turned)) / along_columns(size, square))
         if u.shape[-2] > u.shape[-1]:
@@ -229,7 +249,9 @@ def svd_gradient(u: Value, s: Value, vh: Value, gs: Sequence[Value | None]) -> V
             across = product(outside / along_columns(size, outside), vh)
     if g_vh is not None:
         turned = product(vh, adjoint(g_vh))
-        inner = plus(inner, along_rows(size, square) * over_gaps(turned - adjoint(turned), size * size))
+        inner = plus(
+            inner, along_rows(size, square) * over_gaps(turned - adjoint(turned), size * size)
+        )
         if v.shape[-2] > v.shape[-1]:
             outside = g_vh - product(product(g_vh, v), vh)
             across = plus(across, product(u, outside / along_rows(size, outside)))

@@ -27,9 +27,10 @@ class Contraction(Lowering):
 class DotGeneral(Op):
     """Axes `contract` are summed over and axes `beside` kept side by side, each as (of a, of b).
 
-    The result has the axes beside, then the free axes of `a`, then those of `b`. Half types are accumulated
-    in float32 and rounded once, or not at all if `out` asks for float32. `precision` says how float32 may be
-    multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target with such units use them.
+    The result has the axes beside, then the free axes of `a`, then those of `b`. Half types are
+    accumulated in float32 and rounded once, or not at all if `out` asks for float32. `precision`
+    says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target
+    with such units use them.
     """
 
     contract: tuple[Dims, Dims]
@@ -71,16 +72,30 @@ class DotGeneral(Op):
         beside, rows, columns = sizes(a, self.beside[0]), sizes(a, free_a), sizes(b, free_b)
         m, n, k = math.prod(rows), math.prod(columns), math.prod(sizes(a, self.contract[0]))
         batch = (math.prod(beside),) if beside else ()
-        left = np.transpose(a, (*self.beside[0], *free_a, *self.contract[0])).reshape((*batch, m, k))
-        right = np.transpose(b, (*self.beside[1], *self.contract[1], *free_b)).reshape((*batch, k, n))
+        left = np.transpose(a, (*self.beside[0], *free_a, *self.contract[0])).reshape(
+            (*batch, m, k)
+        )
+        right = np.transpose(b, (*self.beside[1], *self.contract[1], *free_b)).reshape(
+            (*batch, k, n)
+        )
         return left, right, (*beside, *rows, *columns)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (a, b) = cts, xs
         assert ct is not None
         names_a, names_b, names_y = self.spell(a, b)
-        ct_a = self.einsum(names_y, names_b, names_a, ct, b.cast(ct.dtype), a.dtype) if wanted[0] else None
-        ct_b = self.einsum(names_y, names_a, names_b, ct, a.cast(ct.dtype), b.dtype) if wanted[1] else None
+        ct_a = (
+            self.einsum(names_y, names_b, names_a, ct, b.cast(ct.dtype), a.dtype)
+            if wanted[0]
+            else None
+        )
+        ct_b = (
+            self.einsum(names_y, names_a, names_b, ct, a.cast(ct.dtype), b.dtype)
+            if wanted[1]
+            else None
+        )
         return [ct_a, ct_b]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
@@ -117,11 +132,15 @@ class DotGeneral(Op):
     def einsum(
         self, names_a: str, names_b: str, names_y: str, a: Value, b: Value, out: np.dtype | None
     ) -> Value:
-        """The product in which letters shared by both inputs are batched if kept, else summed over."""
+        """The product in which letters shared by both inputs are batched if
+        kept, else summed over.
+        """
         shared = [n for n in names_a if n in names_b]
         batch = [n for n in shared if n in names_y]
         contract = [n for n in shared if n not in names_y]
-        pairs = [(places(names_a, letters), places(names_b, letters)) for letters in (contract, batch)]
+        pairs = [
+            (places(names_a, letters), places(names_b, letters)) for letters in (contract, batch)
+        ]
         y = a.dot(b, *pairs, precision=self.precision, out=None if out == a.dtype else out)
         got = [*batch, *(n for n in (*names_a, *names_b) if n not in shared)]
         return y.reorder(places(got, names_y))

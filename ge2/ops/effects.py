@@ -1,7 +1,8 @@
 """Calls of Python functions from a graph: to print, to look, and to compute what only Python can.
 
-What prints or looks has an effect: it stays where it is in the order of effects. A batch of such a call is a
-loop over it, outermost axis first, so that a function sees the arrays that it was written for.
+What prints or looks has an effect: it stays where it is in the order of effects. A
+batch of such a call is a loop over it, outermost axis first, so that a function sees
+the arrays that it was written for.
 """
 
 from __future__ import annotations
@@ -23,17 +24,26 @@ from ge2.base.record import record
 from ge2.base.source import of_function
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value, type_of
 
-Loops = tuple[tuple[int, Flags], ...]  # for each batch, outermost first: its size, and which inputs have it
+# for each batch, outermost first: its size, and which inputs have it
+Loops = tuple[tuple[int, Flags], ...]
 HOLE: Final = object()  # in place of an array among the leaves that a function is called with
-METHODS: Final = ("sequential", "sequential_unrolled", "expand_dims", "broadcast_all", "legacy_vectorized")
+METHODS: Final = (
+    "sequential",
+    "sequential_unrolled",
+    "expand_dims",
+    "broadcast_all",
+    "legacy_vectorized",
+)
 
 
-# ------------------------------------------------------------------------------------------------ functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 @final
 class Host:
-    """A Python function with the containers that its arrays come in. Made by `host`, which makes equals one.
+    """A Python function with the containers that its arrays come in.
+
+    Made by `host`, which makes equals one.
 
     `results` is the structure of what it returns, if that matters.
     """
@@ -115,7 +125,7 @@ def named_host(name: str) -> Host:
     return found
 
 
-# --------------------------------------------------------------------------------------------------- loops
+# -------------------------------------------------------------------------------------------- loops
 
 
 def each(loops: Loops, arrays: Sequence[Any]) -> Iterator[list[Any]]:
@@ -125,7 +135,9 @@ def each(loops: Loops, arrays: Sequence[Any]) -> Iterator[list[Any]]:
         return
     (size, flags), *inner = loops
     for i in range(size):
-        yield from each(tuple(inner), [x[i] if f else x for x, f in zip(arrays, flags, strict=True)])
+        yield from each(
+            tuple(inner), [x[i] if f else x for x, f in zip(arrays, flags, strict=True)]
+        )
 
 
 def sizes(loops: Loops) -> Dims:
@@ -180,7 +192,9 @@ class DebugPrint(Look):
 
     def call(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         first = len(arrays) - len(self.keywords)
-        text = self.fmt.format(*arrays[:first], **dict(zip(self.keywords, arrays[first:], strict=True)))
+        text = self.fmt.format(
+            *arrays[:first], **dict(zip(self.keywords, arrays[first:], strict=True))
+        )
         sys.stdout.write(f"{text}\n")
         return ()
 
@@ -215,7 +229,8 @@ def read_name(op: DebugCallback | PureCallback) -> None:
 @final
 @record
 class PureCallback(HostOp):
-    """What a Python function returns, which depends on its inputs alone: it may be called never, or twice.
+    """What a Python function returns, which depends on its inputs alone: it may
+    be called never, or twice.
 
     `method` says how a batch of it is computed.
     """
@@ -256,7 +271,8 @@ class PureCallback(HostOp):
             raise TypeRuleError(f"{what}, but result_shape_dtypes is {self.function.results}")
         paths = key_paths(structure)
         return tuple(
-            self.checked(y, t, keystr(path)) for y, t, path in zip(leaves, self.types, paths, strict=True)
+            self.checked(y, t, keystr(path))
+            for y, t, path in zip(leaves, self.types, paths, strict=True)
         )
 
     def checked(self, y: Any, wanted: ArrayType, path: str) -> Any:
@@ -272,7 +288,9 @@ class PureCallback(HostOp):
             raise TypeRuleError(f"{what}, but result_shape_dtypes says {wanted}", fix=fix)
         return np.array(y, wanted.dtype, order="C")
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         self.refuse()
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
@@ -281,7 +299,8 @@ class PureCallback(HostOp):
     def refuse(self) -> NoReturn:
         what = f"pure_callback of {self.function.title} has no derivative: ge2 does not see into it"
         raise NoRuleError(
-            what, fix="ge2.custom_vjp or ge2.custom_jvp around it, or ge2.stop_gradient of its arguments"
+            what,
+            fix="ge2.custom_vjp or ge2.custom_jvp around it, or ge2.stop_gradient of its arguments",
         )
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -292,7 +311,9 @@ class PureCallback(HostOp):
         first = [0] * len(self.types)
         if self.method.startswith("sequential"):
             return self.looped(xs, axes, size), first
-        grown: PureCallback = replace(self, types=tuple(t.with_shape((size, *t.shape)) for t in self.types))
+        grown: PureCallback = replace(
+            self, types=tuple(t.with_shape((size, *t.shape)) for t in self.types)
+        )
         return grown(*(self.widened(x, a, size) for x, a in zip(xs, axes, strict=True))), first
 
     def widened(self, x: Value, axis: Axis, size: int) -> Value:

@@ -47,9 +47,9 @@ KINDS = {"b": "bool", "i": "integer", "f": "float", "c": "complex"}
 class Pointwise(Lowering):
     """One expression per element, in functions of `templates/*/include`; `{0}`, ... are the inputs.
 
-    `header` says by its subject which header defines them; each target knows the file. `numpy` is how NumPy
-    writes the result to `{y}`, in statements parted by `; `, where the operation is no ufunc. A user's own
-    expression may be in functions of `helpers`, and be another one in `cuda`.
+    `header` says by its subject which header defines them; each target knows the file. `numpy` is
+    how NumPy writes the result to `{y}`, in statements parted by `; `, where the operation is no
+    ufunc. A user's own expression may be in functions of `helpers`, and be another one in `cuda`.
     """
 
     expression: str
@@ -100,7 +100,9 @@ class Pointlike(Op):
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         pairs = list(zip(xs, axes, strict=True))
-        shape = max((x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in pairs), key=len)
+        shape = max(
+            (x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in pairs), key=len
+        )
         return (self(*(stretch(x, a, (size, *shape)) for x, a in pairs)),), (0,)
 
 
@@ -153,7 +155,8 @@ class Elementwise(Pointlike):
     exact: bool = field(compare=False, repr=False, default=False)
     jumps: bool = field(compare=False, repr=False, default=False)
     dense: bool = field(compare=False, repr=False, default=False)  # see `unary`
-    python: Numpy | None = field(compare=False, repr=False, default=None)  # the same of Python numbers
+    # the same of Python numbers
+    python: Numpy | None = field(compare=False, repr=False, default=None)
     edition: int = field(repr=False, default=0)  # of a user's own, which may be defined again
 
     def params(self) -> dict[str, Any]:
@@ -187,7 +190,9 @@ class Elementwise(Pointlike):
             return in_float32(self.ufunc)(*arrays)
         return self.ufunc(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (y,) = cts, ys
         if self.pull is not None:
             return self.pull(ct, y, *xs)
@@ -217,8 +222,8 @@ def scaled(ct: Value | None, by: Value | Number) -> Value:
     return ct * by
 
 
-# The makers of tables. `dense`: NumPy's loop goes wrong where both its input and its output have gaps between
-# their elements (seen in NumPy 2.4.6).
+# The makers of tables. `dense`: NumPy's loop goes wrong where both its input and its output have
+# gaps between their elements (seen in NumPy 2.4.6).
 
 
 def unary(
@@ -241,7 +246,9 @@ def test(name: str, f: Numpy, takes: str, c: str, **more: Any) -> Elementwise:
 
 
 def relation(name: str, f: Numpy, takes: str, c: str, python: Numpy) -> Elementwise:
-    return Elementwise(name, f, takes, Pointwise(c), (None, None), boolean, cost=SIMPLE, python=python)
+    return Elementwise(
+        name, f, takes, Pointwise(c), (None, None), boolean, cost=SIMPLE, python=python
+    )
 
 
 def first_wins(y: Value, a: Value, b: Value) -> Value:
@@ -272,13 +279,17 @@ def by_exponent(y: Value, a: Value, b: Value) -> Value:
 
 
 def below(x: Value, y: Value, other: Value, half: float) -> Value:
-    """x - y for x <= y; where both are the same infinity 0, or `half` if that of the other operand is too."""
+    """x - y for x <= y; where both are the same infinity 0, or `half` if that
+    of the other operand is too.
+    """
     same = other.same(x).select(y.ones() * half, y.zeros())
     return x.same(y).select(same, x - y)
 
 
 def turned(y: Value, t: Value, x: Value) -> Value:
-    """i y Im(t) / |x|: how the sign of a complex number turns; that of a real number does not change."""
+    """i y Im(t) / |x|: how the sign of a complex number turns; that of
+    a real number does not change.
+    """
     if x.dtype not in COMPLEX:
         return t.zeros()
     size: Value = ABS(x)
@@ -488,12 +499,20 @@ class Complex(Pointlike):
     reference = staticmethod(_complex)
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if len(types) != 2 or types[0].dtype != types[1].dtype or short(types[0].dtype) not in ("f32", "f64"):
+        if (
+            len(types) != 2
+            or types[0].dtype != types[1].dtype
+            or short(types[0].dtype) not in ("f32", "f64")
+        ):
             listed = ", ".join(map(str, types))
             raise TypeRuleError(f"complex takes two arrays of float32 or float64; got {listed}")
-        return (ArrayType(self.shape_of(types), complex_of(types[0].dtype), all(t.weak for t in types)),)
+        return (
+            ArrayType(self.shape_of(types), complex_of(types[0].dtype), all(t.weak for t in types)),
+        )
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,) = cts
         return [sum_to(REAL_PART(ct), xs[0].shape), sum_to(-IMAG(ct), xs[1].shape)]
 
@@ -534,7 +553,9 @@ class Where(Pointlike):
     def reference(self, *arrays: Any) -> Any:
         return np.where(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (mask, a, b) = cts, xs
         assert ct is not None
         zero = ct.zeros()
@@ -543,7 +564,10 @@ class Where(Pointlike):
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         y = ys[0]
-        a, b = (y.zeros() if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t for t in ts[1:])
+        a, b = (
+            y.zeros() if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t
+            for t in ts[1:]
+        )
         return [xs[0].select(a, b)]
 
 
@@ -575,7 +599,9 @@ class ConvertElementType(Pointlike):
         y = x.astype(self.dtype)
         return y.item() if self.weak else y
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         if x.dtype not in INEXACT or self.dtype not in INEXACT:
@@ -583,7 +609,11 @@ class ConvertElementType(Pointlike):
         return [(ct if x.dtype in COMPLEX else real(ct)).cast(x.dtype, x.type.weak)]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
-        return [None if self.dtype not in INEXACT or ts[0] is None else ts[0].cast(self.dtype, self.weak)]
+        return [
+            None
+            if self.dtype not in INEXACT or ts[0] is None
+            else ts[0].cast(self.dtype, self.weak)
+        ]
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         return (xs[0].cast(self.dtype),), axes  # a batch of Python numbers is an array
@@ -627,14 +657,21 @@ class IntegerPow(Pointlike):
             return multiplied(x.astype(FLOAT32), self.y).astype(FLOAT16)
         return in_float32(lambda x: multiplied(x, self.y))(x)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return self.jvp(cts, ys, xs)
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
         (t,), (x,) = ts, xs
         if self.y == 0:
             return [None]
-        return [scaled(t, 1 if self.y == 1 else x * 2 if self.y == 2 else IntegerPow(self.y - 1)(x) * self.y)]
+        return [
+            scaled(
+                t,
+                1 if self.y == 1 else x * 2 if self.y == 2 else IntegerPow(self.y - 1)(x) * self.y,
+            )
+        ]
 
 
 @final
@@ -647,14 +684,18 @@ class Ldexp(Pointlike):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if len(types) != 2 or kind(types[0].dtype) != "f" or kind(types[1].dtype) != "i":
-            raise TypeRuleError(f"ldexp takes a float and an integer array; got {', '.join(map(str, types))}")
+            raise TypeRuleError(
+                f"ldexp takes a float and an integer array; got {', '.join(map(str, types))}"
+            )
         return (ArrayType(self.shape_of(types), types[0].dtype, all(t.weak for t in types)),)
 
     def reference(self, *arrays: Any) -> Any:
         x, n = arrays
         return in_float32(lambda x: np.ldexp(x, n))(x)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [sum_to(LDEXP(cts[0], xs[1]), xs[0].shape), None]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:

@@ -1,7 +1,9 @@
-"""Discrete Fourier transforms without a factor: complex to complex, real to complex, complex to real.
+"""Discrete Fourier transforms without a factor: complex to complex, real to
+complex, complex to real.
 
-They are linear: their tangents are themselves, and their cotangents the same sums over the other index.
-The norms, lengths and shapes of `numpy.fft` are the business of functions made of these (ge2/numpy/fft.py).
+They are linear: their tangents are themselves, and their cotangents the same sums over
+the other index. The norms, lengths and shapes of `numpy.fft` are the business of
+functions made of these (ge2/numpy/fft.py).
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
 
 def check_axis(op: Op, x: ArrayType, axis: int) -> None:
     if not 0 <= axis < x.ndim or not x.shape[axis]:
-        raise ShapeError(f"{op.name} along axis {axis} of {x}", fix="an axis of at least one element")
+        raise ShapeError(
+            f"{op.name} along axis {axis} of {x}", fix="an axis of at least one element"
+        )
 
 
 def resized(x: ArrayType, axis: int, n: int, dtype: np.dtype) -> ArrayType:
@@ -29,7 +33,9 @@ def resized(x: ArrayType, axis: int, n: int, dtype: np.dtype) -> ArrayType:
 @final
 @record
 class Fft(Op):
-    """y[k] = sum over n of x[n] exp(-2 pi i k n / N) along each axis; if `inverse`, exp(2 pi i k n / N)."""
+    """y[k] = sum over n of x[n] exp(-2 pi i k n / N) along each axis; if
+    `inverse`, exp(2 pi i k n / N).
+    """
 
     axes: Dims
     inverse: bool = False
@@ -56,7 +62,9 @@ class Fft(Op):
             return xp.fft.ifftn(x, axes=self.axes, norm="forward")
         return xp.fft.fftn(x, axes=self.axes)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [self(cts[0])]  # the matrix is symmetric
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -66,7 +74,10 @@ class Fft(Op):
 
 
 def weighted(x: Value, axis: int, n: int, inner: float) -> Value:
-    """`x` times `inner`, but where a frequency of n real numbers is its own mirror image: 0, and n / 2."""
+    """`x` times `inner`, but where a frequency of n real numbers is its own mirror image:
+
+    0, and n / 2.
+    """
     at = x.count(x.shape, axis, INT64)
     once = at.same(0) if n % 2 else at.same(0).pointwise("or", at.same(n // 2))
     return once.select(x, x * inner)
@@ -75,7 +86,9 @@ def weighted(x: Value, axis: int, n: int, inner: float) -> Value:
 @final
 @record
 class Rfft(Op):
-    """The first N // 2 + 1 results of `fft` of N real numbers along an axis; the others mirror them."""
+    """The first N // 2 + 1 results of `fft` of N real numbers along an
+    axis; the others mirror them.
+    """
 
     axis: int
     name = "rfft"
@@ -100,8 +113,12 @@ class Rfft(Op):
             return xp.zeros(y.shape, y.dtype)
         return xp.fft.rfft(x, axis=self.axis)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        """The real part of the sum over k of ct[k] exp(-2 pi i k n / N), as the inverse of its conjugate."""
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        """The real part of the sum over k of ct[k] exp(-2 pi i k n / N), as the
+        inverse of its conjugate.
+        """
         (ct,), n = cts, xs[0].shape[self.axis]
         assert ct is not None
         return [Irfft(self.axis, n)(weighted(ct.conj(), self.axis, n, 0.5))]
@@ -129,7 +146,9 @@ class Irfft(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
         if x.dtype not in COMPLEX:
-            raise TypeRuleError(f"irfft takes complex arrays; got {x}", fix="np.fft.irfft, which casts")
+            raise TypeRuleError(
+                f"irfft takes complex arrays; got {x}", fix="np.fft.irfft, which casts"
+            )
         check_axis(self, x, self.axis)
         if self.n < 1 or x.shape[self.axis] != self.n // 2 + 1:
             what = f"irfft of {x} along axis {self.axis} to {self.n} numbers"
@@ -146,7 +165,9 @@ class Irfft(Op):
             return xp.zeros(y.shape, y.dtype)
         return xp.fft.irfft(x, self.n, self.axis, norm="forward")
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,) = cts
         return [weighted(Rfft(self.axis)(ct).conj(), self.axis, self.n, 2.0)]
 

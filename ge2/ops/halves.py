@@ -1,4 +1,6 @@
-"""Forward and backward halves of several graphs, one of which will run, made to hand over the same types."""
+"""Forward and backward halves of several graphs, one of which will run, made to
+hand over the same types.
+"""
 
 from __future__ import annotations
 
@@ -13,23 +15,27 @@ Half = tuple[Graph, Graph, int]  # forward, backward, and how many residuals the
 
 
 def joined_halves(halves: Sequence[Half], outputs: int) -> tuple[Graphs, Graphs, int, Dims]:
-    """The forward graphs, the backward graphs, how many residuals, and what the backward graphs read beside.
+    """The forward graphs, the backward graphs, how many residuals, and what the
+    backward graphs read beside.
 
-    Those inputs and results of the forward graphs, by number, that some backward graph reads are given to all
-    of them, before the residuals. A residual of one graph takes the place that others have for theirs, if it
-    has the same type; an empty place is zeros.
+    Those inputs and results of the forward graphs, by number, that some backward graph reads are
+    given to all of them, before the residuals. A residual of one graph takes the place that others
+    have for theirs, if it has the same type; an empty place is zeros.
     """
     halves = [reading_ends(*half) for half in halves]
     slots: list[ArrayType] = []
     placed = [slots_for(f.outputs[outputs:], slots) for f, _, _ in halves]
     forward = [
-        with_slots(f, outputs, places, slots) for (f, _, _), places in zip(halves, placed, strict=True)
+        with_slots(f, outputs, places, slots)
+        for (f, _, _), places in zip(halves, placed, strict=True)
     ]
     ends = len(halves[0][0].inputs) + outputs
     again = [i for i in range(ends) if any(b.inputs[i] in read_by(b) for _, b, _ in halves)]
     backward = []
     for (_, b, n), places in zip(halves, placed, strict=True):
-        kept = [b.inputs[ends + places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)]
+        kept = [
+            b.inputs[ends + places.index(i)] if i in places else Var(t) for i, t in enumerate(slots)
+        ]
         inputs = (*(b.inputs[i] for i in again), *kept, *b.inputs[ends + n :])
         backward.append(Graph(inputs, b.eqns, b.outputs))
     return tuple(forward), tuple(backward), len(slots), tuple(again)
@@ -40,7 +46,9 @@ def read_by(graph: Graph) -> set[Atom]:
 
 
 def reading_ends(forward: Graph, backward: Graph, count: int) -> Half:
-    """Halves of which the second is given inputs and results again, so that none of them is a residual."""
+    """Halves of which the second is given inputs and results again, so that
+    none of them is a residual.
+    """
     at = len(forward.outputs) - count
     results = {a: Var(a.type) for a in forward.outputs[:at]}
     ends: dict[Atom, Atom] = {**results, **{v: v for v in forward.inputs}}
@@ -65,7 +73,9 @@ def slots_for(residuals: Sequence[Atom], slots: list[ArrayType]) -> list[int]:
     return places
 
 
-def with_slots(graph: Graph, outputs: int, places: Sequence[int], slots: Sequence[ArrayType]) -> Graph:
+def with_slots(
+    graph: Graph, outputs: int, places: Sequence[int], slots: Sequence[ArrayType]
+) -> Graph:
     """The graph, its residuals in their places and zeros in the others."""
     zeros = {i: zero_equation(t) for i, t in enumerate(slots) if i not in places}
     kept = [
@@ -77,5 +87,7 @@ def with_slots(graph: Graph, outputs: int, places: Sequence[int], slots: Sequenc
 
 def zero_equation(type: ArrayType) -> Eqn:
     zero = (Literal.of(type.dtype.type(0)),)
-    op: Op = ConvertElementType(type.dtype, weak=True) if type.weak else BroadcastInDim(type.shape, ())
+    op: Op = (
+        ConvertElementType(type.dtype, weak=True) if type.weak else BroadcastInDim(type.shape, ())
+    )
     return Eqn(op, zero, (Var(type),))

@@ -1,6 +1,8 @@
-"""Reading and writing elements at indices: by integer arrays along some axes, or along a regular slice.
+"""Reading and writing elements at indices: by integer arrays along some axes,
+or along a regular slice.
 
-Indices wrap and are checked as NumPy's: -1 is the last element, and what lies outside is an IndexError.
+Indices wrap and are checked as NumPy's: -1 is the last element, and what lies
+outside is an IndexError.
 """
 
 from __future__ import annotations
@@ -32,15 +34,23 @@ class Indexed(Op):
     may_alias = False
 
     def check(self, x: ArrayType, indices: Sequence[ArrayType]) -> Dims:
-        """The shape of the selection: the indices' shape, then the axes of `x` that are not indexed."""
+        """The shape of the selection: the indices' shape, then the axes
+        of `x` that are not indexed.
+        """
         ordered = self.axes and tuple(sorted(set(self.axes))) == self.axes
         if not ordered or not 0 <= self.axes[0] <= self.axes[-1] < x.ndim:
-            raise ShapeError(f"{self.name} along axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"{self.name} along axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         if len(indices) != len(self.axes):
-            raise ShapeError(f"{self.name} takes one index for each of axes {self.axes}; got {len(indices)}")
+            raise ShapeError(
+                f"{self.name} takes one index for each of axes {self.axes}; got {len(indices)}"
+            )
         for t in indices:
             if t.dtype not in INTEGERS:
-                raise TypeRuleError(f"{self.name} takes integer indices; got {t}", fix="index.astype(int)")
+                raise TypeRuleError(
+                    f"{self.name} takes integer indices; got {t}", fix="index.astype(int)"
+                )
         shapes = {t.shape for t in indices if t.shape}
         if len(shapes) > 1:
             listed = ", ".join(map(str, indices))
@@ -55,7 +65,9 @@ class Indexed(Op):
             total = total * n + within(np.asarray(index), n, axis)
         return total
 
-    def batch_indices(self, indices: Sequence[Value], axes: Sequence[Axis], size: int) -> list[Value]:
+    def batch_indices(
+        self, indices: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> list[Value]:
         """A count of the batch, then the indices, all with the batch axis first."""
         shape = index_shape(indices, axes)
         moved = [stretch(i, a, (size, *shape)) for i, a in zip(indices, axes, strict=True)]
@@ -63,7 +75,9 @@ class Indexed(Op):
 
 
 def spans(op: Indexed, shape: Dims) -> Window:
-    """Range that an operation reads or writes of each axis that it does not index: start, count and step."""
+    """Range that an operation reads or writes of each axis that it does not
+    index: start, count and step.
+    """
     window: Window = getattr(op, "window", ())
     return window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
 
@@ -75,7 +89,9 @@ def inside(op: Indexed, x: ArrayType) -> Window:
         raise ShapeError(f"{op.name} along {op.axes} has a window of {len(found)} axes of {x}")
     for n, (start, count, step) in zip(over, found, strict=True):
         if min(start, count) < 0 or step < 1 or (count and start + (count - 1) * step >= n):
-            raise ShapeError(f"{op.name}: {count} from {start} in steps of {step} lie outside of {x}")
+            raise ShapeError(
+                f"{op.name}: {count} from {start} in steps of {step} lie outside of {x}"
+            )
     return found
 
 
@@ -100,7 +116,9 @@ def within(index: Any, n: int, axis: int) -> Any:
 def index_shape(indices: Sequence[Value], axes: Sequence[Axis]) -> Dims:
     """The shape of the indices without their batch axes."""
     pairs = zip(indices, axes, strict=True)
-    return max((i.shape if a is None else i.shape[:a] + i.shape[a + 1 :] for i, a in pairs), key=len)
+    return max(
+        (i.shape if a is None else i.shape[:a] + i.shape[a + 1 :] for i, a in pairs), key=len
+    )
 
 
 def leading(x: Value, axis: Axis, size: int, at: int = 0) -> Value:
@@ -130,9 +148,13 @@ class Gather(Indexed):
             axis = self.axes[0]
             y = np.take(x, index, axis)
             return np.moveaxis(y, range(axis, axis + index.ndim), range(index.ndim)) if axis else y
-        return np.transpose(x, (*self.axes, *kept(self.axes, x.ndim)))[tuple(np.asarray(i) for i in indices)]
+        return np.transpose(x, (*self.axes, *kept(self.axes, x.ndim)))[
+            tuple(np.asarray(i) for i in indices)
+        ]
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (x, *indices) = cts, xs
         assert ct is not None
         return [x.zeros().scatter_added(self.axes, ct, *indices), *(None for _ in indices)]
@@ -159,7 +181,9 @@ class Writing(Indexed):
         x, updates, *indices = types
         shape = self.check(x, indices)
         if updates.shape != shape or updates.dtype != x.dtype:
-            raise ShapeError(f"{self.name} into {x} takes updates {x.with_shape(shape)}; got {updates}")
+            raise ShapeError(
+                f"{self.name} into {x} takes updates {x.with_shape(shape)}; got {updates}"
+            )
         return (x.with_shape(x.shape),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -171,7 +195,11 @@ class Writing(Indexed):
         order = (*self.axes, *kept(self.axes, x.ndim))
         turned = np.transpose(x, order)
         row = math.prod(turned.shape[len(self.axes) :])
-        y = np.array(turned, accumulator(x.dtype), order="C").reshape(-1, row) if x.size else turned.copy()
+        y = (
+            np.array(turned, accumulator(x.dtype), order="C").reshape(-1, row)
+            if x.size
+            else turned.copy()
+        )
         places = self.places(x, indices)
         if y.size and updates.size:
             places = np.broadcast_to(places, index_dims(updates, x, self.axes)).ravel()
@@ -224,7 +252,9 @@ class ScatterAdd(Writing):
         flat = places if row == 1 else (places[:, None] * row + np.arange(row)).ravel()
         np.add.at(y.reshape(-1), flat, updates.ravel())
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (_, _, *indices) = cts, xs
         assert ct is not None
         at = ct.gathered(self.axes, *indices) if wanted[1] else None
@@ -234,10 +264,12 @@ class ScatterAdd(Writing):
 @final
 @record
 class Scatter(Writing):
-    """`x` with the updates in place of the elements at the indices; of several for a place the last wins.
+    """`x` with the updates in place of the elements at the indices; of several
+    for a place the last wins.
 
-    With a window, they go to a part of the axes that are not indexed: (start, count, step) of each, in order.
-    `unique`: no two indices are one, as the caller knows; the derivative then looks for none.
+    With a window, they go to a part of the axes that are not indexed: (start, count,
+    step) of each, in order. `unique`: no two indices are one, as the caller knows; the
+    derivative then looks for none.
     """
 
     axes: Dims
@@ -255,7 +287,9 @@ class Scatter(Writing):
     def write(self, y: Any, places: Any, updates: Any) -> None:
         y[places] = updates
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (_, updates, *indices) = cts, xs
         assert ct is not None
         ct_x: Value | None = self(ct, updates.zeros(), *indices) if wanted[0] else None
@@ -284,14 +318,20 @@ def windowed(x: Value, op: Scatter) -> Value:
         return x
     start, stop, step = [0] * x.ndim, [*x.shape], [1] * x.ndim
     for axis, (first, n, each) in zip(kept(op.axes, x.ndim), op.window, strict=True):
-        start[axis], stop[axis], step[axis] = first, first + (n - 1) * each + 1 if n else first, each
+        start[axis], stop[axis], step[axis] = (
+            first,
+            first + (n - 1) * each + 1 if n else first,
+            each,
+        )
     return x.sliced(tuple(start), tuple(stop), tuple(step))
 
 
 @final
 @record
 class UpdateSlice(Op):
-    """`x` with `u` in place of the elements `start, start + step, ...` of each axis; steps are positive."""
+    """`x` with `u` in place of the elements `start, start + step, ...` of each
+    axis; steps are positive.
+    """
 
     start: Dims
     step: Dims
@@ -302,12 +342,18 @@ class UpdateSlice(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         x, u = types
         if u.dtype != x.dtype:
-            raise TypeRuleError(f"update_slice takes arrays of one dtype; got {x}, {u}", fix="u.astype")
+            raise TypeRuleError(
+                f"update_slice takes arrays of one dtype; got {x}, {u}", fix="u.astype"
+            )
         if not len(self.start) == len(self.step) == x.ndim == u.ndim:
-            raise ShapeError(f"update_slice: start and step have one number for each axis of {x} and of {u}")
+            raise ShapeError(
+                f"update_slice: start and step have one number for each axis of {x} and of {u}"
+            )
         ends = zip(self.start, self.stop(u.shape), self.step, x.shape, strict=True)
         if any(a < 0 or b > n or s < 1 for a, b, s, n in ends):
-            raise ShapeError(f"update_slice: {u} from {self.start} in steps of {self.step} lies outside {x}")
+            raise ShapeError(
+                f"update_slice: {u} from {self.start} in steps of {self.step} lies outside {x}"
+            )
         return (x.with_shape(x.shape),)
 
     def stop(self, shape: Dims) -> Dims:
@@ -321,7 +367,9 @@ class UpdateSlice(Op):
         y[tuple(map(slice, self.start, self.stop(u.shape), self.step))] = u
         return y
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (_, u) = cts, xs
         assert ct is not None
         ct_x = self(ct, u.zeros()) if wanted[0] else None

@@ -10,7 +10,9 @@ Kinds = tuple[type[GraphOp], ...]
 
 
 def inlined(graph: Graph, kinds: Kinds) -> Graph:
-    """The graph with the equations of the first graph of each operation of these kinds in its place."""
+    """The graph with the equations of the first graph of each operation of
+    these kinds in its place.
+    """
     if not any(isinstance(eqn.op, (*kinds, Reversing)) for eqn in graph.eqns):
         return graph
     eqns: list[Eqn] = []
@@ -19,8 +21,12 @@ def inlined(graph: Graph, kinds: Kinds) -> Graph:
     return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs), graph.consts)
 
 
-def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], kinds: Kinds, fresh: bool) -> None:
-    """Appends the equations of `body`; `fresh`: under new names, for a graph may be called twice."""
+def splice(
+    body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], kinds: Kinds, fresh: bool
+) -> None:
+    """Appends the equations of `body`; `fresh`: under new names, for a graph
+    may be called twice.
+    """
     for eqn in body:
         inputs = rename(env, eqn.inputs)
         if isinstance(eqn.op, kinds):
@@ -30,7 +36,8 @@ def splice(body: Sequence[Eqn], env: dict[Var, Atom], eqns: list[Eqn], kinds: Ki
             splice(inner.eqns, names, eqns, kinds, fresh=True)
             env.update(zip(eqn.outs, rename(names, inner.outputs), strict=True))
             continue
-        op: Op = eqn.op.plain() if isinstance(eqn.op, Reversing) else eqn.op  # its derivative is done
+        # its derivative is done
+        op: Op = eqn.op.plain() if isinstance(eqn.op, Reversing) else eqn.op
         outs = tuple(Var(v.type) for v in eqn.outs) if fresh else eqn.outs
         if fresh:
             env.update(zip(eqn.outs, outs, strict=True))

@@ -1,9 +1,10 @@
 """Equations, factors and determinants of matrices, which are the last two axes of an array.
 
-The rules are written for gradients as textbooks have them (dL = Re sum(conj(g) dx)); a cotangent of ours is
-the conjugate of that (docs/design/linalg.md), so `gradients` turns it on the way in and `cotangent` back.
-Formulas: M. Giles, An extended collection of matrix derivative results (2008); I. Murray, Differentiation of
-the Cholesky decomposition (2016); G. Golub, V. Pereyra, The differentiation of pseudo-inverses (1973).
+The rules are written for gradients as textbooks have them (dL = Re sum(conj(g) dx)); a cotangent of
+ours is the conjugate of that (docs/design/linalg.md), so `gradients` turns it on the way in and
+`cotangent` back. Formulas: M. Giles, An extended collection of matrix derivative results (2008); I.
+Murray, Differentiation of the Cholesky decomposition (2016); G. Golub, V. Pereyra, The
+differentiation of pseudo-inverses (1973).
 """
 
 from __future__ import annotations
@@ -35,7 +36,9 @@ class Linalg(Op):
             what = f"{self.name} takes float32, float64 and complex matrices; got {x}"
             raise TypeRuleError(what, fix="x.astype(np.float32)")
         if x.ndim < 2:
-            raise ShapeError(f"{self.name} takes matrices: at least two axes; got {x}", fix="x[None]")
+            raise ShapeError(
+                f"{self.name} takes matrices: at least two axes; got {x}", fix="x[None]"
+            )
         if square and x.shape[-1] != x.shape[-2]:
             raise ShapeError(f"Last 2 dimensions of the array must be square: {self.name} of {x}")
         return x
@@ -46,7 +49,7 @@ class Linalg(Op):
         return ys, (0,) * len(ys)
 
 
-# ------------------------------------------------------------------------------------------ words of matrices
+# -------------------------------------------------------------------------------- words of matrices
 
 
 def product(a: Value, b: Value) -> Value:
@@ -102,7 +105,9 @@ def identity(like: Value) -> Value:
 
 
 def read_of(g: Value, lower: bool = True) -> Value:
-    """The gradient by one triangle of Hermitian matrices, from `g`, that by all of their elements."""
+    """The gradient by one triangle of Hermitian matrices, from `g`, that by
+    all of their elements.
+    """
     both = g + adjoint(g)
     if g.dtype in COMPLEX:  # of the diagonal only the real parts are read
         half = real(g).cast(g.dtype)
@@ -126,7 +131,7 @@ def cotangent(g: Value, x: Value) -> Value:
     return (g.conj() if x.dtype in COMPLEX else real(g)).cast(x.dtype)
 
 
-# -------------------------------------------------------------------------------------------------- equations
+# ---------------------------------------------------------------------------------------- equations
 
 
 @final
@@ -143,15 +148,21 @@ class Solve(Linalg):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         a, b = self.matrix(types[0]), self.matrix(types[1], square=False)
         if a.dtype != b.dtype:
-            raise TypeRuleError(f"solve takes arrays of one dtype; got {a}, {b}", fix="np.linalg.solve")
+            raise TypeRuleError(
+                f"solve takes arrays of one dtype; got {a}, {b}", fix="np.linalg.solve"
+            )
         if a.shape[:-1] != b.shape[:-1]:
-            raise ShapeError(f"solve: {a} and {b} do not fit", fix="b of as many rows as a, and stacks alike")
+            raise ShapeError(
+                f"solve: {a} and {b} do not fit", fix="b of as many rows as a, and stacks alike"
+            )
         return (b.with_shape(b.shape),)
 
     def reference(self, *arrays: Any) -> Any:
         return each_solved(*arrays) if self.quiet else np.linalg.solve(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (y,), (a, _) = cts, ys, xs
         assert ct is not None
         ct_b = self(transposed(a), ct)
@@ -196,7 +207,9 @@ class Pinv(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.pinv(arrays[0], self.rtol)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (g,), (p,), (a,) = gradients(cts), ys, xs
         assert g is not None
         ap, pa, ph, gh = product(a, p), product(p, a), adjoint(p), adjoint(g)
@@ -206,7 +219,7 @@ class Pinv(Linalg):
         return [cotangent(second + third - first, a)]
 
 
-# ---------------------------------------------------------------------------------------------- determinants
+# ------------------------------------------------------------------------------------- determinants
 
 
 def vectors_of(types: Sequence[ArrayType]) -> ArrayType:
@@ -227,7 +240,9 @@ class Det(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.det(arrays[0])
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (y,), (a,) = cts, ys, xs
         assert ct is not None
         return [SOLVE(transposed(a), diagonal_of(ct * y, a))]
@@ -236,7 +251,9 @@ class Det(Linalg):
 @final
 @record
 class SlogDet(Linalg):
-    """The sign of the determinant and the logarithm of its size: a[..., n, n] -> [...], real [...]."""
+    """The sign of the determinant and the logarithm of its size: a[..., n, n]
+    -> [...], real [...].
+    """
 
     name = "slogdet"
     several = True
@@ -249,7 +266,9 @@ class SlogDet(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return tuple(np.linalg.slogdet(arrays[0]))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (turn, grow), (sign, _), (a,) = cts, ys, xs
         if a.dtype not in COMPLEX:
             return [None if grow is None else inverse_times(a, grow)]
@@ -266,13 +285,16 @@ def inverse_times(a: Value, by: Value) -> Value:
     return SOLVE(transposed(a), diagonal_of(by, a))  # type: ignore[no-any-return]
 
 
-# --------------------------------------------------------------------------------------------------- Cholesky
+# ----------------------------------------------------------------------------------------- Cholesky
 
 
 @final
 @record
 class Cholesky(Linalg):
-    """The lower L of a = L @ L^H, of which only the lower triangle is read. LinAlgError if there is none."""
+    """The lower L of a = L @ L^H, of which only the lower triangle is read.
+
+    LinAlgError if there is none.
+    """
 
     name = "cholesky"
 
@@ -283,8 +305,12 @@ class Cholesky(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.cholesky(arrays[0])
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        """S = L^-H P(L^H g) L^-1, where P takes what is below the diagonal and half of what is on it."""
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        """S = L^-H P(L^H g) L^-1, where P takes what is below the
+        diagonal and half of what is on it.
+        """
         (g,), (y,), (a,) = gradients(cts), ys, xs
         assert g is not None
         inner = product(adjoint(y), g)

@@ -59,8 +59,9 @@ def chosen(xs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
 class ScanLoop(GraphOp):
     """`length` rounds of `body`: (constants, carry, elements) -> (carry, results).
 
-    Of the operation's inputs the elements are stacked along a first axis, and so are its results after the
-    carry of the last round. With `reverse` the last element comes first, and its results lie last.
+    Of the operation's inputs the elements are stacked along a first axis, and so are
+    its results after the carry of the last round. With `reverse` the last element comes
+    first, and its results lie last.
     """
 
     body: Graph
@@ -106,7 +107,9 @@ class ScanLoop(GraphOp):
 
     def of(self, body: Graph, consts: int, carry: int, reverse: bool | None = None) -> ScanLoop:
         """Another loop over as many elements, in the same order."""
-        return ScanLoop(body, self.length, consts, carry, self.reverse if reverse is None else reverse)
+        return ScanLoop(
+            body, self.length, consts, carry, self.reverse if reverse is None else reverse
+        )
 
     # -- derivatives
 
@@ -115,7 +118,9 @@ class ScanLoop(GraphOp):
         found = list(flags)
         while True:
             reached = self.reached(found)
-            grown = [a or b for a, b in zip(found[self.consts :], reached[: self.carry], strict=False)]
+            grown = [
+                a or b for a, b in zip(found[self.consts :], reached[: self.carry], strict=False)
+            ]
             if grown == found[self.consts : self.consts + self.carry]:
                 return tuple(found)
             found[self.consts : self.consts + self.carry] = grown
@@ -141,7 +146,9 @@ class ScanLoop(GraphOp):
         )  # fmt: skip
 
     def pulled(self, kept: Residuals, active: Flags, derive: Derive) -> Graph:
-        """A round of the derivative: (fixed, cotangents and sums, residuals and cotangents) -> the like."""
+        """A round of the derivative: (fixed, cotangents and sums, residuals and
+        cotangents) -> the like.
+        """
         consts, carry, elements = self.parts(active)
         outputs = self.body.outputs
         real = inexact(outputs)
@@ -157,7 +164,9 @@ class ScanLoop(GraphOp):
             fixed, cts, sums, saved, given = apart(args, *map(len, types))
             seeds, more = iter(cts), iter(given)
             all_cts = [
-                (next(seeds) if carry[i] else derive.zeros(v.type)) if i < self.carry else next(more)
+                (next(seeds) if carry[i] else derive.zeros(v.type))
+                if i < self.carry
+                else next(more)
                 for i, v in enumerate(outputs)
                 if real[i]
             ]
@@ -174,7 +183,9 @@ class ScanLoop(GraphOp):
         ]  # a carry may vary from the second round on only
         return (self.pushed_apart if derive.apart else self.pushed)(derive, active, given, xs)
 
-    def pushed(self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]) -> Pushed:
+    def pushed(
+        self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]
+    ) -> Pushed:
         graph, n = derive.jvp(self.body, active), len(self.body.outputs)
         counts, moved = [len(p) for p in self.parts(xs)], [sum(p) for p in self.parts(active)]
         sizes = [k for pair in zip(counts, moved, strict=True) for k in pair]
@@ -194,13 +205,17 @@ class ScanLoop(GraphOp):
             [t for t, f in zip(part, flags, strict=True) if f]
             for part, flags in zip(types, self.parts(active), strict=True)
         ]
-        listed = [t for pair in zip(types, chosen_types, strict=True) for group in pair for t in group]
+        listed = [
+            t for pair in zip(types, chosen_types, strict=True) for group in pair for t in group
+        ]
         loop = self.of(derive.trace(round, listed), counts[0] + moved[0], counts[1] + moved[1])
         found = loop(*a, *at, *b, *bt, *c, *ct)
         carry, carry_ts, ys, ys_ts = apart(found, self.carry, moved[1], n - self.carry, None)
         return [*carry, *ys], self.scattered(active, carry_ts, ys_ts)
 
-    def pushed_apart(self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]) -> Pushed:
+    def pushed_apart(
+        self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]
+    ) -> Pushed:
         forward, linear, _ = derive.linear(self.body, active)
         kept = Residuals.of(self, forward, linear)
         consts, _, elements = self.parts(xs)
@@ -220,7 +235,11 @@ class ScanLoop(GraphOp):
         at, bt, ct = apart(tangents, *moved)
         body = derive.trace(round, types_of([*second[:fixed], *at, *bt, *second[fixed:], *ct]))
         known = Call(kept.fixed, "scan")(*consts) if fixed else ()
-        stack = [*(elements[i] for i in kept.elements), *(results[i] for i in kept.results), *results[n:]]
+        stack = [
+            *(elements[i] for i in kept.elements),
+            *(results[i] for i in kept.results),
+            *results[n:],
+        ]
         at, bt, ct = apart(ts, *moved)
         found = self.of(body, fixed + moved[0], moved[1])(*known, *at, *bt, *stack, *ct)
         return results[:n], self.scattered(active, found[: moved[1]], found[moved[1] :])
@@ -236,12 +255,16 @@ class ScanLoop(GraphOp):
 
     # -- batches
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         at = self.consts + self.carry
         flags = [a is not None for a in axes]
         body, flags, out = batched_body(derive, self.body, flags, slice(self.consts, at), size)
         consts_and_carry = with_axis(xs[:at], axes[:at], tuple(flags[:at]), size)
-        elements = [x if a is None else x.move_axis(a, 1) for x, a in zip(xs[at:], axes[at:], strict=True)]
+        elements = [
+            x if a is None else x.move_axis(a, 1) for x, a in zip(xs[at:], axes[at:], strict=True)
+        ]
         found = self.of(body, self.consts, self.carry)(*consts_and_carry, *elements)
         return found, [*axes_of(out[: self.carry]), *(1 if f else None for f in out[self.carry :])]
 
@@ -249,10 +272,12 @@ class ScanLoop(GraphOp):
 @final
 @record
 class RepeatLoop(GraphOp):
-    """A scan whose elements are arrays of their own, and so are its results: a Python loop, rolled up.
+    """A scan whose elements are arrays of their own, and so are its
+    results: a Python loop, rolled up.
 
-    The inputs are the constants, the carry, then for each element the arrays of all rounds; the results are
-    the carry, then for each result of a round those of all rounds. It is made after all derivatives.
+    The inputs are the constants, the carry, then for each element the arrays of all
+    rounds; the results are the carry, then for each result of a round those of all
+    rounds. It is made after all derivatives.
     """
 
     body: Graph
@@ -269,7 +294,10 @@ class RepeatLoop(GraphOp):
         at = self.consts + self.carry
         agree(self, (*inputs[:at], *(t for t in inputs[at:] for _ in range(self.length))), types)
         agree(self, inputs[self.consts : at], outputs[: self.carry])
-        return (*outputs[: self.carry], *(t for t in outputs[self.carry :] for _ in range(self.length)))
+        return (
+            *outputs[: self.carry],
+            *(t for t in outputs[self.carry :] for _ in range(self.length)),
+        )
 
     def reference(self, *arrays: Any) -> Any:
         return self.rounds(self.body, *arrays)
@@ -280,7 +308,9 @@ class RepeatLoop(GraphOp):
         consts, carry, elements = apart(arrays, self.consts, self.carry, None)
         results: list[list[Any]] = [[] for _ in self.body.outputs[self.carry :]]
         for t in range(n):
-            found = body(*consts, *carry, *(elements[i * n + t] for i in range(len(self.body.inputs) - at)))
+            found = body(
+                *consts, *carry, *(elements[i * n + t] for i in range(len(self.body.inputs) - at))
+            )
             carry = list(found[: self.carry])
             for each, y in zip(results, found[self.carry :], strict=True):
                 each.append(y)
@@ -290,7 +320,9 @@ class RepeatLoop(GraphOp):
 def batched_body(
     derive: Derive, body: Graph, flags: Sequence[bool], carry: slice, size: int
 ) -> tuple[Graph, list[bool], Flags]:
-    """A body over one more axis, which the carry has if it gets it in any round; its flags, in and out."""
+    """A body over one more axis, which the carry has if it gets it in any
+    round; its flags, in and out.
+    """
     flags = list(flags)
     count = carry.stop - carry.start
     while True:
@@ -319,9 +351,9 @@ def apart(xs: Sequence[Any], *counts: int | None) -> list[list[Any]]:
 class Residuals:
     """What a later loop reads of the rounds of an earlier one, by how it is kept.
 
-    What depends on constants alone is made once, by `fixed`; elements, and results that are stacked anyway,
-    are read again; only the last `count` are stacked for it. `second` takes them in this order, then what
-    else it reads.
+    What depends on constants alone is made once, by `fixed`; elements, and results that are stacked
+    anyway, are read again; only the last `count` are stacked for it. `second` takes them in this
+    order, then what else it reads.
     """
 
     forward: Graph
@@ -380,9 +412,9 @@ class Residuals:
 class ScanSaving(Reversing):
     """A scan whose last `residuals` results are what its derivative reads of each round.
 
-    `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs and the
-    stacked results that it reads again; `backward` is a round of the derivative; `active` says which inputs
-    of the body that is by.
+    `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs
+    and the stacked results that it reads again; `backward` is a round of the derivative; `active`
+    says which inputs of the body that is by.
     """
 
     body: Graph
@@ -410,7 +442,9 @@ class ScanSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return self.plain().reference(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         loop, at = self.plain(), len(ys) - self.residuals
         consts, _, elements = loop.parts(xs)
         by_const, by_carry, by_element = loop.parts(self.active)
@@ -428,5 +462,7 @@ class ScanSaving(Reversing):
         ct_carry, ct_const, ct_elements = apart(found, len(carried), len(sums), sum(by_element))
         rests = iter(ct_const), iter(ct_carry), iter(ct_elements)
         flags = (by_const, by_carry, by_element)
-        every = [next(rest) if f else None for rest, part in zip(rests, flags, strict=True) for f in part]
+        every = [
+            next(rest) if f else None for rest, part in zip(rests, flags, strict=True) for f in part
+        ]
         return [ct if w else None for ct, w in zip(every, wanted, strict=True)]

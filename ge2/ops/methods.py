@@ -1,4 +1,6 @@
-"""The vocabulary of `ir.Value`, in terms of operations: what rules ask of the arrays they are given."""
+"""The vocabulary of `ir.Value`, in terms of operations: what rules ask
+of the arrays they are given.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,11 @@ class ArrayMethods:
 
     def scalar(self, number: Any) -> Any:
         """A number in this array's dtype; arrays pass through."""
-        return self.type.dtype.type(number) if isinstance(number, bool | int | float | complex) else number
+        return (
+            self.type.dtype.type(number)
+            if isinstance(number, bool | int | float | complex)
+            else number
+        )
 
     # fmt: off
     def same(self, other: Any) -> Any: return EQ(self, self.scalar(other))

@@ -1,7 +1,7 @@
 """Which values a checkpoint may keep: a rule that graphs can hold and print.
 
-A rule is a tuple: its name, then labels or further rules. `Policy` is what users hold of it; like a policy in
-JAX it can be called with an operation, the types of its inputs and its parameters.
+A rule is a tuple: its name, then labels or further rules. `Policy` is what users hold of it; like a
+policy in JAX it can be called with an operation, the types of its inputs and its parameters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def check(rule: Rule) -> None:
     """InputError unless it is a rule."""
     name, *given = rule or ("",)
     if name not in RULES:
-        raise InputError(f"{rule!r} is no rule of what to save", fix="one of ge2.checkpoint_policies")
+        raise InputError(
+            f"{rule!r} is no rule of what to save", fix="one of ge2.checkpoint_policies"
+        )
     for r in given if name == "save_from_both_policies" else ():
         check(r)
 
@@ -58,7 +60,9 @@ class Policy:
     rule: Rule
 
     def __call__(self, op: Any, *types: Any, **params: Any) -> bool:
-        """Whether results of `op` may be kept; its label, if it is one that marks, counts as one."""
+        """Whether results of `op` may be kept; its label, if it is one that
+        marks, counts as one.
+        """
         return saves(self.rule, op, (op.label,) if hasattr(op, "label") else ())
 
     def __repr__(self) -> str:

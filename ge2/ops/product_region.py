@@ -14,7 +14,8 @@ from ge2.ops.region import Region, evaluated
 @final
 @record
 class ProductRegion(GraphOp):
-    """A graph of two equations: a `dot_general`, and a pointwise region that alone reads its result.
+    """A graph of two equations: a `dot_general`, and a pointwise region
+    that alone reads its result.
 
     It is made after all derivatives, of steps that are already chosen for a GPU.
     """
@@ -56,7 +57,9 @@ class ProductRegion(GraphOp):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if types != tuple(v.type for v in self.graph.inputs):
             listed = ", ".join(map(str, types))
-            raise TypeRuleError(f"a product region of {len(self.graph.inputs)} inputs was given {listed}")
+            raise TypeRuleError(
+                f"a product region of {len(self.graph.inputs)} inputs was given {listed}"
+            )
         return tuple(a.type for a in self.graph.outputs)
 
     def reference(self, *arrays: Any) -> Any:

@@ -1,7 +1,8 @@
 """Random bits as a pure function of a key: the counter-based generator Philox4x32-10.
 
-J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011).
-A block of four words depends on the key and its own number alone, so any part can be made anywhere.
+J. K. Salmon, M. A. Moraes, R. O. Dror, D. E. Shaw, "Parallel random numbers: as easy as
+1, 2, 3" (SC 2011). A block of four words depends on the key and its own number alone,
+so any part can be made anywhere.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ BITS, FOLD, SPLIT = range(3)  # the last word of the counter: what for, so that 
 
 
 def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
-    """Four words for each counter of four words and key of two, all 32 bits wide, held in uint64."""
+    """Four words for each counter of four words and key of two, all 32 bits
+    wide, held in uint64.
+    """
     a, b, c, d = counter
     k0, k1 = key
     for turn in range(ROUNDS):
@@ -42,7 +45,9 @@ def philox(counter: Sequence[Any], key: Sequence[Any]) -> tuple[Any, Any, Any, A
 
 
 def words(key: Any, first: int, count: int) -> Any:
-    """Blocks `first`, ..., `first + count - 1` of each key of `key[..., 2]`, as uint32[..., count * 4]."""
+    """Blocks `first`, ..., `first + count - 1` of each key of `key[...,
+    2]`, as uint32[..., count * 4].
+    """
     numbers = np.arange(first, first + count, dtype=np.uint64)
     k0, k1 = (key[..., i, None].astype(np.uint64) for i in (0, 1))
     zero = np.zeros_like(numbers)
@@ -61,16 +66,23 @@ class Keyed(Op):
 
     def check_key(self, key: ArrayType) -> None:
         if key.dtype != UINT32 or not key.ndim or key.shape[-1] != 2:
-            raise TypeRuleError(f"{self.name} takes a key u32[2]; got {key}", fix="ge2.random.key(seed)")
+            raise TypeRuleError(
+                f"{self.name} takes a key u32[2]; got {key}", fix="ge2.random.key(seed)"
+            )
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None for _ in xs]
 
 
 @final
 @record
 class RandomBits(Keyed):
-    """Uniform unsigned integers of that shape for each key: Philox's words in order, low parts first."""
+    """Uniform unsigned integers of that shape for each key:
+
+    Philox's words in order, low parts first.
+    """
 
     shape: Dims
     dtype: np.dtype
@@ -80,7 +92,9 @@ class RandomBits(Keyed):
         (key,) = types
         self.check_key(key)
         if self.dtype not in UNSIGNED:
-            raise TypeRuleError(f"random_bits makes unsigned integers, not {self.dtype}", fix="np.uint32")
+            raise TypeRuleError(
+                f"random_bits makes unsigned integers, not {self.dtype}", fix="np.uint32"
+            )
         return (ArrayType((*key.shape[:-1], *self.shape), self.dtype),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -102,7 +116,9 @@ class RandomBits(Keyed):
 @final
 @record
 class RandomFold(Keyed):
-    """A new key for each number: (key[*k, 2], data[*k, *d]) -> keys[*k, *d, 2]; others for each `purpose`."""
+    """A new key for each number: (key[*k, 2], data[*k, *d]) -> keys[*k, *d, 2];
+    others for each `purpose`.
+    """
 
     purpose: int = FOLD
     name = "random_fold"
@@ -111,7 +127,9 @@ class RandomFold(Keyed):
         key, data = types
         self.check_key(key)
         if data.dtype != UINT32:
-            raise TypeRuleError(f"random_fold takes uint32 data; got {data}", fix="data.astype(np.uint32)")
+            raise TypeRuleError(
+                f"random_fold takes uint32 data; got {data}", fix="data.astype(np.uint32)"
+            )
         if data.shape[: key.ndim - 1] != key.shape[:-1]:
             raise ShapeError(f"random_fold takes data for each key; got keys {key}, data {data}")
         return (ArrayType((*data.shape, 2), UINT32),)
@@ -135,7 +153,9 @@ class RandomFold(Keyed):
 @final
 @record
 class Draw(Pointlike):
-    """RandomBits of a key given as two words, each made where it is read, from where an element is."""
+    """RandomBits of a key given as two words, each made where it is read,
+    from where an element is.
+    """
 
     shape: Dims
     dtype: np.dtype
@@ -144,11 +164,15 @@ class Draw(Pointlike):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if types != (ArrayType((), UINT32),) * 2:
-            raise TypeRuleError(f"draw takes the two words of a key; got {', '.join(map(str, types))}")
+            raise TypeRuleError(
+                f"draw takes the two words of a key; got {', '.join(map(str, types))}"
+            )
         return (ArrayType(self.shape, self.dtype),)
 
     def reference(self, *arrays: Any) -> Any:
         return RandomBits(self.shape, self.dtype).reference(np.stack(arrays))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None, None]

@@ -43,7 +43,9 @@ class Reduce(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
         if tuple(sorted(set(self.axes))) != self.axes or not set(self.axes) <= set(range(x.ndim)):
-            raise ShapeError(f"{self.name} over axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"{self.name} over axes {self.axes} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         if self.takes is not None and x.dtype not in self.takes:
             fix = "the function of ge2.numpy, which converts"
             raise TypeRuleError(f"{self.name} does not take {x}", fix=fix)
@@ -56,7 +58,9 @@ class Reduce(Op):
         return self.ufunc.reduce(x.astype(FLOAT32), axis=self.axes).astype(x.dtype)
 
     @abstractmethod
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents: ...
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents: ...
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         (x,), (axis,) = xs, axes
@@ -78,7 +82,9 @@ class ReduceSum(Reduce):
     lowering = Fold(start="0", merge="ge2_add({0}, {1})")
     linear = True
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         assert cts[0] is not None
         return [self.spread(cts[0], xs[0])]
 
@@ -91,8 +97,12 @@ class ReduceProd(Reduce):
     ufunc = np.multiply
     lowering = Fold(start="1", merge="ge2_mul({0}, {1})")
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        """The products of all the others, by halving: right with zeros too, and differentiable again."""
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        """The products of all the others, by halving: right with zeros
+        too, and differentiable again.
+        """
         (ct,), (x,) = cts, xs
         assert ct is not None
         order = (*self.axes, *kept(self.axes, x.ndim))
@@ -135,12 +145,16 @@ class Extreme(Reduce):
             raise ShapeError(what, fix="initial=")
         return found
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (y,), (x,) = cts, ys, xs
         assert ct is not None
         wide = accumulator(x.dtype)
         winners = x.same(self.spread(y, x)).cast(wide)  # float16 cannot count beyond 65504
-        return [(winners * self.spread(ct.cast(wide) / winners.fold_sum(self.axes), x)).cast(x.dtype)]
+        return [
+            (winners * self.spread(ct.cast(wide) / winners.fold_sum(self.axes), x)).cast(x.dtype)
+        ]
 
 
 @final
@@ -165,7 +179,9 @@ class Logical(Reduce):
     __slots__ = ()
     takes = frozenset((BOOL,))
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
 
@@ -198,7 +214,9 @@ class ArgReduce(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
         if not 0 <= self.axis < x.ndim:
-            raise ShapeError(f"{self.name} over axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"{self.name} over axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         if x.shape[self.axis] == 0:
             raise ShapeError(f"{self.name} of {x}: an empty axis has no extreme")
         return (ArrayType(x.shape[: self.axis] + x.shape[self.axis + 1 :], INT64),)
@@ -207,7 +225,9 @@ class ArgReduce(Op):
         x = arrays[0].astype(FLOAT32) if arrays[0].dtype in EXTENDED else arrays[0]
         return type(self).function(x, axis=self.axis)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -223,7 +243,9 @@ class ArgMax(ArgReduce):
     axis: int
     name = "argmax"
     function = staticmethod(np.argmax)
-    lowering = Fold("ge2_first<T>()", "ge2_argmax({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>")
+    lowering = Fold(
+        "ge2_first<T>()", "ge2_argmax({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>"
+    )
 
 
 @final
@@ -232,4 +254,6 @@ class ArgMin(ArgReduce):
     axis: int
     name = "argmin"
     function = staticmethod(np.argmin)
-    lowering = Fold("ge2_first<T>()", "ge2_argmin({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>")
+    lowering = Fold(
+        "ge2_first<T>()", "ge2_argmin({0}, {1})", "ge2_at({0}, {1})", "ge2_indexed<{0}>"
+    )

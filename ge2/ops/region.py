@@ -16,11 +16,12 @@ EVALUATE = Evaluate()
 @final
 @record
 class Region(GraphOp):
-    """A graph whose equations run over one iteration space, so that a block of it at a time stays in cache.
+    """A graph whose equations run over one iteration space, so that a block of
+    it at a time stays in cache.
 
-    `axes` says for each equation which axis of `space` each axis of its result is (for a reduction: of its
-    input), -1 for an axis of size 1. Views in the graph are index expressions. A reduction whose result is
-    read inside has its axes whole in a block.
+    `axes` says for each equation which axis of `space` each axis of its result is (for a reduction:
+    of its input), -1 for an axis of size 1. Views in the graph are index expressions. A reduction
+    whose result is read inside has its axes whole in a block.
     """
 
     kind: str
@@ -35,7 +36,9 @@ class Region(GraphOp):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if self.kind not in KINDS or types != tuple(v.type for v in self.graph.inputs):
             listed = ", ".join(map(str, types))
-            raise TypeRuleError(f"a {self.kind} region of {len(self.graph.inputs)} inputs was given {listed}")
+            raise TypeRuleError(
+                f"a {self.kind} region of {len(self.graph.inputs)} inputs was given {listed}"
+            )
         return tuple(a.type for a in self.graph.outputs)
 
     def reference(self, *arrays: Any) -> Any:

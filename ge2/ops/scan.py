@@ -1,7 +1,8 @@
 """Running sums, products and extremes along an axis.
 
-The derivatives of products and extremes are linear recurrences, solved by halving in a number of steps that
-grows with the logarithm of the axis; they hold with zeros and ties, and can be differentiated again.
+The derivatives of products and extremes are linear recurrences, solved by halving in a
+number of steps that grows with the logarithm of the axis; they hold with zeros and
+ties, and can be differentiated again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Lowering, Op, Va
 
 @record
 class Scan(Lowering):
-    """A running state begins at `start` and takes in element `{1}` by `merge`; each state is a result."""
+    """A running state begins at `start` and takes in element `{1}` by
+    `merge`; each state is a result.
+    """
 
     start: str
     merge: str
@@ -38,7 +41,9 @@ class Running(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
         if not 0 <= self.axis < x.ndim:
-            raise ShapeError(f"{self.name} along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"{self.name} along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         if x.dtype == BOOL and self.ufunc in (np.add, np.multiply):
             raise TypeRuleError(f"{self.name} does not take {x}", fix="x.astype(int)")
         return (x.with_shape(x.shape),)
@@ -61,7 +66,9 @@ class Running(Op):
         return x.reversed_along((self.axis,)) if self.reverse else x
 
     @abstractmethod
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents: ...
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents: ...
 
 
 def part(x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
@@ -83,7 +90,8 @@ def interleaved(even: Value, odd: Value, axis: int) -> Value:
 def recurrence(a: Value, b: Value, axis: int) -> Value:
     """The solution of s[i] = b[i] + a[i] * s[i + 1], s[n - 1] = b[n - 1]; `a` is shorter by one.
 
-    By halving: first the even places, each pair of steps taken as one, then the odd places from those.
+    By halving: first the even places, each pair of steps taken as one,
+    then the odd places from those.
     """
     n = b.shape[axis]
     if n < 2:
@@ -97,7 +105,9 @@ def recurrence(a: Value, b: Value, axis: int) -> Value:
     even = recurrence(part(a0, axis, 0, evens - 1) * a1, two_steps, axis)
     odd = part(b1, axis, 0, evens - 1) + a1 * part(even, axis, 1, evens)
     if odds < evens:
-        return interleaved(part(even, axis, 0, odds), odd, axis).joined([part(even, axis, odds, evens)], axis)
+        return interleaved(part(even, axis, 0, odds), odd, axis).joined(
+            [part(even, axis, odds, evens)], axis
+        )
     return interleaved(even, odd.joined([part(b1, axis, evens - 1, evens)], axis), axis)
 
 
@@ -117,7 +127,9 @@ class CumSum(Running):
     lowering = Scan("0", "ge2_add({0}, {1})")
     linear = True
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [CumSum(self.axis, not self.reverse)(cts[0])]
 
 
@@ -130,7 +142,9 @@ class CumProd(Running):
     ufunc = np.multiply
     lowering = Scan("1", "ge2_mul({0}, {1})")
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """ct_x[i] = (product of all before i) * s[i], where s[i] = ct[i] + x[i + 1] * s[i + 1]."""
         (ct,), (x,) = cts, xs
         assert ct is not None
@@ -165,8 +179,12 @@ class RunningExtreme(Running):
 
     __slots__ = ()
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
-        """Results that are equal form runs; each result is owed to the winners so far of its run."""
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        """Results that are equal form runs; each result is owed to the
+        winners so far of its run.
+        """
         (ct,), (y,), (x,) = cts, ys, xs
         assert ct is not None
         axis, n, wide = self.axis, x.shape[self.axis], accumulator(x.dtype)
@@ -174,7 +192,8 @@ class RunningExtreme(Running):
             return [ct]
         x, y, ct = self.turned(x), self.turned(y), self.turned(ct).cast(wide)
         won = x.same(y)
-        goes_on = part(y, axis, 0, n - 1).same(part(y, axis, 1, n)).cast(wide)  # the run of i has i + 1 too
+        # the run of i has i + 1 too
+        goes_on = part(y, axis, 0, n - 1).same(part(y, axis, 1, n)).cast(wide)
         winners = forward(goes_on, won.cast(wide), axis)
         owed = recurrence(goes_on, ct / winners.same(0).select(winners.ones(), winners), axis)
         return [self.turned(won.select(owed, owed.zeros())).cast(xs[0].dtype)]
@@ -204,4 +223,10 @@ def state_of(op: Running, dtype: np.dtype) -> np.dtype:
     """The type in which a scan is carried."""
     if isinstance(op, CumMax | CumMin):
         return accumulator(dtype)
-    return FLOAT64 if dtype in HALF or dtype == FLOAT32 else COMPLEX128 if dtype == COMPLEX64 else dtype
+    return (
+        FLOAT64
+        if dtype in HALF or dtype == FLOAT32
+        else COMPLEX128
+        if dtype == COMPLEX64
+        else dtype
+    )

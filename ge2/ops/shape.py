@@ -52,7 +52,9 @@ class BroadcastInDim(Unary):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
-        ordered = list(self.dims) == sorted(set(self.dims)) and set(self.dims) <= set(range(len(self.shape)))
+        ordered = list(self.dims) == sorted(set(self.dims)) and set(self.dims) <= set(
+            range(len(self.shape))
+        )
         if not ordered or tuple(self.shape[d] for d in self.dims) != x.shape:
             raise self.refuse(f"{x} does not broadcast to {self.shape} along axes {self.dims}")
         return (x.with_shape(self.shape),)
@@ -62,7 +64,9 @@ class BroadcastInDim(Unary):
         new = tuple(i for i in range(len(self.shape)) if i not in self.dims)
         return np.broadcast_to(np.expand_dims(x, new), self.shape)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         assert cts[0] is not None
         ct = cts[0].fold_sum(tuple(i for i in range(len(self.shape)) if i not in self.dims))
         return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
@@ -89,7 +93,9 @@ class Transpose(Unary):
     def reference(self, *arrays: Any) -> Any:
         return np.transpose(arrays[0], self.order)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         assert cts[0] is not None
         return [cts[0].reorder(inverse(self.order))]
 
@@ -109,13 +115,17 @@ class Reshape(Unary):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
         if x.size != math.prod(self.shape):
-            raise self.refuse(f"{x} has {x.size} elements, shape {self.shape} has {math.prod(self.shape)}")
+            raise self.refuse(
+                f"{x} has {x.size} elements, shape {self.shape} has {math.prod(self.shape)}"
+            )
         return (x.with_shape(self.shape),)
 
     def reference(self, *arrays: Any) -> Any:
         return np.reshape(arrays[0], self.shape)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         assert cts[0] is not None
         ct = cts[0].reshaped(xs[0].shape)
         return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
@@ -140,14 +150,18 @@ class Slice(Unary):
             raise self.refuse(f"start, stop and step have one number for each axis of {x}")
         bounds = zip(self.start, self.stop, self.step, x.shape, strict=True)
         if any(not 0 <= a <= b <= n or s < 1 for a, b, s, n in bounds):
-            raise self.refuse(f"{self.start} to {self.stop} in steps of {self.step} lies outside {x}")
+            raise self.refuse(
+                f"{self.start} to {self.stop} in steps of {self.step} lies outside {x}"
+            )
         ends = zip(self.start, self.stop, self.step, strict=True)
         return (x.with_shape(tuple(-(-(b - a) // s) for a, b, s in ends)),)
 
     def reference(self, *arrays: Any) -> Any:
         return arrays[0][tuple(map(slice, self.start, self.stop, self.step))]
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         sides = zip(x.shape, self.start, self.step, ct.shape, strict=True)
@@ -176,7 +190,9 @@ class Rev(Unary):
     def reference(self, *arrays: Any) -> Any:
         return np.flip(arrays[0], self.axes)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         assert cts[0] is not None
         return [cts[0].reversed_along(self.axes)]
 
@@ -187,10 +203,11 @@ class Rev(Unary):
 @final
 @record
 class Pad(Unary):
-    """Zeros before, after and between the elements along each axis; a negative `low` or `high` crops.
+    """Zeros before, after and between the elements along each axis; a
+    negative `low` or `high` crops.
 
-    A second, scalar input would be the value of the padding; zeros are all that linear algebra needs, so
-    other values are put there by `where`.
+    A second, scalar input would be the value of the padding; zeros are all that linear algebra
+    needs, so other values are put there by `where`.
     """
 
     low: Dims
@@ -207,7 +224,9 @@ class Pad(Unary):
         sides = zip(x.shape, self.low, self.high, self.inner, strict=True)
         shape = tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in sides)
         if min(shape, default=0) < 0 or min(self.inner, default=0) < 0:
-            raise self.refuse(f"{x} by low {self.low}, high {self.high}, inner {self.inner} has no shape")
+            raise self.refuse(
+                f"{x} by low {self.low}, high {self.high}, inner {self.inner} has no shape"
+            )
         return (x.with_shape(shape),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -220,7 +239,9 @@ class Pad(Unary):
         crop = zip(self.low, self.high, y.shape, strict=True)
         return y[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         none = (0,) * x.ndim
@@ -229,7 +250,9 @@ class Pad(Unary):
         cropped = [tuple(max(-n, 0) for n in side) for side in (self.low, self.high)]
         uncropped = ct.padded(cropped[0], cropped[1], none)
         start = tuple(max(n, 0) for n in self.low)
-        stop = tuple(a + n + (n - 1) * i for a, n, i in zip(start, x.shape, self.inner, strict=True))
+        stop = tuple(
+            a + n + (n - 1) * i for a, n, i in zip(start, x.shape, self.inner, strict=True)
+        )
         return [uncropped.sliced(start, stop, tuple(i + 1 for i in self.inner))]
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -261,7 +284,9 @@ class Concatenate(Op):
     def reference(self, *arrays: Any) -> Any:
         return np.concatenate(arrays, self.axis)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,) = cts
         assert ct is not None
         found: list[Value | None] = []
@@ -300,9 +325,13 @@ class Iota(Op):
 
     def reference(self, *arrays: Any) -> Any:
         numbers = np.arange(self.shape[self.axis]).astype(self.dtype)
-        return np.broadcast_to(numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape)
+        return np.broadcast_to(
+            numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape
+        )
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return []
 
 
@@ -332,7 +361,9 @@ class StopGradient(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
@@ -352,7 +383,9 @@ class Name(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return cts
 
 
@@ -368,5 +401,7 @@ class Barrier(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return cts

@@ -1,4 +1,6 @@
-"""Solutions of equations: their derivative is that of the equation, not of the steps that solved it."""
+"""Solutions of equations: their derivative is that of the equation, not
+of the steps that solved it.
+"""
 
 from __future__ import annotations
 
@@ -42,10 +44,11 @@ Graphs = tuple[Graph, ...]
 @final
 @record
 class LinearSolve(GraphOp):
-    """x of A x = b: `solve` maps (consts, b) to (x, auxiliary results), `matvec` (consts, x) to A x.
+    """x of A x = b: `solve` maps (consts, b) to (x, auxiliary results),
+    `matvec` (consts, x) to A x.
 
-    `transposed` has the solution for the transpose of A, or nothing if that is unknown; A is its own
-    transpose if it is `symmetric`.
+    `transposed` has the solution for the transpose of A, or nothing if that is unknown; A is its
+    own transpose if it is `symmetric`.
     """
 
     solve: Graph
@@ -87,14 +90,18 @@ class LinearSolve(GraphOp):
                 fix="transpose_solve=, or symmetric=True",
             )
         n, around = len(self.matvec.outputs), wanted[: self.consts]
-        backward = reverse_of(self.matvec, (*around, *(False,) * n), derive) if any(around) else None
+        backward = (
+            reverse_of(self.matvec, (*around, *(False,) * n), derive) if any(around) else None
+        )
         turned = () if self.symmetric else (transpose_of(self.matvec, self.consts, derive),)
         return LinearSolveSaving(
             self.solve, self.matvec, self.transposed, self.consts, self.symmetric, turned,
             (backward,) if backward else (), wanted,
         )  # fmt: skip
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         flags = batched(axes, self.consts)
         solve, matvec, *transposed = (over(derive, g, flags, size) for g in self.graphs())
         op = LinearSolve(solve, matvec, tuple(transposed), self.consts, self.symmetric)
@@ -105,8 +112,9 @@ class LinearSolve(GraphOp):
 @final
 @record
 class LinearSolveSaving(Reversing):
-    """A linear_solve in reverse mode: `turned` is its transposed product, `backward` that of the product
-    by its constants: (consts, x, cotangent) to the cotangents of those `wanted`."""
+    """A linear_solve in reverse mode: `turned` is its transposed product, `backward` that of the
+    product by its constants: (consts, x, cotangent) to the cotangents of those `wanted`.
+    """
 
     solve: Graph
     matvec: Graph
@@ -137,7 +145,9 @@ class LinearSolveSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return self.plain().reference(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """b has the cotangent c of A^T c = (that of x), and A has -c x."""
         n, consts = len(self.matvec.outputs), xs[: self.consts]
         found = self.transpose()(*consts, *filled(cts[:n], ys[:n]))
@@ -151,7 +161,8 @@ class LinearSolveSaving(Reversing):
 @final
 @record
 class Root(GraphOp):
-    """x of f(x) = 0: `solve` maps (consts, guess) to (x, auxiliary results), `residual` (consts, x) to f(x).
+    """x of f(x) = 0: `solve` maps (consts, guess) to (x, auxiliary results),
+    `residual` (consts, x) to f(x).
 
     `tangent` maps (consts, x, y) to the v of f'(x) v = y.
     """
@@ -189,9 +200,13 @@ class Root(GraphOp):
             return RootSaving(self.solve, self.residual, self.tangent, self.consts, (), wanted)
         turned = transpose_of(self.tangent, self.consts + len(self.residual.outputs), derive)
         backward = reverse_of(self.residual, around, derive)
-        return RootSaving(self.solve, self.residual, self.tangent, self.consts, (turned, backward), wanted)
+        return RootSaving(
+            self.solve, self.residual, self.tangent, self.consts, (turned, backward), wanted
+        )
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         flags = batched(axes, self.consts)
         twice = (*flags, *flags[self.consts :])
         solve, residual = (over(derive, g, flags, size) for g in (self.solve, self.residual))
@@ -203,8 +218,11 @@ class Root(GraphOp):
 @final
 @record
 class RootSaving(Reversing):
-    """A root in reverse mode. `reverse`: the transpose of `tangent`, and the cotangents of `residual` by the
-    constants that are `wanted`; nothing if none is."""
+    """A root in reverse mode.
+
+    `reverse`: the transpose of `tangent`, and the cotangents of `residual` by the constants that
+    are `wanted`; nothing if none is.
+    """
 
     solve: Graph
     residual: Graph
@@ -226,7 +244,9 @@ class RootSaving(Reversing):
     def reference(self, *arrays: Any) -> Any:
         return self.plain().reference(*arrays)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         """The constants have the cotangent -c df, for the c of f'(x)^T c = (that of x)."""
         if not self.reverse:
             return [None] * len(xs)
@@ -247,11 +267,14 @@ def reverse_of(graph: Graph, wanted: Flags, derive: Derive) -> Graph:
 
 
 def transpose_of(graph: Graph, known: int, derive: Derive) -> Graph:
-    """Of a graph that is linear in what follows its first inputs: (those, cotangents) -> cotangents."""
+    """Of a graph that is linear in what follows its first inputs: (those,
+    cotangents) -> cotangents.
+    """
     n = len(graph.inputs) - known
     found = reverse_of(graph, (*(False,) * known, *(True,) * n), derive)
     at = found.inputs[known : known + n]
-    zeros = [Eqn(e.op, e.inputs, (v,)) for v in at for e in (zero_equation(v.type),)]  # the same anywhere
+    # the same anywhere
+    zeros = [Eqn(e.op, e.inputs, (v,)) for v in at for e in (zero_equation(v.type),)]
     found = without_dead_code(Graph(found.inputs, (*zeros, *found.eqns), found.outputs))
     return Graph((*found.inputs[:known], *found.inputs[known + n :]), found.eqns, found.outputs)
 

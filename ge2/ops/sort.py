@@ -1,4 +1,6 @@
-"""Sorting along an axis, stably and with NaN last, as NumPy does; the largest; searching what is sorted."""
+"""Sorting along an axis, stably and with NaN last, as NumPy does; the largest;
+searching what is sorted.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ class Ordering(Op):
 
     def result(self, x: ArrayType) -> ArrayType:
         if not 0 <= self.axis < x.ndim:
-            raise ShapeError(f"{self.name} along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"{self.name} along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         return x.with_shape(x.shape)
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
@@ -58,7 +62,9 @@ class Sort(Ordering):
         (x,) = arrays
         return np.sort(comparable(x), self.axis, kind="stable").astype(x.dtype, copy=False)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         back = along(x, x.sorting(self.axis), self.axis)
@@ -85,7 +91,9 @@ class ArgSort(Ordering):
     def reference(self, *arrays: Any) -> Any:
         return np.argsort(comparable(arrays[0]), self.axis, kind="stable").astype(INT64, copy=False)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
 
@@ -94,8 +102,8 @@ class ArgSort(Ordering):
 class TopK(Op):
     """The `k` largest of each line along `axis`, the largest first, and their indices as int64.
 
-    Of equal elements the first comes first. NaN is larger than all numbers, whatever its sign, and -0.0
-    equals 0.0, as in `sort`, whose last elements these are in the other order.
+    Of equal elements the first comes first. NaN is larger than all numbers, whatever its sign, and
+    -0.0 equals 0.0, as in `sort`, whose last elements these are in the other order.
     """
 
     k: int
@@ -109,7 +117,9 @@ class TopK(Op):
         if x.dtype in COMPLEX:
             raise TypeRuleError(f"top_k takes real numbers; got {x}", fix="abs(x), x.real")
         if not 0 <= self.axis < x.ndim:
-            raise ShapeError(f"top_k along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}")
+            raise ShapeError(
+                f"top_k along axis {self.axis} of {x}, which has axes 0 to {x.ndim - 1}"
+            )
         if not 0 <= self.k <= x.shape[self.axis]:
             n = x.shape[self.axis]
             raise ShapeError(
@@ -127,7 +137,9 @@ class TopK(Op):
         at = (x.shape[axis] - 1 - np.flip(order, axis))[first].astype(INT64, copy=False)
         return np.take_along_axis(x, at, axis), at
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         (ct, _), (_, at), (x,) = cts, ys, xs
         if ct is None:
             return [None]
@@ -148,7 +160,8 @@ class TopK(Op):
 @final
 @record
 class SearchSorted(Op):
-    """Where each value would be inserted: (sorted[n], values) -> int64, before or after its equals by `side`.
+    """Where each value would be inserted: (sorted[n], values) -> int64, before
+    or after its equals by `side`.
 
     The first `beside` axes are shared: a value is sought in the line at its own place.
     """
@@ -163,9 +176,13 @@ class SearchSorted(Op):
         if self.side not in ("left", "right"):
             raise TypeRuleError(f"side is 'left' or 'right'; got {self.side!r}")
         if line.dtype != values.dtype:
-            raise TypeRuleError(f"searchsorted takes arrays of one dtype; got {line}, {values}", fix="astype")
+            raise TypeRuleError(
+                f"searchsorted takes arrays of one dtype; got {line}, {values}", fix="astype"
+            )
         if line.ndim != self.beside + 1 or line.shape[:-1] != values.shape[: self.beside]:
-            raise ShapeError(f"searchsorted takes a sorted array of one axis; got {line} for values {values}")
+            raise ShapeError(
+                f"searchsorted takes a sorted array of one axis; got {line} for values {values}"
+            )
         return (ArrayType(values.shape, INT64),)
 
     def reference(self, *arrays: Any) -> Any:
@@ -176,11 +193,15 @@ class SearchSorted(Op):
         many = math.prod(line.shape[:-1])
         found = np.empty(values.shape, INT64)
         each = found.reshape(many, math.prod(values.shape[self.beside :]))
-        for y, a, v in zip(each, line.reshape(many, line.shape[-1]), values.reshape(each.shape), strict=True):
+        for y, a, v in zip(
+            each, line.reshape(many, line.shape[-1]), values.reshape(each.shape), strict=True
+        ):
             y[:] = np.searchsorted(a, v, side)
         return found
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None, None]
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:

@@ -1,7 +1,8 @@
-"""Special functions, each on one element at a time: of the normal distribution, of gamma, of Bessel.
+"""Special functions, each on one element at a time: of the normal
+distribution, of gamma, of Bessel.
 
-SciPy names them; none is needed to run them. `polygamma` and `bessel` are families whose members are one
-another's derivatives, so that derivatives of any order are as exact as the functions.
+SciPy names them; none is needed to run them. `polygamma` and `bessel` are families whose members
+are one another's derivatives, so that derivatives of any order are as exact as the functions.
 """
 
 from __future__ import annotations
@@ -88,7 +89,9 @@ XLOG1PY = binary("xlog1py", computed("xlog1py"), "f", FUNCTION, "ge2_xlog1py({0}
 
 
 class Family(Pointlike):
-    """A function of one real number with a parameter, of which derivatives are others of its family."""
+    """A function of one real number with a parameter, of which
+    derivatives are others of its family.
+    """
 
     __slots__ = ()
     cost = FUNCTION
@@ -103,7 +106,9 @@ class Family(Pointlike):
             raise TypeRuleError(f"{self.name} takes float arrays; got {x}", fix="x.astype(float)")
         return (x,)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [scaled(cts[0], self.slope(ys[0], xs[0]))]
 
     def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
@@ -138,7 +143,8 @@ class Polygamma(Family):
 @final
 @record
 class Bessel(Family):
-    """I(n, x) / x^n, of the modified Bessel function, times exp(-|x|) if `scaled`: an even function.
+    """I(n, x) / x^n, of the modified Bessel function, times exp(-|x|) if
+    `scaled`: an even function.
 
     Its derivative is x times that of n + 1, so there is none that must be guarded at 0.
     """

@@ -1,4 +1,6 @@
-"""Special functions in NumPy's float64, in the steps of special.h: what kernels are judged against."""
+"""Special functions in NumPy's float64, in the steps of special.h: what
+kernels are judged against.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def square(x: Any) -> tuple[Any, Any]:
     return whole, ((high * high - whole) + 2.0 * high * low) + low * low
 
 
-# ------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def erf_small(x: Any) -> Any:
@@ -127,7 +129,7 @@ def erfinv(x: Any) -> Any:
     return np.where(abs(q) <= 0.425, x * (quantile_near(q) * (0.5 * ROOT_HALF)), far)
 
 
-# -------------------------------------------------------------------------------------- odds and logarithms
+# ------------------------------------------------------------------------------ odds and logarithms
 
 
 def logistic(x: Any) -> Any:
@@ -148,7 +150,7 @@ def xlog1py(x: Any, y: Any) -> Any:
     return np.where((x == 0) & (y == y), 0.0, x * np.log1p(y))
 
 
-# ------------------------------------------------------------------------------------------------- gamma
+# -------------------------------------------------------------------------------------------- gamma
 
 
 def gammaln_right(z: Any) -> Any:
@@ -220,7 +222,7 @@ def cotangents(n: int) -> list[float]:
     return p
 
 
-# ------------------------------------------------------------------------------------------------- Bessel
+# ------------------------------------------------------------------------------------------- Bessel
 
 
 def bessel_near(a: Any, n: int) -> Any:

@@ -1,7 +1,8 @@
-"""Coefficients of the special functions, the constant first: what special.h and special.cuh have in hex.
+"""Coefficients of the special functions, the constant first: what special.h and
+special.cuh have in hex.
 
-ERF to BESSEL_1 interpolate at Chebyshev's points, in 60 digits; NORMAL_* are those of M. Wichura, Algorithm
-AS 241: The percentage points of the normal distribution (1988).
+ERF to BESSEL_1 interpolate at Chebyshev's points, in 60 digits; NORMAL_* are those of M. Wichura,
+Algorithm AS 241: The percentage points of the normal distribution (1988).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Branches of a batched cond: all are computed, and derivatives see those that are taken.
 
-Zero times an infinite derivative is NaN, so it is not enough to select among results: cotangents are cut off
-where they enter a branch and where they leave it (https://github.com/jax-ml/jax/issues/1052).
+Zero times an infinite derivative is NaN, so it is not enough to select among results: cotangents
+are cut off where they enter a branch and where they leave it
+(https://github.com/jax-ml/jax/issues/1052).
 """
 
 from __future__ import annotations
@@ -19,11 +20,14 @@ from ge2.ops.shape import StopGradient
 FLAG: Final = ArrayType((), BOOL)
 
 
-def shielded(branch: Graph, batched: Flags, calls: tuple[type[GraphOp], ...]) -> tuple[Graph, Flags]:
-    """The branch with two further inputs, before its own: if an element takes it, and if any element does.
+def shielded(
+    branch: Graph, batched: Flags, calls: tuple[type[GraphOp], ...]
+) -> tuple[Graph, Flags]:
+    """The branch with two further inputs, before its own: if an element takes
+    it, and if any element does.
 
-    `batched` says which inputs differ from element to element; the second result says it of the outputs.
-    Operations of the kinds `calls` are rebuilt around their own graph by a method `of`.
+    `batched` says which inputs differ from element to element; the second result says it of the
+    outputs. Operations of the kinds `calls` are rebuilt around their own graph by a method `of`.
     """
     shield = Shield(branch, batched, calls)
     for eqn in branch.eqns:
@@ -36,8 +40,8 @@ def shielded(branch: Graph, batched: Flags, calls: tuple[type[GraphOp], ...]) ->
 class Shield:
     """A branch as it is rewritten. `split` are the values that differ from element to element.
 
-    A shared value stays shared where that is right: its cotangent is the sum of all elements', each of which
-    must then be zero where the branch is not taken.
+    A shared value stays shared where that is right: its cotangent is the sum of all elements', each
+    of which must then be zero where the branch is not taken.
     """
 
     def __init__(self, branch: Graph, batched: Flags, calls: tuple[type[GraphOp], ...]) -> None:
@@ -62,7 +66,9 @@ class Shield:
         moves = op.linear and not isinstance(op, Pointlike)
         late = shared and (moves or product or isinstance(op, Gather))
         if shared and not late:
-            inputs = tuple(a if a in self.split else self.gated(a, self.taken, eqn.source) for a in inputs)
+            inputs = tuple(
+                a if a in self.split else self.gated(a, self.taken, eqn.source) for a in inputs
+            )
         elif late and product:
             inputs = tuple(self.zeroed(a, eqn.source) if a in self.split else a for a in inputs)
         outs = self.record(op, inputs, tuple(v.type for v in eqn.outs), eqn.source)
@@ -97,7 +103,9 @@ class Shield:
         return self.chosen(mask, x, stopped, source)
 
     def zeroed(self, x: Atom, source: Source | None) -> Atom:
-        """Zero where the branch is not taken: an infinity there times a cotangent of zero would be NaN."""
+        """Zero where the branch is not taken: an infinity there times a
+        cotangent of zero would be NaN.
+        """
         zero = Literal.of(x.type.dtype.type(0))
         return self.chosen(self.taken, x, zero, source) if x.type.dtype in INEXACT else x
 

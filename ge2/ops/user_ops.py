@@ -28,26 +28,29 @@ RESERVED = frozenset(("threads", "y"))
 
 
 class Own(Op):
-    """An operation of your own: fields are its parameters, methods its rules. Decorate it with `op`.
+    """An operation of your own: fields are its parameters, methods its rules.
 
-    `infer` and `reference` are needed. `vjp`, `jvp` and `batch` are as for the operations of ge2; without
-    `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap
-    is a loop over the axis (`in_front` does better where leading axes are alike).
+    Decorate it with `op`.
+
+    `infer` and `reference` are needed. `vjp`, `jvp` and `batch` are as for the operations of ge2;
+    without `jvp` forward mode is the transpose of `vjp`; without `batch`, vmap is a loop over the
+    axis (`in_front` does better where leading axes are alike).
 
     `c` is the body of a C function, which `jit` compiles into its program. In it the operands are
-    pointers to their elements, in C order, under the names that the parameters of `reference` have; those
-    of `*xs` are `xs0`, `xs1`, ...; the result is `y`, or `y0`, `y1`, ... of several. For an array `x`
-    there are also the type `x_t` of its elements, `x_shape[]`, `x_ndim` and `x_size`. The fields that are
-    numbers have their names; `threads` is how many threads may be used. Half types are handed over as
-    float32, and results rounded to them. `$t` stands for the dtype of the first operand as our functions
-    spell it (`ge2_tanh_$t`), `$T` for its C type. `helpers` stands before the function, once. Without
-    `c`, the reference runs.
+    pointers to their elements, in C order, under the names that the parameters of `reference` have;
+    those of `*xs` are `xs0`, `xs1`, ...; the result is `y`, or `y0`, `y1`, ... of several. For an
+    array `x` there are also the type `x_t` of its elements, `x_shape[]`, `x_ndim` and `x_size`. The
+    fields that are numbers have their names; `threads` is how many threads may be used. Half types
+    are handed over as float32, and results rounded to them. `$t` stands for the dtype of the first
+    operand as our functions spell it (`ge2_tanh_$t`), `$T` for its C type. `helpers` stands before
+    the function, once. Without `c`, the reference runs.
 
-    `cuda` is the body of a CUDA kernel, which is compiled by NVRTC and launched where `jit` runs on a GPU:
-    what one thread of many does. All names are those of `c`, with the same types, but for `threads`: how many
-    threads there are in all, of which this is number `thread`. There is one for each element of the (first)
-    result, and those beyond the last return before the text begins, so `y[thread] = ...` is right; `launch`
-    says otherwise. Functions of `helpers` need no `__device__`. Without `cuda`, the reference runs there.
+    `cuda` is the body of a CUDA kernel, which is compiled by NVRTC and launched where `jit` runs on
+    a GPU: what one thread of many does. All names are those of `c`, with the same types, but for
+    `threads`: how many threads there are in all, of which this is number `thread`. There is one for
+    each element of the (first) result, and those beyond the last return before the text begins, so
+    `y[thread] = ...` is right; `launch` says otherwise. Functions of `helpers` need no
+    `__device__`. Without `cuda`, the reference runs there.
     """
 
     __slots__ = ()
@@ -68,22 +71,25 @@ class Own(Op):
         return ys
 
     def launch(self, *types: ArrayType) -> Any:
-        """How `cuda` is launched on operands of these types: `(blocks, threads)`, or those and the bytes of
-        dynamic shared memory. Blocks, and the threads of each, are a number or a tuple of up to three. All
-        of them run the text, whatever their number. None: one for each element of the result.
+        """How `cuda` is launched on operands of these types: `(blocks, threads)`, or
+        those and the bytes of dynamic shared memory. Blocks, and the threads of each,
+        are a number or a tuple of up to three. All of them run the text, whatever their
+        number. None: one for each element of the result.
         """
         return None
 
     def operations(self, *types: ArrayType) -> int:
-        """Operations of a call on operands of these types, for reports: one for each element of the results
-        unless a class says otherwise."""
+        """Operations of a call on operands of these types, for reports: one for each element of the
+        results unless a class says otherwise.
+        """
         return sum(t.size for t in self.infer(*types))
 
     def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
         """A loop that applies the operation at each place of the axis."""
         moved = to_front(xs, axes)
         own = [
-            x.type if a is None else x.type.with_shape(x.shape[1:]) for x, a in zip(moved, axes, strict=True)
+            x.type if a is None else x.type.with_shape(x.shape[1:])
+            for x, a in zip(moved, axes, strict=True)
         ]
         inputs, outs = tuple(map(Var, own)), tuple(map(Var, self.infer(*own)))
         shared = [i for i, a in enumerate(axes) if a is None]
@@ -93,7 +99,8 @@ class Own(Op):
 
 
 def in_front(op: Op, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-    """The `batch` of an operation that treats its leading axes alike: the new axis becomes the first.
+    """The `batch` of an operation that treats its leading axes alike:
+    the new axis becomes the first.
 
     Write `batch = ge2.extend.in_front` in its class.
     """
@@ -110,7 +117,11 @@ def checked(rule: Callable[..., Any]) -> Callable[..., tuple[ArrayType, ...]]:
         found = rule(self, *types)
         if isinstance(found, tuple) and found and all(isinstance(t, ArrayType) for t in found):
             return found
-        got = ", ".join(type(t).__name__ for t in found) if isinstance(found, tuple) else type(found).__name__
+        got = (
+            ", ".join(type(t).__name__ for t in found)
+            if isinstance(found, tuple)
+            else type(found).__name__
+        )
         what = f"infer of {self.name} is to return a tuple of types; it returned {got or 'none'}"
         raise TypeRuleError(what, where=here(), fix="return (x,)")
 
@@ -127,17 +138,20 @@ def judge(op: Op, types: Sequence[ArrayType], ys: Any) -> None:
         got = type_of(y)
         if got.shape != t.shape or (got.dtype != t.dtype and not t.weak):
             what = f"the reference of {op.name} returns {got}; its type rule says {t}"
-            raise TypeRuleError(what, fix=f"y.astype({t.dtype}) in the reference, or another type rule")
+            raise TypeRuleError(
+                what, fix=f"y.astype({t.dtype}) in the reference, or another type rule"
+            )
 
 
-# -------------------------------------------------------------------------------------------- registering
+# -------------------------------------------------------------------------------------- registering
 
 
 def op(cls: type[Own]) -> type[Own]:
-    """Makes a class of yours an operation: a frozen record of its parameters, known to the text by its name.
+    """Makes a class of yours an operation: a frozen record of its parameters,
+    known to the text by its name.
 
-    Defined again under its name (in a notebook, say) it takes the place of the old one. ArgumentError if a
-    rule is lacking or the name is one of ge2's own.
+    Defined again under its name (in a notebook, say) it takes the place of the old one.
+    ArgumentError if a rule is lacking or the name is one of ge2's own.
 
     >>> import numpy as np, ge2
     >>> @op
@@ -170,7 +184,9 @@ def check_class(cls: Any) -> None:
     check_name(getattr(cls, "name", None), cls.__name__)
     for rule in ("infer", "reference"):
         if getattr(cls, rule) is getattr(Op, rule):
-            raise NoRuleError(f"{cls.__name__} has no {rule}", where=here(), fix=f"def {rule}(self, x): ...")
+            raise NoRuleError(
+                f"{cls.__name__} has no {rule}", where=here(), fix=f"def {rule}(self, x): ..."
+            )
     for word in ("c", "cuda", "helpers"):
         if not isinstance(getattr(cls, word), str):
             what = f"{word} of {cls.__name__} is a {type(getattr(cls, word)).__name__}"
@@ -190,7 +206,9 @@ def check_name(name: Any, whose: str) -> None:
     if not isinstance(name, str) or not WORD.fullmatch(name):
         what = f"{whose} has no name of small letters, digits and _: {name!r}"
         near = whose.lower()
-        raise ArgumentError(what, where=here(), fix=repr(f"my_{near}" if near in BUILT_IN else near))
+        raise ArgumentError(
+            what, where=here(), fix=repr(f"my_{near}" if near in BUILT_IN else near)
+        )
     if name in BUILT_IN:
         raise ArgumentError(f"{name} is an operation of ge2", where=here(), fix=f"my_{name}")
 

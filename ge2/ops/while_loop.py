@@ -8,7 +8,20 @@ from typing import Any, final
 from ge2.base.dtypes import BOOL, INEXACT
 from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Derive, Flags, Graph, GraphOp, Op, Pushed, Value, Var
+from ge2.ir import (
+    ArrayType,
+    Axis,
+    Batched,
+    Cotangents,
+    Derive,
+    Flags,
+    Graph,
+    GraphOp,
+    Op,
+    Pushed,
+    Value,
+    Var,
+)
 from ge2.ops.control import Call, axes_of, flags_of, types_of, with_axis, zero_like
 from ge2.ops.loops import ScanLoop, Types, agree, apart, batched_body, chosen
 
@@ -16,7 +29,8 @@ from ge2.ops.loops import ScanLoop, Types, agree, apart, batched_body, chosen
 @final
 @record
 class WhileLoop(GraphOp):
-    """Rounds of `body`: (constants, carry) -> carry, as long as `cond` of (its constants, carry) holds.
+    """Rounds of `body`: (constants, carry) -> carry, as long as `cond` of (its
+    constants, carry) holds.
 
     The inputs are the constants of `cond`, those of `body`, the carry.
     """
@@ -41,7 +55,9 @@ class WhileLoop(GraphOp):
         agree(self, types_of(self.body.inputs), (*by_body, *carry))
         decided = types_of(self.cond.outputs)
         if decided != (ArrayType((), BOOL),):
-            raise TypeRuleError(f"while is decided by a bool scalar; got {', '.join(map(str, decided))}")
+            raise TypeRuleError(
+                f"while is decided by a bool scalar; got {', '.join(map(str, decided))}"
+            )
         if [*types_of(self.body.outputs)] != carry:
             want, got = (", ".join(map(str, ts)) for ts in (carry, types_of(self.body.outputs)))
             raise TypeRuleError(f"while carries {want}, but a round returns {got}")
@@ -75,7 +91,9 @@ class WhileLoop(GraphOp):
         active = body.active(flags_of(ts)[at:])
         moved = [sum(p) for p in body.parts(active)[:2]]
         graph, n = derive.jvp(self.body, active), len(carry)
-        varied = [f for f, x in zip(body.parts(active)[1], carry, strict=True) if x.type.dtype in INEXACT]
+        varied = [
+            f for f, x in zip(body.parts(active)[1], carry, strict=True) if x.type.dtype in INEXACT
+        ]
 
         def round(*args: Any) -> list[Any]:
             a, a_ts, b, b_ts = apart(args, self.body_consts, moved[0], n, moved[1])
@@ -83,7 +101,9 @@ class WhileLoop(GraphOp):
             return [*found[:n], *chosen(found[n:], varied)]
 
         given = [
-            zero_like(x) if t is None else t for t, x, f in zip(ts[at:], xs[at:], active, strict=True) if f
+            zero_like(x) if t is None else t
+            for t, x, f in zip(ts[at:], xs[at:], active, strict=True)
+            if f
         ]
         a_ts, b_ts = apart(given, *moved)
         args = [*by_body, *a_ts, *carry, *b_ts]
@@ -98,7 +118,9 @@ class WhileLoop(GraphOp):
         values = self(*xs) if derive.apart else found[:n]  # which wait for no tangents then
         return values, [next(rest) if f else None for f in body.parts(active)[1]]
 
-    def batch_with(self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
         self.parts(xs)[2]
         flags = [a is not None for a in axes]
         at = self.cond_consts + self.body_consts
@@ -127,7 +149,8 @@ class WhileLoop(GraphOp):
     def each(
         self, derive: Derive, cond: Graph, body: Graph, xs: Sequence[Value], grows: Sequence[bool]
     ) -> list[Value]:
-        """Every element goes on for as long as its own predicate holds, and then waits for the others.
+        """Every element goes on for as long as its own predicate holds, and
+        then waits for the others.
 
         Whether any, and which, still go on is part of the carry.
         """

@@ -1,4 +1,6 @@
-"""Captured arrays that only count, as in `z[np.arange(n), y]`, become equations, which passes can read."""
+"""Captured arrays that only count, as in `z[np.arange(n), y]`, become
+equations, which passes can read.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +16,14 @@ from ge2.ops.index import Indexed
 from ge2.ops.shape import Iota
 from ge2.passes.context import Context, Iotas
 
-MOST = 1 << 20  # bytes of an array that is looked at; larger ones were not copied when they were captured
+# bytes of an array that is looked at; larger ones were not copied when they were captured
+MOST = 1 << 20
 
 
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
-    """The captured arrays that are indices and count 0, 1, 2, ...: the number of each input, and the axis."""
+    """The captured arrays that are indices and count 0, 1, 2, ...: the number
+    of each input, and the axis.
+    """
     indices = {a for e in graph.eqns if isinstance(e.op, Indexed) for a in e.inputs[1:]}
     arrays = [
         (i, x)
@@ -39,7 +44,9 @@ def counted(graph: Graph, context: Context) -> Graph:
         return graph
     env: dict[Atom, Atom] = {var: eqn.outs[0] for var, eqn in counts.items()}
     eqns = [
-        e if env.keys().isdisjoint(e.inputs) else replace(e, inputs=tuple(env.get(a, a) for a in e.inputs))
+        e
+        if env.keys().isdisjoint(e.inputs)
+        else replace(e, inputs=tuple(env.get(a, a) for a in e.inputs))
         for e in graph.eqns
     ]
     return Graph(graph.inputs, (*counts.values(), *eqns), graph.outputs, graph.consts)

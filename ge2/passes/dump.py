@@ -18,7 +18,9 @@ _taken: Counter[tuple[str, str]] = Counter()  # (folder, name): how many program
 
 
 def dump(name: str, text: Graph | str) -> None:
-    """Writes a text to the folder, if there is one; a folder that cannot be written to stops nothing."""
+    """Writes a text to the folder, if there is one; a folder that cannot be
+    written to stops nothing.
+    """
     if not name.startswith("-"):  # a program without a name of its own is part of another
 
         def write(path: Path) -> None:
@@ -38,7 +40,11 @@ def dump_file(name: str, write: Callable[[Path], None]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         write(folder / name)
     except OSError as error:
-        warn(f"nothing is dumped: {error}", fix="GE2_DUMP=a folder that can be written to", once="dump")
+        warn(
+            f"nothing is dumped: {error}",
+            fix="GE2_DUMP=a folder that can be written to",
+            once="dump",
+        )
 
 
 def label(title: str) -> str:

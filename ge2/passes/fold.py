@@ -1,4 +1,6 @@
-"""Scalars known beforehand are computed beforehand; a broadcast scalar stays a scalar in elementwise work."""
+"""Scalars known beforehand are computed beforehand; a broadcast scalar stays a
+scalar in elementwise work.
+"""
 
 from __future__ import annotations
 

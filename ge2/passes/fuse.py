@@ -1,9 +1,9 @@
 """Elementwise work, views and reductions that share an iteration space become one Region.
 
-Producers and consumers are grouped greedily, in the order of the equations. Every group and every other
-equation has a level above those it reads from; a group takes an equation in only if it can stay below
-all that read from it, so that no cycle arises. Views of three kinds (broadcast, transpose, reshape by
-axes of size 1) belong to whoever reads through them.
+Producers and consumers are grouped greedily, in the order of the equations. Every group and every
+other equation has a level above those it reads from; a group takes an equation in only if it can
+stay below all that read from it, so that no cycle arises. Views of three kinds (broadcast,
+transpose, reshape by axes of size 1) belong to whoever reads through them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-from ge2.passes.fusion_group import CONVERSION, LONG, NONE, Group, Uses, leader, merged, seen_from, too_large
+from ge2.passes.fusion_group import (
+    CONVERSION,
+    LONG,
+    NONE,
+    Group,
+    Uses,
+    leader,
+    merged,
+    seen_from,
+    too_large,
+)
 from ge2.passes.python_scalars import on_host
 from ge2.passes.round_halves import round_halves
 from ge2.passes.scalar_prologue import early
@@ -42,10 +52,13 @@ def fuse(graph: Graph) -> Graph:
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
-    """For a view: which axis of its result each axis of its input is; None for any other operation."""
+    """For a view: which axis of its result each axis of its input is; None
+    for any other operation.
+    """
     if isinstance(op, BroadcastInDim):
         return tuple(
-            NONE if n == 1 and out[d] == 1 else d for n, d in zip(x.type.shape, op.dims, strict=True)
+            NONE if n == 1 and out[d] == 1 else d
+            for n, d in zip(x.type.shape, op.dims, strict=True)
         )
     if isinstance(op, Transpose):
         return tuple(NONE if n == 1 else op.order.index(i) for i, n in enumerate(x.type.shape))
@@ -73,14 +86,17 @@ def fusible(eqn: Eqn) -> bool:
 
 
 class Fusion:
-    """`parts` gives equations of groups that would be too long a number each: unlike ones are kept apart."""
+    """`parts` gives equations of groups that would be too long a number each:
+    unlike ones are kept apart.
+    """
 
     def __init__(self, graph: Graph, parts: Mapping[int, int] | None = None) -> None:
         self.graph, self.parts = graph, parts or {}
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
-        self.views: dict[Var, tuple[Var, Dims]] = {}  # a view: of what, and its axes as those of the result
+        # a view: of what, and its axes as those of the result
+        self.views: dict[Var, tuple[Var, Dims]] = {}
         self.view_eqns: dict[Var, Eqn] = {}
         self.readers: dict[Var, Group] = {}  # the last group that reads a value whole
         self.group_of: dict[int, Group] = {}
@@ -161,13 +177,21 @@ class Fusion:
         self.level.update(dict.fromkeys(eqn.outs, level))
 
     def take(self, index: int, eqn: Eqn) -> None:
-        """Puts an equation into a group it fits, and joins the groups it reads from where they fit too."""
-        shape = eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
+        """Puts an equation into a group it fits, and joins the groups it reads
+        from where they fit too.
+        """
+        shape = (
+            eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
+        )
         uses: Uses = [self.source(a) for a in eqn.inputs if type(a) is Var]
-        made = [g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars]
+        made = [
+            g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars
+        ]
         producers = dict.fromkeys(made)
         siblings = [
-            leader(self.leaders, g) for var, _ in uses if shape and (g := self.readers.get(var)) is not None
+            leader(self.leaders, g)
+            for var, _ in uses
+            if shape and (g := self.readers.get(var)) is not None
         ]
         home = None
         for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
@@ -235,8 +259,13 @@ class Fusion:
         if names is None:
             return
         axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
-        folded = {**a.folded, **{var: frozenset(named(names, over)) for var, over in b.folded.items()}}
-        read = [folded[v] for v in a.embed if v in b.folded] + [folded[v] for v in b.embed if v in a.folded]
+        folded = {
+            **a.folded,
+            **{var: frozenset(named(names, over)) for var, over in b.folded.items()},
+        }
+        read = [folded[v] for v in a.embed if v in b.folded] + [
+            folded[v] for v in b.embed if v in a.folded
+        ]
         whole = a.whole.union(named(names, b.whole), *read)
         if too_large(axes, whole, BLOCK):
             return
@@ -264,18 +293,26 @@ class Fusion:
             self.leaders[self.scalars] = group
 
     def parts_of_long(self) -> dict[int, int]:
-        """For each equation of a group that is too long, its part: it is cut where fewest bytes cross."""
+        """For each equation of a group that is too long, its part: it is cut
+        where fewest bytes cross.
+        """
         found: dict[int, int] = {}
         numbers = count(1)
         for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
             entries = sorted(group.entries)
-            bounds = [0, *cuts(self.crossing(entries), self.lengths(group, entries), LONG), len(entries)]
+            bounds = [
+                0,
+                *cuts(self.crossing(entries), self.lengths(group, entries), LONG),
+                len(entries),
+            ]
             for start, stop in pairwise(bounds) if len(bounds) > 2 else ():
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found
 
     def lengths(self, group: Group, entries: Sequence[int]) -> list[int]:
-        """The length of each equation, with the conversions of half types that it reads first or returns."""
+        """The length of each equation, with the conversions of half types that
+        it reads first or returns.
+        """
         seen, found, returned = set(group.made), list[int](), set(self.graph.outputs)
         for index in entries:
             eqn = self.graph.eqns[index]
@@ -286,7 +323,9 @@ class Fusion:
         return found
 
     def crossing(self, entries: Sequence[int]) -> list[int]:
-        """The bytes that are made by equations before each of these, and read by it or by later ones."""
+        """The bytes that are made by equations before each of these,
+        and read by it or by later ones.
+        """
         made: dict[Var, int] = {}
         last: dict[Var, int] = {}
         for at, index in enumerate(entries):
@@ -302,7 +341,9 @@ class Fusion:
     # -- the graph of regions
 
     def rebuilt(self) -> Graph:
-        """Regions and single equations in an order that follows the old one as closely as may be."""
+        """Regions and single equations in an order that follows the old one
+        as closely as may be.
+        """
         members: dict[Group, list[int]] = {}
         nodes: list[list[int]] = []
         for index, eqn in enumerate(self.graph.eqns):
@@ -321,7 +362,8 @@ class Fusion:
 
 
 def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:
-    """Cuts of a sequence into parts of at most that length: in the latter half of each, where least crosses.
+    """Cuts of a sequence into parts of at most that length: in the latter half
+    of each, where least crosses.
 
     >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], [1] * 8, 4)
     [3, 6]
@@ -346,7 +388,9 @@ def folded_axes(op: Any) -> Dims:
 def folding(op: Any, entry: Dims) -> tuple[frozenset[int], Dims]:
     """The axes of the space that a reduction folds away, and those of its result."""
     over = folded_axes(op)
-    return frozenset(entry[i] for i in over) - {NONE}, tuple(entry[i] for i in kept(over, len(entry)))
+    return frozenset(entry[i] for i in over) - {NONE}, tuple(
+        entry[i] for i in kept(over, len(entry))
+    )
 
 
 class Rebuild:
@@ -456,7 +500,9 @@ class Writer:
         at = tuple([number[a] for a in entry])
         inputs = tuple(
             [
-                a if type(a) is not Var else self.operand(a, at if len(a.type.shape) == rank else ())
+                a
+                if type(a) is not Var
+                else self.operand(a, at if len(a.type.shape) == rank else ())
                 for a in eqn.inputs
             ]
         )

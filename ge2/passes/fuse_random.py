@@ -1,6 +1,8 @@
-"""Random bits that only elementwise regions read are made there, element by element, and never stored.
+"""Random bits that only elementwise regions read are made there, element by
+element, and never stored.
 
-It is for targets that make a number faster than they read one. The bits are those of the whole stream.
+It is for targets that make a number faster than they read one. The bits are
+those of the whole stream.
 """
 
 from __future__ import annotations
@@ -17,12 +19,18 @@ from ge2.passes.wrap_indices import orientation
 
 def drawn(graph: Graph) -> Graph:
     """The graph with `draw` in its regions in place of `random_bits` before them."""
-    makers = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, RandomBits) and e.inputs[0].type.ndim == 1}
+    makers = {
+        e.outs[0]: e
+        for e in graph.eqns
+        if isinstance(e.op, RandomBits) and e.inputs[0].type.ndim == 1
+    }
     readers: dict[Atom, list[Eqn]] = {}
     for eqn in graph.eqns:
         for a in {*eqn.inputs} & makers.keys():
             readers.setdefault(a, []).append(eqn)
-    inside = {v for v in makers if v not in graph.outputs and all(inner(e, v) for e in readers.get(v, ()))}
+    inside = {
+        v for v in makers if v not in graph.outputs and all(inner(e, v) for e in readers.get(v, ()))
+    }
     if not inside:
         return graph
     words: dict[Var, tuple[Var, Var]] = {}

@@ -1,4 +1,6 @@
-"""A region in the making: its equations, and which axis of the iteration space each of their axes is."""
+"""A region in the making: its equations, and which axis of the
+iteration space each of their axes is.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ from ge2.ir import Dims, Var
 
 ROW = (
     1 << 16
-)  # the most elements that the whole axes of a region may span, so that a row of them stays in cache
+    # the most elements that the whole axes of a region may span, so
+    # that a row of them stays in cache
+)
 MEMBERS = 160  # the most equations of a region that folds
 LONG = 640  # the most of one that does not: compilers spill for less than arrays cost
 CONVERSION = 18  # equations that the code for reading or storing a half type is as long as
@@ -27,8 +31,8 @@ Uses = Sequence[
 class Group:
     """Equations that will run as one loop over the axes `axes`.
 
-    `embed` has for each value made or read the axes of the space its own axes are. `whole` are the axes that
-    must not be cut into blocks, since the result of a reduction over them is read inside.
+    `embed` has for each value made or read the axes of the space its own axes are. `whole` are the
+    axes that must not be cut into blocks, since the result of a reduction over them is read inside.
     """
 
     __slots__ = (
@@ -50,14 +54,16 @@ class Group:
         self.level, self.part = level, part
         self.axes: dict[int, int] = {}  # the size of each axis
         self.embed: dict[Var, Dims] = {}
-        self.entries: dict[int, Dims] = {}  # by equation: the axes of its result, or input if it reduces
+        # by equation: the axes of its result, or input if it reduces
+        self.entries: dict[int, Dims] = {}
         self.made: set[Var] = set()
         self.folded: dict[Var, frozenset[int]] = {}  # results of reductions, and over what
         self.twisted: set[Var] = set()  # read in more than one orientation
         self.whole: frozenset[int] = frozenset()
         self.consumers: set[Group] = set()
         self.halves = 0  # values of half types that are read
-        self.ceiling = math.inf  # the least level of an equation outside any group that reads from here
+        # the least level of an equation outside any group that reads from here
+        self.ceiling = math.inf
 
     @property
     def folds(self) -> bool:
@@ -85,13 +91,16 @@ class Group:
         return least
 
     def place(self, uses: Uses, shape: Dims) -> Dims | None:
-        """The axes that a result of `shape` has here, given where its operands lie; None if it does not fit.
+        """The axes that a result of `shape` has here, given where its operands lie;
+        None if it does not fit.
 
-        An axis of which nothing is known may be any axis of its size: two loops of one length can be one.
+        An axis of which nothing is known may be any axis of its size: two loops
+        of one length can be one.
         """
         for var, dims in uses:
             if var in self.made and len(dims) == len(shape) and all(map(eq, dims, count())):
-                entry = self.embed[var]  # in the same orientation, without axes of size 1: the usual case
+                # in the same orientation, without axes of size 1: the usual case
+                entry = self.embed[var]
                 return entry if self.agrees(uses, entry) else None
         found = self.bound(uses, shape)
         if found is None:
@@ -110,7 +119,9 @@ class Group:
         return entry if self.agrees(uses, entry) else None
 
     def bound(self, uses: Uses, shape: Dims) -> list[int | None] | None:
-        """The axes of a result that its operands settle: those made here must agree, inputs need not."""
+        """The axes of a result that its operands settle: those made
+        here must agree, inputs need not.
+        """
         found: list[int | None] = [NONE if n == 1 else None for n in shape]
         taken: set[int] = set()
         for var, dims in uses:
@@ -125,7 +136,9 @@ class Group:
 
     def agrees(self, uses: Uses, entry: Dims) -> bool:
         """Whether all that is made here lies as an equation with that entry reads it."""
-        return all(var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses)
+        return all(
+            var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses
+        )
 
     def closes(self, uses: Uses) -> frozenset[int]:
         """The axes that become whole when these values are read inside."""
@@ -138,7 +151,9 @@ class Group:
         return {**self.axes, **new} if new else self.axes
 
     def add(self, index: int, var: Var, entry: Dims, out: Dims, uses: Uses) -> None:
-        """Takes in an equation whose `entry` is that of `place`; `out` are the axes of its result."""
+        """Takes in an equation whose `entry` is that of `place`; `out` are
+        the axes of its result.
+        """
         self.entries[index] = entry
         for x, dims in uses:
             if x not in self.made:
@@ -183,7 +198,9 @@ def leader(leaders: dict[Group, Group], group: Group) -> Group:
 
 
 def merged(a: Group, b: Group) -> dict[int, int] | None:
-    """Which axis of `a` each axis of `b` is, if the two can be one loop; new axes get new numbers."""
+    """Which axis of `a` each axis of `b` is, if the two can be one loop; new
+    axes get new numbers.
+    """
     found: dict[int, int] = {}
     small, large = (a, b) if len(a.embed) < len(b.embed) else (b, a)
     hints = []
@@ -229,6 +246,8 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
 
 
 def too_large(axes: Mapping[int, int], whole: Iterable[int], block: int) -> bool:
-    """Whether rows of these whole axes are too long for a block, or leave a long loop no axis to cut."""
+    """Whether rows of these whole axes are too long for a block, or leave a
+    long loop no axis to cut.
+    """
     row = math.prod(axes[a] for a in whole)
     return row > ROW or (row > block and row == math.prod(axes.values()))

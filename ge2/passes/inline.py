@@ -8,7 +8,8 @@ from ge2.ops.custom import CUSTOM
 from ge2.ops.inline import inlined
 from ge2.ops.solves import SOLVES
 
-# Operations whose first graph is what they compute; their other graphs served derivatives, which are done.
+# Operations whose first graph is what they compute; their other graphs served
+# derivatives, which are done.
 CALLS = (*PLAIN, *CUSTOM, *SOLVES)
 
 

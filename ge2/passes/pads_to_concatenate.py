@@ -1,7 +1,8 @@
 """A sum of arrays that are zero but for parts of their own is those parts side by side.
 
-So it is where each of many parts of an array is read on its own, as a Python loop over `xs[t]` does: each has
-a derivative as large as the whole, and their sum took time that grows with the square of their number.
+So it is where each of many parts of an array is read on its own, as a Python loop over
+`xs[t]` does: each has a derivative as large as the whole, and their sum took time that
+grows with the square of their number.
 
 add (pad a) (pad b) ...  ->  concatenate a b ...
 """
@@ -41,12 +42,20 @@ def join(graph: Graph) -> Graph:
     makers = {v: e for e in graph.eqns for v in e.outs}
     uses = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in graph.outputs if isinstance(a, Var))
-    inner = {a for e in graph.eqns if e.op == ADD for a in e.inputs if isinstance(a, Var) and uses[a] == 1}
+    inner = {
+        a
+        for e in graph.eqns
+        if e.op == ADD
+        for a in e.inputs
+        if isinstance(a, Var) and uses[a] == 1
+    }
     roots = {e.outs[0]: e for e in graph.eqns if e.op == ADD and e.outs[0] not in inner}
     found = {v: made for v, e in roots.items() if (made := joined(e, makers, uses))}
     if not found:
         return graph
-    eqns = tuple(each for e in graph.eqns for each in (found.get(e.outs[0], [e]) if e.outs else [e]))
+    eqns = tuple(
+        each for e in graph.eqns for each in (found.get(e.outs[0], [e]) if e.outs else [e])
+    )
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 
@@ -82,7 +91,12 @@ def leaves(eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var]) -> list[Atom
 
 def part_of(a: Atom, makers: Mapping[Var, Eqn]) -> Part | None:
     maker = makers.get(a) if isinstance(a, Var) else None
-    if maker is None or not isinstance(op := maker.op, Pad) or any(op.inner) or min(*op.low, *op.high) < 0:
+    if (
+        maker is None
+        or not isinstance(op := maker.op, Pad)
+        or any(op.inner)
+        or min(*op.low, *op.high) < 0
+    ):
         return None
     axes = [i for i, (low, high) in enumerate(zip(op.low, op.high, strict=True)) if low or high]
     return Part(maker.inputs[0], axes[0], op.low[axes[0]]) if len(axes) == 1 else None

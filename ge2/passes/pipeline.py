@@ -1,4 +1,5 @@
-"""How rewrites of graphs are run: timed, dumped, switched off by name, verified; and those that come first.
+"""How rewrites of graphs are run: timed, dumped, switched off by name,
+verified; and those that come first.
 
 The pipelines, one a target, stand in `ge2/compile/pipeline.py`.
 """
@@ -29,8 +30,8 @@ Alone = Callable[[Graph], Graph]
 Informed = Callable[[Graph, Context], Graph]
 Pass = Alone | Informed
 
-# The same for every target, before loops are found in straight code and regions are formed. What a loop
-# holds that becomes part of a kernel is rewritten by these.
+# The same for every target, before loops are found in straight code and regions are formed. What a
+# loop holds that becomes part of a kernel is rewritten by these.
 TIDY: tuple[Pass, ...] = (strong, counted, inline, trim, simplify, fold, match, join)
 
 
@@ -38,10 +39,11 @@ TIDY: tuple[Pass, ...] = (strong, counted, inline, trim, simplify, fold, match, 
 def run(
     passes: Sequence[Pass], graph: Graph, context: Context = NOTHING, name: str = "", first: int = 1
 ) -> Graph:
-    """The graph after each of the passes that is not switched off; in check mode each result is verified.
+    """The graph after each of the passes that is not switched off; in check
+    mode each result is verified.
 
-    What the setting `dump` asks for is written under that name, if there is one; `first` is the number of
-    the first pass among its files.
+    What the setting `dump` asks for is written under that name, if there is one; `first` is the
+    number of the first pass among its files.
     """
     for _, found in stages(passes, graph, context, name, first):
         graph = found
@@ -64,7 +66,9 @@ def run_pass(step: Pass, graph: Graph, context: Context, label: str) -> Graph:
     """The graph after a pass: counted, dumped under the label, and verified."""
     with spent("passes"):
         began = perf_counter()
-        graph = cast(Informed, step)(graph, context) if is_informed(step) else cast(Alone, step)(graph)
+        graph = (
+            cast(Informed, step)(graph, context) if is_informed(step) else cast(Alone, step)(graph)
+        )
         passed(step.__name__, perf_counter() - began)
         dump(f"{label}-{step.__name__}.txt", graph)
         if config.check:

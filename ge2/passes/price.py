@@ -1,4 +1,5 @@
-"""The price of equations in seconds: what the C compiler takes for them, and what it costs to store values.
+"""The price of equations in seconds: what the C compiler takes for them, and
+what it costs to store values.
 
 Only ratios matter: which of two programs is cheaper.
 """

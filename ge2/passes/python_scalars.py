@@ -1,7 +1,8 @@
-"""Python numbers: equations on weak scalars alone are Python's own arithmetic, done before all else.
+"""Python numbers: equations on weak scalars alone are Python's own
+arithmetic, done before all else.
 
-Where Python has no answer but NumPy has one (0.0 ** -1.0, an overflow), the answer is NumPy's, so that
-derivatives stay defined; a division of integers by zero is an error, as in Python.
+Where Python has no answer but NumPy has one (0.0 ** -1.0, an overflow), the answer is NumPy's, so
+that derivatives stay defined; a division of integers by zero is an error, as in Python.
 """
 
 from __future__ import annotations
@@ -29,12 +30,18 @@ def on_host(eqn: Eqn) -> bool:
 
 
 def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
-    """The result of an equation on Python numbers: a Python number, or a 0-d array if it is strong."""
+    """The result of an equation on Python numbers: a Python number, or a 0-d
+    array if it is strong.
+    """
     if out.weak and isinstance(op, Elementwise) and op.python and bool not in map(type, numbers):
         y = as_python_does(op.python, numbers)
         if type(y) is python_type(out.dtype):
             return y
-    if isinstance(op, ConvertElementType) and out.dtype in FLOATS - HALF and type(numbers[0]) in (int, float):
+    if (
+        isinstance(op, ConvertElementType)
+        and out.dtype in FLOATS - HALF
+        and type(numbers[0]) in (int, float)
+    ):
         return float(numbers[0]) if out.weak else np.array(numbers[0], out.dtype)
     (y,) = EVALUATE.apply(op, numbers)
     return python_type(out.dtype)(y) if out.weak else np.asarray(y, out.dtype)

@@ -1,4 +1,6 @@
-"""Values that wait long for their late readers are computed again for them, from what is there anyway."""
+"""Values that wait long for their late readers are computed again for them,
+from what is there anyway.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +11,18 @@ from ge2.ops.shape import Barrier
 
 
 def repeated(graph: Graph, again: Sequence[Eqn], at: int, after: Var | None) -> Graph:
-    """The graph that computes the equations `again` a second time before equation `at`, for the rest of it.
+    """The graph that computes the equations `again` a second time before
+    equation `at`, for the rest of it.
 
-    What they read comes through a barrier, tied to the value `after`: so no pass finds that they are the same
-    as before, and none of them begins earlier.
+    What they read comes through a barrier, tied to the value `after`: so no pass finds that they
+    are the same as before, and none of them begins earlier.
     """
     env: dict[Var, Atom] = {}
     eqns = list(graph.eqns[:at])
     made = {v for e in again for v in e.outs}
-    given = dict.fromkeys(a for e in again for a in e.inputs if isinstance(a, Var) and a not in made)
+    given = dict.fromkeys(
+        a for e in again for a in e.inputs if isinstance(a, Var) and a not in made
+    )
     read = [v for v in given if not v.type.weak]
     if read:
         tied = [*read, *([] if after is None or after in given else [after])]

@@ -1,8 +1,9 @@
 """Half types inside a region, rounded where the program leaves them: a cast or a test is a store.
 
-A region holds equations of half types in float32 and rounds what it stores. Between equations of one type
-that is nearer to the truth; a cast to another type, a comparison, `isinf` or an argmax would show numbers
-that the type does not have. There the value is rounded first, once for all of its readers of that kind.
+A region holds equations of half types in float32 and rounds what it stores. Between equations of
+one type that is nearer to the truth; a cast to another type, a comparison, `isinf` or an argmax
+would show numbers that the type does not have. There the value is rounded first, once for all of
+its readers of that kind.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ def round_halves(
         rounding.take(eqn, at)
     if len(rounding.eqns) == len(graph.eqns):
         return graph, axes
-    return Graph(graph.inputs, tuple(rounding.eqns), graph.outputs, graph.consts), tuple(rounding.axes)
+    return Graph(graph.inputs, tuple(rounding.eqns), graph.outputs, graph.consts), tuple(
+        rounding.axes
+    )
 
 
 class Rounding:

@@ -1,8 +1,8 @@
 """Scalars that depend on scalar arguments alone, such as what a step's count makes of rates.
 
-Fused into whichever region reads them first, they would have all others that read them wait for the whole of
-it, and be computed for each of its elements. So those that are costly, and what belongs to them, stay apart
-where several regions read them, and can be computed before all else.
+Fused into whichever region reads them first, they would have all others that read them wait for the
+whole of it, and be computed for each of its elements. So those that are costly, and what belongs to
+them, stay apart where several regions read them, and can be computed before all else.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ EASY = 4  # instructions that may as well be computed for each element
 
 
 def early(graph: Graph, takes: Callable[[Eqn], bool]) -> set[int]:
-    """The numbers of the equations that make costly scalars, those they are made of, and those made of them;
-    of those that a region takes."""
+    """The numbers of the equations that make costly scalars, those they are made of, and those made
+    of them; of those that a region takes.
+    """
     known = {v for v in graph.inputs if not v.type.shape}
     costly: set[Var] = set()
     found, chosen = list[int](), set[int]()

@@ -20,11 +20,13 @@ def simplify(graph: Graph) -> Graph:
     return Sweep(RULES).run(graph)
 
 
-# ------------------------------------------------------------------------------------------ neutral elements
+# --------------------------------------------------------------------------------- neutral elements
 
 
 def neutral(value: float, side: str, minus: bool = False, floats: bool = True) -> Rule:
-    """`x op value = x` (side "right"), or `value op x = x` too ("either"); `minus`: -value for floats."""
+    """`x op value = x` (side "right"), or `value op x = x` too ("either");
+    `minus`: -value for floats.
+    """
 
     def rule(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
         a, b = inputs
@@ -46,7 +48,7 @@ def is_number(atom: Atom, value: float, minus: bool, floats: bool) -> bool:
     return floats and (value != 0 or (math.copysign(1.0, float(x)) < 0) == minus)
 
 
-# -------------------------------------------------------------------------------------------- the same again
+# ----------------------------------------------------------------------------------- the same again
 
 
 def same(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -105,7 +107,7 @@ def converted(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     return sweep.make(ConvertElementType(out.dtype), (source,), out)
 
 
-# ----------------------------------------------------------------------------------------------------- views
+# -------------------------------------------------------------------------------------------- views
 
 
 def broadcast(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -116,7 +118,9 @@ def broadcast(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> 
     if inner is None:
         return None
     made: Any = inner.op
-    return sweep.make(BroadcastInDim(op.shape, tuple(op.dims[d] for d in made.dims)), inner.inputs, out)
+    return sweep.make(
+        BroadcastInDim(op.shape, tuple(op.dims[d] for d in made.dims)), inner.inputs, out
+    )
 
 
 def transposed(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
@@ -152,7 +156,9 @@ def unpadded(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> A
 
 
 def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """A part that is written at indices and put back: the whole is written there, and nowhere else."""
+    """A part that is written at indices and put back: the whole is written
+    there, and nowhere else.
+    """
     put = sweep.made_by(inputs[1], "scatter")
     cut = None if put is None else sweep.made_by(put.inputs[0], "slice")
     if put is None or cut is None or cut.inputs[0] != inputs[0] or cut.op.start != op.start:  # type: ignore[attr-defined]
@@ -169,7 +175,8 @@ def written_in_part(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayTyp
 
 # fmt: off
 RULES: Rules = {
-    "add": (neutral(0, "either", minus=True), plus_minus),  # x + 0.0 is not exact for -0.0, x + -0.0 is
+    # x + 0.0 is not exact for -0.0, x + -0.0 is
+    "add": (neutral(0, "either", minus=True), plus_minus),
     "sub": (neutral(0, "right"), minus_minus),
     "mul": (neutral(1, "either"),),
     "div": (neutral(1, "right"),),

@@ -8,5 +8,7 @@ from ge2.trace.strong import strong as on_arrays
 
 
 def strong(graph: Graph, context: Context) -> Graph:
-    """The graph on arrays alone, if it is a body: code that calls it again and again passes arrays."""
+    """The graph on arrays alone, if it is a body: code that calls it again
+    and again passes arrays.
+    """
     return on_arrays(graph) if context.body else graph

@@ -1,4 +1,6 @@
-"""One walk over a graph that rewrites it: each equation is simplified, found among earlier ones, or kept."""
+"""One walk over a graph that rewrites it: each equation is simplified, found
+among earlier ones, or kept.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ Rules = Mapping[str, Sequence[Rule]]  # by the name of the operation
 
 
 class Sweep:
-    """The equations so far, what each value of the old graph is called now, and who made each new one."""
+    """The equations so far, what each value of the old graph is called
+    now, and who made each new one.
+    """
 
     def __init__(self, rules: Rules, merging: bool = True) -> None:
         self.rules = rules
@@ -24,7 +28,8 @@ class Sweep:
         self.eqns: list[Eqn] = []
         self.maker: dict[Atom, Eqn] = {}
         self.seen: dict[tuple[Op, tuple[object, ...]], Var] = {}
-        self.uses: Counter[Atom] = Counter()  # how often values of the old graph are read, if a rule asks
+        # how often values of the old graph are read, if a rule asks
+        self.uses: Counter[Atom] = Counter()
         self.folded: set[Atom] = set()  # values of which it folds the last axis, if a rule asks
         self.source: Source | None = None
 
@@ -37,7 +42,9 @@ class Sweep:
                 self.barrier(eqn, inputs)
                 continue
             if eqn.op.several or eqn.op.effect or len(eqn.outs) != 1:
-                self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+                self.eqns.append(
+                    eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source)
+                )
                 continue
             out = eqn.outs[0]
             found = self.found(eqn.op, inputs, out.type)
@@ -53,7 +60,9 @@ class Sweep:
         return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
 
     def barrier(self, eqn: Eqn, inputs: Sequence[Atom]) -> None:
-        """Numbers pass a barrier: nothing can be computed from them alone that would be worth it."""
+        """Numbers pass a barrier: nothing can be computed from them alone
+        that would be worth it.
+        """
         pairs = list(zip(inputs, eqn.outs, strict=True))
         self.env.update((v, a) for a, v in pairs if type(a) is not Var or a.type.weak)
         held = [(a, v) for a, v in pairs if v not in self.env]

@@ -1,4 +1,5 @@
-"""One index a row, as in `z[arange(n), y]`, becomes a comparison with column numbers, and fuses with the row.
+"""One index a row, as in `z[arange(n), y]`, becomes a comparison with column
+numbers, and fuses with the row.
 
 gather z rows y           ->  reduce_max(where(columns == y, z, -inf))
 scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
@@ -31,7 +32,9 @@ INT32 = np.dtype(np.int32)
 @final
 @record
 class Index(Op):
-    """The indices counted from the start of an axis of `size` elements; IndexError if one lies outside."""
+    """The indices counted from the start of an axis of `size` elements;
+    IndexError if one lies outside.
+    """
 
     size: int
     axis: int
@@ -106,7 +109,9 @@ def lowest(dtype: np.dtype) -> Literal | None:
 
 
 def passing(sweep: Sweep, x: Atom) -> bool:
-    """Whether all of a row is at hand anyway: it is folded elsewhere, or made element by element."""
+    """Whether all of a row is at hand anyway: it is folded elsewhere, or made
+    element by element.
+    """
     if x in sweep.folded:
         return True
     made = sweep.maker.get(x) if isinstance(x, Var) else None
@@ -138,7 +143,9 @@ def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
 
 
 def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> bool:
-    """Whether all axes but the last are indexed by their own numbers, so that each row is read once."""
+    """Whether all axes but the last are indexed by their own numbers,
+    so that each row is read once.
+    """
     *rows, last = indices
     if axes != tuple(range(len(shape))) or len(shape) < 2 or not shape[-1]:
         return False
@@ -146,7 +153,8 @@ def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) ->
         return False
     counted = [counts_along(sweep, a) for a in rows]
     return all(
-        c == k and a.type.shape[k] == shape[k] for k, (c, a) in enumerate(zip(counted, rows, strict=True))
+        c == k and a.type.shape[k] == shape[k]
+        for k, (c, a) in enumerate(zip(counted, rows, strict=True))
     )
 
 

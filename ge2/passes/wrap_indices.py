@@ -1,6 +1,8 @@
-"""Indices that a region compares with counts are counted from the start inside it, where they wrap around.
+"""Indices that a region compares with counts are counted from the start inside
+it, where they wrap around.
 
-A target on which an index outside is an error keeps `index`, a kernel that looks at all of them first.
+A target on which an index outside is an error keeps `index`, a kernel that
+looks at all of them first.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ class Wrap(Pointlike):
     def reference(self, *arrays: Any) -> Any:
         return np.mod(arrays[0], self.size).astype(INT32)
 
-    def vjp(self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags) -> Cotangents:
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
         return [None]
 
 
@@ -76,7 +80,9 @@ def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
 def orientation(region: Region, var: Var) -> Dims | None:
     """Which axes of the space those of an input are, if it is read in one way."""
     found = {
-        axes_of(e, at, var) for e, at in zip(region.graph.eqns, region.axes, strict=True) if var in e.inputs
+        axes_of(e, at, var)
+        for e, at in zip(region.graph.eqns, region.axes, strict=True)
+        if var in e.inputs
     }
     return found.pop() if len(found) == 1 else None
 

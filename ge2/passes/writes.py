@@ -1,7 +1,7 @@
 """Zeros that are written by slices are the largest slice, padded, and the others written into that.
 
-So nobody fills what is written anyway: `y = np.zeros_like(x); y[0] = a; y[1:-1] = f(x)` needs zeros at the
-last place alone. Slices that have no element in common may be written in any order.
+So nobody fills what is written anyway: `y = np.zeros_like(x); y[0] = a; y[1:-1] = f(x)` needs zeros
+at the last place alone. Slices that have no element in common may be written in any order.
 
 update_slice (update_slice 0 a) b  ->  update_slice (pad b) a
 """
@@ -48,7 +48,9 @@ def is_zeros(eqn: Eqn) -> bool:
 
 
 def chain(last: Eqn, makers: Mapping[Var, Eqn], zeros: set[Var], uses: Counter[Var]) -> list[Eqn]:
-    """The updates of zeros that end with this one, if one may come first: nobody reads what is between."""
+    """The updates of zeros that end with this one, if one may come first:
+    nobody reads what is between.
+    """
     found, x = [last], last.inputs[0]
     while x not in zeros:
         maker = makers.get(x) if isinstance(x, Var) and uses[x] == 1 else None
@@ -80,7 +82,7 @@ def padded(chain: Sequence[Eqn]) -> list[Eqn]:
     return eqns
 
 
-# ------------------------------------------------------------------------------------------- parts of arrays
+# ---------------------------------------------------------------------------------- parts of arrays
 
 
 def box(start: Dims, stop: Dims, step: Dims) -> Box:
@@ -112,7 +114,9 @@ def apart(a: range, b: range) -> bool:
 
 
 def read_box(makers: Mapping[Var, Eqn], a: Atom) -> tuple[Atom, Box] | None:
-    """The array that a value is a slice of, reshaped or transposed, and the elements it is made of."""
+    """The array that a value is a slice of, reshaped or transposed, and the
+    elements it is made of.
+    """
     maker = makers.get(a) if isinstance(a, Var) else None
     while maker is not None and isinstance(maker.op, Reshape | Transpose):
         a = maker.inputs[0]
@@ -123,7 +127,9 @@ def read_box(makers: Mapping[Var, Eqn], a: Atom) -> tuple[Atom, Box] | None:
 
 
 def reads_elsewhere(makers: Mapping[Var, Eqn], eqn: Eqn) -> bool:
-    """True if an update writes elements of an array that its other operand, a slice of it, has none of."""
+    """True if an update writes elements of an array that its other operand, a
+    slice of it, has none of.
+    """
     x, u = eqn.inputs
     found = read_box(makers, u)
     return found is not None and found[0] is x and disjoint(found[1], written_box(eqn))

@@ -1,7 +1,9 @@
-"""Operands that a loop or a branch may write over, so that it works where they are and copies nothing.
+"""Operands that a loop or a branch may write over, so that it works
+where they are and copies nothing.
 
-A carry can be updated where it lies if the body does so itself: its result is made in the memory of the carry
-it was given. So loops in loops, branches in loops and loops in branches hand one array through.
+A carry can be updated where it lies if the body does so itself: its result is made in
+the memory of the carry it was given. So loops in loops, branches in loops and loops in
+branches hand one array through.
 """
 
 from __future__ import annotations
@@ -21,7 +23,9 @@ COUNTED = (ScanLoop, RepeatLoop)
 
 
 def overwritten(op: Any, programs: Sequence[Program]) -> dict[int, int]:
-    """Results that may take the memory of an operand, each with its number among the equation's inputs."""
+    """Results that may take the memory of an operand, each with its number
+    among the equation's inputs.
+    """
     if isinstance(op, Cond):
         pairs = branch_pairs(op)
         return {i: 1 + k for i, k in pairs.items() if all(reuses_input(p, i, k) for p in programs)}
@@ -46,7 +50,9 @@ def reuses_input(program: Program, i: int, k: int) -> bool:
 
 
 def branch_pairs(op: Cond) -> dict[int, int]:
-    """Results that every branch makes by writing into the same one of their inputs, or passes on."""
+    """Results that every branch makes by writing into the same one of their
+    inputs, or passes on.
+    """
     found: dict[int, int] = {}
     for i in range(len(op.graphs()[0].outputs)):
         origins = {origin(graph, graph.outputs[i]) for graph in op.graphs()}

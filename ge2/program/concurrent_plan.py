@@ -1,9 +1,9 @@
 """Where arrays lie so that steps that know nothing of each other need not wait for each other.
 
-What follows in time may lie at the same place, and that is how little memory is enough. But in a captured
-graph steps run at once that need nothing of each other, unless one writes where the other's arrays lie: the
-gradient of one layer's weights would wait for that of the next layer's. So an array takes the place of a
-small one only if all who read that are steps that it needs anyway.
+What follows in time may lie at the same place, and that is how little memory is enough. But in a
+captured graph steps run at once that need nothing of each other, unless one writes where the
+other's arrays lie: the gradient of one layer's weights would wait for that of the next layer's. So
+an array takes the place of a small one only if all who read that are steps that it needs anyway.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ Touching = dict[str, set[int]]
 
 
 def planned_beside(program: Program, needs: Sequence[tuple[str, Lifetime]], alignment: int) -> Plan:
-    """The places of arrays and of what steps need besides, by name; tight where apart costs too much."""
+    """The places of arrays and of what steps need besides, by name;
+    tight where apart costs too much.
+    """
     lives = [life for _, life in needs]
     tight = plan(lives, alignment)
     if len(needs) > MANY:
@@ -38,7 +40,9 @@ def planned_beside(program: Program, needs: Sequence[tuple[str, Lifetime]], alig
 def keeps_apart(
     lives: Sequence[Lifetime], by: Sequence[set[int]], before: Sequence[int]
 ) -> Callable[[int, int], bool]:
-    """Tells whether two arrays may not share a place, given who uses them and what each step needs."""
+    """Tells whether two arrays may not share a place, given who uses them and
+    what each step needs.
+    """
     masks = [sum(1 << n for n in steps) for steps in by]
     common = [~0] * len(by)
     for i, steps in enumerate(by):

@@ -1,4 +1,6 @@
-"""How much a step computes and moves, counted from its types: to be compared with a machine's speed."""
+"""How much a step computes and moves, counted from its types: to be
+compared with a machine's speed.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ COUNTED = (ScanLoop, ScanSaving, RepeatLoop)
 @final
 @record
 class Cost:
-    """Operations on elements (a product and a sum count each), transcendental ones apart; bytes of arrays."""
+    """Operations on elements (a product and a sum count each), transcendental
+    ones apart; bytes of arrays.
+    """
 
     flops: int = 0
     transcendentals: int = 0
@@ -40,7 +44,12 @@ class Cost:
         )
 
     def __mul__(self, times: int) -> Cost:
-        return Cost(self.flops * times, self.transcendentals * times, self.read * times, self.written * times)
+        return Cost(
+            self.flops * times,
+            self.transcendentals * times,
+            self.read * times,
+            self.written * times,
+        )
 
     @property
     def operations(self) -> int:
@@ -51,7 +60,9 @@ def cost(eqn: Eqn, nbytes: Callable[[Atom], int] | None = None) -> Cost:
     """What a step of a program costs; `nbytes` tells what of an array it reads, if not all."""
     found = computing(eqn)
     sizes = nbytes or array_bytes
-    return found + Cost(0, 0, sum(map(sizes, dict.fromkeys(eqn.inputs))), sum(map(array_bytes, eqn.outs)))
+    return found + Cost(
+        0, 0, sum(map(sizes, dict.fromkeys(eqn.inputs))), sum(map(array_bytes, eqn.outs))
+    )
 
 
 def array_bytes(atom: Atom) -> int:
@@ -64,7 +75,9 @@ def bytes_behind(layouts: Mapping[Var, Layout], atom: Atom) -> int:
     if layout is None:
         return array_bytes(atom)
     shape = atom.type.shape
-    return atom.type.dtype.itemsize * math.prod(n for n, s in zip(shape, layout.strides, strict=True) if s)
+    return atom.type.dtype.itemsize * math.prod(
+        n for n, s in zip(shape, layout.strides, strict=True) if s
+    )
 
 
 def computing(eqn: Eqn) -> Cost:

@@ -1,4 +1,6 @@
-"""Equations that may end a call with an error after they have begun: an index out of range, an interrupt."""
+"""Equations that may end a call with an error after they have begun: an index
+out of range, an interrupt.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ from ge2.ops.sort import Ordering, SearchSorted, TopK
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.take_to_mask import Index
 
-LONG: Final = 1 << 30  # elements that a counted loop goes through, in about a second, to look for interrupts
+# elements that a counted loop goes through, in about a second, to look for interrupts
+LONG: Final = 1 << 30
 # fmt: off
 SAFE: Final = (
     Pointlike, Unary, Identity, Barrier, Concatenate, Iota, Constant, DotGeneral, UpdateSlice, Keyed,
@@ -59,7 +62,9 @@ def of_equation(eqn: Eqn) -> int:
     size = max((a.type.size for a in (*eqn.outs, *eqn.inputs)), default=0)
     if not isinstance(eqn.op, GraphOp) or isinstance(eqn.op, Region):
         return size
-    return size + elements(eqn.op) * (eqn.op.length if isinstance(eqn.op, ScanLoop | RepeatLoop) else 1)
+    return size + elements(eqn.op) * (
+        eqn.op.length if isinstance(eqn.op, ScanLoop | RepeatLoop) else 1
+    )
 
 
 def is_integer_power(op: Op, eqn: Eqn) -> bool:

@@ -1,4 +1,6 @@
-"""Loops and branches that Python runs: each round is a program of its own, within the arena of the whole."""
+"""Loops and branches that Python runs: each round is a program of its own,
+within the arena of the whole.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ Bound = tuple[Any, ...]
 @final
 @record
 class Inner:
-    """A program that another one runs: `run(bind(arena), *arrays)`, where the arena has `nbytes`."""
+    """A program that another one runs:
+
+    `run(bind(arena), *arrays)`, where the arena has `nbytes`.
+    """
 
     nbytes: int
     bind: Callable[[Any], Bound]
@@ -66,9 +71,11 @@ def passes(program: Program) -> dict[Var, Buffer]:
 
 
 def passing(program: Program) -> int:
-    """The most bytes that lie in results of loops and branches which Python runs, but for those returned.
+    """The most bytes that lie in results of loops and branches which Python
+    runs, but for those returned.
 
-    The rounds of a loop make arrays of their own, and a carry is there twice while the next one is made.
+    The rounds of a loop make arrays of their own, and a carry is there twice
+    while the next one is made.
     """
     changes: dict[int, int] = {}
 
@@ -89,5 +96,7 @@ def passing(program: Program) -> int:
 
 
 def made_by_rounds(op: Any) -> int:
-    """Bytes of a round's results, besides the carry of the last round, which is the loop's result."""
+    """Bytes of a round's results, besides the carry of the last round, which
+    is the loop's result.
+    """
     return 0 if isinstance(op, Cond) else sum(a.type.nbytes for a in op.body.outputs)

@@ -1,4 +1,6 @@
-"""What the runtime sees of a graph: steps in order, and where each array lies and how long it is needed."""
+"""What the runtime sees of a graph: steps in order, and where each array lies
+and how long it is needed.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +12,11 @@ from ge2.base.record import mutable, record
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Eqn, Graph, Var
 
-# Where an array comes from: given by the caller, a Python number, the arena, made for the caller, made by the
-# step that computes it, the same memory as another.
+# Where an array comes from: given by the caller, a Python number, the arena, made for the caller,
+# made by the step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
-# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted: a loop or
-# branch whose rounds Python launches, in the memory of the whole.
+# host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted:
+# a loop or branch whose rounds Python launches, in the memory of the whole.
 END = 1 << 60  # in place of a step: to the end of the call
 KINDS = ("host", "view", "copy", "kernel", "loop", "hosted", "matmul", "library")
 
@@ -30,7 +32,8 @@ class Buffer:
     first: int
     last: int
     base: Buffer | None = None  # of a view: what holds the memory
-    donor: str = ""  # of an output: the input whose memory it takes, which was donated or is written
+    # of an output: the input whose memory it takes, which was donated or is written
+    donor: str = ""
     written: bool = False  # of such an output: the input is an argument that is written
 
 
@@ -52,7 +55,8 @@ class Program:
     graph: Graph
     steps: tuple[Step, ...]
     buffers: dict[Var, Buffer]
-    layouts: dict[Var, Layout] = field(default_factory=dict)  # of views, within what they view; for C alone
+    # of views, within what they view; for C alone
+    layouts: dict[Var, Layout] = field(default_factory=dict)
     target: str = "cpu"
     inner: dict[int, tuple[Program, ...]] = field(
         default_factory=dict

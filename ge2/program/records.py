@@ -1,4 +1,6 @@
-"""The kernels of a program as a person looks at them: a table, and each as text with what it came from."""
+"""The kernels of a program as a person looks at them: a table, and each
+as text with what it came from.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def place(eqn: Eqn) -> str:
 @final
 @record
 class Made:
-    """A kernel of a step as code generation leaves it; a record is made of it when somebody asks."""
+    """A kernel of a step as code generation leaves it; a record is made of it
+    when somebody asks.
+    """
 
     eqn: Eqn
     kind: str
@@ -56,10 +60,10 @@ class Made:
 class KernelRecord:
     """A kernel as one step of a program uses it.
 
-    `name` is its own in the program, `function` that in the file, which `calls` steps share. `computes` are
-    the `ops` that do more than move elements. `read` and
-    `written` are bytes of arrays, `operations` those on elements. `slow` says what makes it slow on its GPU
-    that could be otherwise. `choice` is that of its family: printed, it tells which were refused, and why.
+    `name` is its own in the program, `function` that in the file, which `calls` steps share.
+    `computes` are the `ops` that do more than move elements. `read` and `written` are bytes of
+    arrays, `operations` those on elements. `slow` says what makes it slow on its GPU that could be
+    otherwise. `choice` is that of its family: printed, it tells which were refused, and why.
     Printed, it is code, its graph on top.
     """
 
@@ -137,13 +141,20 @@ class Kernels(tuple[KernelRecord, ...]):
         all_of_it = sum((k.cost for k in self), Cost())
         functions = len({k.function for k in self})
         count = counted(len(self), "kernel")
-        last = ("total", f"{count}, {functions} of them different" if functions < len(self) else count)
-        rows = table([head, *map(row, self), (*last, *amounts(all_of_it), "")], right=frozenset((2, 3, 4)))
+        last = (
+            "total",
+            f"{count}, {functions} of them different" if functions < len(self) else count,
+        )
+        rows = table(
+            [head, *map(row, self), (*last, *amounts(all_of_it), "")], right=frozenset((2, 3, 4))
+        )
         return "\n".join([rows, *(f"{k.name} {k.slow}" for k in self if k.slow)])
 
     def __repr__(self) -> str:
         return (
-            f"<{counted(len(self), 'kernel')}: {', '.join(k.name for k in self)}>" if self else "<no kernels>"
+            f"<{counted(len(self), 'kernel')}: {', '.join(k.name for k in self)}>"
+            if self
+            else "<no kernels>"
         )
 
     def _repr_html_(self) -> str:
@@ -187,7 +198,10 @@ def ranges(numbers: Sequence[int]) -> str:
     >>> ranges([3, 4, 5, 9])
     '3-5,9'
     """
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    runs = [
+        [n for _, n in run]
+        for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])
+    ]
     return ",".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
@@ -196,7 +210,7 @@ def from_(sources: Sequence[Source]) -> str:
     return f" from {', '.join(found)}" if found else ""
 
 
-# ----------------------------------------------------------------------------------------------- making them
+# -------------------------------------------------------------------------------------- making them
 
 
 def kernels(made: Sequence[Made]) -> Kernels:

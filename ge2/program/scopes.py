@@ -1,4 +1,6 @@
-"""The steps of a program inside ranges: one for each part of it that the user named, one for each step."""
+"""The steps of a program inside ranges: one for each part of it that the user
+named, one for each step.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ Path = tuple[str, ...]
 @final
 @record
 class Part:
-    """The lines of a step, the scopes around them, and its own name; without one it stays where it falls."""
+    """The lines of a step, the scopes around them, and its own name; without
+    one it stays where it falls.
+    """
 
     scopes: Path
     name: str
@@ -30,7 +34,9 @@ class Part:
 
 
 def ranged(parts: Sequence[Part], name: Callable[[str], str]) -> list[Line]:
-    """The lines of all steps, those of neighbours in one scope inside one range. `name` names a range.
+    """The lines of all steps, those of neighbours in one scope inside one range.
+
+    `name` names a range.
 
     >>> parts = [Part(("a",), "x", (Line("f()"),)), Part(("a",), "y", (Line("g()"),))]
     >>> print("\\n".join(line.code for line in ranged(parts, str)))
@@ -72,7 +78,9 @@ def common(paths: Sequence[Path]) -> Path:
 
 
 def scopes_of(eqn: Eqn, around: Path) -> Path:
-    """The scopes that all of a step was traced in, but for those that are open around its program."""
+    """The scopes that all of a step was traced in, but for those that are
+    open around its program.
+    """
     found = common([path(source) for source in sources(eqn)])
     return found[len(common([found, around])) :]
 
@@ -95,7 +103,9 @@ def title(name: str, eqn: Eqn) -> str:
 
 
 def spoken(graph: Graph) -> tuple[str, ...]:
-    """All that a graph's equations say of the user's lines: graphs may be equal that differ in it."""
+    """All that a graph's equations say of the user's lines: graphs may be
+    equal that differ in it.
+    """
     return tuple(lines(graph))
 
 

@@ -1,4 +1,6 @@
-"""When each array of a program is there: at which step it is born and dies, and whose memory it takes."""
+"""When each array of a program is there: at which step it is born and
+dies, and whose memory it takes.
+"""
 
 from __future__ import annotations
 
@@ -27,11 +29,12 @@ HEAD: Final = ("buffer", "is", "bytes", "born", "dies", "reuse of", "line")
 @final
 @record
 class Row:
-    """An array that is there from step `born` to step `dies`, both included; -1 and END: the whole call.
+    """An array that is there from step `born` to step `dies`, both included; -1
+    and END: the whole call.
 
-    `kind` is one of KINDS; scratch is what a single step has to itself. `at`: where in the arena, -1 outside.
-    `reuse`: the arrays whose memory it takes, a donated argument or those that lay there before. `line`: the
-    user's, where it is made.
+    `kind` is one of KINDS; scratch is what a single step has to itself. `at`: where in the arena,
+    -1 outside. `reuse`: the arrays whose memory it takes, a donated argument or those that lay
+    there before. `line`: the user's, where it is made.
     """
 
     name: str
@@ -66,7 +69,9 @@ class Row:
 
 @final
 class Timeline(Printed):
-    """The arrays of a program in the order in which they are born. Printed, a table; `rows` are its lines.
+    """The arrays of a program in the order in which they are born.
+
+    Printed, a table; `rows` are its lines.
 
     `rooms` are the places in the arena, of arrays and of what steps need besides.
     """
@@ -98,7 +103,9 @@ class Timeline(Printed):
 
     def at(self, step: int) -> tuple[Row, ...]:
         """What takes memory at a step, the largest first."""
-        return tuple(sorted((row for row in self.rows if row.lives(step)), key=lambda row: -row.nbytes))
+        return tuple(
+            sorted((row for row in self.rows if row.lives(step)), key=lambda row: -row.nbytes)
+        )
 
     def step(self, number: int) -> str:
         """A step in words."""
@@ -118,9 +125,15 @@ class Timeline(Printed):
     # -- rows
 
     def arrays(self, places: dict[str, Room]) -> Iterator[Row]:
-        """Whatever is no view and no number of Python's; takes those of the arena out of `places`."""
-        lines = {v: line(step.eqn, i) for step in self.program.steps for i, v in enumerate(step.eqn.outs)}
-        constant = {v for s in self.program.steps if isinstance(s.eqn.op, Constant) for v in s.eqn.outs}
+        """Whatever is no view and no number of Python's; takes those of the
+        arena out of `places`.
+        """
+        lines = {
+            v: line(step.eqn, i) for step in self.program.steps for i, v in enumerate(step.eqn.outs)
+        }
+        constant = {
+            v for s in self.program.steps if isinstance(s.eqn.op, Constant) for v in s.eqn.outs
+        }
         for var, b in self.program.buffers.items():
             if b.storage in ("view", "host") or b.base is not None or var.type.weak:
                 continue
@@ -143,12 +156,16 @@ def kind_of(b: Buffer) -> str:
 
 
 def line(eqn: Eqn, i: int) -> str:
-    """The user's line that makes result `i` of an equation; of a region, that of the equation in it."""
+    """The user's line that makes result `i` of an equation; of a
+    region, that of the equation in it.
+    """
     source: Source | None = eqn.source
     if isinstance(eqn.op, ProductRegion):
         rest = eqn.op.rest
         return (
-            line(rest, rest.outs.index(eqn.op.graph.outputs[i])) if i < len(eqn.outs) else str(source or "")
+            line(rest, rest.outs.index(eqn.op.graph.outputs[i]))
+            if i < len(eqn.outs)
+            else str(source or "")
         )
     if isinstance(eqn.op, Region) and i < len(eqn.op.graph.outputs):
         made = eqn.op.graph.outputs[i]

@@ -1,4 +1,6 @@
-"""What times the steps of a program while it runs: its text calls each through a function made here."""
+"""What times the steps of a program while it runs: its text calls each
+through a function made here.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ class KernelText(Protocol):
 @final
 @record
 class Call:
-    """A call in the text of a program: its name there, what computes it, its part of a step, what that costs.
+    """A call in the text of a program: its name there, what computes it, its
+    part of a step, what that costs.
 
     `kernel` is the CUDA of a launch.
     """

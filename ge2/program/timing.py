@@ -1,4 +1,6 @@
-"""How long a device takes: moments on it, and the time between two; here on a processor, by its own clock."""
+"""How long a device takes: moments on it, and the time between two; here on a
+processor, by its own clock.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ TRIES: Final = 7
 @final
 @record
 class Ceilings:
-    """What a device does in a second: bytes read and written, and operations, of a multiply-add two.
+    """What a device does in a second: bytes read and written, and
+    operations, of a multiply-add two.
 
     `double` is 0 where it was not measured.
     """
@@ -27,7 +30,9 @@ class Ceilings:
 
 
 class Moment(Protocol):
-    """A moment on a device, which is now when `record` is called, in the order of what it is asked to do."""
+    """A moment on a device, which is now when `record` is called, in the order
+    of what it is asked to do.
+    """
 
     def record(self) -> Any: ...
 
@@ -67,7 +72,10 @@ class HostMoment:
 
 @final
 class HostClock:
-    """The processor's clock. With `cold` bytes, so many are written before each step, to empty the caches."""
+    """The processor's clock.
+
+    With `cold` bytes, so many are written before each step, to empty the caches.
+    """
 
     def __init__(self, cold: int = 0) -> None:
         self.spoiler = np.ones(cold, np.uint8) if cold else None

@@ -1,4 +1,6 @@
-"""Checks for what you write: derivatives against differences, operations of your own against their laws."""
+"""Checks for what you write: derivatives against differences, operations of
+your own against their laws.
+"""
 
 from __future__ import annotations
 

@@ -31,20 +31,26 @@ def check_grads(
     rtol: float | None = None,
     eps: float | None = None,
 ) -> None:
-    """AssertionError unless the derivatives of `f(*args)` up to `order` are differences of its values.
+    """AssertionError unless the derivatives of `f(*args)` up to `order` are
+    differences of its values.
 
-    Each is compared along a random direction, by forward mode, reverse mode, and all their mixtures.
-    Arguments and results are pytrees. `eps` is the step of the differences, which are of fourth order;
-    tolerances are by the narrowest dtype that occurs: 1e-5 for float64, 1e-2 for float32, 0.2 for half types.
+    Each is compared along a random direction, by forward mode, reverse mode, and all their
+    mixtures. Arguments and results are pytrees. `eps` is the step of the differences, which are of
+    fourth order; tolerances are by the narrowest dtype that occurs: 1e-5 for float64, 1e-2 for
+    float32, 0.2 for half types.
 
     >>> import numpy as np
     >>> check_grads(lambda x: np.sin(x) * x, (np.linspace(0.0, 1.0, 4),), order=2)
     """
     wanted = (modes,) if isinstance(modes, str) else tuple(modes)
     if not wanted or not MODES.issuperset(wanted):
-        raise ArgumentError(f"check_grads has no modes {modes!r}", where=here(), fix='("fwd", "rev")')
+        raise ArgumentError(
+            f"check_grads has no modes {modes!r}", where=here(), fix='("fwd", "rev")'
+        )
     if order < 1:
-        raise ArgumentError(f"check_grads was given order={order}", where=here(), fix="order=1, or more")
+        raise ArgumentError(
+            f"check_grads was given order={order}", where=here(), fix="order=1, or more"
+        )
     if not isinstance(args, tuple | list):
         what = f"check_grads takes a tuple of arguments; got a {type(args).__name__}"
         raise ArgumentError(what, where=here(), fix="(x,)")
@@ -174,4 +180,6 @@ def compare(
         if y.shape != w.shape or not np.allclose(y, w, rtol=rtol, atol=atol, equal_nan=True):
             error = np.max(np.abs(y - w)) if y.shape == w.shape else "another shape"
             which = " of ".join(reversed(names))
-            raise AssertionError(f"{which}: the derivative is {y}, differences give {w}; off by {error}")
+            raise AssertionError(
+                f"{which}: the derivative is {y}, differences give {w}; off by {error}"
+            )

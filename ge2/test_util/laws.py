@@ -1,7 +1,7 @@
 """What holds for every operation: all of its rules agree with its reference.
 
-Each law takes an operation and operands, and raises AssertionError with both if it does not hold. Ours are
-held to them in `tests/laws`, a user's by `check_op`.
+Each law takes an operation and operands, and raises AssertionError with both if it does not hold.
+Ours are held to them in `tests/laws`, a user's by `check_op`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def shown(op: Op) -> str:
         return op.name
 
 
-# ------------------------------------------------------------------------------------------------- running
+# ------------------------------------------------------------------------------------------ running
 
 
 def graph_of(op: Op, types: Sequence[ArrayType]) -> Graph:
@@ -76,7 +76,9 @@ def last(graph: Graph, n: int, *arrays: Any) -> list[Any]:
 
 
 def wanted_of(op: Op, arrays: Arrays) -> Flags | None:
-    """By which operands it has a derivative that can be compared with differences; None for none."""
+    """By which operands it has a derivative that can be compared with
+    differences; None for none.
+    """
     wanted = tuple(type_of(x).dtype in DIFFERENTIABLE for x in arrays)
     inexact_too = any(type_of(x).dtype in INEXACT - set(DIFFERENTIABLE) for x in arrays)
     results = {t.dtype for t in op.infer(*types_of(arrays))} & INEXACT
@@ -94,7 +96,9 @@ def like(rng: Rng, x: Any) -> Any:
 
 def paired(a: Arrays, b: Arrays) -> float:
     """The sum of Re(a * b): how a cotangent acts on a tangent."""
-    return float(sum(np.sum(np.real(np.asarray(x) * np.asarray(y))) for x, y in zip(a, b, strict=True)))
+    return float(
+        sum(np.sum(np.real(np.asarray(x) * np.asarray(y))) for x, y in zip(a, b, strict=True))
+    )
 
 
 def moved(arrays: Arrays, wanted: Sequence[bool], directions: Arrays, by: float) -> list[Any]:
@@ -107,7 +111,11 @@ def inexact(ys: Arrays) -> list[Any]:
 
 
 def differences(
-    f: Callable[..., Any], arrays: Arrays, wanted: Sequence[bool], directions: Arrays, step: float = STEP
+    f: Callable[..., Any],
+    arrays: Arrays,
+    wanted: Sequence[bool],
+    directions: Arrays,
+    step: float = STEP,
 ) -> list[Any]:
     """The derivative along the directions of the inexact results of f."""
     total: list[Any] | None = None
@@ -142,7 +150,7 @@ def eps(dtype: np.dtype) -> float:
     return 2.0**-7 if dtype.itemsize == 2 and dtype.kind == "V" else 2.0**-10
 
 
-# --------------------------------------------------------------------------------------- types and meaning
+# -------------------------------------------------------------------------------- types and meaning
 
 
 def type_rule(op: Op, arrays: Arrays) -> None:
@@ -150,7 +158,12 @@ def type_rule(op: Op, arrays: Arrays) -> None:
     want = [ArrayType(t.shape, t.dtype) for t in op.infer(*types_of(arrays))]
     got = [ArrayType(np.shape(y), np.asarray(y).dtype) for y in evaluate(op, arrays)]
     says = ", ".join(map(str, want))
-    claim(got == want, op, arrays, f"the reference gives {', '.join(map(str, got))}, the type rule {says}")
+    claim(
+        got == want,
+        op,
+        arrays,
+        f"the reference gives {', '.join(map(str, got))}, the type rule {says}",
+    )
 
 
 def any_layout(op: Op, arrays: Arrays) -> None:
@@ -158,10 +171,18 @@ def any_layout(op: Op, arrays: Arrays) -> None:
     want = evaluate(op, arrays)
     odd = [strided(x) for x in arrays]
     for y, z in zip(want, evaluate(op, odd), strict=True):
-        y, z = widened(y), widened(z)  # NumPy rounds the last bit differently where memory is not contiguous
-        tolerance = 16 * max((eps(t.dtype) for t in map(type_of, arrays) if t.dtype in INEXACT), default=0)
+        # NumPy rounds the last bit differently where memory is not contiguous
+        y, z = widened(y), widened(z)
+        tolerance = 16 * max(
+            (eps(t.dtype) for t in map(type_of, arrays) if t.dtype in INEXACT), default=0
+        )
         same = np.allclose(y, z, rtol=tolerance, atol=tolerance, equal_nan=True)
-        claim(same, op, arrays, f"of the same values in another layout the reference gives {z}, not {y}")
+        claim(
+            same,
+            op,
+            arrays,
+            f"of the same values in another layout the reference gives {z}, not {y}",
+        )
     for x, before in zip(odd, arrays, strict=True):
         same = np.asarray(x).tobytes() == np.asarray(before).tobytes()
         claim(same, op, arrays, "the reference writes to an operand")
@@ -171,7 +192,9 @@ def strided(x: Any) -> Any:
     """The same values, read-only, spread out in memory and in another order of axes."""
     x = np.asarray(x)
     room = np.zeros(tuple(2 * n + 1 for n in reversed(x.shape)), x.dtype)
-    view = np.transpose(room[tuple(slice(1, None, 2) for _ in x.shape)])[..., ::-1] if x.ndim else room
+    view = (
+        np.transpose(room[tuple(slice(1, None, 2) for _ in x.shape)])[..., ::-1] if x.ndim else room
+    )
     view[...] = x
     view.flags.writeable = False
     return view
@@ -185,7 +208,7 @@ def text(op: Op, arrays: Arrays) -> None:
     claim(same, op, arrays, f"{write(graph)} reads back as another")
 
 
-# --------------------------------------------------------------------------------------------- derivatives
+# -------------------------------------------------------------------------------------- derivatives
 
 
 def reverse(op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = False) -> None:
@@ -198,9 +221,14 @@ def reverse(op: Op, arrays: Arrays, wanted: Flags, rng: Rng, constant: bool = Fa
     if constant:
         claim(all(not np.any(g) for g in grads), op, arrays, "its derivative is not zero")
         return
-    want, got = paired(cts, differences(partial(evaluated, op), arrays, wanted, vs)), paired(grads, vs)
+    want, got = (
+        paired(cts, differences(partial(evaluated, op), arrays, wanted, vs)),
+        paired(grads, vs),
+    )
     fits = close(got, want, 1 + sum(np.size(y) for y in ys))
-    claim(fits, op, arrays, f"vjp gives {got} along a direction, differences of the reference {want}")
+    claim(
+        fits, op, arrays, f"vjp gives {got} along a direction, differences of the reference {want}"
+    )
 
 
 def forward(
@@ -235,7 +263,12 @@ def one_at_a_time(op: Op, arrays: Arrays, wanted: Flags, rng: Rng) -> None:
         if w:
             only = tuple(j == i for j in range(len(wanted)))
             same = np.array_equal(pulled(graph, only)(*arrays, *cts)[-1], next(together))
-            claim(same, op, arrays, f"the derivative by operand {i} alone is another than with the others")
+            claim(
+                same,
+                op,
+                arrays,
+                f"the derivative by operand {i} alone is another than with the others",
+            )
 
 
 def second_order(op: Op, arrays: Arrays, wanted: Flags, rng: Rng) -> None:
@@ -269,8 +302,12 @@ def rounded(op: Op, arrays: Arrays, rng: Rng) -> None:
     seeds = zip(cts, graph.inputs[len(wide) :], strict=True)
     want = graph(*wide, *(np.asarray(c).astype(v.type.dtype) for c, v in seeds))[-sum(wanted) :]
     worst = max(eps(t.dtype) for t in (*types, *outs) if t.dtype in INEXACT)
-    for g, w, x in zip(got, want, (x for x, q in zip(arrays, wanted, strict=True) if q), strict=True):
-        claim(np.asarray(g).dtype == np.asarray(x).dtype, op, arrays, "a cotangent has another dtype")
+    for g, w, x in zip(
+        got, want, (x for x, q in zip(arrays, wanted, strict=True) if q), strict=True
+    ):
+        claim(
+            np.asarray(g).dtype == np.asarray(x).dtype, op, arrays, "a cotangent has another dtype"
+        )
         error = np.abs(widened(g) - w).max(initial=0)
         fits = error <= 32 * worst * (1 + np.abs(w).max(initial=0))
         claim(fits, op, arrays, f"the derivative is {g}, in float64 {w}")
@@ -284,7 +321,7 @@ def accepts(op: Op, arrays: Arrays) -> bool:
     return True
 
 
-# ------------------------------------------------------------------------------------------------- batches
+# ------------------------------------------------------------------------------------------ batches
 
 
 def batches(op: Op, draws: Sequence[Arrays]) -> None:
@@ -303,7 +340,10 @@ def batches(op: Op, draws: Sequence[Arrays]) -> None:
                 draws[0][i] if a is None else np.stack([draws[k][i] for k in range(size)], a)
                 for i, a in enumerate(axes)
             ]
-            loop = [evaluate(op, [draws[k if f else 0][i] for i, f in enumerate(flags)]) for k in range(size)]
+            loop = [
+                evaluate(op, [draws[k if f else 0][i] for i, f in enumerate(flags)])
+                for k in range(size)
+            ]
             batch(op, operands, axes, draws[0], loop)
 
 
@@ -311,7 +351,9 @@ def where(place: str, i: int, ndim: int) -> int:
     return {"first": 0, "last": ndim, "mixed": ndim // 2 if i % 2 else ndim}[place]
 
 
-def batch(op: Op, operands: Arrays, axes: Sequence[int | None], one: Arrays, loop: Sequence[Arrays]) -> None:
+def batch(
+    op: Op, operands: Arrays, axes: Sequence[int | None], one: Arrays, loop: Sequence[Arrays]
+) -> None:
     """The operation along the axes of the operands gives what the loop gave."""
     batched, has = vmap_graph(graph_of(op, types_of(one)), axes, len(loop), DERIVE)
     ys = verify(batched)(*operands)
@@ -321,13 +363,21 @@ def batch(op: Op, operands: Arrays, axes: Sequence[int | None], one: Arrays, loo
         for k, single in enumerate(loop):
             got = y[k] if h else y
             dtype = np.asarray(single[i]).dtype
-            claim(got.dtype == dtype, op, operands, f"its batch along {axes} is {got.dtype}, not {dtype}")
+            claim(
+                got.dtype == dtype,
+                op,
+                operands,
+                f"its batch along {axes} is {got.dtype}, not {dtype}",
+            )
             rtol = 64 * eps(dtype) if dtype in INEXACT else 0  # sums may be taken in another order
             same = np.shape(got) == np.shape(single[i]) and np.allclose(
                 got, single[i], rtol=rtol, atol=rtol, equal_nan=True
             )
             claim(
-                same, op, operands, f"along {axes} place {k} of the batch is {got}, alone it is {single[i]}"
+                same,
+                op,
+                operands,
+                f"along {axes} place {k} of the batch is {got}, alone it is {single[i]}",
             )
 
 
@@ -340,10 +390,15 @@ def empty_batch(op: Op, arrays: Arrays) -> None:
     graph, has = vmap_graph(graph_of(op, types), [0] * len(arrays), 0, DERIVE)
     ys = verify(graph)(*(np.zeros((0, *x.shape), x.dtype) for x in arrays))
     want = [((0,) if h else ()) + t.shape for t, h in zip(op.infer(*types), has, strict=True)]
-    claim([y.shape for y in ys] == want, op, arrays, f"an empty batch has the shapes {[y.shape for y in ys]}")
+    claim(
+        [y.shape for y in ys] == want,
+        op,
+        arrays,
+        f"an empty batch has the shapes {[y.shape for y in ys]}",
+    )
 
 
-# ------------------------------------------------------------------------------------------------- executors
+# ---------------------------------------------------------------------------------------- executors
 
 
 def executed(executor: str, op: Op, graph: Graph, arrays: Arrays, want: Arrays) -> None:
@@ -361,7 +416,8 @@ def launched(device: Device, op: Op, graph: Graph, arrays: Arrays, want: Arrays)
     """What the kernels of a graph make of it on a device is what the references make of it."""
     executable = compile_graph(graph, device=device)
     given = [
-        x if v.type.weak else upload(device, np.asarray(x)) for x, v in zip(arrays, graph.inputs, strict=True)
+        x if v.type.weak else upload(device, np.asarray(x))
+        for x, v in zip(arrays, graph.inputs, strict=True)
     ]
     for _ in range(2):
         got = executable(*given)

@@ -28,16 +28,18 @@ Arrays = tuple[Any, ...]
 
 
 def check_op(op: Any, samples: Iterable[Any], *, seed: int = 0) -> None:
-    """AssertionError, with operands and both results, unless the laws hold for an operation of your own.
+    """AssertionError, with operands and both results, unless the laws hold for
+    an operation of your own.
 
-    `op` is the operation or a function of `ge2.extend.elementwise`; each sample a tuple of operands (or an
-    array, if there is one). With every sample: the type rule is the type of the reference, which takes any
-    layout; the text reads back; a batch along any axis is a loop; every executor gives what the reference
-    gives (C among them, unless `config.executor` is another); so does CUDA that is the operation's own, on a
-    GPU if there is one, else on the CPU in its place, and NVRTC, if it is there, compiles it. With those in
-    float64 or complex128, if there is a `vjp`: vjp and jvp are the differences of the reference, and the
-    second derivative those of the first, so the samples should keep away from where it jumps; in other floats
-    the derivative is that of float64, rounded.
+    `op` is the operation or a function of `ge2.extend.elementwise`; each sample a tuple of operands
+    (or an array, if there is one). With every sample: the type rule is the type of the reference,
+    which takes any layout; the text reads back; a batch along any axis is a loop; every executor
+    gives what the reference gives (C among them, unless `config.executor` is another); so does CUDA
+    that is the operation's own, on a GPU if there is one, else on the CPU in its place, and NVRTC,
+    if it is there, compiles it. With those in float64 or complex128, if there is a `vjp`: vjp and
+    jvp are the differences of the reference, and the second derivative those of the first, so the
+    samples should keep away from where it jumps; in other floats the derivative is that of float64,
+    rounded.
 
     >>> import numpy as np, ge2
     >>> half = ge2.extend.elementwise("half", lambda x: x / 2, "{0} / 2", lambda y, x: 0.5)
@@ -71,7 +73,9 @@ def telling(op: Op, arrays: Arrays) -> Iterator[None]:
     except AssertionError:
         raise
     except Exception as error:
-        error.add_note(f"while check_op was given {', '.join(map(str, laws.types_of(arrays)))} for {op.name}")
+        error.add_note(
+            f"while check_op was given {', '.join(map(str, laws.types_of(arrays)))} for {op.name}"
+        )
         raise
 
 
@@ -104,7 +108,9 @@ def check_executors(op: Op, arrays: Arrays) -> None:
 
 
 def check_cuda(op: Op, arrays: Arrays) -> None:
-    """CUDA that the user wrote computes what the reference does, where there is what compiles and runs it."""
+    """CUDA that the user wrote computes what the reference does, where there is
+    what compiles and runs it.
+    """
     if not has_cuda(op):
         return
     graph, want = laws.graph_of(op, laws.types_of(arrays)), laws.evaluate(op, arrays)
@@ -117,11 +123,15 @@ def check_cuda(op: Op, arrays: Arrays) -> None:
 
 def has_cuda(op: Op) -> bool:
     """Whether a text of the user's is there for CUDA alone."""
-    return bool(op.cuda if isinstance(op, Own) else isinstance(op, Elementwise) and op.lowering.cuda)
+    return bool(
+        op.cuda if isinstance(op, Own) else isinstance(op, Elementwise) and op.lowering.cuda
+    )
 
 
 def devices() -> tuple[Device, ...]:
-    """The GPU; without one what takes its place on the CPU, and a GPU that is not at hand to compile for."""
+    """The GPU; without one what takes its place on the CPU, and a GPU that is
+    not at hand to compile for.
+    """
     try:
         return (gpu.current_gpu(),)
     except DeviceError:
@@ -134,7 +144,9 @@ def devices() -> tuple[Device, ...]:
     return (*found, OfflineDevice(H200))
 
 
-def check_compiled_derivative(op: Op, arrays: Arrays, wanted: Flags, rng: np.random.Generator) -> None:
+def check_compiled_derivative(
+    op: Op, arrays: Arrays, wanted: Flags, rng: np.random.Generator
+) -> None:
     joint = laws.pulled(laws.graph_of(op, laws.types_of(arrays)), wanted)
     cts = [laws.like(rng, y) for y in laws.inexact(laws.evaluate(op, arrays))]
     laws.executed(config.executor, op, joint, (*arrays, *cts), joint(*arrays, *cts))

@@ -1,8 +1,8 @@
 """The value of a traced value, where it can be known: just what it needs is evaluated, once.
 
-Outside `jit` a trace knows the arrays it was called with, so `if x > 0` works under `grad`. What an argument
-of `jit` or a batched argument of `vmap` decides cannot be known; nor may a value that a derivative flows
-through be turned into a plain number, for its derivative would be lost.
+Outside `jit` a trace knows the arrays it was called with, so `if x > 0` works under `grad`. What an
+argument of `jit` or a batched argument of `vmap` decides cannot be known; nor may a value that a
+derivative flows through be turned into a plain number, for its derivative would be lost.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ LOSSY = ("float", "array")  # uses that turn a value into plain numbers, which c
 
 
 class Known:
-    """What a trace has learnt of its values: who makes them, which are computed, which a derivative reaches.
+    """What a trace has learnt of its values: who makes them, which are
+    computed, which a derivative reaches.
 
     Each equation is looked at once, however often a value is asked for.
     """
@@ -166,12 +167,15 @@ def fix_of(x: Tracer, use: str) -> str:
 
     trace = x.owner
     name = trace.names.get(x.atom, "") if trace.kind == "jit" else ""
-    given = any(t.cell.atom is x.atom for _, t in trace.bound.values())  # by a closure, not by the call
+    # by a closure, not by the call
+    given = any(t.cell.atom is x.atom for _, t in trace.bound.values())
     return hint(use, name if name.isidentifier() and not given else "", expression())
 
 
 def flows(trace: Trace, atom: Atom) -> bool:
-    """Whether a derivative flows from an active input, of this trace or one around it, into `atom`."""
+    """Whether a derivative flows from an active input, of this trace or one
+    around it, into `atom`.
+    """
     known = trace.known
     reached = known.reached
     if not known.flowed:
@@ -199,9 +203,9 @@ def number(x: Tracer, use: str) -> Any:
     """The value as a Python number; TypeError, as in NumPy, unless it has one element."""
     if x.type.size != 1:
         if use == "bool":
-            what = (
-                "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
-            )
+            what = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
             raise ValueError(what)
-        raise TypeError(f"only arrays of one element become Python numbers; this is a traced {x.type}")
+        raise TypeError(
+            f"only arrays of one element become Python numbers; this is a traced {x.type}"
+        )
     return np.asarray(host(value_of(x, use))).item()

@@ -21,8 +21,8 @@ def place_of(arrays: Sequence[Any]) -> int | None:
 def common_place(title: str, given: Sequence[tuple[str, Any]]) -> int | None:
     """The GPU that all arrays of a call, each with a name, lie on; None for the CPU.
 
-    DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and Python's numbers go
-    anywhere.
+    DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and
+    Python's numbers go anywhere.
     """
     found: dict[int | None, str] = {}
     for name, x in given:

@@ -14,7 +14,9 @@ DEPTH = 4  # containers inside containers
 
 
 def holder(value: object) -> str:
-    """The variable, attribute or container that refers to `value`, in words; empty if none is found."""
+    """The variable, attribute or container that refers to `value`, in
+    words; empty if none is found.
+    """
     return _holder(value, DEPTH, _own_containers())
 
 
@@ -35,7 +37,8 @@ def _own_containers() -> set[int]:
     frame: FrameType | None = sys._getframe(1)
     own: set[int] = set()
     while frame is not None:
-        if frame.f_code.co_flags & CO_OPTIMIZED:  # else its variables are a module's, whose dict counts
+        # else its variables are a module's, whose dict counts
+        if frame.f_code.co_flags & CO_OPTIMIZED:
             own.add(id(frame.f_locals))
             if frame.f_code.co_filename.startswith(PACKAGE):
                 own.update(map(id, frame.f_locals.values()))
@@ -51,7 +54,9 @@ def _say(referrer: Any, value: object, depth: int, passed: set[int]) -> str:
         return (
             ""
             if at is None
-            else _inside(f"a {type(referrer).__name__}, at {at}", f"[{at}]", referrer, depth, passed)
+            else _inside(
+                f"a {type(referrer).__name__}, at {at}", f"[{at}]", referrer, depth, passed
+            )
         )
     if isinstance(referrer, set):
         return "a set"
@@ -59,7 +64,10 @@ def _say(referrer: Any, value: object, depth: int, passed: set[int]) -> str:
         return _variable(referrer)
     names = getattr(type(referrer), "__slots__", ())
     for name in (names,) if isinstance(names, str) else names:
-        if getattr(referrer, name, None) is value and type(referrer).__module__.split(".")[0] != "ge2":
+        if (
+            getattr(referrer, name, None) is value
+            and type(referrer).__module__.split(".")[0] != "ge2"
+        ):
             return f"the attribute {name} of a {type(referrer).__name__}"
     return _attribute(referrer, value)
 
@@ -69,7 +77,11 @@ def _attribute(owner: Any, value: object) -> str:
     if isinstance(owner, ModuleType) or type(owner).__module__.split(".")[0] == "ge2":
         return ""
     attributes = getattr(owner, "__dict__", None)
-    name = next((k for k, v in attributes.items() if v is value), "") if isinstance(attributes, dict) else ""
+    name = (
+        next((k for k, v in attributes.items() if v is value), "")
+        if isinstance(attributes, dict)
+        else ""
+    )
     return f"the attribute {name} of a {type(owner).__name__}" if name else ""
 
 

@@ -1,7 +1,8 @@
-"""Equations that need not be: what a derivative multiplies by one, negates twice, or spreads from a number.
+"""Equations that need not be: what a derivative multiplies by one, negates
+twice, or spreads from a number.
 
-Only what holds for every value, NaN, infinities and signed zeros included. Complex numbers are left alone:
-(inf + 0j) * (1 + 0j) is not inf + 0j.
+Only what holds for every value, NaN, infinities and signed zeros included. Complex numbers are left
+alone: (inf + 0j) * (1 + 0j) is not inf + 0j.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from ge2.base.dtypes import COMPLEX, FLOATS
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.ops.elementwise import BY_NAME
 
-Known = dict[Var, Eqn]  # the equations kept so far that a rule may ask for: `neg`, and broadcasts of literals
+# the equations kept so far that a rule may ask for: `neg`, and broadcasts of literals
+Known = dict[Var, Eqn]
 Rule = Callable[[Op, Sequence[Atom], ArrayType, Known], Atom | None]
 COMMUTATIVE = frozenset(("add", "mul"))
 
@@ -47,7 +49,9 @@ def negation(op: Op, inputs: Sequence[Atom], out: ArrayType, known: Known) -> At
 
 def folded(op: Op, inputs: Sequence[Atom], out: ArrayType, known: Known) -> Atom | None:
     """The literal that an operation on literals gives, if it is a float."""
-    if out.dtype not in FLOATS or any(type(a) is not Literal or a.type.dtype in COMPLEX for a in inputs):
+    if out.dtype not in FLOATS or any(
+        type(a) is not Literal or a.type.dtype in COMPLEX for a in inputs
+    ):
         return None
     with np.errstate(all="ignore"):
         y = np.asarray(op.reference(*(np.asarray(a.value, a.type.dtype) for a in inputs)))  # type: ignore[union-attr]

@@ -16,7 +16,10 @@ from ge2.numpy.promotion import array, cast
 @final
 @hides_methods
 class Flat:
-    """The elements of `base`, as `numpy.flatiter`: `x.flat[i]` is a copy, `x.flat[i] = v` writes to `x`."""
+    """The elements of `base`, as `numpy.flatiter`:
+
+    `x.flat[i]` is a copy, `x.flat[i] = v` writes to `x`.
+    """
 
     __slots__ = ("at", "base")
 

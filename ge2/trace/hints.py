@@ -1,7 +1,8 @@
-"""The code to write instead, where Python or NumPy asks a traced value for its number or its elements.
+"""The code to write instead, where Python or NumPy asks a traced value
+for its number or its elements.
 
-The cause is read from the expression that asks: a table from what is called, and a rule for each kind of
-syntax. One cause has one text.
+The cause is read from the expression that asks: a table from what is called, and a rule for each
+kind of syntax. One cause has one text.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
 
 
 def hint(use: str, label: str, found: Expression | None) -> str:
-    """A fix for a use of a traced value; `label` is its name if it is an argument, and else empty."""
+    """A fix for a use of a traced value; `label` is its name if it is an
+    argument, and else empty.
+    """
     if found is None:
         return GENERAL[use]
     for rule in RULES.get(type(found.node), ()):
@@ -67,7 +70,9 @@ def in_place(found: Expression | None) -> str:
     """The fix for a traced value that is written into an array which is not traced."""
     if found is not None and isinstance(found.node, ast.AugAssign):
         return of_augmented(found, "", "")
-    return "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
+    return (
+        "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
+    )
 
 
 LISTED: Final = "docs/functions.md lists those it does"
@@ -82,7 +87,15 @@ def without(name: str, found: Expression | None) -> str:
         return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.late.REFUSED[plain][1]
     if name.startswith("numpy.ndarray."):
         return f"another method, or ge2.pure_callback(f, like, x); {LISTED}"
-    if plain in ("save", "savez", "savetxt", "savez_compressed", "array2string", "array_repr", "array_str"):
+    if plain in (
+        "save",
+        "savez",
+        "savetxt",
+        "savez_compressed",
+        "array2string",
+        "array_repr",
+        "array_str",
+    ):
         return f"ge2.debug.callback(lambda x: np.{plain}(..., x), x), which runs with the values"
     dotted = name.replace("numpy.", "np.", 1)
     call = f"ge2.pure_callback({dotted}, like, x)"
@@ -91,7 +104,7 @@ def without(name: str, found: Expression | None) -> str:
     return f"{call}, whose result is like `like`; {LISTED}"
 
 
-# ------------------------------------------------------------------------------------------------ calls
+# -------------------------------------------------------------------------------------------- calls
 
 
 def of_call(found: Expression, use: str, label: str) -> str:
@@ -183,11 +196,15 @@ def of_math(name: str, args: list[str]) -> str:
 
 
 def of_numpy(name: str, call: ast.Call, args: list[str], use: str, label: str) -> str:
-    """The fix for a function of NumPy's, which does not ask what its arguments are, or only the first."""
+    """The fix for a function of NumPy's, which does not ask what its
+    arguments are, or only the first.
+    """
     object = call.args[0] if call.args else None
     if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "float_"):
         made = isinstance(object, ast.List | ast.Tuple | ast.ListComp)
-        if made and not any(isinstance(e, ast.List | ast.Tuple) for e in getattr(object, "elts", ())):
+        if made and not any(
+            isinstance(e, ast.List | ast.Tuple) for e in getattr(object, "elts", ())
+        ):
             return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
     if name in gnp.__all__ and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
@@ -212,7 +229,9 @@ SHAPES: Final = (
 
 
 def of_method(found: Expression, call: ast.Call, args: list[str], use: str, label: str) -> str:
-    """The fix for a method of an array from outside that is given a traced value, or of a traced one."""
+    """The fix for a method of an array from outside that is given a traced
+    value, or of a traced one.
+    """
     if not isinstance(call.func, ast.Attribute):
         return ""
     name, owner = call.func.attr, found.text(call.func.value, "a")
@@ -234,7 +253,7 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     return ""
 
 
-# ---------------------------------------------------------------------------------------- other expressions
+# -------------------------------------------------------------------------------- other expressions
 
 
 def of_subscript(found: Expression, use: str, label: str) -> str:
@@ -334,7 +353,10 @@ class OverArrays(ast.NodeTransformer):
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
         values = [node.left, *node.comparators]
-        pairs = [ast.Compare(a, [op], [b]) for a, op, b in zip(values, node.ops, values[1:], strict=False)]
+        pairs = [
+            ast.Compare(a, [op], [b])
+            for a, op, b in zip(values, node.ops, values[1:], strict=False)
+        ]
         return joined("logical_and", pairs)
 
 
@@ -381,7 +403,7 @@ RULES: Final[dict[type, tuple[Callable[[Expression, str, str], str], ...]]] = {
 }
 
 
-# ------------------------------------------------------------------------------------------------- branches
+# ----------------------------------------------------------------------------------------- branches
 
 
 def of_truth(found: Expression) -> str:
@@ -404,7 +426,9 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST) -> str:
     if isinstance(outer, ast.While):
         return f"ge2.lax.while_loop(lambda x: {condition}, lambda x: body, x)"
     if isinstance(outer, ast.IfExp):
-        return f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
+        return (
+            f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
+        )
     if isinstance(outer, ast.Assert):
         return "ge2.debug.callback(check, x), which sees the value; or the assert outside, on the result"
     if isinstance(outer, ast.comprehension):

@@ -1,6 +1,7 @@
 """The difference of two traced integers, where it is the same number whatever their values are.
 
-Each is written as a sum of multiples of values that are not looked into: `(i + 1) * 8` is `8 i + 8`.
+Each is written as a sum of multiples of values that are not looked
+into: `(i + 1) * 8` is `8 i + 8`.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from ge2.trace.concrete import fix_of, is_traced, knowable
 Sum = Mapping[Hashable, int]  # how often each value is in it; None stands for 1
 DEPTH: Final = 12  # equations that one value may rest on, looked into
 ONE: Final = None
-NARROW: Final = 4  # bytes of an integer; those of fewer wrap around within the sizes that arrays have
+# bytes of an integer; those of fewer wrap around within the sizes that arrays have
+NARROW: Final = 4
 
 
 def moving_slice(part: slice) -> Any:
@@ -94,7 +96,9 @@ def frozen(part: Sum) -> Hashable:
 
 
 def is_wide(atom: Atom) -> bool:
-    return atom.type.dtype in INTEGERS and atom.type.dtype.itemsize >= NARROW and not atom.type.shape
+    return (
+        atom.type.dtype in INTEGERS and atom.type.dtype.itemsize >= NARROW and not atom.type.shape
+    )
 
 
 def origin(trace: Any, var: Var) -> Any:

@@ -24,7 +24,8 @@ from ge2.trace.flat import Flat
 from ge2.trace.lengths import moving_slice
 from ge2.trace.selected import Selected, mask_in, select
 
-np: Any = numpy  # its functions come back through `__array_function__`, of which its stubs know nothing
+# its functions come back through `__array_function__`, of which its stubs know nothing
+np: Any = numpy
 OP: dict[str, Any] = {**gnp.operators, "matmul": gnp.matmul}
 
 
@@ -154,10 +155,14 @@ class Operators(ArrayMethods):
     def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
         return np.mean(self, axis, dtype, out=out, **more)
 
-    def var(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any:
+    def var(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any
+    ) -> Any:
         return np.var(self, axis, dtype, out=out, ddof=ddof, **more)
 
-    def std(self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any) -> Any:
+    def std(
+        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any
+    ) -> Any:
         return np.std(self, axis, dtype, out=out, ddof=ddof, **more)
 
     def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
@@ -185,7 +190,11 @@ class Operators(ArrayMethods):
         return np.round(self, decimals, out=out)
 
     def dot(self, other: Any, *more: Any, **params: Any) -> Any:
-        return ArrayMethods.dot(self, other, *more, **params) if more or params else np.dot(self, other)
+        return (
+            ArrayMethods.dot(self, other, *more, **params)
+            if more or params
+            else np.dot(self, other)
+        )
 
     def squeeze(self, axis: Any = None) -> Any:
         return np.squeeze(self, axis)
@@ -219,7 +228,9 @@ class Operators(ArrayMethods):
     def flatten(self, order: str = "C") -> Any:
         return gathered(gnp.ravel(self, order), "C")
 
-    def argsort(self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> Any:
+    def argsort(
+        self, axis: Any = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    ) -> Any:
         return np.argsort(self, axis, kind, order, stable=stable)
 
     def searchsorted(self, v: Any, side: Any = "left", sorter: Any = None) -> Any:
@@ -238,7 +249,12 @@ class Operators(ArrayMethods):
         return np.compress(condition, self, axis)
 
     def astype(
-        self, dtype: Any, order: str = "K", casting: str = "unsafe", subok: bool = True, copy: bool = True
+        self,
+        dtype: Any,
+        order: str = "K",
+        casting: str = "unsafe",
+        subok: bool = True,
+        copy: bool = True,
     ) -> Any:
         check_casting(self, as_dtype(dtype), casting)
         checked_order(order)
@@ -250,15 +266,21 @@ class Operators(ArrayMethods):
     def transpose(self, *axes: Any) -> Any:
         return np.transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
-    def sort(self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None) -> None:
+    def sort(
+        self, axis: int = -1, kind: Any = None, order: Any = None, *, stable: Any = None
+    ) -> None:
         """In place, as in NumPy; `np.sort(x)` gives a new array."""
         self._replace(np.sort(self, axis, kind, order, stable=stable), ".sort()")
 
-    def partition(self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None) -> None:
+    def partition(
+        self, kth: Any, axis: int = -1, kind: str = "introselect", order: Any = None
+    ) -> None:
         """In place, as in NumPy; `np.partition(x, k)` gives a new array."""
         self._replace(np.partition(self, kth, axis, kind, order), ".partition()")
 
-    def argpartition(self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None) -> Any:
+    def argpartition(
+        self, kth: Any, axis: Any = -1, kind: str = "introselect", order: Any = None
+    ) -> Any:
         return np.argpartition(self, kth, axis, kind, order)
 
     def fill(self, value: Any) -> None:
@@ -276,9 +298,11 @@ class Operators(ArrayMethods):
         if not self.cell.is_array:
             return y
         y = y.renamed() if y.cell is self.cell else y
-        return y.viewing(self, lambda x: bits_as(x, new), lambda _, v: bits_as(v, old), None, sure=True)
+        return y.viewing(
+            self, lambda x: bits_as(x, new), lambda _, v: bits_as(v, old), None, sure=True
+        )
 
-    # ------------------------------------------------------------------------------- items and in place
+    # --------------------------------------------------------------------------- items and in place
 
     def __len__(self) -> int:
         if not self.type.shape:
@@ -319,7 +343,10 @@ class Operators(ArrayMethods):
             self._replace(gnp.setitem(self, key, value), "x[...] = value")
 
     def _holds(self, value: Any, key: Any) -> bool:
-        """Whether the value is this very part: `x[key] += 1` writes through the view, then assigns it."""
+        """Whether the value is this very part:
+
+        `x[key] += 1` writes through the view, then assigns it.
+        """
         view = value.cell.view if type(value) is type(self) else None
         if view is None or view.base is not self.cell or not is_basic(key) or view.key != key:
             return False
@@ -359,12 +386,16 @@ class Operators(ArrayMethods):
     def _replace(self, value: Any, what: str) -> None:
         if not self.cell.is_array:
             what = f"{what}: in NumPy this {self.type} is a scalar, which never changes"
-            raise InPlaceError(what, where=here(), fix="x = value, or np.copy(x) for an array of no axes")
+            raise InPlaceError(
+                what, where=here(), fix="x = value, or np.copy(x) for an array of no axes"
+            )
         self.write(value, what)  # type: ignore[attr-defined]
 
 
 def part(x: Any, of: Any, keeps: bool) -> Any:
-    """A part of a Python number, which is one too; a real number has it whole (`keeps`), or none of it."""
+    """A part of a Python number, which is one too; a real number has it whole
+    (`keeps`), or none of it.
+    """
     if x.type.dtype not in COMPLEX:
         return +x if keeps else +python_type(x.type.dtype)(0)
     y = of(x)

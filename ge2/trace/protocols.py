@@ -27,8 +27,9 @@ SUMMING = frozenset((np.sum, np.prod, np.cumsum, np.cumprod))
 class OfTheClass:
     """A method for who asks the class for it; who asks a value is told None.
 
-    NumPy looks on the class for `__array_ufunc__`. CuPy's operators look on the value, and leave `x + y` to
-    us where they find None (NEP 13); else they would take us for NumPy's array, which is what we say we are.
+    NumPy looks on the class for `__array_ufunc__`. CuPy's operators look on the value,
+    and leave `x + y` to us where they find None (NEP 13); else they would take us for
+    NumPy's array, which is what we say we are.
     """
 
     __slots__ = ("method",)
@@ -47,9 +48,11 @@ class Protocols:
     __slots__ = ()
     __array_priority__ = 1000.0
 
-    # ------------------------------------------------------------------------------------------- NumPy
+    # ---------------------------------------------------------------------------------------- NumPy
 
-    def _ufunc(self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any) -> Any:
+    def _ufunc(
+        self, ufunc: np.ufunc, method: str, *inputs: Any, out: Any = None, **more: Any
+    ) -> Any:
         if method == "__call__" and out is None and not more:
             call = UFUNCS.get(ufunc)
             if call is not None:
@@ -70,17 +73,25 @@ class Protocols:
         y = settled(function, args, kwargs, call(*args, **kwargs))
         return y if out is None else written(out, y, function.__name__, exact=True)
 
-    def shared_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any) -> Any:
-        """What a function of ge2.numpy made of this array, as NumPy's of that name shares memory."""
+    def shared_by(
+        self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any
+    ) -> Any:
+        """What a function of ge2.numpy made of this array, as NumPy's of that
+        name shares memory.
+        """
         return settled(function, args, kwargs, y)
 
     def __cupy_override_elementwise_kernel__(self, kernel: Any, *args: Any, **kwargs: Any) -> Any:
-        """A function of CuPy's own of single elements, as `cupy.add(x, y)` or, in place, `x += y`."""
+        """A function of CuPy's own of single elements, as `cupy.add(x, y)`
+        or, in place, `x += y`.
+        """
         name = str(getattr(kernel, "name", "")).removeprefix("cupy_")
         ufunc = getattr(np, name, None)
         if not isinstance(ufunc, np.ufunc):
             what = f"{name or type(kernel).__name__} of CuPy's own is given a traced value"
-            raise InputError(what, where=here(), fix="the function of numpy or of ge2.numpy of that name")
+            raise InputError(
+                what, where=here(), fix="the function of numpy or of ge2.numpy of that name"
+            )
         if len(args) > ufunc.nin:
             args, kwargs = args[: ufunc.nin], kwargs | {"out": args[ufunc.nin :]}
         return self._ufunc(ufunc, "__call__", *args, **kwargs)
@@ -93,10 +104,12 @@ class Protocols:
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
-        """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while tracing as it does without."""
+        """NumPy's array class, so that `isinstance(x, np.ndarray)` holds while
+        tracing as it does without.
+        """
         return type(self) if self.type.weak else np.ndarray
 
-    # ------------------------------------------------------------------------------------------ Python
+    # --------------------------------------------------------------------------------------- Python
 
     def __bool__(self) -> bool:
         return bool(concrete.number(self, "bool"))  # type: ignore[arg-type]
@@ -147,7 +160,8 @@ class Protocols:
         return format(concrete.number(self, "format"), spec) if spec else str(self)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name in INTERNAL:  # Python and NumPy ask for many that are not there
+        # Python and NumPy ask for many that are not there
+        if name.startswith("__") or name in INTERNAL:
             raise AttributeError(name)
         if hasattr(type(self), name):
             return object.__getattribute__(self, name)  # a property that failed: its own error
@@ -205,19 +219,27 @@ def special_ufunc(
 
 
 def summed_as(out: Any, x: Any, more: dict[str, Any]) -> dict[str, Any]:
-    """The dtype of a sum or product: that of `out`, if it is given, none is, and it holds what is summed."""
+    """The dtype of a sum or product: that of `out`, if it is given, none is,
+    and it holds what is summed.
+    """
     out = out[0] if isinstance(out, tuple) else out
     if out is None or x is None or more.get("dtype") is not None or not hasattr(out, "dtype"):
         return {}
     if out.dtype == BOOL:
         return {}  # NumPy's is a logical function
-    return {"dtype": out.dtype} if can_cast(type_of(gnp.asarray(x)).dtype, out.dtype, "same_kind") else {}
+    return (
+        {"dtype": out.dtype}
+        if can_cast(type_of(gnp.asarray(x)).dtype, out.dtype, "same_kind")
+        else {}
+    )
 
 
 def written(
     out: Any, y: Any, name: str, mask: Any = True, exact: bool = False, casting: str = "same_kind"
 ) -> Any:
-    """`out=`: a traced array takes the result, a real one cannot; `exact` asks for the result's own dtype."""
+    """`out=`: a traced array takes the result, a real one cannot; `exact` asks
+    for the result's own dtype.
+    """
     outs, ys = (out if isinstance(out, tuple) else (out,)), (y if isinstance(y, tuple) else (y,))
     for target, value in zip(outs, ys, strict=True):
         if target is None:
@@ -230,7 +252,8 @@ def written(
             )
         given, t = type_of(value), target.type
         if not exact and given.ndim <= t.ndim and given.shape != t.shape:
-            value = gnp.broadcast_to(value, t.shape)  # as NumPy does, where the result is smaller than out
+            # as NumPy does, where the result is smaller than out
+            value = gnp.broadcast_to(value, t.shape)
             given = type_of(value)
         if given.shape != t.shape or not target.cell.is_array:
             raise InPlaceError(
@@ -239,9 +262,13 @@ def written(
         if (exact and given.dtype != t.dtype) or not can_cast(given.dtype, t.dtype, casting):
             fix = f"y = f(x).astype(np.{t.dtype})"
             raise InPlaceError(
-                f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}", where=here(), fix=fix
+                f"numpy.{name}: {given} cannot be cast to the dtype of out, {t}",
+                where=here(),
+                fix=fix,
             )
-        target._replace(value if mask is True else gnp.where(mask, value, target), f"out= of numpy.{name}")
+        target._replace(
+            value if mask is True else gnp.where(mask, value, target), f"out= of numpy.{name}"
+        )
     return out[0] if isinstance(out, tuple) and len(out) == 1 else out
 
 

@@ -1,4 +1,6 @@
-"""Graphs made smaller without changing what they compute: equal equations once, unread ones not at all."""
+"""Graphs made smaller without changing what they compute: equal
+equations once, unread ones not at all.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def cse(graph: Graph) -> Graph:
             continue
         if not op.effect:
             key = (
-                frozenset(inputs) if op.name in COMMUTATIVE and eqn.outs[0].type.dtype.kind != "c" else inputs
+                frozenset(inputs)
+                if op.name in COMMUTATIVE and eqn.outs[0].type.dtype.kind != "c"
+                else inputs
             )
             outs = seen.setdefault((op, key), eqn.outs)
             if outs is not eqn.outs:

@@ -1,9 +1,10 @@
-"""`x[mask]` of a traced mask, which has no shape to give: it lives as long as `x[mask] += v` needs it.
+"""`x[mask]` of a traced mask, which has no shape to give: it lives as long as
+`x[mask] += v` needs it.
 
-The elements that a traced mask chooses are as many as its values say, so no traced value can stand for
-them. But what is computed of each by itself and written back to where it came from needs no count: it is
-computed of all elements, and kept where the mask holds. Elsewhere it is computed of the first chosen
-element, so that no NaN of an element that was not chosen reaches a derivative.
+The elements that a traced mask chooses are as many as its values say, so no traced value can stand
+for them. But what is computed of each by itself and written back to where it came from needs no
+count: it is computed of all elements, and kept where the mask holds. Elsewhere it is computed of
+the first chosen element, so that no NaN of an element that was not chosen reaches a derivative.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ UNARY = {"neg": np.negative, "pos": np.positive, "abs": np.absolute, "invert": n
 @final
 @hides_methods
 class Selected:
-    """The elements that a traced mask chooses: those of `elements`, an array of all, where it holds."""
+    """The elements that a traced mask chooses: those of `elements`, an
+    array of all, where it holds.
+    """
 
     __slots__ = ("elements", "mask", "of", "place")
 
@@ -45,7 +48,9 @@ class Selected:
         return Selected(elements, self.mask, self.of, self.place)
 
     def of_elements(self, call: Callable[..., Any], *xs: Any) -> Selected:
-        """The function of these elements, or of numbers, values in turn, and elements of the same mask."""
+        """The function of these elements, or of numbers, values in turn, and
+        elements of the same mask.
+        """
         return self.with_elements(call(*[self.at_each(x) for x in xs]))
 
     def at_each(self, x: Any) -> Any:
@@ -77,7 +82,9 @@ class Selected:
     def error(self) -> ConcretizationTypeError:
         what = f"x[mask] has a shape that depends on the values of mask, which is traced {self.mask.type}"
         fix = "np.where(mask, x, other), a function with where=mask, or a mask that is no traced value"
-        return ConcretizationTypeError(f"{what} (x is {self.of})", where=self.place or here(), fix=fix)
+        return ConcretizationTypeError(
+            f"{what} (x is {self.of})", where=self.place or here(), fix=fix
+        )
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **more: Any) -> Any:
         if method != "__call__" or more or ufunc not in UFUNCS or ufunc.nout != 1:

@@ -46,7 +46,9 @@ def stage(
     kind: str = "",
     source: Source | None = None,
 ) -> Closed:
-    """Traces `f`, a function of flat arrays to a sequence of arrays, all made by the line `source`."""
+    """Traces `f`, a function of flat arrays to a sequence of arrays, all made
+    by the line `source`.
+    """
     trace = Trace(title or title_of(f), kind)
     trace.source = source
     tracers = [bind(trace, given) for given in inputs]
@@ -68,7 +70,9 @@ def check_leaks(trace: Trace) -> None:
             raise x.escaped()
 
 
-def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Trace) -> Iterable[Any]:
+def called(
+    f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Trace
+) -> Iterable[Any]:
     """The function's results; NumPy has two ways to hide an error of ours behind one of its own."""
     try:
         return f(*tracers)
@@ -82,7 +86,8 @@ def called(f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Tr
         raise
     except ValueError as error:
         if isinstance(error.__cause__, TraceError):
-            raise error.__cause__.with_traceback(error.__traceback__) from None  # `a[0] = x`, a real array
+            # `a[0] = x`, a real array
+            raise error.__cause__.with_traceback(error.__traceback__) from None
         raise
 
 
@@ -130,9 +135,9 @@ def bind(trace: Trace, given: Input) -> Tracer:
 
 def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
     for y in outputs:
-        if not (isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")) or isinstance(
-            y, type
-        ):
+        if not (
+            isinstance(y, Tracer | bool | int | float | complex) or hasattr(y, "dtype")
+        ) or isinstance(y, type):
             what = f"{trace.title} returned {described(y)}, neither an array nor a number"
             fix = (
                 "[...] in place of (... for ...)"
@@ -148,14 +153,19 @@ def checked_outputs(outputs: Iterable[Any], trace: Trace) -> Iterable[Any]:
 def described(y: Any) -> str:
     """A value and its type, or the type alone where the value shows as an address."""
     shown, kind = f"{y!r:.60}", type(y).__name__
-    return f"a value of type {kind}" if " at 0x" in shown or " object " in shown else f"{shown} ({kind})"
+    return (
+        f"a value of type {kind}"
+        if " at 0x" in shown or " object " in shown
+        else f"{shown} ({kind})"
+    )
 
 
 def check_result(y: Any, trace: Trace) -> None:
     try:
         check_type(y)
     except InputError as error:
-        raise TypeRuleError(f"{trace.title} returned {error}", where="") from None  # its line is in the text
+        # its line is in the text
+        raise TypeRuleError(f"{trace.title} returned {error}", where="") from None
 
 
 def retrace(f: Callable[..., Iterable[Any]], types: Iterable[ArrayType]) -> Graph:
@@ -185,4 +195,6 @@ def title_of(f: Any) -> str:
     """What errors call a function: its name and where it is defined."""
     name = getattr(f, "__name__", type(f).__name__)
     place = of_function(getattr(f, "__wrapped__", f))
-    return f"{name} ({place.file.rpartition('/')[2]}:{place.code.co_firstlineno})" if place else name
+    return (
+        f"{name} ({place.file.rpartition('/')[2]}:{place.code.co_firstlineno})" if place else name
+    )

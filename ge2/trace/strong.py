@@ -1,4 +1,6 @@
-"""Graphs without Python numbers: what a loop computes again and again is computed beside its arrays."""
+"""Graphs without Python numbers: what a loop computes again and again is
+computed beside its arrays.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def strong_value(x: Any) -> Any:
 
 
 def strong(graph: Graph) -> Graph:
-    """The same graph on arrays alone: its weak values have the dtypes that they had as Python numbers."""
+    """The same graph on arrays alone: its weak values have the dtypes
+    that they had as Python numbers.
+    """
     return Strengthening(graph).run()
 
 
@@ -52,7 +56,9 @@ class Strengthening:
         return Literal(a.type.dtype.type(a.value), strong_type(a.type)) if a.type.weak else a
 
     def add(self, eqn: Eqn) -> None:
-        if not any(a.type.weak for a in (*eqn.inputs, *eqn.outs)) and not isinstance(eqn.op, GraphOp):
+        if not any(a.type.weak for a in (*eqn.inputs, *eqn.outs)) and not isinstance(
+            eqn.op, GraphOp
+        ):
             if self.env:
                 eqn = Eqn(eqn.op, tuple(map(self.atom, eqn.inputs)), eqn.outs, eqn.source)
             self.eqns.append(eqn)

@@ -27,7 +27,8 @@ UNSURE = (
     "a reshape of {} shares memory in NumPy or is a copy, depending on its strides; "
     "one was written and the other is read"
 )
-SNAPSHOT = 1 << 20  # bytes up to which a captured array is copied, so that later changes to it are not seen
+# bytes up to which a captured array is copied, so that later changes to it are not seen
+SNAPSHOT = 1 << 20
 
 
 @register_leaf
@@ -51,7 +52,9 @@ class Tracer(Operators, Protocols):
     def type(self) -> ArrayType:  # type: ignore[override]
         return self.cell.atom.type
 
-    def viewing(self, base: Tracer, read: Read, put: Put | None, layout: Ghost | None, sure: bool) -> Tracer:
+    def viewing(
+        self, base: Tracer, read: Read, put: Put | None, layout: Ghost | None, sure: bool
+    ) -> Tracer:
         """This value, from now on a view of `base`."""
         base.atom  # noqa: B018 brings the base up to date
         self.cell.view = View(base.cell, read, put, layout, sure)
@@ -102,7 +105,9 @@ class Tracer(Operators, Protocols):
                 what, where=here(), fix="return values instead of handing them to other threads"
             )
         kept = holder(self)
-        what = f"{value} outlived the trace of {trace.title}" + (f"; {kept} still holds it" if kept else "")
+        what = f"{value} outlived the trace of {trace.title}" + (
+            f"; {kept} still holds it" if kept else ""
+        )
         return UnexpectedTracerError(
             what,
             where=here(),
@@ -116,28 +121,34 @@ class Trace:
     `active` are the inputs that a derivative flows from; `names` says what errors call a value.
     """
 
-    def __init__(self, title: str = "a function", kind: str = "trace", source: Source | None = None) -> None:
+    def __init__(
+        self, title: str = "a function", kind: str = "trace", source: Source | None = None
+    ) -> None:
         self.title, self.kind, self.definition = title, kind, source
         self.eqns: list[Eqn] = []
         self.inputs: list[Var] = []
         self.met: set[Var] = set()  # made by graphs that were recorded again
         self.captures: list[Capture] = []
         self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
-        self.bound: dict[int, tuple[Any, Tracer]] = {}  # arrays from outside that are inputs, by their id
-        self.arguments: dict[Var, Any] = {}  # what is known of the inputs: what `if` and `int` may look at
+        # arrays from outside that are inputs, by their id
+        self.bound: dict[int, tuple[Any, Tracer]] = {}
+        # what is known of the inputs: what `if` and `int` may look at
+        self.arguments: dict[Var, Any] = {}
         self.known = Known()
         self.reasons: dict[Var, str] = {}  # why an input has no value
         self.active: set[Var] = set()
         self.names: dict[Any, str] = {}
         self.looked = (
-            False  # whether the function looked at a value, so that the trace holds for that value only
+            # whether the function looked at a value, so that the trace holds for that value only
+            False
         )
         self.open = True
         self.source: Source | None = None  # of equations that a rule makes; None asks the stack
-        self.refused: Callable[[], Exception] | None = None  # the error of the last value that was not known
+        # the error of the last value that was not known
+        self.refused: Callable[[], Exception] | None = None
         self.parent: Any = None
 
-    # ---------------------------------------------------------------------------------------- recording
+    # ------------------------------------------------------------------------------------ recording
 
     def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Tracer]:
         inputs = tuple([self.atom(x) for x in args])
@@ -154,7 +165,9 @@ class Trace:
         return [Tracer(self, v) for v in outs]
 
     def atom(self, x: Any) -> Atom:
-        """The value as this trace writes it: one of its own, a literal, or one captured from outside."""
+        """The value as this trace writes it: one of its own, a literal,
+        or one captured from outside.
+        """
         if type(x) is Tracer:
             if x.owner is self:
                 cell = x.cell
@@ -170,7 +183,9 @@ class Trace:
         return x if type(x) is Tracer and x.owner is self else Tracer(self, self.atom(x))
 
     def hold(self, x: Any, fixed: str = "") -> Tracer:
-        """An array that the function made, or met outside and must not write (`fixed`), as a value."""
+        """An array that the function made, or met outside and must not write
+        (`fixed`), as a value.
+        """
         y = self.lift(x)
         if y is x:
             y = y if y.cell.is_array else y.renamed()  # NumPy's scalars never change
@@ -199,7 +214,9 @@ class Trace:
         return [self.lift_atom(a) for a in self.replay(graph, env)]
 
     def replay(self, graph: Graph, env: dict[Var, Atom]) -> list[Atom]:
-        """Values keep their variables where this trace has not met them; a second time they get new ones."""
+        """Values keep their variables where this trace has not met them; a
+        second time they get new ones.
+        """
         get, append, met = env.get, self.eqns.append, self.met
         for eqn in graph.eqns:
             inputs = tuple([get(a, a) if type(a) is Var else a for a in eqn.inputs])
@@ -216,7 +233,7 @@ class Trace:
     def lift_atom(self, atom: Atom) -> Tracer:
         return Tracer(self, atom)
 
-    # ----------------------------------------------------------------------------------------- captures
+    # ------------------------------------------------------------------------------------- captures
 
     def capture(self, x: Any) -> Var:
         x = self.stand_in(x)
@@ -229,7 +246,9 @@ class Trace:
         return found.var
 
     def stand_in(self, x: Any) -> Any:
-        """The input, of this trace or one around it, that an array is bound to; else the array itself."""
+        """The input, of this trace or one around it, that an array is
+        bound to; else the array itself.
+        """
         trace: Any = self
         while isinstance(trace, Trace):
             if id(x) in trace.bound:
@@ -244,7 +263,7 @@ class Trace:
             self.names[var] = name
         return var
 
-    # ------------------------------------------------------------------------------------------ in place
+    # ------------------------------------------------------------------------------------- in place
 
     def refreshed(self, cell: Cell) -> Atom:
         """The atom of a cell, read again from its base if that was written."""
@@ -306,7 +325,7 @@ class Trace:
         cell.atom = value.atom
         cell.version += 1
 
-    # ------------------------------------------------------------------------------------------- closing
+    # -------------------------------------------------------------------------------------- closing
 
     def __enter__(self) -> Trace:
         self.parent = current()
@@ -328,7 +347,10 @@ class Trace:
 
 
 class Capture:
-    """A value from outside a trace. An array may go on changing: small ones are copied, others watched."""
+    """A value from outside a trace.
+
+    An array may go on changing: small ones are copied, others watched.
+    """
 
     __slots__ = ("original", "sum", "value", "var")
 
@@ -353,14 +375,15 @@ class Capture:
             return self.sum == checksum(self.original)
         if self.value is self.original:
             return True
-        same = self.original.shape == self.value.shape and self.original.tobytes() == self.value.tobytes()
+        same = (
+            self.original.shape == self.value.shape
+            and self.original.tobytes() == self.value.tobytes()
+        )
         return bool(same)
 
     def check(self) -> None:
         if self.sum is not None and self.sum != checksum(self.original):
-            what = (
-                f"an array ({type_of(self.original)}) that the function reads was changed while it was traced"
-            )
+            what = f"an array ({type_of(self.original)}) that the function reads was changed while it was traced"
             fix = "change a copy of it, or read a copy"
             raise InPlaceError(f"{what}, and is too large to be copied", where=here(), fix=fix)
 
@@ -429,7 +452,9 @@ def check_type(x: Any) -> ArrayType:
             fix="x.filled(value), and the mask as an array of its own",
         )
     if hasattr(type(x), "to_numpy"):
-        raise InputError(f"a {type(x).__name__}, which is no array", where=here(), fix=as_array(x, "x"))
+        raise InputError(
+            f"a {type(x).__name__}, which is no array", where=here(), fix=as_array(x, "x")
+        )
     if not hasattr(x, "dtype") and not hasattr(x, "type"):
         raise InputError(
             f"{type(x).__name__} is neither an array nor a number",

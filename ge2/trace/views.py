@@ -1,9 +1,9 @@
 """Which of NumPy's functions share memory with their argument, and what writing through them means.
 
-A view refers to the cell of its base: it is read again after the base was written, and what is written to it
-is put into the base. Whether a reshape is a view or a copy hangs on strides. They are followed where they are
-known (`ghost`); where they are not, using the one after writing the other is an error, for NumPy's answer is
-not known.
+A view refers to the cell of its base: it is read again after the base was written, and what is
+written to it is put into the base. Whether a reshape is a view or a copy hangs on strides. They are
+followed where they are known (`ghost`); where they are not, using the one after writing the other
+is an error, for NumPy's answer is not known.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ class View:
     __slots__ = ("assumed", "base", "ghost", "key", "outer", "put", "read", "seen", "sure")
     outer: str  # the array of an outer function that it is of
 
-    def __init__(self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool) -> None:
+    def __init__(
+        self, base: Cell, read: Read, put: Put | None, ghost: Ghost | None, sure: bool
+    ) -> None:
         self.base, self.read, self.put, self.ghost = base, read, put, ghost
         self.seen = base.version  # of the base, when this was read last
         self.sure = sure  # whether NumPy surely shares the memory
@@ -76,7 +78,9 @@ class Cell:
 
     @property
     def is_array(self) -> bool:
-        """Whether NumPy has an array here, which changes in place, rather than a scalar, which does not."""
+        """Whether NumPy has an array here, which changes in place, rather than
+        a scalar, which does not.
+        """
         return bool(self.atom.type.shape or self.array or self.fixed or self.view is not None)
 
     def ghost(self) -> Ghost | None:
@@ -107,7 +111,7 @@ def packed(shape: Dims) -> Ghost:
     return ghost(shape, tuple(reversed(strides)))
 
 
-# -------------------------------------------------------------------------- what writing through a view means
+# ---------------------------------------------------------------- what writing through a view means
 
 
 def turned(base: Any, function: Any, args: Any, more: Any) -> Put:
@@ -139,7 +143,9 @@ def real_part(base: Any, function: Any, args: Any, more: Any) -> Put:
 
 
 def imaginary_part(base: Any, function: Any, args: Any, more: Any) -> Put | None:
-    return (lambda base, value: gnp.real(base) + value * 1j) if base.type.dtype.kind == "c" else None
+    return (
+        (lambda base, value: gnp.real(base) + value * 1j) if base.type.dtype.kind == "c" else None
+    )
 
 
 def read_only(base: Any, function: Any, args: Any, more: Any) -> None:
@@ -168,7 +174,9 @@ ARRAYS: frozenset[Any] = frozenset(
 
 
 def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) -> Any:
-    """What a function gave, made a view of what it was given, or a value of its own, as NumPy has it."""
+    """What a function gave, made a view of what it was given, or a
+    value of its own, as NumPy has it.
+    """
     if function in PUTS:
         return as_view(function, args, more, y)
     if function in PARTS:
@@ -178,10 +186,15 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
             return y  # NumPy, too, gives back what is of one shape
         pairs = zip(args, y, strict=True)
         return type(y)(
-            [as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z for x, z in pairs]
+            [
+                as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z
+                for x, z in pairs
+            ]
         )
     if function is np.einsum and _is_traced(y) and len(args) == 2 and _is_traced(args[1]):
-        return y.viewing(args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False)
+        return y.viewing(
+            args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False
+        )
     if function is np.nan_to_num and not more.get("copy", len(args) < 2 or args[1]):
         args[0]._replace(y, "nan_to_num with copy=False")
         return args[0]
@@ -192,7 +205,8 @@ def own(y: Any, args: Iterable[Any], more: dict[str, Any], array: bool) -> Any:
     """The result, which is no other name of an argument."""
     if _is_traced(y):
         if any(
-            y is x or (type(x) in (list, tuple) and any(y is z for z in x)) for x in (*args, *more.values())
+            y is x or (type(x) in (list, tuple) and any(y is z for z in x))
+            for x in (*args, *more.values())
         ):
             y = y.__copy__()
             y.cell.array = array
@@ -245,7 +259,10 @@ def rests_on_order(function: Any, base: Any, shape: Dims) -> bool:
 
 
 def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | None, bool | None]:
-    """The layout of a view, if it is known, and whether it is one: True, False, or None for not known."""
+    """The layout of a view, if it is known, and whether it is one:
+
+    True, False, or None for not known.
+    """
     known = base.cell.ghost()
     if function not in COPIES_IF_IT_MUST:
         return (None if known is None else function(known, *rest, **more)), True
@@ -272,17 +289,21 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
     ours = gnp.FUNCTIONS[function]
     index = np.arange(base.type.size).reshape(base.type.shape)
     places = function(
-        *(index if x is base else x for x in args), **{k: index if v is base else v for k, v in more.items()}
+        *(index if x is base else x for x in args),
+        **{k: index if v is base else v for k, v in more.items()},
     )
 
     def view(i: int) -> Any:
         def read(b: Any) -> Any:
             return ours(
-                *(b if x is base else x for x in args), **{k: b if v is base else v for k, v in more.items()}
+                *(b if x is base else x for x in args),
+                **{k: b if v is base else v for k, v in more.items()},
             )[i]
 
         def put(b: Any, value: Any) -> Any:
-            flat = gnp.setitem(gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,)))
+            flat = gnp.setitem(
+                gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,))
+            )
             return gnp.reshape(flat, b.type.shape)
 
         y = ys[i].renamed() if ys[i].cell is base.cell else ys[i]

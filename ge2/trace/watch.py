@@ -1,4 +1,5 @@
-"""Which equation made a NaN: a graph is run again op by op, and each NaN followed from where it first was.
+"""Which equation made a NaN: a graph is run again op by op, and each NaN
+followed from where it first was.
 
 Only what reaches a result counts: a NaN that `where` throws away is none.
 """
@@ -20,7 +21,9 @@ from ge2.ops.control import Call
 
 EVALUATE = Evaluate()
 SHOWN = 8  # elements up to which an operand is shown whole
-SILENCE = "ge2.debug.print of what it reads, or np.where around what it reads (not around its result)"
+SILENCE = (
+    "ge2.debug.print of what it reads, or np.where around what it reads (not around its result)"
+)
 
 
 def watching() -> bool:
@@ -56,7 +59,8 @@ class Watch:
     """A meaning of operations: they are computed, and it is kept who made each bad value."""
 
     def __init__(self) -> None:
-        self.makers: dict[int, Maker | None] = {}  # by the identity of a bad value; None: it was given
+        # by the identity of a bad value; None: it was given
+        self.makers: dict[int, Maker | None] = {}
         self.kept: list[Any] = []  # those values, lest another takes their identity
         self.inner: Maker | None = None  # of a bad result of the graph that was run last
 
@@ -97,7 +101,8 @@ class Watch:
 
 
 def check_finite(graph: Graph, args: Sequence[Any], results: Sequence[Any], title: str) -> None:
-    """NonFiniteError if a result holds a NaN (or what else is looked for) that an equation of the graph made.
+    """NonFiniteError if a result holds a NaN (or what else is looked for) that an
+    equation of the graph made.
 
     One that came with the arguments is theirs to have.
     """
@@ -112,7 +117,9 @@ def check_finite(graph: Graph, args: Sequence[Any], results: Sequence[Any], titl
     if not any(map(is_bad, again)):
         at = next(i for i, y in enumerate(results) if is_bad(y))
         what = f"result {at} of {title} holds {kind(results[at])}, which NumPy's own functions do not give"
-        raise NonFiniteError(what, fix="GE2_DUMP=folder, and report the repro.py that is written there")
+        raise NonFiniteError(
+            what, fix="GE2_DUMP=folder, and report the repro.py that is written there"
+        )
 
 
 def error_of(maker: Maker, title: str) -> NonFiniteError:
@@ -130,7 +137,9 @@ def kind(x: Any) -> str:
 
 
 def shown(x: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> str:
-    """An operand in a line: its type, its elements or their range, and that at the place of the NaN."""
+    """An operand in a line: its type, its elements or their range, and
+    that at the place of the NaN.
+    """
     t, x = type_of(x), np.asarray(x)
     if x.size == 0:
         return str(t)

@@ -1,4 +1,5 @@
-"""The arguments that a function writes: what a trace finds out, what a call checks, how they change.
+"""The arguments that a function writes: what a trace finds out, what a call
+checks, how they change.
 
 The graph of such a function yields the last contents of each written argument beside its results.
 """
@@ -22,8 +23,9 @@ WORK: Final[Any] = 10_000  # candidates that a search for a common element may t
 @final
 @record
 class Write:
-    """One argument that is written: its place among the inputs, the line that does it, whether only the
-    memory of an array in C order has the meaning that was assumed."""
+    """One argument that is written: its place among the inputs, the line that does it, whether only
+    the memory of an array in C order has the meaning that was assumed.
+    """
 
     input: int
     line: Source | None
@@ -33,8 +35,11 @@ class Write:
 @final
 @record
 class Writes:
-    """The written arguments. `names`: of all inputs; `results`: for each result its place among the graph's
-    outputs, where a written argument that is returned is the caller's array itself."""
+    """The written arguments.
+
+    `names`: of all inputs; `results`: for each result its place among the graph's outputs, where a
+    written argument that is returned is the caller's array itself.
+    """
 
     title: str
     names: tuple[str, ...]
@@ -65,7 +70,9 @@ class Writes:
         return [arrays[w.input] for w in self.each]
 
     def carried(self, arrays: Sequence[Any], found: list[Any]) -> list[Any]:
-        """The writes found, with each last contents replaced by the argument, which now has them."""
+        """The writes found, with each last contents replaced by the argument,
+        which now has them.
+        """
         for n, w in enumerate(self.each):
             x = arrays[w.input]
             if found[n] is not x:
@@ -73,7 +80,7 @@ class Writes:
                 found[n] = x
         return found
 
-    # ------------------------------------------------------------------------------------------ checks
+    # --------------------------------------------------------------------------------------- checks
 
     def check_given(self, arrays: Sequence[Any]) -> None:
         """As `check`, of arrays or traced values."""
@@ -83,7 +90,9 @@ class Writes:
             self.check(arrays)
 
     def check(self, arrays: Sequence[Any]) -> None:
-        """ReadOnlyError, InPlaceError unless each array can be written and shares no memory with another."""
+        """ReadOnlyError, InPlaceError unless each array can be written and
+        shares no memory with another.
+        """
         for w in self.each:
             x = arrays[w.input]
             if not getattr(x.flags, "writeable", True):
@@ -92,7 +101,9 @@ class Writes:
                 self.refuse_repeats(w)
             if w.ordered and not x.flags.c_contiguous:
                 self.refuse_order(w)
-            if x.base is not None or any(y is x or is_view(y) for j, y in enumerate(arrays) if j != w.input):
+            if x.base is not None or any(
+                y is x or is_view(y) for j, y in enumerate(arrays) if j != w.input
+            ):
                 self.check_apart(w, arrays)
 
     def check_traced(self, arrays: Sequence[Any]) -> None:
@@ -115,11 +126,15 @@ class Writes:
 
     def refuse_read_only(self, w: Write) -> NoReturn:
         what = f"assignment destination is read-only: {self.names[w.input]} of {self.title}, which {self}"
-        raise ReadOnlyError(what, where=here(), fix="pass a copy, x.copy(), or x.flags.writeable = True")
+        raise ReadOnlyError(
+            what, where=here(), fix="pass a copy, x.copy(), or x.flags.writeable = True"
+        )
 
     def refuse_repeats(self, w: Write) -> NoReturn:
         what = f"{self.names[w.input]} of {self.title} has elements that share memory, as a broadcast array"
-        raise InPlaceError(f"{what}, and the function {self}", where=here(), fix="pass a copy, x.copy()")
+        raise InPlaceError(
+            f"{what}, and the function {self}", where=here(), fix="pass a copy, x.copy()"
+        )
 
     def refuse_order(self, w: Write) -> NoReturn:
         name = self.names[w.input]
@@ -173,16 +188,21 @@ def at_address(x: Any) -> np.ndarray:
 
 @final
 class Changing:
-    """Finds which arguments a trace changes in place. Their last contents are outputs, before the results.
+    """Finds which arguments a trace changes in place.
+
+    Their last contents are outputs, before the results.
 
     `first` is the number of inputs before the arguments; `positions` are the leaves that those are.
     """
 
-    def __init__(self, first: int, positions: Sequence[int], donated: frozenset[int] = frozenset()) -> None:
+    def __init__(
+        self, first: int, positions: Sequence[int], donated: frozenset[int] = frozenset()
+    ) -> None:
         self.first, self.positions, self.donated = first, positions, donated
         self.each: list[tuple[int, Any]] = []  # inputs that are written, with their cells
         self.results: list[int] = []  # places of the results among the outputs
-        self.scalars: dict[int, bool] = {}  # leaves of which it matters whether they are NumPy's scalars
+        # leaves of which it matters whether they are NumPy's scalars
+        self.scalars: dict[int, bool] = {}
 
     def outputs(self, xs: Sequence[Any], results: Sequence[Any]) -> list[Any]:
         """The last contents of what was written, then the results that are none of those arrays."""
@@ -191,7 +211,9 @@ class Changing:
             if changed(x.cell) and not x.type.shape:
                 self.scalars[leaf] = x.cell.argument.rebound
         kept = [leaf not in self.donated for leaf in self.positions]
-        written = [pair for pair, k in zip(given, kept, strict=True) if k and written_to(pair[1].cell)]
+        written = [
+            pair for pair, k in zip(given, kept, strict=True) if k and written_to(pair[1].cell)
+        ]
         self.each = [(i, x.cell) for i, x in written]
         cells = [x.cell for _, x in written]
         found, self.results = [x for _, x in written], []
@@ -218,7 +240,9 @@ def changed(cell: Any) -> bool:
 
 
 def written_to(cell: Any) -> bool:
-    """True if an argument's cell was written; one whose contents are in doubt says so when it is read."""
+    """True if an argument's cell was written; one whose contents are in doubt
+    says so when it is read.
+    """
     return cell.argument is not None and bool(cell.version or cell.doubt)
 
 
@@ -241,7 +265,9 @@ def change(x: Any, value: Any, name: str, title: str) -> None:
         x.write(value, f"{title}, which writes {name},")
     elif is_traced(value):
         what = f"{title} writes {name}, which is a real array here, and what is written is traced"
-        fix = "pass np.zeros_like(x) of a traced x, or x.copy() of an argument, which can be written"
+        fix = (
+            "pass np.zeros_like(x) of a traced x, or x.copy() of an argument, which can be written"
+        )
         raise InPlaceError(what, where=here(), fix=fix)
     else:
         x[...] = value

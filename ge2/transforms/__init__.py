@@ -1,4 +1,6 @@
-"""Derivatives and batches: functions from graph to graph, and the functions of functions made of them."""
+"""Derivatives and batches: functions from graph to graph, and the
+functions of functions made of them.
+"""
 
 from ge2.transforms import lax as lax
 from ge2.transforms.api import grad as grad

@@ -21,7 +21,13 @@ from ge2.transforms.arguments import Arguments, Results, checked_type, numbered,
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
 from ge2.transforms.pullback import Part, Pullback, PullRule
-from ge2.transforms.pushforward import Pushforward, PushRule, TangentSpace, tangents_in, tangents_like
+from ge2.transforms.pushforward import (
+    Pushforward,
+    PushRule,
+    TangentSpace,
+    tangents_in,
+    tangents_like,
+)
 from ge2.transforms.remembered import Derivative, Memory
 from ge2.transforms.vjp import vjp_graph
 from ge2.transforms.vmap import vmap_graph
@@ -69,10 +75,10 @@ def value_and_grad(
 ) -> Function:
     """The function's value and its gradient.
 
-    `fun` returns a real scalar (with `has_aux`, a pair of that and anything else). The gradient has the
-    structure, shapes and dtypes of argument `argnums`; with several argnums it is a tuple. By a complex
-    argument a + bi it is df/da - i df/db; with `holomorphic` it is the complex derivative. GradientError if
-    the argument holds integers (unless `allow_int`) or the result is no scalar.
+    `fun` returns a real scalar (with `has_aux`, a pair of that and anything else). The gradient has
+    the structure, shapes and dtypes of argument `argnums`; with several argnums it is a tuple. By a
+    complex argument a + bi it is df/da - i df/db; with `holomorphic` it is the complex derivative.
+    GradientError if the argument holds integers (unless `allow_int`) or the result is no scalar.
 
     >>> value_and_grad(lambda x: np.sum(x * x))(np.array([1.0, 2.0]))
     (array(5.), array([2., 4.]))
@@ -120,7 +126,8 @@ def grad(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Function:
-    """The gradient of `fun`, as `value_and_grad` without the value; with `has_aux`, (gradient, aux).
+    """The gradient of `fun`, as `value_and_grad` without the value; with
+    `has_aux`, (gradient, aux).
 
     >>> grad(lambda x: x**3)(2.0)
     12.0
@@ -137,7 +144,9 @@ def grad(
     return wrapped
 
 
-def differentiable(call: Arguments, leaves: Sequence[int], holomorphic: bool, allow_int: bool) -> list[int]:
+def differentiable(
+    call: Arguments, leaves: Sequence[int], holomorphic: bool, allow_int: bool
+) -> list[int]:
     """Those leaves that are inexact; an error for the others unless they are allowed."""
     wanted = []
     for i in leaves:
@@ -188,7 +197,9 @@ def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic
         )
         kind = "complex" if holomorphic else "real"
         raise GradientError(
-            f"grad takes a function with a {kind} result; {call.title} returned {type}", where=here(), fix=fix
+            f"grad takes a function with a {kind} result; {call.title} returned {type}",
+            where=here(),
+            fix=fix,
         )
 
 
@@ -231,7 +242,9 @@ def differentiate(
 
 
 def part_of(call: Arguments, argnum: int, places: dict[int, int]) -> Part:
-    """The structure of one argument, and for each leaf the place of its cotangent, or an integer's shape."""
+    """The structure of one argument, and for each leaf the place of its
+    cotangent, or an integer's shape.
+    """
     types = dict(zip(call.arrays, call.types(), strict=True))
     leaves = call.of_argument(argnum)
     found = (places[i] if i in places else types[i].shape if i in types else () for i in leaves)
@@ -259,7 +272,9 @@ def gradient_like(call: Arguments, argnum: int, grads: dict[int, Any]) -> Any:
     """The cotangents of one argument, in its structure; those of integers have no bytes."""
     types = dict(zip(call.arrays, call.types(), strict=True))
     leaves = call.of_argument(argnum)
-    found = [grads[i] if i in grads else empty(types[i].shape if i in types else ()) for i in leaves]
+    found = [
+        grads[i] if i in grads else empty(types[i].shape if i in types else ()) for i in leaves
+    ]
     return unflatten(call.structure_of(argnum), found)
 
 
@@ -274,7 +289,8 @@ def vjp(
 @overload
 def vjp(fun: Function, *primals: Any, has_aux: bool) -> Any: ...
 def vjp(fun: Function, *primals: Any, has_aux: bool = False) -> Any:
-    """The result of `fun(*primals)`, and the function from its cotangent to a tuple of those of the primals.
+    """The result of `fun(*primals)`, and the function from its cotangent to a
+    tuple of those of the primals.
 
     >>> y, pull = vjp(np.sin, 0.0)
     >>> pull(2.0)
@@ -291,7 +307,9 @@ def pulled(call: Arguments, wanted: Sequence[int], chosen: Iterable[int], has_au
     outputs = closed.graph.outputs
     given = tuple(i < returned.count and a.type.dtype in INEXACT for i, a in enumerate(outputs))
     joint = vjp_graph(closed.graph, active_inputs(closed, call, wanted), DERIVE, given)
-    forward, backward, _ = partition(joint, len(closed.graph.inputs), len(outputs), dispatch=DISPATCH)
+    forward, backward, _ = partition(
+        joint, len(closed.graph.inputs), len(outputs), dispatch=DISPATCH
+    )
     args = (*closed.captured, *call.values())
     results = owned(run(forward, args), args)
     types = tuple(a.type for a in outputs[: returned.count])
@@ -320,15 +338,20 @@ def jvp(
 ) -> tuple[R, R]: ...
 @overload
 def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool) -> Any: ...
-def jvp(fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False) -> Any:
-    """The result of `fun(*primals)` and its derivative along `tangents`, which are like the primals.
+def jvp(
+    fun: Function, primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> Any:
+    """The result of `fun(*primals)` and its derivative along
+    `tangents`, which are like the primals.
 
     >>> jvp(lambda x: x * x, (3.0,), (1.0,))
     (9.0, 6.0)
     """
     if not isinstance(primals, tuple | list) or not isinstance(tangents, tuple | list):
         raise InputError(
-            "jvp takes a tuple of primals and one of tangents", where=here(), fix="jvp(f, (x,), (t,))"
+            "jvp takes a tuple of primals and one of tangents",
+            where=here(),
+            fix="jvp(f, (x,), (t,))",
         )
     primals, given = tuple(primals), tuple(tangents)
     call = Arguments.of(fun, primals, {})
@@ -409,10 +432,12 @@ def vmap(
     axis_name: str | None = None,
     axis_size: int | None = None,
 ) -> Callable[P, R]:
-    """`fun` over one more axis of its arguments: `in_axes` says which, None for an argument shared by all.
+    """`fun` over one more axis of its arguments: `in_axes` says which, None for
+    an argument shared by all.
 
-    `in_axes` is an int, None, or a tuple with an entry (or a pytree of entries) for each positional argument;
-    keyword arguments are mapped over axis 0. `out_axes` places the axis in the results likewise.
+    `in_axes` is an int, None, or a tuple with an entry (or a pytree of entries) for
+    each positional argument; keyword arguments are mapped over axis 0. `out_axes`
+    places the axis in the results likewise.
 
     >>> vmap(lambda x, y: np.dot(x, y), in_axes=(0, None))(np.eye(2), np.array([3.0, 4.0]))
     array([3., 4.])
@@ -435,7 +460,9 @@ def vmap(
         out = out_axes_of(call, returned, out_axes)
         count = len(out)
         force = (*(a is not None for a in out), *(False,) * (len(closed.graph.outputs) - count))
-        graph, has = vmap_graph(closed.graph, (*(None for _ in closed.captured), *axes), size, DERIVE, force)
+        graph, has = vmap_graph(
+            closed.graph, (*(None for _ in closed.captured), *axes), size, DERIVE, force
+        )
         refuse_batched(writes, has[count:])
         values = (*closed.captured, *call.values())
         found = run(graph, values)
@@ -495,7 +522,9 @@ def normal_axis(call: Arguments, i: int, axis: Any) -> int | None:
 def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) -> int:
     """The size of the mapped axes, which all have the same."""
     sizes = {
-        i: type_of(call.leaves[i]).shape[a] for i, a in zip(call.arrays, axes, strict=True) if a is not None
+        i: type_of(call.leaves[i]).shape[a]
+        for i, a in zip(call.arrays, axes, strict=True)
+        if a is not None
     }
     found = set(sizes.values()) | ({given} if given is not None else set())
     if len(found) > 1:
@@ -508,7 +537,9 @@ def common_size(call: Arguments, axes: Sequence[int | None], given: int | None) 
         )
     if not found:
         raise InputError(
-            "vmap: no argument is mapped", where=here(), fix="axis_size=n, or an in_axes that is not None"
+            "vmap: no argument is mapped",
+            where=here(),
+            fix="axis_size=n, or an in_axes that is not None",
         )
     return found.pop()
 
@@ -534,16 +565,24 @@ def out_axes_of(call: Arguments, returned: Results, out_axes: Any) -> list[int |
 
 
 def refuse_batched(writes: Writes | None, has: Sequence[bool]) -> None:
-    """InPlaceError if what is written to an argument differs along the mapped axis, which it lacks."""
+    """InPlaceError if what is written to an argument differs along the mapped
+    axis, which it lacks.
+    """
     for w, has_axis in zip(writes.each if writes else (), has, strict=True):
         if has_axis and writes is not None:
             name = writes.names[w.input]
-            what = f"vmap: {writes.title} would write into {name} what differs along the mapped axis"
+            what = (
+                f"vmap: {writes.title} would write into {name} what differs along the mapped axis"
+            )
             raise InPlaceError(what, where=w.line, fix=f"y = {name}.copy(), and return y")
 
 
 def moved(
-    results: Sequence[Any], has: Sequence[bool], out: Sequence[Any], call: Arguments, returned: Results
+    results: Sequence[Any],
+    has: Sequence[bool],
+    out: Sequence[Any],
+    call: Arguments,
+    returned: Results,
 ) -> list[Any]:
     """The results with their mapped axis where `out` says."""
     ys = []

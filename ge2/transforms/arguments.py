@@ -1,4 +1,6 @@
-"""The arguments of a Python function as a flat list of arrays, and its results as containers again."""
+"""The arguments of a Python function as a flat list of arrays, and its
+results as containers again.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,9 @@ def check_functions(what: str, *functions: Any) -> None:
     for f in functions:
         if not callable(f):
             got = f"{f!r:.60} ({type(f).__name__})"
-            raise InputError(f"{what} takes a function; got {got}", where=here(), fix="f, and not f(x)")
+            raise InputError(
+                f"{what} takes a function; got {got}", where=here(), fix="f, and not f(x)"
+            )
 
 
 @register_leaf
@@ -69,7 +73,9 @@ class Arguments:
     title: str
 
     @staticmethod
-    def of(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments:
+    def of(
+        function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Arguments:
         check_functions("a transform", function)
         leaves, structure = flatten((args, kwargs))
         found = Arguments(function, leaves, structure, [], title_of(function))
@@ -110,7 +116,9 @@ class Arguments:
         if ShapeDtypeStruct in map(type, found):
             i = next(i for i in self.arrays if type(self.leaves[i]) is ShapeDtypeStruct)
             what = f"{self.name(i)} of {self.title} is a ShapeDtypeStruct, which has no elements"
-            raise InputError(what, where=here(), fix="an array; or ge2.eval_shape(f, ...) for shapes alone")
+            raise InputError(
+                what, where=here(), fix="an array; or ge2.eval_shape(f, ...) for shapes alone"
+            )
         return found
 
     def types(self) -> list[ArrayType]:
@@ -144,11 +152,14 @@ class Arguments:
     def stage_writing(
         self, inputs: Sequence[Input], returned: Results, kind: str, free: Sequence[bool]
     ) -> tuple[Closed, Writes | None]:
-        """As `stage`; the function may write the arrays that are `free`, whose last contents are outputs
-        after its results."""
+        """As `stage`; the function may write the arrays that are `free`, whose last contents are
+        outputs after its results.
+        """
         changing = Changing(0, self.arrays)
         allowed = [
-            replace(given, carried_back=is_free, scalar=is_scalar(self.leaves[i])) if is_free else given
+            replace(given, carried_back=is_free, scalar=is_scalar(self.leaves[i]))
+            if is_free
+            else given
             for given, is_free, i in zip(inputs, free, self.arrays, strict=True)
         ]
 
@@ -161,7 +172,9 @@ class Arguments:
         return closed, changing.writes(self.title, [names[i] for i in self.arrays])
 
     def check(self, writes: Writes | None) -> None:
-        """ReadOnlyError, InPlaceError unless what is written can be, and shares no memory with another."""
+        """ReadOnlyError, InPlaceError unless what is written can be,
+        and shares no memory with another.
+        """
         if writes is not None:
             writes.check_given(self.values())
 
@@ -170,13 +183,18 @@ class Arguments:
         if writes is not None:
             writes.carried(self.values(), list(found[len(found) - len(writes.each) :]))
 
-    def inputs(self, active: Iterable[int] = (), types: Sequence[ArrayType] | None = None) -> list[Input]:
-        """What tracing is told of each array: its type, its value, whether a derivative flows from it."""
+    def inputs(
+        self, active: Iterable[int] = (), types: Sequence[ArrayType] | None = None
+    ) -> list[Input]:
+        """What tracing is told of each array: its type, its value, whether a
+        derivative flows from it.
+        """
         chosen = set(active)
         given = self.types() if types is None else types
         names = self.names()
         return [
-            Input(t, self.leaves[i], names[i], i in chosen) for i, t in zip(self.arrays, given, strict=True)
+            Input(t, self.leaves[i], names[i], i in chosen)
+            for i, t in zip(self.arrays, given, strict=True)
         ]
 
 
@@ -219,15 +237,21 @@ class Static:
     def split(
         self, function: Callable[..., Any], args: tuple[Any, ...]
     ) -> tuple[tuple[Any, ...], tuple[Any, ...], Callable[..., Any]]:
-        """The static arguments, the others, and the function of those others (and of keyword arguments)."""
+        """The static arguments, the others, and the function of those others
+        (and of keyword arguments).
+        """
         if not self.argnums:
             return (), args, function
         places = self.places(function, args)
 
-        @named_after(function, parameters_at(function, [i for i in range(len(args)) if i not in places]))
+        @named_after(
+            function, parameters_at(function, [i for i in range(len(args)) if i not in places])
+        )
         def merged(*others: Any, **kwargs: Any) -> Any:
             rest = iter(others)
-            return function(*(args[i] if i in places else next(rest) for i in range(len(args))), **kwargs)
+            return function(
+                *(args[i] if i in places else next(rest) for i in range(len(args))), **kwargs
+            )
 
         return (
             tuple(args[i] for i in sorted(places)),
@@ -248,7 +272,8 @@ class Results:
     structure: Any = None
     count: int = 0  # of arrays that are the result proper; those after are auxiliary
     main: Any = None
-    empty: dict[int, Any] = field(default_factory=dict)  # the leaves that are float0, by their place
+    # the leaves that are float0, by their place
+    empty: dict[int, Any] = field(default_factory=dict)
 
     def flat(self, result: Any) -> list[Any]:
         if self.has_aux and (type(result) is not tuple or len(result) != 2):
@@ -266,10 +291,14 @@ class Results:
 
     def arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
         """Those of the leaves that travel."""
-        return [x for i, x in enumerate(leaves) if i not in self.empty] if self.empty else list(leaves)
+        return (
+            [x for i, x in enumerate(leaves) if i not in self.empty] if self.empty else list(leaves)
+        )
 
     def build(self, arrays: Sequence[Any], over: int | None = None) -> Any:
-        """The result with other arrays in it; `over` is the size of one more axis that they have."""
+        """The result with other arrays in it; `over` is the size of one more
+        axis that they have.
+        """
         return unflatten(self.structure, self._with_empty(arrays, self.structure.num_leaves, over))
 
     def build_main(self, arrays: Sequence[Any]) -> Any:
@@ -278,7 +307,10 @@ class Results:
 
     def _with_empty(self, arrays: Sequence[Any], count: int, over: int | None) -> list[Any]:
         lead, rest = (() if over is None else (over,)), iter(arrays)
-        return [empty((*lead, *self.empty[i].shape)) if i in self.empty else next(rest) for i in range(count)]
+        return [
+            empty((*lead, *self.empty[i].shape)) if i in self.empty else next(rest)
+            for i in range(count)
+        ]
 
     def paths(self) -> list[str]:
         """Where each array is in the result, as `['a'][0]`."""
@@ -286,7 +318,9 @@ class Results:
 
 
 def parameters(function: Any) -> Sequence[str]:
-    """The names of a function's positional parameters; of a wrapped one those of the function inside."""
+    """The names of a function's positional parameters; of a wrapped one
+    those of the function inside.
+    """
     while True:
         named = getattr(function, "parameters_of_ge2", None)
         if named is not None:
@@ -308,7 +342,9 @@ def parameters_at(function: Any, places: Iterable[int]) -> list[str]:
 
 
 def leaves_like(structure: Structure, tree: Any, names: tuple[str, str]) -> list[Any]:
-    """The leaves of a tree that has that structure; PytreeError with the user's line if it has another."""
+    """The leaves of a tree that has that structure; PytreeError with
+    the user's line if it has another.
+    """
     try:
         return flatten_up_to(structure, tree, names)
     except PytreeError as error:
@@ -339,9 +375,11 @@ def checked_type(arguments: Arguments, i: int) -> ArrayType:
 
 
 def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
-    """Results that are the caller's own: writable, contiguous, sharing memory with no input and no other.
+    """Results that are the caller's own: writable, contiguous, sharing memory
+    with no input and no other.
 
-    They lie on the GPU of the arguments, if those lie on one. Python numbers and traced values pass.
+    They lie on the GPU of the arguments, if those lie on one. Python
+    numbers and traced values pass.
     """
     seen, near = {id(x) for x in args}, next(filter(on_gpu, args), None)
     return [_owned(y, seen, near) for y in results]
@@ -351,9 +389,15 @@ def _owned(y: Any, seen: set[int], near: Any) -> Any:
     if type(y) in PYTHON or is_traced(y):
         return y
     if on_gpu(y):  # whose arrays are all writable
-        y = y if y.base is None and y.flags.c_contiguous and id(y) not in seen else y.copy(order="C")
+        y = (
+            y
+            if y.base is None and y.flags.c_contiguous and id(y) not in seen
+            else y.copy(order="C")
+        )
     else:
-        plain = type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable
+        plain = (
+            type(y) is np.ndarray and y.base is None and y.flags.c_contiguous and y.flags.writeable
+        )
         y = y if plain and id(y) not in seen else np.array(y, order="C")
     y = beside(y, near)
     seen.add(id(y))

@@ -30,10 +30,11 @@ DEEP = 3  # how far arrays are sought in the functions that a rule calls
 class custom_batch(CustomRule[P, R]):
     """A function whose batch is given by `def_vmap(rule)`, in place of one made of its equations.
 
-    `rule(axis_size, in_batched, *args)` returns (result, out_batched). `in_batched` has for each argument the
-    argument's tree with a bool for each leaf: whether it has the new axis, which is then the first;
-    `out_batched` says the same of the result. The rule computes what a loop over the axis would: what it is
-    free in is how. Derivatives are those of the function, and the rule of a derivative is made of the rule's.
+    `rule(axis_size, in_batched, *args)` returns (result, out_batched). `in_batched` has for each
+    argument the argument's tree with a bool for each leaf: whether it has the new axis, which is
+    then the first; `out_batched` says the same of the result. The rule computes what a loop over
+    the axis would: what it is free in is how. Derivatives are those of the function, and the rule
+    of a derivative is made of the rule's.
 
     NoRuleError without a rule, TypeRuleError for a result that is no batch of the function's.
 
@@ -61,7 +62,9 @@ class custom_batch(CustomRule[P, R]):
         inputs = (*extra, *closed.graph.inputs)
         graph = tidy(Graph(inputs, closed.graph.eqns, closed.graph.outputs))
         captured = [*around, *closed.captured]
-        rule = Batching(self, static, call, returned, with_consts(graph, len(captured)), len(around))
+        rule = Batching(
+            self, static, call, returned, with_consts(graph, len(captured)), len(around)
+        )
         return Made(CustomBatch(rule.graph, rule), captured, returned, closed.looked)
 
 
@@ -79,13 +82,15 @@ class Batching:
         around: int,
     ) -> None:
         self.rule, self.static, self.returned = function.rule, static, returned
-        leaves = [None if i in call.arrays else x for i, x in enumerate(call.leaves)]  # it outlives them
+        # it outlives them
+        leaves = [None if i in call.arrays else x for i, x in enumerate(call.leaves)]
         self.call, self.graph, self.around = replace(call, leaves=leaves), graph, around
         self.title = f"the rule {title_of(function.rule)}"
 
     def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]:
-        """The rule's graph; where a value from around the function has the axis, of which the rule knows
-        nothing, that of the function."""
+        """The rule's graph; where a value from around the function has the axis, of which the rule
+        knows nothing, that of the function.
+        """
         consts = self.graph.consts
         if any(batched[:consts]):
             graph, has = derive.batch(self.graph, batched, size)
@@ -110,7 +115,9 @@ class Batching:
     def checked(self, found: Any, size: int, flags: list[bool]) -> list[Any]:
         """What the rule returned, as arrays; `flags` learns which have the axis."""
         if not isinstance(found, tuple | list) or len(found) != 2:
-            raise TypeRuleError(f"{self.title} returns (result, out_batched); got a {type(found).__name__}")
+            raise TypeRuleError(
+                f"{self.title} returns (result, out_batched); got a {type(found).__name__}"
+            )
         leaves, structure = flatten(found[0])
         if structure != self.returned.structure:
             what = mismatch(self.returned.structure, structure, "the function", self.title)
@@ -118,7 +125,9 @@ class Batching:
         try:
             flags += map(bool, broadcast_prefix(found[1], found[0]))
         except PytreeError as error:
-            raise TypeRuleError(f"{self.title} returns an out_batched that does not fit: {error}") from None
+            raise TypeRuleError(
+                f"{self.title} returns an out_batched that does not fit: {error}"
+            ) from None
         return [
             self.fitted(y, a.type, flag, size)
             for y, a, flag in zip(leaves, self.graph.outputs, flags, strict=True)
@@ -128,14 +137,19 @@ class Batching:
         want = t.with_shape((size, *t.shape)) if flag else t
         got = type_of(y)
         if got.shape != want.shape or (got.dtype != want.dtype and not got.weak):
-            what = f"{self.title} returns {got} for {want}" + (", a batch of the result" if flag else "")
-            raise TypeRuleError(what, fix="a result with the new axis first, and True for it in out_batched")
+            what = f"{self.title} returns {got} for {want}" + (
+                ", a batch of the result" if flag else ""
+            )
+            raise TypeRuleError(
+                what, fix="a result with the new axis first, and True for it in out_batched"
+            )
         return conformed(y, want)
 
 
 def around_of(rule: Any) -> list[Any]:
-    """The arrays that a function reads from around it: by its closure, defaults and globals, and by those of
-    functions there. Each once."""
+    """The arrays that a function reads from around it: by its closure, defaults and globals, and by
+    those of functions there. Each once.
+    """
     found: dict[int, Any] = {}
     for value in reached(rule, DEEP):
         for leaf in flatten(value)[0]:
@@ -150,7 +164,9 @@ def reached(function: Any, deep: int) -> Iterator[Any]:
     if not isinstance(function, FunctionType) or not deep:
         return
     cells = [c.cell_contents for c in function.__closure__ or () if not is_empty(c)]
-    named = [function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__]
+    named = [
+        function.__globals__[n] for n in function.__code__.co_names if n in function.__globals__
+    ]
     for value in (*cells, *(function.__defaults__ or ()), *named):
         if callable(value):
             yield from reached(value, deep - 1)

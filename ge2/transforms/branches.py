@@ -1,8 +1,8 @@
 """Functions of which one is called: traced, brought to one type, and the arguments that they write.
 
-Where it is known which one, only that one is called, as `if` does: the others cost nothing, have no side
-effects, and a recursion that ends in one of them ends. Their results are then compared all the same, by a
-trace, unless they come to another branch: a trace of a recursion would not end.
+Where it is known which one, only that one is called, as `if` does: the others cost nothing, have no
+side effects, and a recursion that ends in one of them ends. Their results are then compared all the
+same, by a trace, unless they come to another branch: a trace of a recursion would not end.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ class NestedBranch(Exception):
 
 @record
 class Branch:
-    """One of the functions, traced; the last contents of what it writes are outputs after its results."""
+    """One of the functions, traced; the last contents of what it writes are
+    outputs after its results.
+    """
 
     closed: Closed
     returned: Results
@@ -42,7 +44,9 @@ class Branch:
     @staticmethod
     def of(f: Function, operands: tuple[Any, ...]) -> Branch:
         call, returned = Arguments.of(f, operands, {}), Results()
-        closed, writes = call.stage_writing(call.inputs(), returned, "cond", [True] * len(call.arrays))
+        closed, writes = call.stage_writing(
+            call.inputs(), returned, "cond", [True] * len(call.arrays)
+        )
         return Branch(closed, returned, call, writes)
 
     @property
@@ -72,7 +76,9 @@ def decided(which: Any, branches: Sequence[Branch], types: Sequence[ArrayType]) 
     each = {w.input: w for b in branches for w in b.each}
     inputs = sorted(each)
     graphs, captured = widened([b.writing(inputs) for b in branches])
-    writes = Writes(first.call.title, tuple(array_names(first.call)), tuple([each[i] for i in inputs]), ())
+    writes = Writes(
+        first.call.title, tuple(array_names(first.call)), tuple([each[i] for i in inputs]), ()
+    )
     if inputs:
         first.call.check(writes)
     found = Cond(tuple(retyped(g, types) for g in graphs))(which, *captured, *first.call.values())
@@ -87,9 +93,15 @@ def array_names(call: Arguments) -> list[str]:
 
 
 def of_known(
-    what: str, names: Sequence[str], branches: Sequence[Function], at: int, operands: tuple[Any, ...]
+    what: str,
+    names: Sequence[str],
+    branches: Sequence[Function],
+    at: int,
+    operands: tuple[Any, ...],
 ) -> Any:
-    """The result of branch `at`; the others are compared with it, so that unlike ones are an error."""
+    """The result of branch `at`; the others are compared with it, so that
+    unlike ones are an error.
+    """
     check_nested()
     found, own = branches[at](*operands), Results()
     leaves = own.flat(found)

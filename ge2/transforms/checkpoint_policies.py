@@ -20,7 +20,8 @@ everything_saveable = Policy(("everything_saveable",))  # nothing is computed ag
 nothing_saveable = Policy(("nothing_saveable",))  # all is: as without a policy
 dots_saveable = Policy(("dots_saveable",))  # the results of matrix products
 checkpoint_dots = dots_saveable
-dots_with_no_batch_dims_saveable = Policy(("dots_with_no_batch_dims_saveable",))  # not of batches of them
+# not of batches of them
+dots_with_no_batch_dims_saveable = Policy(("dots_with_no_batch_dims_saveable",))
 checkpoint_dots_with_no_batch_dims = dots_with_no_batch_dims_saveable
 
 
@@ -43,7 +44,9 @@ def save_from_both_policies(policy_1: Any, policy_2: Any) -> Any:
     """What one of two policies saves. InputError for a policy that is no function."""
     for p in (policy_1, policy_2):
         if not callable(p):
-            raise InputError(f"{p!r:.60} is no policy", where=here(), fix="one of ge2.checkpoint_policies")
+            raise InputError(
+                f"{p!r:.60} is no policy", where=here(), fix="one of ge2.checkpoint_policies"
+            )
     if isinstance(policy_1, Policy) and isinstance(policy_2, Policy):
         return Policy(("save_from_both_policies", policy_1.rule, policy_2.rule))
     either: Callable[..., bool] = lambda op, *types, **params: bool(  # noqa: E731

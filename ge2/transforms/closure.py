@@ -15,12 +15,15 @@ from ge2.trace import is_traced, run
 from ge2.transforms.arguments import Arguments, Results
 
 
-def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callable[..., Any], list[Any]]:
-    """`fun` as a function of `(*args, *consts)`, and the consts: traced floats that it reads from around it.
+def closure_convert(
+    fun: Callable[..., Any], *example_args: Any
+) -> tuple[Callable[..., Any], list[Any]]:
+    """`fun` as a function of `(*args, *consts)`, and the consts: traced floats
+    that it reads from around it.
 
-    A `custom_vjp` or `custom_jvp` whose function closes over values that a derivative flows through is an
-    error; with these as arguments its rule can speak of them. Arguments of other shapes or dtypes than
-    `example_args` are an InputError.
+    A `custom_vjp` or `custom_jvp` whose function closes over values that a derivative flows through
+    is an error; with these as arguments its rule can speak of them. Arguments of other shapes or
+    dtypes than `example_args` are an InputError.
 
     >>> import ge2
     >>> def outer(w):
@@ -31,16 +34,24 @@ def closure_convert(fun: Callable[..., Any], *example_args: Any) -> tuple[Callab
     """
     call, returned = Arguments.of(fun, example_args, {}), Results()
     closed = call.stage(call.inputs(), returned, "closure_convert")
-    free = [i for i, x in enumerate(closed.captured) if is_traced(x) and type_of(x).dtype in INEXACT]
+    free = [
+        i for i, x in enumerate(closed.captured) if is_traced(x) and type_of(x).dtype in INEXACT
+    ]
 
     @wraps(fun)
     @hides
     def converted(*args: Any) -> Any:
         others = args[len(example_args) :]
         given = Arguments.of(fun, args[: len(example_args)], {})
-        if len(others) != len(free) or given.structure != call.structure or given.types() != call.types():
+        if (
+            len(others) != len(free)
+            or given.structure != call.structure
+            or given.types() != call.types()
+        ):
             what = f"{call.title} was converted for other arguments"
-            raise InputError(what, where=here(), fix="f(*args, *consts), the args like example_args")
+            raise InputError(
+                what, where=here(), fix="f(*args, *consts), the args like example_args"
+            )
         around = list(closed.captured)
         for i, x in zip(free, others, strict=True):
             around[i] = x

@@ -1,4 +1,6 @@
-"""Arrays that a rule reads or makes become part of the graph: they are no inputs of any function."""
+"""Arrays that a rule reads or makes become part of the graph: they are no
+inputs of any function.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ LARGEST = 1 << 20  # bytes
 
 
 def embedded(closed: Closed, what: str) -> Graph:
-    """The graph, captured arrays as constants in it; NoRuleError for traced values and large arrays."""
+    """The graph, captured arrays as constants in it; NoRuleError for traced
+    values and large arrays.
+    """
     graph = closed.graph
     if not closed.captured:
         return graph

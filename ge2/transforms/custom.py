@@ -1,4 +1,6 @@
-"""Functions that bring their own derivative, and functions that are computed again in the backward pass."""
+"""Functions that bring their own derivative, and functions that are computed
+again in the backward pass.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ from ge2.transforms.zeros import empty, zero
 Function = Callable[..., Any]
 P = ParamSpec("P")
 R = TypeVar("R")
-ORDERS = 4  # how often a rule that calls its own function is unrolled: derivatives up to that order follow it
+# how often a rule that calls its own function is unrolled: derivatives up to that order follow it
+ORDERS = 4
 
 
 @mutable
 class Unrolling:
-    """The rules that are being traced, outermost first, and what was made of their own calls so far."""
+    """The rules that are being traced, outermost first, and what was
+    made of their own calls so far.
+    """
 
     stack: tuple[CustomRule[..., Any], ...] = ()
     made: dict[Any, tuple[Made, Any]] = field(
@@ -46,7 +51,9 @@ _unrolling: ContextVar[Unrolling] = ContextVar("unrolling")
 
 @mutable
 class Made:
-    """An operation that holds a function and its rule, the values it captured, how to build its result."""
+    """An operation that holds a function and its rule, the values it captured,
+    how to build its result.
+    """
 
     op: Op
     captured: Sequence[Any]
@@ -55,12 +62,14 @@ class Made:
 
 
 class CustomRule(ABC, Generic[P, R]):
-    """A function with a rule of its own; `nondiff_argnums` are handed on as they are, and have no derivative.
+    """A function with a rule of its own; `nondiff_argnums` are handed on as
+    they are, and have no derivative.
 
-    `nondiff_argnames` names such arguments instead of counting them; their order is that of the parameters.
+    `nondiff_argnames` names such arguments instead of counting them; their
+    order is that of the parameters.
 
-    The rule says nothing of values that the function reads from around it: a derivative by one of those is a
-    GradientError, not a zero.
+    The rule says nothing of values that the function reads from around it: a derivative by one of
+    those is a GradientError, not a zero.
     """
 
     def __init__(
@@ -83,7 +92,9 @@ class CustomRule(ABC, Generic[P, R]):
         return result
 
     def applied(self, args: tuple[Any, ...]) -> Any:
-        """The result for positional arguments: computed, or recorded with the rule where a trace runs."""
+        """The result for positional arguments: computed, or recorded with the
+        rule where a trace runs.
+        """
         self.check()
         if at_top():
             return self.fun(*args)
@@ -136,9 +147,13 @@ class CustomRule(ABC, Generic[P, R]):
 def last_of(graph: Graph) -> Op:
     """An operation without derivative: all that it reads counts as captured."""
     types = [v.type for v in graph.inputs if v.type.dtype in INEXACT]
-    zeros = stage(lambda: [zero(a.type) for a in graph.outputs if a.type.dtype in INEXACT], [], "zeros").graph
+    zeros = stage(
+        lambda: [zero(a.type) for a in graph.outputs if a.type.dtype in INEXACT], [], "zeros"
+    ).graph
     rule = Graph(
-        (*graph.inputs, *map(Var, types)), (*graph.eqns, *zeros.eqns), (*graph.outputs, *zeros.outputs)
+        (*graph.inputs, *map(Var, types)),
+        (*graph.eqns, *zeros.eqns),
+        (*graph.outputs, *zeros.outputs),
     )
     return CustomJvp(with_consts(tidy(graph), len(graph.inputs)), tidy(rule))
 
@@ -173,7 +188,11 @@ def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
     """A cotangent (or None) for each leaf, from a tuple with one for each argument."""
     args = call.structure.children[0].children
     if not isinstance(found, tuple | list) or len(found) != len(args):
-        got = f"{len(found)} values" if isinstance(found, tuple | list) else f"a {found.__class__.__name__}"
+        got = (
+            f"{len(found)} values"
+            if isinstance(found, tuple | list)
+            else f"a {found.__class__.__name__}"
+        )
         fix = "return (ct,) for one argument; None for a zero"
         raise GradientError(
             f"{what} returns a tuple with a cotangent for each of {len(args)} arguments; got {got}",
@@ -193,7 +212,9 @@ def checked_structure(call: Arguments, found: Any, what: str) -> list[Any]:
 def no_symbolic_zeros(asked: bool) -> None:
     if asked:
         what = "symbolic_zeros=True: a rule is given zeros as arrays, and dead code costs nothing"
-        raise InputError(what, where=here(), fix="leave it out, and compute with zeros as with other values")
+        raise InputError(
+            what, where=here(), fix="leave it out, and compute with zeros as with other values"
+        )
 
 
 def paired(f: Function, what: str, second: str) -> Function:
@@ -204,7 +225,9 @@ def paired(f: Function, what: str, second: str) -> Function:
         found = f(*args)
         if isinstance(found, tuple) and len(found) == 2:
             return found
-        got = f"{len(found)} values" if isinstance(found, tuple) else f"a {found.__class__.__name__}"
+        got = (
+            f"{len(found)} values" if isinstance(found, tuple) else f"a {found.__class__.__name__}"
+        )
         fix = f"return y, {second}"
         raise GradientError(f"{what} returns (result, {second}); got {got}", where=here(), fix=fix)
 
@@ -215,9 +238,9 @@ def paired(f: Function, what: str, second: str) -> Function:
 class custom_vjp(CustomRule[P, R]):
     """A function whose reverse derivative is given by `defvjp(fwd, bwd)`.
 
-    `fwd(*args)` returns (result, residuals); `bwd(residuals, cotangent)` a tuple with a cotangent, like the
-    argument or None for zero, for each argument. Arguments in `nondiff_argnums` come first in `bwd`. A second
-    derivative is that of `fwd` and `bwd`; forward mode is a NoRuleError.
+    `fwd(*args)` returns (result, residuals); `bwd(residuals, cotangent)` a tuple with a cotangent,
+    like the argument or None for zero, for each argument. Arguments in `nondiff_argnums` come first
+    in `bwd`. A second derivative is that of `fwd` and `bwd`; forward mode is a NoRuleError.
 
     >>> import numpy as np, ge2
     >>> f = custom_vjp(lambda x: np.sin(x))
@@ -233,12 +256,16 @@ class custom_vjp(CustomRule[P, R]):
     def check(self) -> None:
         if not hasattr(self, "bwd"):
             raise NoRuleError(
-                f"{title_of(self.fun)} has a custom_vjp without rules", where=here(), fix="f.defvjp(fwd, bwd)"
+                f"{title_of(self.fun)} has a custom_vjp without rules",
+                where=here(),
+                fix="f.defvjp(fwd, bwd)",
             )
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         _, others, fwd = self.static.split(self.fwd, args)
-        forward_call = Arguments.of(paired(fwd, f"fwd {title_of(self.fwd)}", "residuals"), others, {})
+        forward_call = Arguments.of(
+            paired(fwd, f"fwd {title_of(self.fwd)}", "residuals"), others, {}
+        )
         returned, forward_returned = Results(), Results(has_aux=True)
         primal = call.stage(call.inputs(), returned, "custom_vjp")
         with self.unrolled():
@@ -246,7 +273,9 @@ class custom_vjp(CustomRule[P, R]):
         closeds = (primal, forward)
         outputs = [[a.type for a in c.graph.outputs] for c in closeds]
         names = (f"the function {title_of(self.fun)}", f"its fwd {title_of(self.fwd)}")
-        types = common_types(GradientError, "custom_vjp", names, (returned, forward_returned), outputs)
+        types = common_types(
+            GradientError, "custom_vjp", names, (returned, forward_returned), outputs
+        )
         with self.unrolled():
             backward = self.stage_backward(call, static, types, forward, forward_returned)
         op, captured = joined_rule(closeds, backward, types)
@@ -269,7 +298,9 @@ class custom_vjp(CustomRule[P, R]):
 
         def rule(*arrays: Any) -> list[Any]:
             seeds = iter(arrays[len(residuals) :])
-            ct = returned.build_main([next(seeds) if t.dtype in INEXACT else empty(t.shape) for t in main])
+            ct = returned.build_main(
+                [next(seeds) if t.dtype in INEXACT else empty(t.shape) for t in main]
+            )
             kept = returned.build((*main, *arrays[: len(residuals)]))[1]
             return self.checked(call, self.bwd(*static, kept, ct))
 
@@ -308,7 +339,10 @@ def joined_rule(
     forward = Graph(forward.inputs, forward.eqns, (*forward.outputs[: len(types)], *residuals))
     back = with_zeros(backward.graph, [type_of(x) for x in captured if type_of(x).dtype in INEXACT])
     op = CustomVjp(
-        with_consts(retyped(primal, types), silent), retyped(forward, types), tidy(back), len(residuals)
+        with_consts(retyped(primal, types), silent),
+        retyped(forward, types),
+        tidy(back),
+        len(residuals),
     )
     return op, captured
 
@@ -316,16 +350,19 @@ def joined_rule(
 def with_zeros(backward: Graph, types: Sequence[ArrayType]) -> Graph:
     """The graph that returns zeros of those types first."""
     zeros = stage(lambda: [zero(t) for t in types], [], "zeros").graph
-    return Graph(backward.inputs, (*zeros.eqns, *backward.eqns), (*zeros.outputs, *backward.outputs))
+    return Graph(
+        backward.inputs, (*zeros.eqns, *backward.eqns), (*zeros.outputs, *backward.outputs)
+    )
 
 
 @final
 class custom_jvp(CustomRule[P, R]):
-    """A function whose derivative `defjvp(rule)` gives: `rule(primals, tangents)` returns (result, tangent).
+    """A function whose derivative `defjvp(rule)` gives: `rule(primals, tangents)`
+    returns (result, tangent).
 
-    Both modes follow from it: the rule is linear in the tangents, and reverse mode is its transpose.
-    `defjvps` takes a function `(tangent, result, *args)` for each argument instead, or None for zero.
-    Arguments in `nondiff_argnums` come first in the rule.
+    Both modes follow from it: the rule is linear in the tangents, and reverse mode is its
+    transpose. `defjvps` takes a function `(tangent, result, *args)` for each argument instead, or
+    None for zero. Arguments in `nondiff_argnums` come first in the rule.
 
     >>> import numpy as np, ge2
     >>> f = custom_jvp(lambda x: np.sin(x))
@@ -343,7 +380,9 @@ class custom_jvp(CustomRule[P, R]):
         def rule(*given: Any) -> tuple[Any, Any]:
             *static, primals, tangents = given
             y: Any = self.applied(bound(self.fun, (*static, *primals), {}))
-            terms = [r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None]
+            terms = [
+                r(t, y, *primals) for r, t in zip(rules, tangents, strict=True) if r is not None
+            ]
             return y, sum(terms[1:], terms[0]) if terms else zero(type_of(y))
 
         self.rule = rule
@@ -351,7 +390,9 @@ class custom_jvp(CustomRule[P, R]):
     def check(self) -> None:
         if not hasattr(self, "rule"):
             raise NoRuleError(
-                f"{title_of(self.fun)} has a custom_jvp without a rule", where=here(), fix="f.defjvp(rule)"
+                f"{title_of(self.fun)} has a custom_jvp without a rule",
+                where=here(),
+                fix="f.defjvp(rule)",
             )
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
@@ -395,10 +436,18 @@ class custom_jvp(CustomRule[P, R]):
         names = (f"the function {title_of(self.fun)}", f"its rule {title_of(self.rule)}")
         ys = returned.flat(found)[: returned.count]
         common_types(
-            GradientError, "custom_jvp", names, (primal, returned), (outputs, [type_of(y) for y in ys])
+            GradientError,
+            "custom_jvp",
+            names,
+            (primal, returned),
+            (outputs, [type_of(y) for y in ys]),
         )
         leaves = leaves_like(primal.main, found[1], ("the result", "its tangent"))
-        pairs = [(t, x) for t, x in zip(outputs, primal.arrays_of(leaves), strict=True) if t.dtype in INEXACT]
+        pairs = [
+            (t, x)
+            for t, x in zip(outputs, primal.arrays_of(leaves), strict=True)
+            if t.dtype in INEXACT
+        ]
         ts = [like(x, t, f"the tangent that {names[1]} returns") for t, x in pairs]
         return [*(conformed(y, t) for y, t in zip(ys, outputs, strict=True)), *ts]
 
@@ -412,5 +461,7 @@ def filled(call: Arguments, arrays: Sequence[Any]) -> Any:
 
 
 def with_unread(rule: Graph, types: Sequence[ArrayType], at: int) -> Graph:
-    """The rule with further inputs at that place, which it does not read: tangents of captured values."""
+    """The rule with further inputs at that place, which it does not read:
+    tangents of captured values.
+    """
     return Graph((*rule.inputs[:at], *map(Var, types), *rule.inputs[at:]), rule.eqns, rule.outputs)

@@ -30,10 +30,12 @@ register_pytree_node(Rule, lambda r: (tuple(r.residuals), r.function), Rule)
 
 
 def custom_gradient(fun: Callable[..., tuple[R, Callable[[Any], Any]]]) -> Callable[..., R]:
-    """A function from one that returns its result and a function from a cotangent to those of the arguments.
+    """A function from one that returns its result and a function from a
+    cotangent to those of the arguments.
 
-    That function returns a tuple with a cotangent for each argument, or a cotangent if there is one argument;
-    what it reads from `fun` is kept for it. GradientError if `fun` returns something else.
+    That function returns a tuple with a cotangent for each argument, or a cotangent if
+    there is one argument; what it reads from `fun` is kept for it. GradientError if
+    `fun` returns something else.
 
     >>> import numpy as np, ge2
     >>> f = custom_gradient(lambda x: (np.sin(x), lambda ct: ct * x * 10.0))
@@ -57,8 +59,8 @@ def custom_gradient(fun: Callable[..., tuple[R, Callable[[Any], Any]]]) -> Calla
 
 
 def sequential_vmap(fun: Callable[..., R]) -> Callable[..., R]:
-    """The function, whose batch is a loop over its elements, one after the other: for what vmap would make
-    too large, or cannot batch.
+    """The function, whose batch is a loop over its elements, one after the other: for what vmap
+    would make too large, or cannot batch.
 
     >>> import numpy as np, ge2
     >>> ge2.vmap(sequential_vmap(lambda x, y: x * y), (0, None))(np.array([1.0, 2.0]), 3.0)

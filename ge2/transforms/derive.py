@@ -1,4 +1,6 @@
-"""Derivatives and batches of graphs, as the rules of operations that hold graphs are handed them."""
+"""Derivatives and batches of graphs, as the rules of operations that hold
+graphs are handed them.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +26,12 @@ class Deriving:
 
     apart: bool = False
 
-    def vjp(self, graph: Graph, wanted: Flags, held: Flags | None = None) -> tuple[Graph, Graph, int]:
-        return partition(vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs), held)
+    def vjp(
+        self, graph: Graph, wanted: Flags, held: Flags | None = None
+    ) -> tuple[Graph, Graph, int]:
+        return partition(
+            vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs), held
+        )
 
     def again(self, graph: Graph, wanted: Flags, rule: Rule) -> tuple[Graph, Graph, int]:
         joint = inlined(vjp_graph(inlined(graph, (Call,)), wanted, self), (Call,))
@@ -37,7 +43,9 @@ class Deriving:
     def linear(self, graph: Graph, active: Flags) -> tuple[Graph, Graph, int]:
         return split(jvp_graph(graph, active, APART), len(graph.inputs), len(graph.outputs))
 
-    def batch(self, graph: Graph, batched: Flags, size: int, out: Flags | None = None) -> tuple[Graph, Flags]:
+    def batch(
+        self, graph: Graph, batched: Flags, size: int, out: Flags | None = None
+    ) -> tuple[Graph, Flags]:
         return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
 
     def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:

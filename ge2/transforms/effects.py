@@ -40,11 +40,12 @@ class Printer:
 
 
 def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> None:
-    """Prints `fmt.format(*args, **kwargs)` when the program runs, with the values that traced ones then have.
+    """Prints `fmt.format(*args, **kwargs)` when the program runs, with the
+    values that traced ones then have.
 
-    Prints come in the order of the program, whatever `ordered` says. Under `vmap` there is one for each
-    element, if an argument is mapped; under `grad` one, in the forward pass. ArgumentError for a format that
-    does not fit the arguments.
+    Prints come in the order of the program, whatever `ordered` says. Under `vmap` there is one for
+    each element, if an argument is mapped; under `grad` one, in the forward pass. ArgumentError for
+    a format that does not fit the arguments.
 
     >>> import ge2
     >>> f = ge2.jit(lambda x: debug_print("x is {}, twice that {y}", x, y=2 * x))
@@ -61,13 +62,16 @@ def debug_print(fmt: str, *args: Any, ordered: bool = False, **kwargs: Any) -> N
     DebugCallback(called)(*arrays)
 
 
-def debug_callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any) -> None:
-    """Calls `callback(*args, **kwargs)` when the program runs, with the values that traced ones then have.
+def debug_callback(
+    callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
+) -> None:
+    """Calls `callback(*args, **kwargs)` when the program runs, with the values
+    that traced ones then have.
 
-    It is called for its effect; what it returns is dropped. The arrays it gets are its own. Calls come in
-    the order of the program, whatever `ordered` says; under `vmap` there is one for each element, if an
-    argument is mapped. An exception in it ends the call of the program. InputError if the callback closes
-    over a traced value.
+    It is called for its effect; what it returns is dropped. The arrays it gets are its own. Calls
+    come in the order of the program, whatever `ordered` says; under `vmap` there is one for each
+    element, if an argument is mapped. An exception in it ends the call of the program. InputError
+    if the callback closes over a traced value.
 
     >>> import numpy as np, ge2
     >>> seen = []
@@ -89,12 +93,13 @@ def pure_callback(
 ) -> Any:
     """`callback(*args, **kwargs)`, computed in Python when the program runs.
 
-    The callback takes and returns NumPy arrays, and depends on its arguments alone: it may be called once,
-    twice, or not at all if its result is not used. `result_shape_dtypes` is what it returns with
-    `ShapeDtypeStruct`s (or anything with a shape and a dtype) for arrays. `vmap_method` says how a batch is
-    computed: "sequential", a call an element; "expand_dims", one call, all arrays with one more first axis,
-    of size 1 for those that are not mapped; "broadcast_all", likewise, but of the size of the batch;
-    "legacy_vectorized", one call, only mapped arrays with the axis. It has no derivative.
+    The callback takes and returns NumPy arrays, and depends on its arguments alone: it may be
+    called once, twice, or not at all if its result is not used. `result_shape_dtypes` is what it
+    returns with `ShapeDtypeStruct`s (or anything with a shape and a dtype) for arrays.
+    `vmap_method` says how a batch is computed: "sequential", a call an element; "expand_dims", one
+    call, all arrays with one more first axis, of size 1 for those that are not mapped;
+    "broadcast_all", likewise, but of the size of the batch; "legacy_vectorized", one call, only
+    mapped arrays with the axis. It has no derivative.
 
     >>> import numpy as np, ge2
     >>> def f(x):
@@ -104,11 +109,15 @@ def pure_callback(
     """
     if vmap_method is not None and vmap_method not in METHODS:
         known = ", ".join(map(repr, METHODS))
-        raise ArgumentError(f"pure_callback has no vmap_method {vmap_method!r}", where=here(), fix=known)
+        raise ArgumentError(
+            f"pure_callback has no vmap_method {vmap_method!r}", where=here(), fix=known
+        )
     wanted, results = flatten(result_shape_dtypes)
     types = tuple(map(result_type, wanted))
     leaves, structure = flatten((args, kwargs))
-    called, arrays = host_of(checked_callback("pure_callback", callback), leaves, structure, results)
+    called, arrays = host_of(
+        checked_callback("pure_callback", callback), leaves, structure, results
+    )
     ys = PureCallback(called, types, vmap_method)(*arrays)
     return results.unflatten(list(ys))
 
@@ -126,7 +135,7 @@ def result_type(wanted: Any) -> ArrayType:
     )
 
 
-# -------------------------------------------------------------------------------------------------- hosts
+# -------------------------------------------------------------------------------------------- hosts
 
 
 def host_of(
@@ -141,15 +150,21 @@ def host_of(
 
 
 def checked_callback(what: str, callback: Any) -> Any:
-    """The user's own function, which must not close over traced values: they are gone when it runs."""
+    """The user's own function, which must not close over traced values: they
+    are gone when it runs.
+    """
     if not callable(callback):
         words = f"{what} takes a function; got a {type(callback).__name__}"
         raise InputError(words, where=here(), fix=f"ge2.{what}(f, x), not ge2.{what}(f(x))")
     found = original(callback)
     name = traced_name(found)
     if name:
-        words = f"{what}: {title_of(callback)} reads {name}, a traced value, which is gone when it runs"
-        raise InputError(words, where=here(), fix=f"pass it as an argument: ge2.{what}(f, ..., {name})")
+        words = (
+            f"{what}: {title_of(callback)} reads {name}, a traced value, which is gone when it runs"
+        )
+        raise InputError(
+            words, where=here(), fix=f"pass it as an argument: ge2.{what}(f, ..., {name})"
+        )
     return found
 
 
@@ -159,7 +174,11 @@ def traced_name(function: Any) -> str:
         return traced_name(function.__func__)
     if isinstance(function, partial):
         given = [*function.args, *function.keywords.values()]
-        return "an argument of the partial" if any(map(is_traced, given)) else traced_name(function.func)
+        return (
+            "an argument of the partial"
+            if any(map(is_traced, given))
+            else traced_name(function.func)
+        )
     if not isinstance(function, FunctionType):
         return ""
     code, defaults = function.__code__, function.__defaults__ or ()
@@ -182,7 +201,7 @@ def holds_traced(value: Any) -> bool:
         return False
 
 
-# ------------------------------------------------------------------------------------------------- formats
+# ------------------------------------------------------------------------------------------ formats
 
 
 def check_format(fmt: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
@@ -193,16 +212,26 @@ def check_format(fmt: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> 
     found = TRACED.search(fmt)
     if found:
         what = f"the format of debug.print was made of a traced value: it holds {found[0]}"
-        raise ArgumentError(what, where=here(), fix="ge2.debug.print('x = {}', x), without the f before '")
+        raise ArgumentError(
+            what, where=here(), fix="ge2.debug.print('x = {}', x), without the f before '"
+        )
     try:
         Fields().vformat(fmt, args, kwargs)
         if (
-            len({name.isdigit() for name in map(leading, string.Formatter().parse(fmt)) if name is not None})
+            len(
+                {
+                    name.isdigit()
+                    for name in map(leading, string.Formatter().parse(fmt))
+                    if name is not None
+                }
+            )
             > 1
         ):
             raise ValueError("it has both {} and {0}")
     except (LookupError, ValueError, AttributeError) as error:
-        what = f"the format {fmt!r} of debug.print does not fit its arguments: {Fields.words(error)}"
+        what = (
+            f"the format {fmt!r} of debug.print does not fit its arguments: {Fields.words(error)}"
+        )
         fix = "a {} for each argument, in order, or {name} for name=; {{ and }} for braces"
         raise ArgumentError(what, where=here(), fix=fix) from None
 
@@ -223,7 +252,9 @@ class Fields(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> str:
         return ""
 
-    def check_unused_args(self, used_args: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    def check_unused_args(
+        self, used_args: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> None:
         places = [f"argument {i}" for i in range(len(args)) if i not in used_args]
         unused = [*places, *(name for name in kwargs if name not in used_args)]
         if unused:

@@ -20,7 +20,8 @@ from ge2.tree import map as tree_map
 def make_jaxpr(
     fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
 ) -> Callable[..., Any]:
-    """A function that takes `fun`'s arguments and returns its graph; arrays that `fun` captured come first.
+    """A function that takes `fun`'s arguments and returns its graph; arrays
+    that `fun` captured come first.
 
     The last contents of arguments that `fun` writes are outputs of the graph, after its results.
 
@@ -53,8 +54,8 @@ def make_jaxpr(
 def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The structure, shapes and dtypes of `fun(*args)`, which is not computed.
 
-    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`; one that `fun`
-    would write is left as it is.
+    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`; one
+    that `fun` would write is left as it is.
 
     >>> import numpy as np
     >>> eval_shape(lambda x: x @ x.T, ShapeDtypeStruct((2, 3), np.float32))

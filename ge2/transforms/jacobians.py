@@ -29,8 +29,11 @@ from ge2.transforms.arguments import (
 from ge2.transforms.zeros import is_float0
 
 
-def jacfwd(fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False) -> Function:
-    """The Jacobian by forward mode: for each leaf of the result and of the argument an array of both shapes.
+def jacfwd(
+    fun: Function, argnums: Argnums = 0, has_aux: bool = False, holomorphic: bool = False
+) -> Function:
+    """The Jacobian by forward mode: for each leaf of the result and of the
+    argument an array of both shapes.
 
     >>> jacfwd(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -57,9 +60,11 @@ def jacrev(
     holomorphic: bool = False,
     allow_int: bool = False,
 ) -> Function:
-    """The Jacobian by reverse mode: as `jacfwd`, better where results have fewer elements than arguments.
+    """The Jacobian by reverse mode: as `jacfwd`, better where results have fewer
+    elements than arguments.
 
-    With `allow_int` the derivative by an integer is of dtype float0, of both shapes, instead of an error.
+    With `allow_int` the derivative by an integer is of dtype float0, of both
+    shapes, instead of an error.
 
     >>> jacrev(lambda x: x * x)(np.array([1.0, 2.0]))
     array([[2., 0.],
@@ -98,7 +103,8 @@ def hessian(
 def split_arguments(
     fun: Function, argnums: Argnums, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], Arguments]:
-    """The chosen arguments, and a call of the function of them, then of the other arrays, which it may write.
+    """The chosen arguments, and a call of the function of them, then of the other
+    arrays, which it may write.
 
     Whatever else the function is given is handed on as it is.
     """
@@ -164,7 +170,9 @@ def basis(tree: Any) -> Any:
 
 
 def by_argument(columns: Any, chosen: tuple[Any, ...], single: bool) -> Any:
-    """From leaves (elements of the arguments, *result) a tree of (*result, *argument) for each result."""
+    """From leaves (elements of the arguments, *result) a tree of (*result,
+    *argument) for each result.
+    """
     leaves, structure = flatten(columns)
     types, inner = [type_of(x) for x in flatten(chosen)[0]], flatten(chosen)[1]
     ends = np.cumsum([t.size for t in types])[:-1].tolist()
@@ -181,7 +189,9 @@ def by_argument(columns: Any, chosen: tuple[Any, ...], single: bool) -> Any:
 
 
 def by_result(rows: Any, y: Any, single: bool) -> Any:
-    """From leaves (elements of the results, *argument) a tree of (*result, *argument) for each result."""
+    """From leaves (elements of the results, *argument) a tree of (*result,
+    *argument) for each result.
+    """
     results, structure = flatten(y)
     types = [type_of(x) for x in results]
     leaves, inner = flatten(rows)

@@ -20,7 +20,9 @@ from ge2.transforms.zeros import zero
 
 @collector_paused
 def jvp_graph(graph: Graph, active: Flags, derive: Derive) -> Graph:
-    """The graph of (inputs, tangents of the active ones) to (outputs, tangents of the inexact outputs)."""
+    """The graph of (inputs, tangents of the active ones) to (outputs, tangents
+    of the inexact outputs).
+    """
     trace = Trace("a derivative")
     with trace:
         ts: dict[Any, Any] = {}
@@ -34,7 +36,9 @@ def jvp_graph(graph: Graph, active: Flags, derive: Derive) -> Graph:
             push_forward(trace, eqn, env, ts, derive)
         trace.source = None
         outputs = rename(env, graph.outputs)
-        tangents = [tangent(trace, ts, out).atom for out in graph.outputs if out.type.dtype in INEXACT]
+        tangents = [
+            tangent(trace, ts, out).atom for out in graph.outputs if out.type.dtype in INEXACT
+        ]
     closed = finish(trace, (*graph.inputs, *seeds), (*outputs, *tangents))
     graph = embedded(closed, "a derivative rule")
     return tidy(graph)
@@ -47,13 +51,17 @@ def tangent(trace: Trace, ts: dict[Any, Any], out: Atom) -> Any:
     return t
 
 
-def push_forward(trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any], derive: Derive) -> None:
+def push_forward(
+    trace: Trace, eqn: Eqn, env: dict[Var, Atom], ts: dict[Any, Any], derive: Derive
+) -> None:
     """Records the equation, then the tangents of its results."""
     inputs = rename(env, eqn.inputs)
     incoming = [ts.get(a) if isinstance(a, Var) else None for a in eqn.inputs]
     inexact = [v.type.dtype in INEXACT for v in eqn.outs]
     if all(t is None for t in incoming) or not any(inexact) or eqn.op.name == "stop_gradient":
-        trace.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
+        trace.eqns.append(
+            eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source)
+        )
         return
     trace.source = eqn.source
     xs = [Tracer(trace, a) for a in inputs]
@@ -79,8 +87,12 @@ def conformed(t: Any, var: Var, eqn: Eqn) -> Any:
     return t.cast(var.type.dtype, var.type.weak)
 
 
-def pushed(op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive) -> Sequence[Any]:
-    """The tangents of the results: by the rule, by linearity, or by transposing the reverse rule."""
+def pushed(
+    op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive
+) -> Sequence[Any]:
+    """The tangents of the results: by the rule, by linearity, or by
+    transposing the reverse rule.
+    """
     if type(op).jvp is not Op.jvp:
         found: Sequence[Any] = entries(op.jvp(ts, ys, xs), len(ys), op, "jvp")
         return found
@@ -100,7 +112,9 @@ def tangent_or_zero(t: Any, x: Any) -> Any:
 def transposed(
     op: Op, ts: Sequence[Any], ys: Sequence[Any], xs: Sequence[Any], derive: Derive
 ) -> Sequence[Any]:
-    """The reverse rule maps cotangents linearly to cotangents; its transpose maps tangents to tangents."""
+    """The reverse rule maps cotangents linearly to cotangents; its transpose
+    maps tangents to tangents.
+    """
     wanted = tuple(t is not None for t in ts)
     inexact = [y.type.dtype in INEXACT for y in ys]
 
@@ -121,6 +135,8 @@ def transposed(
     graph = embedded(stage(reverse, [Input(t) for t in types], title), title)
     linear_in = (False,) * (len(xs) + len(ys)) + (True,) * len(real_ys)
     joint = vjp_graph(graph, linear_in, derive)
-    results = run(joint, [*xs, *ys, *(zero(y.type) for y in real_ys), *(t for t in ts if t is not None)])
+    results = run(
+        joint, [*xs, *ys, *(zero(y.type) for y in real_ys), *(t for t in ts if t is not None)]
+    )
     found = iter(results[len(graph.outputs) :])
     return [next(found) if real else None for real in inexact]

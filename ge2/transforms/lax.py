@@ -1,4 +1,6 @@
-"""Control flow and other operations that NumPy has no name for, under the names they have in JAX."""
+"""Control flow and other operations that NumPy has no name for, under the
+names they have in JAX.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,17 @@ def stop_gradient(x: Any) -> Any:
     return tree_map(StopGradient(), x)
 
 
-def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any) -> Any:
-    """`true_fun(*operands)` where the scalar `pred` holds, else `false_fun(*operands)`; only one is computed.
+def cond(
+    pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any], *operands: Any
+) -> Any:
+    """`true_fun(*operands)` where the scalar `pred` holds, else
+    `false_fun(*operands)`; only one is computed.
 
-    Both return the same structure, shapes and dtypes, or a TypeRuleError says where they differ. Where `pred`
-    is known, one function is called, as by `if`, and the other is traced for that comparison alone, unless it
-    comes to another `cond` or `switch` (so that recursion ends). What is written into the operands is written
-    by the function that is taken. Under `vmap` with a mapped predicate both are computed and selected from.
+    Both return the same structure, shapes and dtypes, or a TypeRuleError says where they differ.
+    Where `pred` is known, one function is called, as by `if`, and the other is traced for that
+    comparison alone, unless it comes to another `cond` or `switch` (so that recursion ends). What
+    is written into the operands is written by the function that is taken. Under `vmap` with a
+    mapped predicate both are computed and selected from.
 
     >>> cond(True, lambda x: x + 1, lambda x: x - 1, 10)
     11
@@ -55,17 +61,20 @@ def cond(pred: Any, true_fun: Callable[..., Any], false_fun: Callable[..., Any],
 
 
 def switch(index: Any, branches: Sequence[Callable[..., Any]], *operands: Any) -> Any:
-    """`branches[index](*operands)`, the integer `index` clamped to those there are; one is computed.
+    """`branches[index](*operands)`, the integer `index` clamped to
+    those there are; one is computed.
 
-    All return the same structure, shapes and dtypes, or a TypeRuleError says where they differ; where `index`
-    is known, the others are traced for that alone, as for `cond`. Under `vmap` with a mapped index all are
-    computed and selected from.
+    All return the same structure, shapes and dtypes, or a TypeRuleError says where they differ;
+    where `index` is known, the others are traced for that alone, as for `cond`. Under `vmap` with a
+    mapped index all are computed and selected from.
 
     >>> switch(1, [lambda x: x + 1, lambda x: x * 10], 7)
     70
     """
     if not branches:
-        raise InputError("switch needs at least one branch", where=here(), fix="switch(index, [f, g], x)")
+        raise InputError(
+            "switch needs at least one branch", where=here(), fix="switch(index, [f, g], x)"
+        )
     check_functions("switch", *branches)
     t = type_of(index) if is_array(index) else None
     if t is None or t.shape or t.dtype not in INTEGERS:
@@ -93,7 +102,9 @@ def checked_predicate(pred: Any) -> ArrayType:
         t = type_of(pred)
     except InputError:
         raise TypeRuleError(
-            f"cond is decided by a bool scalar; got a {type(pred).__name__}", where=here(), fix="bool(x)"
+            f"cond is decided by a bool scalar; got a {type(pred).__name__}",
+            where=here(),
+            fix="bool(x)",
         ) from None
     if t.shape or t.dtype not in (BOOL, *INTEGERS):
         raise TypeRuleError(

@@ -28,10 +28,11 @@ PRODUCTS = frozenset(("mul", "dot_general"))
 
 
 def linear_transpose(fun: Callable[..., Any], *primals: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """The transpose of a linear function: from a cotangent of its result to those of its arguments, a tuple.
+    """The transpose of a linear function: from a cotangent of its result to
+    those of its arguments, a tuple.
 
-    Of the primals only shapes and dtypes matter: ShapeDtypeStructs do. GradientError if an equation of `fun`
-    is not linear in them; that names the line.
+    Of the primals only shapes and dtypes matter: ShapeDtypeStructs do. GradientError if an equation
+    of `fun` is not linear in them; that names the line.
 
     >>> import numpy as np
     >>> A = np.array([[1.0, 2.0], [3.0, 4.0]])
@@ -67,7 +68,9 @@ def zeros_of(closed: Closed) -> set[Atom]:
 
 
 def turned(graph: Graph, wanted: Flags, title: str, zeros: set[Atom]) -> Graph:
-    """(the other inputs, cotangents) -> cotangents of the wanted inputs, in which the graph is linear."""
+    """(the other inputs, cotangents) -> cotangents of the wanted inputs, in
+    which the graph is linear.
+    """
     graph = without_dead_code(inlined(graph, CALLS))  # what no result reads may be anything
     proof = Proof(title)
     proof.of_function(graph, wanted, zeros)
@@ -78,7 +81,8 @@ def turned(graph: Graph, wanted: Flags, title: str, zeros: set[Atom]) -> Graph:
     if not proof.complete and (read is not None or not set(places).isdisjoint(back.outputs)):
         raise proof.fails(read, "its derivative depends on where it is taken")
     kept = tuple(v for v in back.inputs if v not in set(places))
-    return Graph(kept, (*(zeros_at(v) for v in places), *back.eqns), back.outputs)  # the same anywhere: at 0
+    # the same anywhere: at 0
+    return Graph(kept, (*(zeros_at(v) for v in places), *back.eqns), back.outputs)
 
 
 def zeros_at(v: Var) -> Eqn:
@@ -87,15 +91,19 @@ def zeros_at(v: Var) -> Eqn:
 
 
 def check_linear(closed: Closed, known: int, title: str) -> None:
-    """GradientError unless a function is linear in what follows its first `known` inputs and the captured."""
+    """GradientError unless a function is linear in what follows its first `known`
+    inputs and the captured.
+    """
     before = len(closed.captured) + known
     wanted = tuple(i >= before for i in range(len(closed.graph.inputs)))
     turned(closed.graph, wanted, title, zeros_of(closed))
 
 
 class Proof:
-    """That a graph is linear: `moves` are the values that depend on the arguments, linearly so far; `zeros`
-    the constants known to be zero. What is not linear raises; what is not known leaves it incomplete."""
+    """That a graph is linear: `moves` are the values that depend on the arguments,
+    linearly so far; `zeros` the constants known to be zero. What is not linear raises;
+    what is not known leaves it incomplete.
+    """
 
     def __init__(self, title: str) -> None:
         self.title, self.complete = title, True
@@ -112,7 +120,12 @@ class Proof:
     def walk(self, graph: Graph, moves: set[Atom], zeros: set[Atom]) -> None:
         for eqn in graph.eqns:
             chosen = [a for a in eqn.inputs if a in moves]
-            if not chosen and eqn.op.linear and eqn.inputs and all(is_zero(a, zeros) for a in eqn.inputs):
+            if (
+                not chosen
+                and eqn.op.linear
+                and eqn.inputs
+                and all(is_zero(a, zeros) for a in eqn.inputs)
+            ):
                 zeros.update(eqn.outs)
             elif chosen and isinstance(eqn.op, GraphOp):
                 self.of_graphs(eqn, moves, zeros)
@@ -134,13 +147,21 @@ class Proof:
                 raise self.fails(eqn, f"{op.name} puts a constant beside it")
             return
         among = [a in moves for a in eqn.inputs]
-        product = (op.name in PRODUCTS and sum(among) == 1) or (op.name == "div" and among == [True, False])
+        product = (op.name in PRODUCTS and sum(among) == 1) or (
+            op.name == "div" and among == [True, False]
+        )
         self.complete &= product
 
     def of_graphs(self, eqn: Eqn, moves: set[Atom], zeros: set[Atom]) -> None:
         """A function with rules of its own, or branches: linear if each graph is."""
         op = eqn.op
-        graphs = op.branches if isinstance(op, Cond) else (op.graphs()[0],) if isinstance(op, CUSTOM) else ()
+        graphs = (
+            op.branches
+            if isinstance(op, Cond)
+            else (op.graphs()[0],)
+            if isinstance(op, CUSTOM)
+            else ()
+        )
         if not graphs or (isinstance(op, Cond) and eqn.inputs[0] in moves):
             self.complete = False
             moves.update(v for v in eqn.outs if v.type.dtype in INEXACT)
@@ -159,7 +180,9 @@ class Proof:
 
     def fails(self, eqn: Eqn | None, why: str) -> GradientError:
         place = (eqn.source if eqn is not None else None) or here()
-        return GradientError(f"{self.title} is not linear: {why}", where=place, fix="ge2.vjp, at a point")
+        return GradientError(
+            f"{self.title} is not linear: {why}", where=place, fix="ge2.vjp, at a point"
+        )
 
 
 def is_zero(a: Atom, zeros: set[Atom]) -> bool:

@@ -38,13 +38,14 @@ def scan(
     reverse: bool = False,
     unroll: int | bool = 1,
 ) -> tuple[Any, Any]:
-    """Calls `carry, y = f(carry, x)` for each element of `xs`: the last carry, and all results stacked.
+    """Calls `carry, y = f(carry, x)` for each element of `xs`: the last carry,
+    and all results stacked.
 
-    `xs` is a container of arrays (or None, with a `length`) that agree in the first axis; `x` is the same
-    container of their elements. The carry is a container that keeps its structure, shapes and dtypes. With
-    `reverse` the last element comes first, and results lie where their elements do. `unroll`, 1 or more or a
-    bool, is a hint that JAX takes: here the compiler decides how many iterations stand together.
-    TypeRuleError if a round returns another carry than it was given.
+    `xs` is a container of arrays (or None, with a `length`) that agree in the first axis; `x` is
+    the same container of their elements. The carry is a container that keeps its structure, shapes
+    and dtypes. With `reverse` the last element comes first, and results lie where their elements
+    do. `unroll`, 1 or more or a bool, is a hint that JAX takes: here the compiler decides how many
+    iterations stand together. TypeRuleError if a round returns another carry than it was given.
 
     >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
     (array(6.), array([0., 2., 9.]))
@@ -57,7 +58,9 @@ def scan(
     types = [element_type(x) for x in elements]
 
     def call(leaves: Sequence[Any]) -> Any:
-        found: Any = f(carry.build(leaves[: carry.count]), unflatten(structure, leaves[carry.count :]))
+        found: Any = f(
+            carry.build(leaves[: carry.count]), unflatten(structure, leaves[carry.count :])
+        )
         if not (isinstance(found, tuple) and len(found) == 2):
             got = f"{len(found)} values" if isinstance(found, tuple) else kind_of(found)
             raise TypeRuleError(
@@ -74,27 +77,36 @@ def scan(
 
 def check_unroll(what: str, unroll: Any) -> None:
     if not hasattr(unroll, "__index__") or (not isinstance(unroll, bool) and index(unroll) < 1):
-        raise InputError(f"{what} takes an unroll of 1 or more; got {unroll!r}", where=here(), fix="unroll=1")
+        raise InputError(
+            f"{what} takes an unroll of 1 or more; got {unroll!r}", where=here(), fix="unroll=1"
+        )
 
 
-def while_loop(cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any) -> Any:
+def while_loop(
+    cond_fun: Callable[[Any], Any], body_fun: Callable[[Any], Any], init_val: Any
+) -> Any:
     """`val = body_fun(val)` as long as `cond_fun(val)`, a bool scalar, holds: the last `val`.
 
-    `val` is a container of arrays that keeps its structure, shapes and dtypes. Under `vmap` elements go on
-    until their own predicate fails. It has forward derivatives; a reverse one is an error that says what
-    to use instead, since how many rounds would have to be kept is not known beforehand.
+    `val` is a container of arrays that keeps its structure, shapes and dtypes. Under
+    `vmap` elements go on until their own predicate fails. It has forward derivatives; a
+    reverse one is an error that says what to use instead, since how many rounds would
+    have to be kept is not known beforehand.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
     array(192)
     """
     check_functions("while_loop", cond_fun, body_fun)
     carry = Carry.of(init_val, "init_val of while_loop")
-    closed, _ = carry.stage(body_fun, lambda leaves: (body_fun(carry.build(leaves)), None), (), "while_loop")
+    closed, _ = carry.stage(
+        body_fun, lambda leaves: (body_fun(carry.build(leaves)), None), (), "while_loop"
+    )
     inputs = carry.inputs("while_loop")
     decided = stage(
         lambda *xs: [predicate(cond_fun, carry.build(xs))], inputs, title_of(cond_fun), "while_loop"
     )
-    op = WhileLoop(strong(decided.graph), strong(closed.graph), len(decided.captured), len(closed.captured))
+    op = WhileLoop(
+        strong(decided.graph), strong(closed.graph), len(decided.captured), len(closed.captured)
+    )
     return carry.build(applied(op, [*decided.captured, *closed.captured, *carry.values]))
 
 
@@ -109,7 +121,9 @@ def predicate(f: Function, val: Any) -> Any:
     if not is_array(found):
         raise TypeRuleError(f"{what}a {type(found).__name__}", where=here(), fix="np.all(x < y)")
     if type_of(found).shape or type_of(found).dtype != BOOL:
-        raise TypeRuleError(f"{what}{type_of(found)}", where=here(), fix="np.any(x) or np.all(x); x != 0")
+        raise TypeRuleError(
+            f"{what}{type_of(found)}", where=here(), fix="np.any(x) or np.all(x); x != 0"
+        )
     return found
 
 
@@ -122,8 +136,8 @@ def fori_loop(
 ) -> Any:
     """`val = body_fun(i, val)` for i from `lower` up to `upper`, without it: the last `val`.
 
-    With Python ints as bounds it is a scan, which has all derivatives; with traced ones a while loop. `i` is
-    a Python int to the arrays that it meets: it does not widen their dtypes.
+    With Python ints as bounds it is a scan, which has all derivatives; with traced ones a while
+    loop. `i` is a Python int to the arrays that it meets: it does not widen their dtypes.
 
     >>> fori_loop(0, 5, lambda i, total: total + i, 0)
     array(10)
@@ -156,8 +170,12 @@ def counted_while(lower: Any, upper: Any, body_fun: Function, init_val: Any) -> 
     bounds: list[Any] = [x if is_traced(x) else checked_bound(x) for x in (lower, upper)]
     for x in bounds:
         if type_of(x).shape or type_of(x).dtype.kind not in "iu":
-            raise TypeRuleError(f"a bound of fori_loop is an integer scalar; got {type_of(x)}", where=here())
-    return while_loop(on, body, (*(x if type_of(x).weak else x.astype(INDEX) for x in bounds), init_val))[2]
+            raise TypeRuleError(
+                f"a bound of fori_loop is an integer scalar; got {type_of(x)}", where=here()
+            )
+    return while_loop(
+        on, body, (*(x if type_of(x).weak else x.astype(INDEX) for x in bounds), init_val)
+    )[2]
 
 
 def checked_bound(x: Any) -> int:
@@ -199,12 +217,14 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:
     return ys[0] if len(ys) == 1 else tree_map(lambda a, b: np.concatenate([a, b], 0), *ys)
 
 
-def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0) -> Any:
+def associative_scan(
+    fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
+) -> Any:
     """What `fn`, which is associative, makes of all elements up to each one, along an axis.
 
-    `fn(a, b)` combines containers like `elems` of any size along the axis, element by element. It is called
-    about twice for each halving of the axis, on arrays, not on single elements (G. E. Blelloch, "Prefix sums
-    and their applications", 1990).
+    `fn(a, b)` combines containers like `elems` of any size along the axis, element by element. It
+    is called about twice for each halving of the axis, on arrays, not on single elements (G. E.
+    Blelloch, "Prefix sums and their applications", 1990).
 
     >>> associative_scan(np.add, np.array([1, 2, 3, 4]))
     array([ 1,  3,  6, 10])
@@ -212,15 +232,24 @@ def associative_scan(fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = 
     leaves, structure = flatten(elems)
     if not leaves:
         return elems
-    if any(not -x.ndim <= axis < x.ndim for x in leaves) or len({x.shape[axis] for x in leaves}) > 1:
+    if (
+        any(not -x.ndim <= axis < x.ndim for x in leaves)
+        or len({x.shape[axis] for x in leaves}) > 1
+    ):
         shapes = ", ".join(str(type_of(x)) for x in leaves)
         raise InputError(
-            f"associative_scan takes arrays of one size along axis {axis}; got {shapes}", where=here()
+            f"associative_scan takes arrays of one size along axis {axis}; got {shapes}",
+            where=here(),
         )
     axes = [axis % x.ndim for x in leaves]
 
-    def cut(xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None) -> list[Any]:
-        return [x[(slice(None),) * a + (slice(start, stop, step),)] for x, a in zip(xs, axes, strict=True)]
+    def cut(
+        xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None
+    ) -> list[Any]:
+        return [
+            x[(slice(None),) * a + (slice(start, stop, step),)]
+            for x, a in zip(xs, axes, strict=True)
+        ]
 
     def combined(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
         found = fn(unflatten(structure, a), unflatten(structure, b))
@@ -259,17 +288,22 @@ def interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
     at = (slice(None),) * axis
     shape = even.shape
     paired = np.concatenate(
-        [x[(*at, slice(half))].reshape(*shape[:axis], half, 1, *shape[axis + 1 :]) for x in (even, odd)],
+        [
+            x[(*at, slice(half))].reshape(*shape[:axis], half, 1, *shape[axis + 1 :])
+            for x in (even, odd)
+        ],
         axis + 1,
     ).reshape(*shape[:axis], 2 * half, *shape[axis + 1 :])
     return np.concatenate([paired, even[(*at, slice(half, None))]], axis) if n % 2 else paired
 
 
-# ------------------------------------------------------------------------------------------------ the carry
+# ---------------------------------------------------------------------------------------- the carry
 
 
 class Carry:
-    """What a loop hands from one round to the next: its structure, its first values, and their types."""
+    """What a loop hands from one round to the next: its structure, its first
+    values, and their types.
+    """
 
     def __init__(self, values: list[Any], structure: Structure, what: str) -> None:
         self.values, self.structure, self.what = values, structure, what
@@ -304,11 +338,15 @@ class Carry:
     def stage(
         self, f: Function, call: Function, elements: Sequence[ArrayType], kind: str
     ) -> tuple[Closed, Structure]:
-        """A round as a graph whose carry has one type throughout; the structure of its other results.
+        """A round as a graph whose carry has one type throughout; the
+        structure of its other results.
 
-        The carry is the loop's own: a round may write into it, and the first values stay as they are.
+        The carry is the loop's own: a round may write into it, and the first
+        values stay as they are.
         """
-        rest = [Input(t, reason=f"it changes from one round of {kind} to the next") for t in elements]
+        rest = [
+            Input(t, reason=f"it changes from one round of {kind} to the next") for t in elements
+        ]
         while True:
             found: list[Structure] = []
 
@@ -316,8 +354,12 @@ class Carry:
                 carried, others = call(leaves)
                 after, structure = flatten(carried)
                 if structure != self.structure:
-                    what = mismatch(self.structure, structure, self.what, f"what {title_of(f)} returns")
-                    raise TypeRuleError(f"{kind}: {what}", where=here(), fix="carry one structure throughout")
+                    what = mismatch(
+                        self.structure, structure, self.what, f"what {title_of(f)} returns"
+                    )
+                    raise TypeRuleError(
+                        f"{kind}: {what}", where=here(), fix="carry one structure throughout"
+                    )
                 results, others_structure = flatten(others)
                 found[:] = [others_structure]  # noqa: B023
                 return [*after, *results]
@@ -360,7 +402,7 @@ def conformed_first(x: Any, t: ArrayType) -> Any:
     return x
 
 
-# ------------------------------------------------------------------------------------------------- elements
+# ----------------------------------------------------------------------------------------- elements
 
 
 def checked_length(elements: Sequence[Any], structure: Structure, length: int | None) -> int:

@@ -1,7 +1,7 @@
 """The cheapest cut of a network: Dinic's algorithm, as in Dinitz (1970), on Python integers.
 
-A flow is sent along shortest paths, all of one length at a time, until no path is left; what then can still
-reach the sink lies behind the cut.
+A flow is sent along shortest paths, all of one length at a time, until no path is left; what then
+can still reach the sink lies behind the cut.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class Network:
             self.room.append(room)
 
     def cut(self) -> tuple[int, frozenset[int]]:
-        """The least total capacity that parts the sink from the source, and the nodes on the sink's side."""
+        """The least total capacity that parts the sink from the source, and the
+        nodes on the sink's side.
+        """
         total = 0
         while (level := self.levels()) is not None:
             total += self.blocked(level)

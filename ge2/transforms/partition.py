@@ -1,8 +1,9 @@
-"""Cutting a joint graph in two: what can be computed now, and what waits for the cotangents (or tangents).
+"""Cutting a joint graph in two: what can be computed now, and what waits for the
+cotangents (or tangents).
 
-The late half reads values of the early half. Each of them is either saved, or computed again from others that
-are: the cheapest choice is a minimum cut, in which saving a value costs its bytes and computing an equation
-again costs the part of a pass over memory that it is worth.
+The late half reads values of the early half. Each of them is either saved, or computed again from
+others that are: the cheapest choice is a minimum cut, in which saving a value costs its bytes and
+computing an equation again costs the part of a pass over memory that it is worth.
 """
 
 from __future__ import annotations
@@ -22,7 +23,15 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Concatenate, Pad
 from ge2.trace import tidy
 from ge2.transforms.mincut import NEVER, Network
-from ge2.transforms.policies import by_label, is_looked_into, labels, looked_into, may_save, renamed, unnamed
+from ge2.transforms.policies import (
+    by_label,
+    is_looked_into,
+    labels,
+    looked_into,
+    may_save,
+    renamed,
+    unnamed,
+)
 from ge2.transforms.twins import twins
 
 BYTE: Final = (
@@ -36,20 +45,24 @@ Again = Callable[[Eqn], int]
 
 
 def split(joint: Graph, known: int, outputs: int) -> Halves:
-    """(the first `known` inputs) -> (the first `outputs`, residuals); (residuals, other inputs) -> the rest.
+    """(the first `known` inputs) -> (the first `outputs`, residuals);
+    (residuals, other inputs) -> the rest.
 
-    The last result is the number of residuals. Nothing is computed twice but what costs nothing: constants
-    and broadcasts of them.
+    The last result is the number of residuals. Nothing is computed twice but what costs nothing:
+    constants and broadcasts of them.
     """
     return cut(joint, known, outputs, lambda v: v.type.nbytes * BYTE, constants)
 
 
-def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None, dispatch: int = 0) -> Halves:
+def partition(
+    joint: Graph, known: int, outputs: int, held: Flags | None = None, dispatch: int = 0
+) -> Halves:
     """As `split`, with the fewest bytes saved.
 
-    What is cheap is computed again instead; matrix products, random bits, scans, sorts and operations that
-    hold graphs never are. `held` says of the known inputs, then of the first outputs, which are kept anyway
-    and so cost nothing; by default all. `dispatch` is what one more operation costs, in bytes.
+    What is cheap is computed again instead; matrix products, random bits, scans, sorts and
+    operations that hold graphs never are. `held` says of the known inputs, then of the first
+    outputs, which are kept anyway and so cost nothing; by default all. `dispatch` is what one more
+    operation costs, in bytes.
     """
     atoms = (*joint.inputs[:known], *joint.outputs[:outputs])
     same = unnamed(joint.eqns)
@@ -62,8 +75,8 @@ def partition(joint: Graph, known: int, outputs: int, held: Flags | None = None,
 def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     """As `split`, where a policy says what is saved if it is needed; all else is computed again.
 
-    An equation with an effect never is: a loop or a branch is run again without those within. What the policy
-    saves within loops and branches is handed on, too.
+    An equation with an effect never is: a loop or a branch is run again without those within. What
+    the policy saves within loops and branches is handed on, too.
     """
     marked = labels(joint.eqns)
     makers = {v: e for e in joint.eqns for v in e.outs}
@@ -90,7 +103,7 @@ def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     return cut(joint, known, outputs, price, again, rule)
 
 
-# ------------------------------------------------------------------------------------------ what it costs
+# ------------------------------------------------------------------------------------ what it costs
 
 
 def constants(eqn: Eqn) -> int:
@@ -102,7 +115,9 @@ AGAIN = (Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)  # what may be 
 
 
 def effort(eqn: Eqn, dispatch: int) -> int:
-    """What it costs to compute an equation again, as a part of the time that saving its bytes takes."""
+    """What it costs to compute an equation again, as a part of the time
+    that saving its bytes takes.
+    """
     op: Any = eqn.op
     if op.effect or not (op.cost is FREE or isinstance(op, AGAIN)):
         return NEVER
@@ -118,7 +133,7 @@ def effort(eqn: Eqn, dispatch: int) -> int:
     return (nbytes // parts + dispatch) * BYTE + 1
 
 
-# ----------------------------------------------------------------------------------------------- the cut
+# ------------------------------------------------------------------------------------------ the cut
 
 
 @final
@@ -181,7 +196,11 @@ def cheapest(
         network.join(nodes[eqn], nodes[v], price(v))
     total, late = network.cut()
     made = frozenset(x for x, n in nodes.items() if n in late and isinstance(x, Eqn))
-    saved = (v for v, n in nodes.items() if n in late and isinstance(v, Var) and makers.get(v) not in made)
+    saved = (
+        v
+        for v, n in nodes.items()
+        if n in late and isinstance(v, Var) and makers.get(v) not in made
+    )
     return Choice(frozenset(saved), made, total)
 
 
@@ -202,7 +221,9 @@ def cut(
         early, repeated = looked_into(rule, early, repeated, *ends)
     back = without_dead_code(Graph((), (*repeated, *back.eqns), back.outputs))
     residuals = reads(back, made | {v for e in repeated for v in e.outs})
-    forward = tidy(Graph(joint.inputs[:known], tuple(early), (*joint.outputs[:outputs], *residuals)))
+    forward = tidy(
+        Graph(joint.inputs[:known], tuple(early), (*joint.outputs[:outputs], *residuals))
+    )
     backward = Graph((*residuals, *joint.inputs[known:]), back.eqns, back.outputs)
     return forward, backward, len(residuals)
 

@@ -1,8 +1,9 @@
-"""What the policy of a checkpoint saves inside of loops and branches: the first run hands it to the second.
+"""What the policy of a checkpoint saves inside of loops and branches: the first
+run hands it to the second.
 
-A loop that is run again for the derivative is two: the first one stacks, beside its results, what the policy
-saves of each round; the second one reads that, and computes the rest of what the derivative reads. Branches
-do the same without stacks.
+A loop that is run again for the derivative is two: the first one stacks, beside its results, what
+the policy saves of each round; the second one reads that, and computes the rest of what the
+derivative reads. Branches do the same without stacks.
 """
 
 from __future__ import annotations
@@ -12,7 +13,18 @@ from dataclasses import replace
 from typing import Any, final
 
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Reversing, Var, rename, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Reversing,
+    Var,
+    rename,
+    without_dead_code,
+)
 from ge2.ops.control import Call, CallSaving, Cond
 from ge2.ops.halves import read_by, slots_for, with_slots
 from ge2.ops.inline import inlined
@@ -45,11 +57,15 @@ def labels(eqns: Iterable[Eqn]) -> dict[Atom, set[str]]:
 
 
 def renamed(eqns: Sequence[Eqn], same: Mapping[Var, Atom]) -> list[Eqn]:
-    return [Eqn(e.op, rename(same, e.inputs), e.outs, e.source) for e in eqns] if same else list(eqns)
+    return (
+        [Eqn(e.op, rename(same, e.inputs), e.outs, e.source) for e in eqns] if same else list(eqns)
+    )
 
 
 def plain(op: Op) -> Op:
-    """The operation itself, if it is one that yields residuals; in loops and branches calls are inlined."""
+    """The operation itself, if it is one that yields residuals; in loops and
+    branches calls are inlined.
+    """
     op = op.plain() if isinstance(op, Reversing) else op
     if isinstance(op, ScanLoop):
         return replace(op, body=inlined(op.body, JITTED))
@@ -66,7 +82,9 @@ def is_constant(eqn: Eqn) -> bool:
 
 
 def may_save(rule: Rule, eqn: Eqn, marked: Mapping[Atom, Collection[str]]) -> bool:
-    """Whether the results of an equation may be kept: those of a loop if all that it computes may be."""
+    """Whether the results of an equation may be kept: those of a loop if all
+    that it computes may be.
+    """
     found = {label for v in eqn.outs for label in marked.get(v, ())}
     op = plain(eqn.op)
     if not isinstance(op, ScanLoop | Cond):
@@ -114,8 +132,8 @@ def looked_into(
 class Again:
     """The equations of a graph that are run a second time for some of its values.
 
-    `first` are those that are run the first time, `again` those of the second, which read what is `saved`,
-    and of the graph's inputs what is in `need`. Prints are among the first alone.
+    `first` are those that are run the first time, `again` those of the second, which read what is
+    `saved`, and of the graph's inputs what is in `need`. Prints are among the first alone.
     """
 
     def __init__(self, rule: Rule, graph: Graph, wanted: Iterable[Atom]) -> None:
@@ -159,12 +177,17 @@ class Halves:
 
 
 def parted(rule: Rule, eqn: Eqn, found: Sequence[Var], read: Collection[Atom]) -> Halves:
-    """The two runs of an equation: `found` are the results of the second, `read` those of the first."""
+    """The two runs of an equation:
+
+    `found` are the results of the second, `read` those of the first.
+    """
     op: Any = plain(eqn.op)
     return (part_scan if isinstance(op, ScanLoop) else part_cond)(rule, op, eqn, found, read)
 
 
-def part_scan(rule: Rule, op: ScanLoop, eqn: Eqn, found: Sequence[Var], read: Collection[Atom]) -> Halves:
+def part_scan(
+    rule: Rule, op: ScanLoop, eqn: Eqn, found: Sequence[Var], read: Collection[Atom]
+) -> Halves:
     body, n, outs = op.body, op.carry, eqn.outs
     carried = body.inputs[op.consts : op.consts + n]
     stacks = [i for i in range(n, len(outs)) if outs[i] in found]
@@ -180,7 +203,11 @@ def part_scan(rule: Rule, op: ScanLoop, eqn: Eqn, found: Sequence[Var], read: Co
     there = {ends[i]: outs[i] for i in reversed(range(n, len(outs))) if ends[i] in half.saved}
     stacked_again = [there.get(v) or Var(stacked(v.type, op.length)) for v in saved]
     direct = {i for i in stacks if ends[i] in half.saved}
-    kept = [i for i in range(n, len(outs)) if outs[i] in read or i in direct or outs[i] in there.values()]
+    kept = [
+        i
+        for i in range(n, len(outs))
+        if outs[i] in read or i in direct or outs[i] in there.values()
+    ]
     more = [(v, y) for v, y in zip(saved, stacked_again, strict=True) if v not in there]
     results = (*body.outputs[:n], *(body.outputs[i] for i in kept), *(v for v, _ in more))
     made = (*outs[:n], *(outs[i] for i in kept), *(y for _, y in more))
@@ -190,15 +217,24 @@ def part_scan(rule: Rule, op: ScanLoop, eqn: Eqn, found: Sequence[Var], read: Co
     if not rest:
         return Halves(first, [], stacked_again)
     parts = op.parts(list(zip(body.inputs, eqn.inputs, strict=True)))
-    consts, elements = ([(v, a) for v, a in part if v in half.need] for part in (parts[0], parts[2]))
-    given = [*consts, *(parts[1][i] for i in sorted(on)), *elements, *zip(saved, stacked_again, strict=True)]
+    consts, elements = (
+        [(v, a) for v, a in part if v in half.need] for part in (parts[0], parts[2])
+    )
+    given = [
+        *consts,
+        *(parts[1][i] for i in sorted(on)),
+        *elements,
+        *zip(saved, stacked_again, strict=True),
+    ]
     graph = Graph(tuple(v for v, _ in given), half.again, tuple(ends[i] for i in rest))
     again = op.of(without_dead_code(graph), len(consts), len(on))
     made = tuple(outs[i] if outs[i] in found else Var(outs[i].type) for i in rest)
     return Halves(first, [Eqn(again, tuple(a for _, a in given), made, eqn.source)], stacked_again)
 
 
-def part_cond(rule: Rule, op: Cond, eqn: Eqn, found: Sequence[Var], read: Collection[Atom]) -> Halves:
+def part_cond(
+    rule: Rule, op: Cond, eqn: Eqn, found: Sequence[Var], read: Collection[Atom]
+) -> Halves:
     outs = [i for i, v in enumerate(eqn.outs) if v in found]
     kept = [i for i, v in enumerate(eqn.outs) if v in read]
     slots: list[ArrayType] = []
@@ -219,4 +255,6 @@ def part_cond(rule: Rule, op: Cond, eqn: Eqn, found: Sequence[Var], read: Collec
     used = [i for i in range(len(given)) if any(g.inputs[i] in read_by(g) for g in seconds)]
     again = Cond(tuple(Graph(tuple(g.inputs[i] for i in used), g.eqns, g.outputs) for g in seconds))
     made = tuple(eqn.outs[i] for i in outs)
-    return Halves(first, [Eqn(again, (eqn.inputs[0], *(given[i] for i in used)), made, eqn.source)], outer)
+    return Halves(
+        first, [Eqn(again, (eqn.inputs[0], *(given[i] for i in used)), made, eqn.source)], outer
+    )

@@ -20,7 +20,8 @@ from ge2.trace import run
 from ge2.transforms.arguments import Results, is_array, leaves_like, owned
 from ge2.transforms.zeros import empty, is_float0
 
-Part = tuple[Structure, tuple[Any, ...]]  # an argument: a place among cotangents, or a shape, for each leaf
+# an argument: a place among cotangents, or a shape, for each leaf
+Part = tuple[Structure, tuple[Any, ...]]
 
 
 @final
@@ -54,19 +55,24 @@ class Pullback:
 
 
 register_pytree_node(
-    Pullback, lambda p: (tuple(p.residuals), p.rule), lambda rule, residuals: Pullback(residuals, rule)
+    Pullback,
+    lambda p: (tuple(p.residuals), p.rule),
+    lambda rule, residuals: Pullback(residuals, rule),
 )
 
 
 def gradients(parts: Sequence[Part], found: Sequence[Any]) -> tuple[Any, ...]:
     """The cotangents of arguments in their structures; those of integers have no bytes."""
     return tuple(
-        unflatten(s, [found[i] if type(i) is int else empty(i) for i in places]) for s, places in parts
+        unflatten(s, [found[i] if type(i) is int else empty(i) for i in places])
+        for s, places in parts
     )
 
 
 def cotangents(ct: Any, returned: Results, types: Sequence[ArrayType]) -> list[Any]:
-    """The cotangents of the inexact results; a cotangent has the structure and types of the result."""
+    """The cotangents of the inexact results; a cotangent has the structure
+    and types of the result.
+    """
     leaves = returned.arrays_of(leaves_like(returned.main, ct, ("the result", "the cotangent")))
     paths = returned.paths()[: returned.count]
     found = [
@@ -102,10 +108,14 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
                 fix=f"np.zeros({type.shape}, ge2.float0)",
             )
         return x
-    fits = t.dtype == type.dtype or (t.weak and with_number(type.dtype, python_type(t.dtype)) == type.dtype)
+    fits = t.dtype == type.dtype or (
+        t.weak and with_number(type.dtype, python_type(t.dtype)) == type.dtype
+    )
     if t.shape != type.shape or not fits or t.dtype == BOOL:
         fix = example(type)
-        raise GradientError(f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix)
+        raise GradientError(
+            f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix
+        )
     if type.weak:
         if hasattr(x, "cast"):
             return x if t == type else x.cast(type.dtype, weak=True)

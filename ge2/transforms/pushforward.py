@@ -1,4 +1,6 @@
-"""The functions that `linearize` returns: pytrees, so that they may leave a jitted function or a loop."""
+"""The functions that `linearize` returns: pytrees, so that they may leave a
+jitted function or a loop.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,9 @@ from ge2.transforms.zeros import empty
 @final
 @record
 class TangentSpace:
-    """The structure of tangents, and for each leaf its type (None: no array), its name, and whether a
-    derivative flows from it."""
+    """The structure of tangents, and for each leaf its type (None: no array), its name, and whether
+    a derivative flows from it.
+    """
 
     structure: Structure
     types: tuple[ArrayType | None, ...]
@@ -60,7 +63,9 @@ class Pushforward:
 
 
 register_pytree_node(
-    Pushforward, lambda p: (tuple(p.residuals), p.rule), lambda rule, residuals: Pushforward(residuals, rule)
+    Pushforward,
+    lambda p: (tuple(p.residuals), p.rule),
+    lambda rule, residuals: Pushforward(residuals, rule),
 )
 
 
@@ -68,7 +73,9 @@ def tangents_in(space: TangentSpace, given: tuple[Any, ...]) -> list[Any]:
     """The tangents from which a derivative flows; GradientError if one is not like its primal."""
     leaves = leaves_like(space.structure, given, ("the primals", "the tangents"))
     each = zip(leaves, space.types, space.names, space.active, strict=True)
-    checked = [(like(x, t, f"the tangent of {name}"), on) for x, t, name, on in each if t is not None]
+    checked = [
+        (like(x, t, f"the tangent of {name}"), on) for x, t, name, on in each if t is not None
+    ]
     return [x for x, on in checked if on]
 
 

@@ -1,4 +1,6 @@
-"""`checkpoint`: values of the forward pass are computed again in the backward pass instead of being kept."""
+"""`checkpoint`: values of the forward pass are computed again in the backward
+pass instead of being kept.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +36,10 @@ def checkpoint(
 ) -> Callable[P, R]:
     """`fun`, whose intermediate values are not kept for the backward pass but computed again there.
 
-    `policy` says what is kept nevertheless: one of `ge2.checkpoint_policies`, or a function of an operation,
-    the types of its inputs and its parameters. What it saves is never computed again, but where it costs
-    nothing; a value that it does not save is never kept, but for the arguments. Without `prevent_cse` the
-    compiler may find that both computations are the same, and do one.
+    `policy` says what is kept nevertheless: one of `ge2.checkpoint_policies`, or a function of an
+    operation, the types of its inputs and its parameters. What it saves is never computed again,
+    but where it costs nothing; a value that it does not save is never kept, but for the arguments.
+    Without `prevent_cse` the compiler may find that both computations are the same, and do one.
 
     InputError for a policy that is no function.
 
@@ -55,7 +57,9 @@ def checkpoint(
             return fun(*args, **kwargs)
         _, others, merged = static.split(fun, args)
         call, returned = Arguments.of(merged, others, kwargs), Results()
-        closed, writes = call.stage_writing(call.inputs(), returned, "checkpoint", [True] * len(call.arrays))
+        closed, writes = call.stage_writing(
+            call.inputs(), returned, "checkpoint", [True] * len(call.arrays)
+        )
         call.check(writes)
         graph, rule = marked(tidy(closed.graph), policy)
         found = Checkpoint(graph, rule, prevent_cse)(*closed.captured, *call.values())
@@ -67,12 +71,16 @@ def checkpoint(
 
 def check_policy(policy: Any) -> None:
     if policy is not None and not callable(policy):
-        what = f"the policy of checkpoint is a function; got {policy!r:.60} ({type(policy).__name__})"
+        what = (
+            f"the policy of checkpoint is a function; got {policy!r:.60} ({type(policy).__name__})"
+        )
         raise InputError(what, where=here(), fix="one of ge2.checkpoint_policies")
 
 
 def marked(graph: Graph, policy: Callable[..., bool] | None) -> tuple[Graph, Rule]:
-    """A policy as a rule: what a function of the user's saves gets a label, by which graphs know it."""
+    """A policy as a rule: what a function of the user's saves gets a
+    label, by which graphs know it.
+    """
     if policy is None:
         return graph, NOTHING
     if isinstance(policy, Policy):
@@ -81,7 +89,9 @@ def marked(graph: Graph, policy: Callable[..., bool] | None) -> tuple[Graph, Rul
 
 
 def chosen(graph: Graph, policy: Callable[..., bool]) -> Graph:
-    """The graph with a label for what a function of the user's saves, inside of loops and branches, too."""
+    """The graph with a label for what a function of the user's saves, inside of
+    loops and branches, too.
+    """
     env: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
@@ -100,7 +110,8 @@ def chosen(graph: Graph, policy: Callable[..., bool]) -> Graph:
 
 
 def checkpoint_name(x: Any, name: Any) -> Any:
-    """`x` (an array or a container of arrays), marked with a label that policies of `checkpoint` can name.
+    """`x` (an array or a container of arrays), marked with a label that
+    policies of `checkpoint` can name.
 
     >>> checkpoint_name(2.0, "scale")
     2.0

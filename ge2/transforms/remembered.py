@@ -1,4 +1,6 @@
-"""Derivatives that eager calls repeat: of functions whose surroundings can be seen, by argument types."""
+"""Derivatives that eager calls repeat: of functions whose surroundings can be
+seen, by argument types.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +32,8 @@ TIRES: Final = 4  # changes of its surroundings after which a function is traced
 class Derivative:
     """A joint graph, the arrays it captured, and what its results become.
 
-    The value is built of the first `count` results by `returned`, or not at all; then the gradient, a tuple
-    if by `several` arguments.
+    The value is built of the first `count` results by `returned`, or not at all; then the gradient,
+    a tuple if by `several` arguments.
     """
 
     graph: Graph
@@ -59,7 +61,9 @@ class Derivative:
 
 @final
 class Memory:
-    """Memory of one transformed function: for each signature a derivative, from its second call on."""
+    """Memory of one transformed function: for each signature a derivative,
+    from its second call on.
+    """
 
     __slots__ = ("changes", "known")
     decides_nothing = True  # of what a function that holds it computes
@@ -91,7 +95,9 @@ class Memory:
         return structure, *types
 
     def find(self, key: Hashable) -> Derivative | None:
-        """The derivative known for a signature, if nothing around the function has changed since."""
+        """The derivative known for a signature, if nothing around the
+        function has changed since.
+        """
         found = self.known.get(key)
         if found is None:
             return None
@@ -103,13 +109,16 @@ class Memory:
         return None
 
     def around(self, key: Hashable, fun: Any, args: tuple[Any, ...]) -> Surroundings | None:
-        """The values the function reads, before it is traced for a signature that came once before."""
+        """The values the function reads, before it is traced for a signature
+        that came once before.
+        """
         if key not in self.known:
             self.known[key] = None
             if len(self.known) > SIGNATURES:
                 self.known.pop(next(iter(self.known)), None)
             return None
-        from ge2.transforms.surroundings import Surroundings, is_built_in  # not needed for a first call
+        # not needed for a first call
+        from ge2.transforms.surroundings import Surroundings, is_built_in
 
         try:
             return Surroundings(fun) if is_built_in(args) else None

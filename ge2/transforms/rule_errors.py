@@ -28,7 +28,10 @@ class blamed:
         return None
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         place = self.eqn.source or here()
         if isinstance(error, Ge2Error) and not isinstance(error, VerifyError) and place is not None:

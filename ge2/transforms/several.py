@@ -1,4 +1,6 @@
-"""Several traced functions as graphs that one operation can hold: the same inputs, the same result types."""
+"""Several traced functions as graphs that one operation can hold: the same
+inputs, the same result types.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ Types = Sequence[ArrayType]
 
 
 def widened(closeds: Sequence[Closed]) -> tuple[list[Graph], list[Any]]:
-    """Graphs that take what all of them captured before their own inputs, and those values in that order."""
+    """Graphs that take what all of them captured before their own inputs, and
+    those values in that order.
+    """
     captured = [x for c in closeds for x in c.captured]
     graphs, at = [], 0
     for closed in closeds:
@@ -56,7 +60,9 @@ def common_types(
         if t is None:
             says = f"{what}: at {path}, " if path else f"{what}: "
             fix = f'x.astype("{b.dtype}")' if a.shape == b.shape else "np.broadcast_to(x, shape)"
-            raise kind(f"{says}{names[0]} returns {a}, {names[1]} returns {b}", where=here(), fix=fix)
+            raise kind(
+                f"{says}{names[0]} returns {a}, {names[1]} returns {b}", where=here(), fix=fix
+            )
         found.append(t)
     return found
 
@@ -74,7 +80,9 @@ def common(a: ArrayType, b: ArrayType) -> ArrayType | None:
         strong, number = (b, a) if a.weak else (a, b)
         if number.dtype == BOOL and strong.dtype != BOOL:
             return None  # a truth value is no number: `lambda x: x < 3` in place of a new x
-        return strong if with_number(strong.dtype, python_type(number.dtype)) == strong.dtype else None
+        return (
+            strong if with_number(strong.dtype, python_type(number.dtype)) == strong.dtype else None
+        )
     return a if a.dtype == b.dtype else None
 
 
@@ -95,6 +103,9 @@ def retyped(graph: Graph, types: Types) -> Graph:
 
     def outputs(*xs: Any) -> list[Any]:
         ys = run(graph, xs)
-        return [*(y.cast(t.dtype, t.weak) for y, t in zip(ys, types, strict=False)), *ys[len(types) :]]
+        return [
+            *(y.cast(t.dtype, t.weak) for y, t in zip(ys, types, strict=False)),
+            *ys[len(types) :],
+        ]
 
     return tidy(stage(outputs, [Input(v.type) for v in graph.inputs], "a branch").graph)

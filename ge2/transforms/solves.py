@@ -1,4 +1,6 @@
-"""`custom_root` and `custom_linear_solve`: a solver's derivative is that of the equation it solves."""
+"""`custom_root` and `custom_linear_solve`: a solver's derivative is that of
+the equation it solves.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,13 @@ def custom_linear_solve(
     symmetric: bool = False,
     has_aux: bool = False,
 ) -> Any:
-    """`solve(matvec, b)`: the x of `matvec(x) = b`, whose derivative is not that of the steps of `solve`.
+    """`solve(matvec, b)`: the x of `matvec(x) = b`, whose derivative is not
+    that of the steps of `solve`.
 
-    `matvec` is linear, from a tree like `b` to one like `b`. Forward mode calls `solve` once more, reverse
-    mode `transpose_solve(vecmat, ct)` (or `solve`, if the product is `symmetric`). `matvec` and the solvers
-    may read traced values from around them, which have derivatives too. With `has_aux`, the solvers return
-    (x, aux), and so does this; aux has no derivative.
+    `matvec` is linear, from a tree like `b` to one like `b`. Forward mode calls `solve` once more,
+    reverse mode `transpose_solve(vecmat, ct)` (or `solve`, if the product is `symmetric`). `matvec`
+    and the solvers may read traced values from around them, which have derivatives too. With
+    `has_aux`, the solvers return (x, aux), and so does this; aux has no derivative.
 
     NoRuleError in reverse mode without `transpose_solve`, GradientError if `matvec` is not linear.
 
@@ -47,7 +50,11 @@ def custom_linear_solve(
     """
     if at_top():
         return like(
-            solve(matvec, b), b, has_aux, f"the solution of {title_of(solve)}", "b of custom_linear_solve"
+            solve(matvec, b),
+            b,
+            has_aux,
+            f"the solution of {title_of(solve)}",
+            "b of custom_linear_solve",
         )
     call, returned = Arguments.of(numbered_as("b"), (b,), {}), Results(has_aux)
     types = strong_types(call, matvec, "b of custom_linear_solve")
@@ -74,7 +81,9 @@ def custom_linear_solve(
     return returned.build(op(*captured, *strong(call, types)))
 
 
-def product(call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec: Function) -> Closed:
+def product(
+    call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec: Function
+) -> Closed:
     returned = Results()
     closed = staged(call, types, returned, matvec, matvec)
     check(
@@ -90,10 +99,14 @@ def product(call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec
 
 
 def transposed(
-    call: Arguments, types: Sequence[ArrayType], like_b: Results, how: tuple[Function, bool, Function, bool]
+    call: Arguments,
+    types: Sequence[ArrayType],
+    like_b: Results,
+    how: tuple[Function, bool, Function, bool],
 ) -> Closed:
-    """The solution for the transpose; `how`: the product, whether it is symmetric, the solver, whether that
-    has auxiliary results."""
+    """The solution for the transpose; `how`: the product, whether it is symmetric, the solver,
+    whether that has auxiliary results.
+    """
     matvec, symmetric, solve, has_aux = how
     returned = Results(has_aux)
     structs = unflatten(call.structure, [ShapeDtypeStruct(t.shape, t.dtype) for t in types])[0][0]
@@ -111,7 +124,9 @@ def transposed(
         "b of custom_linear_solve",
     )
     n = len(types)  # what is auxiliary is of no use
-    return Closed(replace(closed.graph, outputs=closed.graph.outputs[:n]), closed.captured, closed.looked)
+    return Closed(
+        replace(closed.graph, outputs=closed.graph.outputs[:n]), closed.captured, closed.looked
+    )
 
 
 def custom_root(
@@ -121,12 +136,13 @@ def custom_root(
     tangent_solve: Function,
     has_aux: bool = False,
 ) -> Any:
-    """`solve(f, initial_guess)`: the x of `f(x) = 0`, differentiated by the theorem of implicit functions.
+    """`solve(f, initial_guess)`: the x of `f(x) = 0`, differentiated by the
+    theorem of implicit functions.
 
-    `f` maps a tree like the guess to one like it. `tangent_solve(g, y)` returns the v of `g(v) = y` for a
-    linear `g`, the derivative of `f` at x; reverse mode transposes it. `f` may read traced
-    values from around it, which have derivatives; the guess has none. With `has_aux`, `solve` returns
-    (x, aux), and so does this.
+    `f` maps a tree like the guess to one like it. `tangent_solve(g, y)` returns the v of `g(v) = y`
+    for a linear `g`, the derivative of `f` at x; reverse mode transposes it. `f` may read traced
+    values from around it, which have derivatives; the guess has none. With `has_aux`, `solve`
+    returns (x, aux), and so does this.
 
     GradientError if the solution, or the result of `f`, is not like the guess.
 
@@ -142,19 +158,40 @@ def custom_root(
     """
     if at_top():
         return like(
-            solve(f, initial_guess), initial_guess, has_aux, f"the solution of {title_of(solve)}", GUESS
+            solve(f, initial_guess),
+            initial_guess,
+            has_aux,
+            f"the solution of {title_of(solve)}",
+            GUESS,
         )
-    call, returned = Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}), Results(has_aux)
+    call, returned = (
+        Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}),
+        Results(has_aux),
+    )
     types = strong_types(call, f, GUESS)
     like_guess = Results()
     like_guess.flat(initial_guess)
     solved = staged(call, types, returned, lambda x: solve(f, x), solve)
-    check(returned, solved.graph.outputs, like_guess, types, f"the solution of {title_of(solve)}", GUESS)
+    check(
+        returned,
+        solved.graph.outputs,
+        like_guess,
+        types,
+        f"the solution of {title_of(solve)}",
+        GUESS,
+    )
     value, tangent = Results(), Results()
     residual = staged(call, types, value, f, f)
     check(value, residual.graph.outputs, like_guess, types, f"the result of {title_of(f)}", GUESS)
     at = staged_tangent(call, types, tangent, f, tangent_solve)
-    check(tangent, at.graph.outputs, like_guess, types, f"the result of {title_of(tangent_solve)}", GUESS)
+    check(
+        tangent,
+        at.graph.outputs,
+        like_guess,
+        types,
+        f"the result of {title_of(tangent_solve)}",
+        GUESS,
+    )
     check_linear(at, len(types), title_of(tangent_solve))
     (first, second, third), captured = widened([solved, residual, at])
     op = Root(retyped(first, types), retyped(second, types), retyped(third, types), len(captured))
@@ -162,7 +199,11 @@ def custom_root(
 
 
 def staged_tangent(
-    call: Arguments, types: Sequence[ArrayType], returned: Results, f: Function, tangent_solve: Function
+    call: Arguments,
+    types: Sequence[ArrayType],
+    returned: Results,
+    f: Function,
+    tangent_solve: Function,
 ) -> Closed:
     """(x, y) -> the v of f'(x) v = y."""
     n = len(types)
@@ -174,7 +215,7 @@ def staged_tangent(
     return stage(work, [Input(t) for t in (*types, *types)], title_of(tangent_solve), "custom_root")
 
 
-# -------------------------------------------------------------------------------------------------- arguments
+# ---------------------------------------------------------------------------------------- arguments
 
 
 def numbered_as(name: str) -> Function:
@@ -188,7 +229,9 @@ def numbered_as(name: str) -> Function:
 
 
 def strong_types(call: Arguments, f: Function, what: str) -> list[ArrayType]:
-    """The types of the leaves; a Python number is of the dtype that `f` makes of it, or of its own."""
+    """The types of the leaves; a Python number is of the dtype that `f` makes
+    of it, or of its own.
+    """
     found = given = call.types()
     if any(t.weak for t in given) and len(call.arrays) == len(call.leaves):
         made = [a.type for a in staged(call, given, Results(), f, f).graph.outputs]
@@ -242,8 +285,12 @@ def check(
     if returned.main != wanted.main:
         why = mismatch(wanted.main, returned.main, like, what)
         raise GradientError(why, where=here(), fix="the same structure")
-    outputs = [a.type if isinstance(a, Var | Literal) else type_of(a) for a in results[: len(types)]]
+    outputs = [
+        a.type if isinstance(a, Var | Literal) else type_of(a) for a in results[: len(types)]
+    ]
     for t, got, path in zip(types, outputs, returned.paths(), strict=False):
         if common(t, got) is None:
             fix = "x.astype(dtype)" if t.shape == got.shape else "a solution of the same shape"
-            raise GradientError(f"{what}{path} is {got}, but {like}{path} is {t}", where=here(), fix=fix)
+            raise GradientError(
+                f"{what}{path} is {got}, but {like}{path} is {t}", where=here(), fix=fix
+            )

@@ -1,4 +1,6 @@
-"""A graph as straight-line Python over NumPy: for one that is evaluated op by op again and again."""
+"""A graph as straight-line Python over NumPy: for one that is evaluated op by
+op again and again.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ class Writer:
             self.last.update((a, i) for a in eqn.inputs if isinstance(a, Var))
         self.kept = {a for a in graph.outputs if isinstance(a, Var)} | set(graph.inputs)
         self.fresh: set[Atom] = set()  # arrays that a ufunc made
-        self.shared = {a for e in graph.eqns if not copies(e) for a in e.inputs}  # there may be views of them
+        # there may be views of them
+        self.shared = {a for e in graph.eqns if not copies(e) for a in e.inputs}
 
     def function(self) -> Callable[..., Sequence[Any]]:
         lines = [line for i, eqn in enumerate(self.graph.eqns) for line in self.lines(i, eqn)]
@@ -57,7 +60,9 @@ class Writer:
 
     def lines(self, i: int, eqn: Eqn) -> list[str]:
         args = [self.name(a) for a in eqn.inputs]
-        dead = [v for v in dict.fromkeys(eqn.inputs) if self.last.get(v) == i and v not in self.kept]
+        dead = [
+            v for v in dict.fromkeys(eqn.inputs) if self.last.get(v) == i and v not in self.kept
+        ]
         into = self.reusable(eqn, dead)
         outs = [f"v{i}_{k}" for k in range(len(eqn.outs))]
         self.names.update(zip(eqn.outs, outs, strict=True))
@@ -65,7 +70,9 @@ class Writer:
         found = [f"{', '.join(outs)}{',' if eqn.op.several else ''} = {call}"]
         if all(a.type.weak for a in eqn.inputs) and eqn.inputs:
             number = self.constant(lambda y: np.asarray(y).item())
-            found += [f"{y} = {number}({y})" for y, v in zip(outs, eqn.outs, strict=True) if v.type.weak]
+            found += [
+                f"{y} = {number}({y})" for y, v in zip(outs, eqn.outs, strict=True) if v.type.weak
+            ]
         unread = [self.names[v] for v in eqn.outs if v not in self.last and v not in self.kept]
         gone = [*(self.names[v] for v in dead), *unread]
         return [*found, f"del {', '.join(gone)}"] if gone else found
@@ -77,7 +84,9 @@ class Writer:
         return self.constant(op.ufunc if plain else op.reference)  # type: ignore[attr-defined]
 
     def reusable(self, eqn: Eqn, dead: Sequence[Atom]) -> Atom | None:
-        """An operand whose memory may hold the result: an array of that type, which nothing else reads."""
+        """An operand whose memory may hold the result: an array of that type,
+        which nothing else reads.
+        """
         out = eqn.outs[0]
         if eqn.op is WHERE or not copies(eqn) or out.type.size < REUSED:
             return None

@@ -1,8 +1,9 @@
-"""Values a function reads from around it, if all can be seen again, and a test that each is what it was.
+"""Values a function reads from around it, if all can be seen again, and a test
+that each is what it was.
 
-This is stricter than what `jit` follows, for an eager call must never be answered from an older trace: a
-function that names anything but numbers, strings, small arrays, containers of them, NumPy's and our
-functions, and Python functions of that kind is traced at each call.
+This is stricter than what `jit` follows, for an eager call must never be answered from an older
+trace: a function that names anything but numbers, strings, small arrays, containers of them,
+NumPy's and our functions, and Python functions of that kind is traced at each call.
 """
 
 from __future__ import annotations
@@ -26,9 +27,28 @@ from ge2.trace import Tracer
 LARGEST: Final = 1 << 16  # bytes of an array whose elements are compared at each call
 FUNCTIONS, VALUES = 32, 64  # more of either are not worth looking at
 MODULES: Final = frozenset(
-    ("numpy", "numpy.linalg", "numpy.fft", "math", "operator", "ge2", "ge2.numpy", "ge2.lax", "ge2.nn")
+    (
+        "numpy",
+        "numpy.linalg",
+        "numpy.fft",
+        "math",
+        "operator",
+        "ge2",
+        "ge2.numpy",
+        "ge2.lax",
+        "ge2.nn",
+    )
 )
-CONTROL: Final = ("lax", "cond", "switch", "scan", "while_loop", "fori_loop", "stop_gradient", "numpy")
+CONTROL: Final = (
+    "lax",
+    "cond",
+    "switch",
+    "scan",
+    "while_loop",
+    "fori_loop",
+    "stop_gradient",
+    "numpy",
+)
 METHODS: Final = (
     "items",
     "keys",
@@ -44,7 +64,15 @@ METHODS: Final = (
 )
 ATTRIBUTES: Final = frozenset(
     n
-    for names in (dir(ge2.numpy), dir(Tracer), dir(math), dir(operator), CONTROL, METHODS, ("linalg", "fft"))
+    for names in (
+        dir(ge2.numpy),
+        dir(Tracer),
+        dir(math),
+        dir(operator),
+        CONTROL,
+        METHODS,
+        ("linalg", "fft"),
+    )
     for n in names
     if not n.startswith("_")
 ) - {"empty", "empty_like", "random", "attrgetter", "methodcaller", "setitem", "delitem"}
@@ -70,7 +98,9 @@ _plain: WeakKeyDictionary[CodeType, tuple[str, ...] | None] = WeakKeyDictionary(
 
 
 def global_names(code: CodeType) -> tuple[str, ...] | None:
-    """The global names that code reads; None if it does what is not seen from outside, or writes there."""
+    """The global names that code reads; None if it does what is not seen from
+    outside, or writes there.
+    """
     if code not in _plain:
         names: dict[str, None] = {}
         fine = all(is_plain(step, code, names) for step in dis.get_instructions(code))
@@ -147,7 +177,11 @@ class Surroundings:
     def unchanged(self) -> bool:
         """True if all of it is what it was."""
         for f, code, defaults, keywords in self.functions.values():
-            if f.__code__ is not code or f.__defaults__ is not defaults or f.__kwdefaults__ is not keywords:
+            if (
+                f.__code__ is not code
+                or f.__defaults__ is not defaults
+                or f.__kwdefaults__ is not keywords
+            ):
                 return False
         for read, before, contents in self.values:
             now = read()
@@ -173,7 +207,10 @@ def same(value: Any, contents: Any) -> bool:
 
 
 def fingerprint(value: Any) -> Any:
-    """A key that equal values share, and no others; None where only identity tells. LookupError: unknown."""
+    """A key that equal values share, and no others; None where only identity tells.
+
+    LookupError: unknown.
+    """
     kind = type(value)
     if kind is np.ndarray and value.dtype.kind in "biufc" and value.nbytes <= LARGEST:
         return kind, value.shape, value.dtype, value.tobytes()
@@ -190,7 +227,8 @@ def fingerprint(value: Any) -> Any:
 
 def fingerprint_inside(value: Any) -> Any:
     found = fingerprint(value)
-    return (id(value),) if found is None else found  # what is known by identity lives as long as its module
+    # what is known by identity lives as long as its module
+    return (id(value),) if found is None else found
 
 
 def is_known(value: Any) -> bool:

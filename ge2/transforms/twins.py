@@ -9,10 +9,12 @@ from ge2.ir import Atom, Eqn, Var
 
 
 def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
-    """For the equations that make x, where some other asks whether x == max(x): those that make max(x).
+    """For the equations that make x, where some other asks whether x ==
+    max(x): those that make max(x).
 
-    A value that is computed again may differ in its last bit, if it is fused with other work than before. So
-    of two values that are equal at some place, either both are computed again or the first is kept.
+    A value that is computed again may differ in its last bit, if it is fused with other
+    work than before. So of two values that are equal at some place, either both are
+    computed again or the first is kept.
     """
     makers = {v: e for e in eqns for v in e.outs}
     found: dict[Eqn, list[Eqn]] = {}
@@ -23,9 +25,9 @@ def twins(eqns: Sequence[Eqn]) -> dict[Eqn, list[Eqn]]:
                 source, choice = makers.get(x), makers.get(y)  # type: ignore[arg-type]
                 if source is None or choice is None or source is choice:
                     continue
-                if x in {seen_through(makers, i) for i in choice.inputs} and choice not in found.get(
-                    source, ()
-                ):
+                if x in {
+                    seen_through(makers, i) for i in choice.inputs
+                } and choice not in found.get(source, ()):
                     found.setdefault(source, []).append(choice)
     return found
 

@@ -1,7 +1,9 @@
-"""What a loop stacks for a later one is computed again there, round by round, from what that has anyway.
+"""What a loop stacks for a later one is computed again there, round by round,
+from what that has anyway.
 
-A loop and its derivative are two scans over as many rounds: the second reads what the first one stacked. A
-stack that can be made again from constants, elements and other stacks of the same round need not be kept.
+A loop and its derivative are two scans over as many rounds: the second reads what the
+first one stacked. A stack that can be made again from constants, elements and other
+stacks of the same round need not be kept.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from ge2.transforms.twins import seen_through, twins
 @final
 @record
 class Unstacked:
-    """A stack that is given up: the graph without it, and the equations of a round that make it again."""
+    """A stack that is given up: the graph without it, and the equations of a
+    round that make it again.
+    """
 
     value: Var
     made: Eqn
@@ -49,7 +53,8 @@ def unstacked(graph: Graph, wanted: Callable[[Var], bool]) -> Iterator[Unstacked
 
 
 def reads_rounds(eqn: Eqn, v: Var, length: int) -> bool:
-    """Whether a loop reads a stack as its elements alone, and does not ask where its values equal others.
+    """Whether a loop reads a stack as its elements alone, and does not ask
+    where its values equal others.
 
     What is computed again may differ in its last bit.
     """
@@ -61,8 +66,12 @@ def reads_rounds(eqn: Eqn, v: Var, length: int) -> bool:
         return False
     element = op.body.inputs[at + eqn.inputs[at:].index(v)]
     makers = {v: e for e in op.body.eqns for v in e.outs}
-    compared = {seen_through(makers, a) for e in op.body.eqns if e.op.name in ("eq", "ne") for a in e.inputs}
-    return eqn.inputs.count(v) == 1 and (element not in compared or element.type.dtype not in INEXACT)
+    compared = {
+        seen_through(makers, a) for e in op.body.eqns if e.op.name in ("eq", "ne") for a in e.inputs
+    }
+    return eqn.inputs.count(v) == 1 and (
+        element not in compared or element.type.dtype not in INEXACT
+    )
 
 
 def given_up(graph: Graph, first: Eqn, i: int, later: list[Eqn]) -> Unstacked | None:
@@ -85,7 +94,9 @@ def given_up(graph: Graph, first: Eqn, i: int, later: list[Eqn]) -> Unstacked | 
 
 
 def in_memory(eqn: Eqn, i: int) -> dict[Var, Atom]:
-    """The values of a round that are there without stack `i`, and which array holds each of all rounds."""
+    """The values of a round that are there without stack `i`, and which array
+    holds each of all rounds.
+    """
     op = eqn.op
     assert isinstance(op, ScanLoop)
     consts, _, elements = op.parts(list(zip(op.body.inputs, eqn.inputs, strict=True)))
@@ -96,7 +107,8 @@ def in_memory(eqn: Eqn, i: int) -> dict[Var, Atom]:
 
 
 def remade(body: Graph, wanted: Atom, there: Mapping[Var, Atom]) -> list[Eqn] | None:
-    """The equations of a round that make a value from what is there, in order; None if there are none.
+    """The equations of a round that make a value from what is there, in
+    order; None if there are none.
 
     With x, if it is asked where x == max(x), goes max(x).
     """
@@ -129,7 +141,13 @@ def without_result(eqn: Eqn, i: int) -> Eqn:
 
 
 def remaking(
-    eqn: Eqn, stack: Var, value: Atom, again: list[Eqn], there: Mapping[Var, Atom], consts: int, first: Eqn
+    eqn: Eqn,
+    stack: Var,
+    value: Atom,
+    again: list[Eqn],
+    there: Mapping[Var, Atom],
+    consts: int,
+    first: Eqn,
 ) -> Eqn:
     """The later loop, each of whose rounds makes the value again instead of reading it."""
     op = eqn.op
@@ -155,4 +173,6 @@ def remaking(
     eqns += [Eqn(e.op, rename(new, e.inputs), e.outs, e.source) for e in op.body.eqns]
     given = [*parts[0], *parts[1], *elements]
     body = Graph(tuple(v for v, _ in given), tuple(eqns), rename(new, op.body.outputs))
-    return Eqn(op.of(body, len(parts[0]), op.carry), tuple(a for _, a in given), eqn.outs, eqn.source)
+    return Eqn(
+        op.of(body, len(parts[0]), op.carry), tuple(a for _, a in given), eqn.outs, eqn.source
+    )

@@ -19,10 +19,11 @@ from ge2.transforms.zeros import zero
 def vjp_graph(
     graph: Graph, wanted: Flags, derive: Derive, given: Flags | None = None, unit: bool = False
 ) -> Graph:
-    """The graph of (inputs, cotangents of the given outputs) to (outputs, cotangents of the wanted inputs).
+    """The graph of (inputs, cotangents of the given outputs) to (outputs,
+    cotangents of the wanted inputs).
 
-    Unless `given` says otherwise, a cotangent is given for every inexact output. With `unit` those given
-    are 1, known beforehand, and no inputs.
+    Unless `given` says otherwise, a cotangent is given for every inexact output. With `unit` those
+    given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
     trace = Trace("a derivative")
@@ -31,7 +32,11 @@ def vjp_graph(
         saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
         trace.eqns = list(saved)
         cts = Cotangents(trace)
-        seeds = [cts.seed(out, unit) for out, is_given in zip(graph.outputs, given, strict=True) if is_given]
+        seeds = [
+            cts.seed(out, unit)
+            for out, is_given in zip(graph.outputs, given, strict=True)
+            if is_given
+        ]
         for eqn in reversed(saved):
             if any(v in cts.found for v in eqn.outs):
                 pull_back(trace, eqn, cts, active)
@@ -55,10 +60,14 @@ def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
 
 
 def needed_values(graph: Graph, given: Flags) -> set[Atom]:
-    """The values that a cotangent of a given output flows through; what it never reaches needs no rule."""
+    """The values that a cotangent of a given output flows through; what it
+    never reaches needs no rule.
+    """
     needed: set[Atom] = {a for a, is_given in zip(graph.outputs, given, strict=True) if is_given}
     for eqn in reversed(graph.eqns):
-        if eqn.op.name != "stop_gradient" and any(v in needed and v.type.dtype in INEXACT for v in eqn.outs):
+        if eqn.op.name != "stop_gradient" and any(
+            v in needed and v.type.dtype in INEXACT for v in eqn.outs
+        ):
             needed.update(eqn.inputs)
     return needed
 
@@ -102,7 +111,9 @@ class Cotangents:
     def seed(self, out: Atom, unit: bool) -> Atom:
         """The cotangent that the derivative begins with."""
         t = out.type
-        atom: Atom = Literal(python_type(t.dtype)(1) if t.weak else t.dtype.type(1), t) if unit else Var(t)
+        atom: Atom = (
+            Literal(python_type(t.dtype)(1) if t.weak else t.dtype.type(1), t) if unit else Var(t)
+        )
         self.add(out, Tracer(self.trace, atom))
         return atom
 
@@ -111,7 +122,8 @@ class Cotangents:
         if t != atom.type:
             if t.shape != atom.type.shape or t.dtype != atom.type.dtype:
                 raise VerifyError(
-                    f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}", where=eqn and eqn.source
+                    f"the derivative of {eqn and eqn.op} gives {t} for {atom.type}",
+                    where=eqn and eqn.source,
                 )
             ct = ct.cast(atom.type.dtype, atom.type.weak)
         if isinstance(atom, Var):

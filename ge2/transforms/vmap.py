@@ -17,7 +17,8 @@ from ge2.transforms.rule_errors import blamed, entries
 def vmap_graph(
     graph: Graph, axes: Sequence[Axis], size: int, derive: Derive, out: Flags | None = None
 ) -> tuple[Graph, Flags]:
-    """The graph over one more axis, which lies at `axes` in the inputs and first in the outputs that have it.
+    """The graph over one more axis, which lies at `axes` in the inputs and
+    first in the outputs that have it.
 
     The second result says which outputs those are; `out` forces the axis on some.
     """
@@ -44,11 +45,20 @@ def vmap_graph(
 
 
 def grown(v: Var, axis: Axis, size: int) -> Any:
-    return v.type if axis is None else v.type.with_shape((*v.type.shape[:axis], size, *v.type.shape[axis:]))
+    return (
+        v.type
+        if axis is None
+        else v.type.with_shape((*v.type.shape[:axis], size, *v.type.shape[axis:]))
+    )
 
 
 def batch_equation(
-    trace: Trace, eqn: Eqn, env: dict[Var, tuple[Any, int]], names: dict[Var, Atom], size: int, derive: Derive
+    trace: Trace,
+    eqn: Eqn,
+    env: dict[Var, tuple[Any, int]],
+    names: dict[Var, Atom],
+    size: int,
+    derive: Derive,
 ) -> None:
     if not any(a in env for a in eqn.inputs):
         trace.eqns.append(Eqn(eqn.op, rename(names, eqn.inputs), eqn.outs, eqn.source))

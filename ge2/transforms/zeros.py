@@ -10,7 +10,8 @@ from ge2.base.dtypes import python_type
 from ge2.ir import ArrayType, Dims
 from ge2.ops.shape import BroadcastInDim
 
-float0 = np.dtype([("float0", np.void, 0)])  # the dtype of the derivative by an integer: it has no bytes
+# the dtype of the derivative by an integer: it has no bytes
+float0 = np.dtype([("float0", np.void, 0)])
 
 
 def zero(t: ArrayType) -> Any:

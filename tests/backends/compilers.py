@@ -33,7 +33,9 @@ int other(void) { return 7; }
 
 @pytest.fixture(autouse=True)
 def fresh(tmp_path, monkeypatch):
-    """No compiler, library or trouble is known yet, and temporary files have a folder of their own."""
+    """No compiler, library or trouble is known yet, and temporary files have
+    a folder of their own.
+    """
     for module, name, value in (
         (detect, "_found", {}),
         (compiler, "_libraries", {}),
@@ -60,7 +62,9 @@ def script(tmp_path, body, version="echo fake 1.0; exit 0"):
     """A compiler of our own making. It notes each call in `calls`."""
     path = tmp_path / "fakecc"
     calls = tmp_path / "calls"
-    path.write_text(f'#!/bin/sh\necho x >> "{calls}"\n[ "$1" = --version ] && {{ {version}; }}\n{body}\n')
+    path.write_text(
+        f'#!/bin/sh\necho x >> "{calls}"\n[ "$1" = --version ] && {{ {version}; }}\n{body}\n'
+    )
     path.chmod(0o700)
     return str(path)
 

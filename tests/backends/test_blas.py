@@ -9,7 +9,16 @@ import numpy as np
 import pytest
 
 from ge2.targets.c.load import blas
-from ge2.targets.c.load.blas import DTYPES, Blas, address, get_threads, linked, services, set_threads, works
+from ge2.targets.c.load.blas import (
+    DTYPES,
+    Blas,
+    address,
+    get_threads,
+    linked,
+    services,
+    set_threads,
+    works,
+)
 
 
 def wheel():
@@ -18,7 +27,9 @@ def wheel():
     return "openblas" in found
 
 
-@pytest.mark.skipif(not wheel(), reason="this NumPy was built with another BLAS, which may hide its names")
+@pytest.mark.skipif(
+    not wheel(), reason="this NumPy was built with another BLAS, which may hide its names"
+)
 def test_the_blas_of_a_wheel_is_found():
     found = services()
     assert all((found.sgemm, found.dgemm, found.cgemm, found.zgemm))

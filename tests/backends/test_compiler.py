@@ -1,4 +1,6 @@
-"""C is compiled once a machine; whatever a compiler does instead is an error, soon, and leaves nothing."""
+"""C is compiled once a machine; whatever a compiler does instead is an error,
+soon, and leaves nothing.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ from ge2.base.toolchain.detect import FLAGS, Toolchain
 from tests.backends.compilers import REAL, call, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
 
-# -------------------------------------------------------------------------------------------------- compiling
+# ---------------------------------------------------------------------------------------- compiling
 
 
 @needs_compiler
@@ -106,11 +108,14 @@ def test_a_second_process_always_hits(tmp_path):
     second = python(program, GE2_CACHE_DIR=folder, PYTHONHASHSEED="2")
     assert (first[0], second[0]) == ("False", "True")
     assert first[1] == second[1]
-    assert second[2:] == ["False", "False", "False"]  # what only a compilation needs is not imported
+    # what only a compilation needs is not imported
+    assert second[2:] == ["False", "False", "False"]
 
 
 def test_import_ge2_imports_nothing_for_compiling():
-    program = "import sys, numpy; there = {*sys.modules}; import ge2; print(*({*sys.modules} - there))"
+    program = (
+        "import sys, numpy; there = {*sys.modules}; import ge2; print(*({*sys.modules} - there))"
+    )
     assert not {"subprocess", "hashlib", "json", "tempfile"} & {*python(program)}
 
 
@@ -191,7 +196,7 @@ def test_compiled_is_logged_when_asked(caplog):
     assert "my sum: compiled in" in caplog.text
 
 
-# -------------------------------------------------------------------------------------------------- the cache
+# ---------------------------------------------------------------------------------------- the cache
 
 
 @needs_compiler
@@ -254,9 +259,11 @@ def test_an_entry_that_lacks_the_symbol_is_made_again():
     assert call(library(source(), "f")) == 45
 
 
-# ------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
-TOOLS = Toolchain(("/usr/bin/cc",), "/usr/bin/gcc-12", "gcc 12", "12345", "Linux x86_64 abcd", FLAGS)
+TOOLS = Toolchain(
+    ("/usr/bin/cc",), "/usr/bin/gcc-12", "gcc 12", "12345", "Linux x86_64 abcd", FLAGS
+)
 
 
 def test_everything_that_changes_the_library_changes_its_key(monkeypatch):
@@ -270,7 +277,10 @@ def test_everything_that_changes_the_library_changes_its_key(monkeypatch):
         library_key(replace(TOOLS, target="Linux x86_64 other"), text),
         library_key(replace(TOOLS, identity="a newer file"), text),
         library_key(replace(TOOLS, version="gcc 13"), text),
-        *(library_key(replace(TOOLS, flags=tuple(f for f in FLAGS if f != gone)), text) for gone in FLAGS),
+        *(
+            library_key(replace(TOOLS, flags=tuple(f for f in FLAGS if f != gone)), text)
+            for gone in FLAGS
+        ),
     ]
     library_key.cache_clear()
     monkeypatch.setattr(compiler, "VERSION", "0.0.1")
@@ -353,7 +363,7 @@ def test_headers_are_part_of_the_key(monkeypatch, tmp_path):
     include_digest.cache_clear()
 
 
-# ------------------------------------------------------------------------------------------------ no compiler
+# -------------------------------------------------------------------------------------- no compiler
 
 
 def test_unwanted_it_is_said_once():
@@ -403,7 +413,7 @@ def test_the_target_names_the_processor():
     assert detect._cpu()
 
 
-# ----------------------------------------------------------------------------------------------------- OpenMP
+# ------------------------------------------------------------------------------------------- OpenMP
 
 
 def seen_by_c(name):
@@ -422,7 +432,11 @@ def test_threads_of_openmp_do_not_spin_unless_the_user_wants_it(theirs, monkeypa
         within = seen_by_c("GOMP_SPINCOUNT")
         assert os.environ.get("GOMP_SPINCOUNT") == ("123" if theirs == "GOMP_SPINCOUNT" else None)
     after = seen_by_c("GOMP_SPINCOUNT")
-    wanted = {None: (b"2000", None), "GOMP_SPINCOUNT": (b"123", b"123"), "OMP_WAIT_POLICY": (None, None)}
+    wanted = {
+        None: (b"2000", None),
+        "GOMP_SPINCOUNT": (b"123", b"123"),
+        "OMP_WAIT_POLICY": (None, None),
+    }
     assert (within, after) == wanted[theirs]
 
 

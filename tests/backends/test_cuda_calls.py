@@ -1,4 +1,6 @@
-"""Whole calls in C, and looks at many arrays at once: as Python has them (`templates/cuda/calls.h`)."""
+"""Whole calls in C, and looks at many arrays at once: as Python has them
+(`templates/cuda/calls.h`).
+"""
 
 from __future__ import annotations
 
@@ -130,7 +132,8 @@ def test_a_call_that_fails(made: Any) -> None:
         adder(made, lender, run=runs_out, explain=says)(np.ones(3), np.ones(3))
     with pytest.raises(MemoryError, match="of the launches"):
         adder(made, lender, run=runs_out)(np.ones(3), np.ones(3))
-    for name in ("empty", "take"):  # nothing is launched yet: Python has it done, or says what is wrong
+    # nothing is launched yet: Python has it done, or says what is wrong
+    for name in ("empty", "take"):
         x = np.ones(3)
         assert adder(made, lender, **{name: fails})(x, x)[0] == "otherwise"
         with pytest.raises(ArithmeticError, match="launches"):
@@ -158,7 +161,13 @@ def test_nothing_is_kept_of_a_call(made: Any) -> None:
     assert (sys.getrefcount(x), sys.getrefcount(y)) == before
     many = tuple(range(2, 102))
     wide = adder(
-        made, Lender(), made=(((3,),),) * 100, take=None, handed=many, results=many, run=lambda *ys: None
+        made,
+        Lender(),
+        made=(((3,),),) * 100,
+        take=None,
+        handed=many,
+        results=many,
+        run=lambda *ys: None,
     )
     found = wide(x, y)
     assert len(found) == 100
@@ -234,7 +243,9 @@ def test_a_program_with_numbers_is_called_so(made: Any, cp: Any) -> None:
 
 
 def test_state_keeps_its_place(cp: Any) -> None:
-    """Each result has the memory of the argument that it follows, so a graph of the launches lasts."""
+    """Each result has the memory of the argument that it follows, so a graph
+    of the launches lasts.
+    """
 
     def step(state: Any, x: Any) -> Any:
         w, b, m = state
@@ -251,7 +262,8 @@ def test_state_keeps_its_place(cp: Any) -> None:
     names = [program.buffers[v].name for v in program.graph.inputs]
     donors = [program.buffers[v].donor for v in program.graph.outputs[:3]]
     assert donors[0] == names[0]
-    assert all(donor in ("", own) for donor, own in zip(donors, names, strict=False))  # none of another's
+    # none of another's
+    assert all(donor in ("", own) for donor, own in zip(donors, names, strict=False))
 
 
 def test_an_array_in_another_order_is_not_donated(cp: Any) -> None:

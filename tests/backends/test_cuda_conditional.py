@@ -1,4 +1,6 @@
-"""Loops and branches of lists of launches: conditional nodes of graphs, and the host where there are none."""
+"""Loops and branches of lists of launches: conditional nodes of graphs, and the
+host where there are none.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ from ge2.targets.cuda.load.toolkit import library_path
 from tests.backends.fake_driver import address, fake_driver, launches_extension, seen, set_
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
-needs_nvrtc = pytest.mark.skipif(not library_path("libnvrtc", "cu13", "cuda_nvrtc"), reason="no NVRTC")
+needs_nvrtc = pytest.mark.skipif(
+    not library_path("libnvrtc", "cu13", "cuda_nvrtc"), reason="no NVRTC"
+)
 HEADER = next(Path("/usr/local").glob("cuda*/include/cuda.h"), None)
 PTXAS = next(Path("/usr/local").glob("cuda*/bin/ptxas"), None)
 N = 8
@@ -69,7 +73,9 @@ def run_of(driver, made, monkeypatch):
             switches=how != "no switches",
         )
         with config.using(capture="off" if how == "host" else "auto"):
-            return native.run_of(made, device, LaunchList(items, arrays, (), frozenset(), None, True))
+            return native.run_of(
+                made, device, LaunchList(items, arrays, (), frozenset(), None, True)
+            )
 
     for name in ("fail_next", "fail_in", "shuffle", "busy", "rigid", "bodies_run"):
         set_(driver, name, 0)
@@ -174,7 +180,10 @@ def nest(write):
     step = (write.scaled(0, 3, add=1.0, after=(0,)), write.scaled(3, 0, after=(1,)))
     test = write.below(0, 6, 3)
     again = write.below(0, 6, 3, (2,))
-    return (While((test,), (branch, *step, again), at(6), (), "while"), write.scaled(0, 3, after=(0,), k=2.0))
+    return (
+        While((test,), (branch, *step, again), at(6), (), "while"),
+        write.scaled(0, 3, after=(0,), k=2.0),
+    )
 
 
 @pytest.mark.parametrize("index", [0, 1])
@@ -209,7 +218,9 @@ def test_lists_in_python_mean_the_same(write):
     items = tuple(map(python, nest(write)))
     for index in (0, 1):
         for seed in range(4):
-            work = LaunchList(in_any_order(items, seed) if seed else items, 7, (), frozenset(), None, True)
+            work = LaunchList(
+                in_any_order(items, seed) if seed else items, 7, (), frozenset(), None, True
+            )
             a, b, c, rest = floats(), floats(), floats(), floats()
             flags, chosen = (np.zeros(1, np.bool_) for _ in range(2)), np.array([index], np.int32)
             inner, outer = flags
@@ -225,7 +236,9 @@ def test_python_reads_what_decides_from_the_gpu():
         seen.append((kind, stream))
         ctypes.memmove(to, place, nbytes)
 
-    stream = SimpleNamespace(ptr=7, is_capturing=lambda: captured, synchronize=lambda: seen.append("waited"))
+    stream = SimpleNamespace(
+        ptr=7, is_capturing=lambda: captured, synchronize=lambda: seen.append("waited")
+    )
     runtime = SimpleNamespace(memcpyDeviceToHost=2, memcpyAsync=copy)
     cuda = SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
     device, index = SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), np.array([5, -9], np.int16)
@@ -234,7 +247,9 @@ def test_python_reads_what_decides_from_the_gpu():
     assert native.downloaded(device, item, address(index) + 2) == -9
     assert seen == [(2, 7), "waited"]
     captured = True
-    with pytest.raises(KernelError, match=r"cond goes on by a number on the GPU.*\n  at   model.py:9"):
+    with pytest.raises(
+        KernelError, match=r"cond goes on by a number on the GPU.*\n  at   model.py:9"
+    ):
         native.downloaded(device, item, address(index))
 
 
@@ -370,7 +385,16 @@ def test_graphs_and_their_lists_go_with_the_run(run_of, write, driver):
     run = run_of(nest(write), 7)
     for n in range(6):
         a, b, c, rest = floats(), floats(), floats(), floats()
-        call(run, a, b, c, rest, np.zeros(1, np.bool_), np.array([n % 2], np.int32), np.zeros(1, np.bool_))
+        call(
+            run,
+            a,
+            b,
+            c,
+            rest,
+            np.zeros(1, np.bool_),
+            np.array([n % 2], np.int32),
+            np.zeros(1, np.bool_),
+        )
     assert seen(driver, "execs") > before[1]
     del run
     gc.collect()
@@ -391,7 +415,9 @@ def test_the_users_capture_is_told_of(run_of, write, driver):
 def test_a_read_that_fails_names_the_loop(run_of, write, driver):
     run = run_of((write.counted(0, 1, 2, 9),), 3, "host")
     set_(driver, "fail_in", 2)
-    with pytest.raises(KernelError, match=r"reading what decides fails with .* in while\n  at   model.py:7"):
+    with pytest.raises(
+        KernelError, match=r"reading what decides fails with .* in while\n  at   model.py:7"
+    ):
         call(run, floats(), floats(), np.zeros(1, np.bool_))
     set_(driver, "fail_in", 0)
 
@@ -418,7 +444,9 @@ def test_a_handler_that_calls_the_program_again_is_told(run_of, write):
     arrays = floats(), floats(), np.zeros(1, np.bool_)
     before = signal.signal(signal.SIGALRM, lambda *_: call(run, *arrays))
     signal.setitimer(signal.ITIMER_REAL, 0.05)
-    with pytest.raises(RuntimeError, match="a program was called while the same thread was launching it"):
+    with pytest.raises(
+        RuntimeError, match="a program was called while the same thread was launching it"
+    ):
         call(run, *arrays)
     signal.signal(signal.SIGALRM, before)
     x, y, going = floats(1e9), floats(), np.zeros(1, np.bool_)
@@ -444,7 +472,7 @@ def test_wrong_choices_are_errors(made, driver, about, lists, said):
         made.Run(driver.path, context, b"", (), (node,), lists, True, None, None, native.failed, ())
 
 
-# -------------------------------------------------------------------------------------------- CUDA's own word
+# ---------------------------------------------------------------------------------- CUDA's own word
 
 
 FIELDS = {
@@ -455,7 +483,12 @@ FIELDS = {
     "bodies": "conditional.phGraph_out",
     "context": "conditional.ctx",
 }
-KERNEL_FIELDS = {"function": "func", "shared": "sharedMemBytes", "params": "kernelParams", "context": "ctx"}
+KERNEL_FIELDS = {
+    "function": "func",
+    "shared": "sharedMemBytes",
+    "params": "kernelParams",
+    "context": "ctx",
+}
 NUMBERS = {
     "IF": "CU_GRAPH_COND_TYPE_IF",
     "WHILE": "CU_GRAPH_COND_TYPE_WHILE",
@@ -472,7 +505,10 @@ NUMBERS = {
 def test_layouts_are_those_of_the_real_header(tmp_path):
     own = Path(native.__file__).parents[4] / "templates" / "cuda" / "driver.h"
     same = [
-        *(f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})" for a, b in FIELDS.items()),
+        *(
+            f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})"
+            for a, b in FIELDS.items()
+        ),
         *(
             f"offsetof(KernelParams, {a}) == offsetof(CUDA_KERNEL_NODE_PARAMS_v2, {b})"
             for a, b in KERNEL_FIELDS.items()
@@ -487,7 +523,9 @@ def test_layouts_are_those_of_the_real_header(tmp_path):
     renamed = "\n".join(f"#define {name} own_{name}" for name in names)
     path = tmp_path / "layouts.c"
     path.write_text(f"#include <cuda.h>\n{undefined(names)}\n{renamed}\n{text}\n{checks}\n")
-    subprocess.run(["cc", "-std=gnu11", f"-I{HEADER.parent}", "-fsyntax-only", str(path)], check=True)
+    subprocess.run(
+        ["cc", "-std=gnu11", f"-I{HEADER.parent}", "-fsyntax-only", str(path)], check=True
+    )
 
 
 def undefined(names):
@@ -528,5 +566,14 @@ def test_the_kernel_that_decides_clamps_every_integer():
             nbytes = np.int32(-t.itemsize if t.kind == "i" else t.itemsize)
             for most, which in [(1, -1), (3, -1), (3, 0), (3, 2), (3, 3)]:
                 value = min(max(int(x[0]), 0), most)
-                decide((1,), (1,), (np.uint64(address(found)), x, nbytes, np.int32(most), np.int32(which)))
-                assert found[0] == (value if which < 0 else value == which), (dtype, number, most, which)
+                decide(
+                    (1,),
+                    (1,),
+                    (np.uint64(address(found)), x, nbytes, np.int32(most), np.int32(which)),
+                )
+                assert found[0] == (value if which < 0 else value == which), (
+                    dtype,
+                    number,
+                    most,
+                    which,
+                )

@@ -1,4 +1,6 @@
-"""The driver is asked through its library, and a GPU keeps the device's contract: tried without either."""
+"""The driver is asked through its library, and a GPU keeps the device's
+contract: tried without either.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,9 @@ def libcuda(tmp_path, monkeypatch):
     def make(status: int) -> None:
         source, path = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"
         source.write_text(LIBCUDA)
-        subprocess.run(["cc", "-shared", "-fPIC", f"-DSTATUS={status}", "-o", path, source], check=True)
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", f"-DSTATUS={status}", "-o", path, source], check=True
+        )
         monkeypatch.setattr(driver_module, "LIBRARY", str(path))
         monkeypatch.setattr(driver_module, "KERNEL_MODULE", str(tmp_path / "version"))
 
@@ -113,7 +117,7 @@ def test_a_gpu_that_is_not_there(monkeypatch, number):
         gpu.__wrapped__(number)
 
 
-# ------------------------------------------------------------------------------ the contract, with a stand-in
+# -------------------------------------------------------------------- the contract, with a stand-in
 
 
 class DriverError(RuntimeError):
@@ -121,7 +125,9 @@ class DriverError(RuntimeError):
 
 
 class Loaded:
-    """What CuPy's Module does, as far as it is used: a cubin has the kernels that its bytes name."""
+    """What CuPy's Module does, as far as it is used: a cubin has the kernels
+    that its bytes name.
+    """
 
     def load(self, cubin: bytes) -> None:
         if b"bad" in cubin:
@@ -143,7 +149,10 @@ def device():
         funcSetAttribute=lambda f, which, value: asked.append((f, which, value)),
     )
     cuda = SimpleNamespace(
-        Module=Loaded, driver=driver, Device=lambda n: nullcontext(n), get_current_stream=lambda: "stream"
+        Module=Loaded,
+        driver=driver,
+        Device=lambda n: nullcontext(n),
+        get_current_stream=lambda: "stream",
     )
     made = CudaDevice(1, H200, SimpleNamespace(cuda=cuda))
     return SimpleNamespace(device=made, asked=asked)
@@ -230,7 +239,9 @@ def test_an_older_driver_decides_less(device, monkeypatch):
     assert not device.device.switches
 
 
-@pytest.mark.parametrize("trouble", [CompilerTrouble("no NVRTC"), DriverError("CUDA_ERROR_NOT_FOUND")])
+@pytest.mark.parametrize(
+    "trouble", [CompilerTrouble("no NVRTC"), DriverError("CUDA_ERROR_NOT_FOUND")]
+)
 def test_what_does_not_load_decides_nothing(device, monkeypatch, trouble):
     def refused(*_):
         raise trouble
@@ -243,7 +254,8 @@ def test_what_does_not_load_decides_nothing(device, monkeypatch, trouble):
 def test_no_cupy(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "cupy", None)
     with pytest.raises(
-        DeviceError, match="through CuPy, which cannot be imported.*\n  try  pip install 'ge2\\[cuda13\\]'"
+        DeviceError,
+        match="through CuPy, which cannot be imported.*\n  try  pip install 'ge2\\[cuda13\\]'",
     ):
         module.cupy()
 

@@ -16,7 +16,14 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.base.toolchain.detect import toolchain
 from ge2.targets.cuda.launch import graph as native
-from tests.backends.fake_driver import address, fake_driver, launches_extension, on_device, seen, set_
+from tests.backends.fake_driver import (
+    address,
+    fake_driver,
+    launches_extension,
+    on_device,
+    seen,
+    set_,
+)
 
 N = 8
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -41,7 +48,17 @@ def scaled(driver, x, out, add=1.0, after=()):
     """out = x * (number 0) + add"""
     function = ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED"))
     parameters = ((False, *x), (False, *out), np.float64(add).tobytes(), (True, 0, 0))
-    return 0, function, (N, 1, 1), (1, 1, 1), 0, parameters, after, f"scaled\n  at   model.py:{add:.0f}", ()
+    return (
+        0,
+        function,
+        (N, 1, 1),
+        (1, 1, 1),
+        0,
+        parameters,
+        after,
+        f"scaled\n  at   model.py:{add:.0f}",
+        (),
+    )
 
 
 def product(driver, x, y, out, after=()):
@@ -140,7 +157,10 @@ def test_offsets_count_from_the_beginning(make, driver):
 @pytest.mark.parametrize("captures", [False, True])
 def test_kernels_whose_blocks_wait_for_each_other(make, driver, captures):
     """One by one, in graphs, and in those that were patched."""
-    (kind, *parts, _), other = scaled(driver, (0, 0), (1, 0)), scaled(driver, (1, 0), (2, 0), 2.0, (0,))
+    (kind, *parts, _), other = (
+        scaled(driver, (0, 0), (1, 0)),
+        scaled(driver, (1, 0), (2, 0), 2.0, (0,)),
+    )
     run = make(captures, arrays=3, nodes=((kind, *parts, (1,)), other))
     set_(driver, "cooperative", 0)
     for n in range(20):
@@ -153,7 +173,11 @@ def test_kernels_whose_blocks_wait_for_each_other(make, driver, captures):
 
 def test_the_time_of_a_graph_is_counted_and_told(make):
     heard = []
-    run, x, rest = make(told=lambda *said: heard.append(said)), array(3), (array(0), array(0), array(0))
+    run, x, rest = (
+        make(told=lambda *said: heard.append(said)),
+        array(3),
+        (array(0), array(0), array(0)),
+    )
     call(run, x, 2.0, rest)
     assert run.seconds == 0 and not heard
     for _ in range(3):
@@ -180,7 +204,8 @@ def test_a_failure_names_the_kernel_and_the_line(make, driver):
     run, x = make(captures=False), array(1)
     set_(driver, "fail_next", 1)
     with pytest.raises(
-        KernelError, match=r"cuLaunchKernel fails with CUDA_ERROR_FAKE \(1\) in scaled\n  at   model.py:1"
+        KernelError,
+        match=r"cuLaunchKernel fails with CUDA_ERROR_FAKE \(1\) in scaled\n  at   model.py:1",
     ):
         call(run, x, 1.0)
     np.testing.assert_array_equal(call(run, x, 1.0), wanted(x, 1))
@@ -219,7 +244,9 @@ OUT_OF_MEMORY = 2
 
 @pytest.mark.parametrize("calls", range(10))
 def test_out_of_memory_anywhere_in_a_capture(make, driver, calls):
-    """While a graph is made, and at its launch: launched one by one, then and from then on, and told."""
+    """While a graph is made, and at its launch: launched one by one,
+    then and from then on, and told.
+    """
     run, x = make(), array(1)
     call(run, x, 1.0)
     gc.collect()
@@ -322,7 +349,9 @@ def test_wrong_nodes_are_errors(make, driver):
 
 
 def test_arrays_of_callers_are_made_ready(make, driver):
-    """What is not in order, or begins at no multiple of 16, is copied; the copy lives while it is read."""
+    """What is not in order, or begins at no multiple of 16, is copied;
+    the copy lives while it is read.
+    """
     whole, copies = np.zeros(64, np.float32), []
 
     def ready(x):

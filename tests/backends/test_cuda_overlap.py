@@ -1,4 +1,6 @@
-"""Kernels of a graph that are launched before those they wait for have ended: which, and if none may be."""
+"""Kernels of a graph that are launched before those they wait for have ended:
+which, and if none may be.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,14 @@ from ge2.compile.executable import manner
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.launches import Branch, Launch, LaunchList, Number, Pointer, While
 from ge2.targets.cuda.launch.nodes import Nodes
-from tests.backends.fake_driver import address, fake_driver, launches_extension, on_device, seen, set_
+from tests.backends.fake_driver import (
+    address,
+    fake_driver,
+    launches_extension,
+    on_device,
+    seen,
+    set_,
+)
 
 N = 8
 EARLY = 1000  # what the fake driver adds to the number of a need that need not have ended
@@ -27,7 +36,9 @@ pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return fake_driver(tmp_path_factory.mktemp("driver")), launches_extension("ge2_launches_overlap")
+    return fake_driver(tmp_path_factory.mktemp("driver")), launches_extension(
+        "ge2_launches_overlap"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +80,9 @@ def run_of(made, nodes, arrays):
 
 
 def chain(made):
-    """y = x * k + 1; z = y * k + 2; w = z * y; v = w * k + 3; y = z * k + 4, which v waits for no more."""
+    """y = x * k + 1; z = y * k + 2; w = z * y; v = w * k + 3; y = z * k + 4,
+    which v waits for no more.
+    """
     driver = made[0]
     nodes = (
         scaled(driver, 0, 1, 1),
@@ -180,7 +193,8 @@ def test_what_fails_whole_too_is_launched_one_by_one(made, driver):
     run = chain(made)
     check(run, values(0), 1)
     set_(driver, "no_early", 1)
-    set_(driver, "fail_in", 6)  # the first kernel of the second graph, after four calls for the first
+    # the first kernel of the second graph, after four calls for the first
+    set_(driver, "fail_in", 6)
     check(run, values(1), 2)
     check(run, values(2), 3)
     assert "cuGraphAddDependencies" in str(run.whole) and "cuGraphAddKernelNode" in str(run.trouble)
@@ -197,13 +211,15 @@ def test_wrong_waits_are_errors(made, driver):
         run_of(made, (scaled(driver, 0, 1, 1, (~0,)),), 2)
 
 
-# ------------------------------------------------------------------------------------------- lists as nodes
+# ----------------------------------------------------------------------------------- lists as nodes
 
 KERNEL = SimpleNamespace(ptr=1)
 
 
 def kernel(*after, waits=True, lets=True):
-    return Launch(KERNEL, (1,), (32,), 0, (Pointer(0),), after, "kernel", "", waits=waits, lets=lets)
+    return Launch(
+        KERNEL, (1,), (32,), 0, (Pointer(0),), after, "kernel", "", waits=waits, lets=lets
+    )
 
 
 def needs(items, early=True):
@@ -214,7 +230,15 @@ def needs(items, early=True):
 
 def test_the_second_waits_by_itself_and_the_first_lets_it():
     foreign, large = partial(kernel, waits=False, lets=False), partial(kernel, waits=False)
-    items = (kernel(), kernel(0), foreign(1), kernel(2), kernel(1, 3), kernel(0, 2, 4), foreign(4, 5))
+    items = (
+        kernel(),
+        kernel(0),
+        foreign(1),
+        kernel(2),
+        kernel(1, 3),
+        kernel(0, 2, 4),
+        foreign(4, 5),
+    )
     assert needs(items) == [(), (~0,), (1,), (2,), (~1, ~3), (2, ~0, ~4), (4, 5)]
     assert needs(items, early=False) == [(), (0,), (1,), (2,), (1, 3), (0, 2, 4), (4, 5)]
     assert needs((kernel(), large(0), kernel(1), large(1, 2))) == [(), (0,), (~1,), (1, 2)]
@@ -225,7 +249,8 @@ def test_decisions_and_choices_wait_for_all():
     branch = Branch((inner, inner), Pointer(0), np.dtype(np.int32), (0,), "cond")
     loop = While((kernel(),), inner, Pointer(0), (1,), "while_loop")
     found = needs((kernel(), branch, loop, kernel(0, 1, 2)))
-    # kernel, decision, choice, the test of the loop, decision, choice, the last kernel, and what is in lists
+    # kernel, decision, choice, the test of the loop, decision, choice, the last
+    # kernel, and what is in lists
     assert found[:7] == [(), (0,), (1,), (2,), (3,), (4,), (2, 5, ~0)]
     assert found[7:] == [(), (~7,), (), (~9,), (), (~11,), (12,)]  # a round ends with a decision
 
@@ -246,7 +271,16 @@ def test_the_setting_the_device_and_the_list_decide(
     def launch(source, target, add, after=()):
         arguments = (Pointer(source), Pointer(target), np.float64(add), Number(0))
         return Launch(
-            function, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3", waits=True, lets=True
+            function,
+            (N, 1),
+            (1,),
+            0,
+            arguments,
+            after,
+            "scaled",
+            "model.py:3",
+            waits=True,
+            lets=True,
         )
 
     work = LaunchList(

@@ -1,4 +1,6 @@
-"""CuPy's arrays as they lie in memory (`templates/cuda/arrays.h`): learned from examples; kept results."""
+"""CuPy's arrays as they lie in memory (`templates/cuda/arrays.h`):
+learned from examples; kept results.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from tests.backends.fake_driver import launches_extension
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
-SHAPES = [((), 1), ((7,), 1), ((3, 5), 1), ((2, 3, 4), 1), ((5, 3), 0), ((4, 2, 3), 0), ((9, 1, 2, 8), 1)]
+SHAPES = [
+    ((), 1),
+    ((7,), 1),
+    ((3, 5), 1),
+    ((2, 3, 4), 1),
+    ((5, 3), 0),
+    ((4, 2, 3), 0),
+    ((9, 1, 2, 8), 1),
+]
 
 
 class Memory:
@@ -45,7 +55,12 @@ COUNT: Iterator[int] = iter(range(1000))
 
 
 def array(
-    fake: Any, shape: Any = (3, 5), ordered: Any = 1, dtype: Any = F4, ptr: int = 512, device: int = 0
+    fake: Any,
+    shape: Any = (3, 5),
+    ordered: Any = 1,
+    dtype: Any = F4,
+    ptr: int = 512,
+    device: int = 0,
 ) -> Any:
     steps = tuple(4 * int(np.prod(shape[i + 1 :])) for i in range(len(shape)))
     return fake.ndarray(shape, steps, ordered, dtype, fake.MemoryPointer(ptr, device, Memory()))
@@ -55,7 +70,9 @@ def examples(fake: Any) -> list[Any]:
     found = []
     for n, (shape, ordered) in enumerate(SHAPES):
         x = array(fake, shape, ordered, (F4, F8)[n % 2], 4096 * (n + 1), n % 5)
-        found.append((x, x.shape, x.dtype, x.data, x._c_contiguous, x.data.ptr, x.data.device_id, x.data.mem))
+        found.append(
+            (x, x.shape, x.dtype, x.data, x._c_contiguous, x.data.ptr, x.data.device_id, x.data.mem)
+        )
     return found
 
 

@@ -1,4 +1,6 @@
-"""Both launchers call small programs written by hand: what is read, made, reused, refused, and never lost."""
+"""Both launchers call small programs written by hand: what is read, made, reused,
+refused, and never lost.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)()
 BIG = (1 << 15,)  # float32 of 128 KiB, whose memory is kept
 
 
-# ----------------------------------------------------------------------------------------- arrays and numbers
+# ------------------------------------------------------------------------------- arrays and numbers
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -113,7 +115,9 @@ def test_the_number_of_arguments_is_checked(launch, args):
         adder(launch, (8,))(x=np.zeros(8, F32))
 
 
-@pytest.mark.parametrize("dtype", [BF16, FP8, np.dtype(ml_dtypes.float8_e5m2), BOOL, C128, np.dtype("f2")])
+@pytest.mark.parametrize(
+    "dtype", [BF16, FP8, np.dtype(ml_dtypes.float8_e5m2), BOOL, C128, np.dtype("f2")]
+)
 def test_every_dtype_passes(launch, dtype, rng):
     x = rng.integers(0, 2, (5, 6)).astype(dtype)
     f = launch("copy", [Array(dtype, (5, 6))], [Output(dtype, (5, 6))], sizes=[x.nbytes])
@@ -137,10 +141,19 @@ def test_numbers_come_before_constants(launch):
     f = launch("numbers", NUMBERS, [Output(F64, (6,))], numbers=constant(9.5))
     assert f(0.5, -3, True, 1 + 2j)[0].tolist() == [0.5, -3, 1, 1, 2, 9.5]
     assert f(2, True, False, 4)[0].tolist() == [2, 1, 0, 4, 0, 9.5]
-    assert f(np.float32(2), np.array(7), np.True_, np.complex64(1j))[0].tolist() == [2, 7, 1, 0, 1, 9.5]
+    assert f(np.float32(2), np.array(7), np.True_, np.complex64(1j))[0].tolist() == [
+        2,
+        7,
+        1,
+        0,
+        1,
+        9.5,
+    ]
 
 
-@pytest.mark.parametrize(("at", "wrong"), [(0, 1j), (1, 1.5), (2, 1), (3, "x"), (0, np.zeros(2)), (1, None)])
+@pytest.mark.parametrize(
+    ("at", "wrong"), [(0, 1j), (1, 1.5), (2, 1), (3, "x"), (0, np.zeros(2)), (1, None)]
+)
 def test_another_kind_of_number_is_refused(launch, at, wrong):
     f = launch("numbers", NUMBERS, [Output(F64, (6,))], numbers=constant(9.5))
     args = [0.5, -3, True, 1 + 2j]
@@ -160,7 +173,7 @@ def test_an_int_of_more_than_64_bits_overflows_as_in_numpy(launch):
             f(x)
 
 
-# ------------------------------------------------------------------------------------------------- the memory
+# --------------------------------------------------------------------------------------- the memory
 
 
 def doubler(launch, shape, donors, **options):
@@ -181,7 +194,15 @@ class Own(np.ndarray):
 
 
 @pytest.mark.parametrize(
-    "turn", [strided, unaligned, read_only, lambda x: x[:], lambda x: x.astype(">f4"), lambda x: x.view(Own)]
+    "turn",
+    [
+        strided,
+        unaligned,
+        read_only,
+        lambda x: x[:],
+        lambda x: x.astype(">f4"),
+        lambda x: x.view(Own),
+    ],
 )
 def test_what_cannot_be_given_away_is_not(launch, turn):
     a, b = np.ones(8, F32), turn(np.ones(8, F32))
@@ -259,7 +280,7 @@ def test_small_results_are_not_kept(launch):
     assert died
 
 
-# ------------------------------------------------------------------------------------------- the segment form
+# --------------------------------------------------------------------------------- the segment form
 
 
 def test_results_may_be_written_in_place(launch):
@@ -270,7 +291,8 @@ def test_results_may_be_written_in_place(launch):
 
 
 @pytest.mark.parametrize(
-    "turn", [strided, unaligned, read_only, lambda x: x.astype(">f4"), lambda x: x.astype("f8"), list]
+    "turn",
+    [strided, unaligned, read_only, lambda x: x.astype(">f4"), lambda x: x.astype("f8"), list],
 )
 def test_what_is_written_is_never_copied(launch, turn):
     f = launch("in_place", [Array(F32, (6,)), Array(F32, (6,), written=True)], sizes=[6])
@@ -278,7 +300,7 @@ def test_what_is_written_is_never_copied(launch, turn):
         f(np.ones(6, F32), turn(np.ones(6, F32)))
 
 
-# ------------------------------------------------------------------------------------------------- the errors
+# --------------------------------------------------------------------------------------- the errors
 
 
 def gatherer(launch, **options):
@@ -325,7 +347,7 @@ def test_nothing_is_provoked_in_numpy(launch):
         assert int(np.int64(7) // np.int64(2)) == 3
 
 
-# --------------------------------------------------------------------------------------------- many at a time
+# ----------------------------------------------------------------------------------- many at a time
 
 
 @pytest.mark.parametrize("heavy", [False, True])
@@ -389,7 +411,7 @@ def test_a_forked_child_has_one_thread(launch):
     assert f()[0][0] == 3
 
 
-# ------------------------------------------------------------------------------------------ nothing is lost
+# ---------------------------------------------------------------------------------- nothing is lost
 
 
 def grown(act, *watched):
@@ -451,13 +473,20 @@ def test_a_launcher_that_goes_leaves_nothing(launch):
     dtype = np.dtype(F32, metadata={"mine": 1})
     before = sys.getrefcount(dtype)
     f = launch(
-        name, [Array(dtype, BIG)], [Output(dtype, BIG)], sizes=[BIG[0]], numbers=constant(1), arena=1 << 17
+        name,
+        [Array(dtype, BIG)],
+        [Output(dtype, BIG)],
+        sizes=[BIG[0]],
+        numbers=constant(1),
+        arena=1 << 17,
     )
     f(np.zeros(BIG, F32))
     del f
     gc.collect()
     assert sys.getrefcount(dtype) == before
-    f = make_launcher(0, [], [], owner=owner, plain=type(adder(launch, (8,))).__name__ == "PlainLauncher")
+    f = make_launcher(
+        0, [], [], owner=owner, plain=type(adder(launch, (8,))).__name__ == "PlainLauncher"
+    )
     del owner
     assert gone() is not None
     del f
@@ -477,7 +506,7 @@ def test_memory_does_not_grow(launch):
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20_000
 
 
-# --------------------------------------------------------------------------------------------- a bad machine
+# ------------------------------------------------------------------------------------ a bad machine
 
 
 def copier(library):
@@ -501,8 +530,12 @@ def nothing_made(monkeypatch):
 
 
 @pytest.mark.parametrize("lost", ["get_include", "templates"])
-def test_without_headers_or_source_ctypes_serves(monkeypatch, tmp_path, library, nothing_made, lost):
-    monkeypatch.setattr(np if lost == "get_include" else extension, lost, lambda *names: str(tmp_path / "c"))
+def test_without_headers_or_source_ctypes_serves(
+    monkeypatch, tmp_path, library, nothing_made, lost
+):
+    monkeypatch.setattr(
+        np if lost == "get_include" else extension, lost, lambda *names: str(tmp_path / "c")
+    )
     assert copier(library) == "PlainLauncher"
 
 
@@ -529,7 +562,9 @@ def test_programs_do_not_wait_for_the_extension(monkeypatch, library, nothing_ma
         if thread.name == "ge2-launcher":
             thread.join(60)
     assert native() is found
-    assert [type(f).__name__ for f in (program.run, *told)] == 2 * ["Launcher" if found else "PlainLauncher"]
+    assert [type(f).__name__ for f in (program.run, *told)] == 2 * [
+        "Launcher" if found else "PlainLauncher"
+    ]
     for f in (program, another, *told):
         assert f(np.array([3, 4]))[0].tolist() == [3, 4]
 

@@ -134,7 +134,9 @@ def test_a_source_without_the_function_is_refused():
 
 
 @needs_compiler
-@pytest.mark.parametrize("missing", [("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")])
+@pytest.mark.parametrize(
+    "missing", [("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")]
+)
 def test_options_that_it_does_not_know_are_left_out(tmp_path, missing):
     tests = " || ".join(f'[ "$a" = {flag} ]' for flag in missing)
     path = script(tmp_path, f'for a; do if {tests}; then exit 1; fi; done; exec {REAL} "$@"')
@@ -151,7 +153,10 @@ def test_options_that_it_does_not_know_are_left_out(tmp_path, missing):
 
 def test_no_room_for_temporary_files(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
-    with config.using(cc=script(tmp_path, "exit 0")), pytest.raises(CompilerTrouble, match="TMPDIR"):
+    with (
+        config.using(cc=script(tmp_path, "exit 0")),
+        pytest.raises(CompilerTrouble, match="TMPDIR"),
+    ):
         library(source(), "f")
 
 

@@ -1,4 +1,6 @@
-"""NVRTC makes cubins without a GPU: the same each time, once a machine, and its complaints are readable."""
+"""NVRTC makes cubins without a GPU: the same each time, once a machine, and its
+complaints are readable.
+"""
 
 from __future__ import annotations
 
@@ -49,12 +51,14 @@ def kept(tmp_path):
     forget()
 
 
-@pytest.mark.skipif(not os.environ.get("CI") or sys.platform != "linux", reason="not the CI's machine")
+@pytest.mark.skipif(
+    not os.environ.get("CI") or sys.platform != "linux", reason="not the CI's machine"
+)
 def test_the_ci_has_nvrtc():
     assert has_nvrtc()
 
 
-# ------------------------------------------------------------------------------------------------- compiling
+# ---------------------------------------------------------------------------------------- compiling
 
 
 @needs_nvrtc
@@ -140,7 +144,7 @@ def test_a_character_of_zero():
         compile("int a;\0", "sm_90a")
 
 
-# ------------------------------------------------------------------------------------------------- complaints
+# --------------------------------------------------------------------------------------- complaints
 
 
 @needs_nvrtc
@@ -176,7 +180,9 @@ def test_an_error_in_a_header_shows_the_header(tmp_path):
 @needs_nvrtc
 def test_an_error_of_the_assembler():
     text = 'extern "C" __global__ void f(float *a) { asm("nonsense.f32 %0;" :: "f"(a[0])); }'
-    with pytest.raises(CompileError, match="Not a name of any known instruction: 'nonsense', and 1 more"):
+    with pytest.raises(
+        CompileError, match="Not a name of any known instruction: 'nonsense', and 1 more"
+    ):
         compile(text, "sm_90a")
 
 
@@ -212,7 +218,7 @@ def test_an_option_that_nvrtc_does_not_take():
         compile(scale(), "sm_90a", ("--nonsense",))
 
 
-# -------------------------------------------------------------------------------------------------- the cache
+# ---------------------------------------------------------------------------------------- the cache
 
 
 @needs_nvrtc
@@ -331,7 +337,7 @@ def test_a_changed_header_is_compiled_anew(tmp_path):
     assert first.cubin != second.cubin
 
 
-# ----------------------------------------------------------------------------------------------- many at once
+# ------------------------------------------------------------------------------------- many at once
 
 
 @needs_nvrtc
@@ -372,13 +378,19 @@ def test_threads_share_one_compilation():
     assert len({*map(id, made)}) == 1
 
 
-# -------------------------------------------------------------------------------------------- no such library
+# ---------------------------------------------------------------------------------- no such library
 
 
 def test_without_nvrtc():
-    with config.using(nvrtc="none"), pytest.raises(CompilerTrouble, match="asks for no CUDA compiler"):
+    with (
+        config.using(nvrtc="none"),
+        pytest.raises(CompilerTrouble, match="asks for no CUDA compiler"),
+    ):
         compile(scale(), "sm_90a")
-    with config.using(nvrtc="/nowhere/libnvrtc.so"), pytest.raises(CompilerTrouble, match="No such file"):
+    with (
+        config.using(nvrtc="/nowhere/libnvrtc.so"),
+        pytest.raises(CompilerTrouble, match="No such file"),
+    ):
         compile(scale(), "sm_90a")
 
 
@@ -399,7 +411,10 @@ def test_a_library_that_is_none(tmp_path):
         ["cc", "-shared", "-o", tmp_path / "o.so", "-xc", os.devnull]
     )
     if other and other.returncode == 0:
-        with config.using(nvrtc=str(tmp_path / "o.so")), pytest.raises(CompilerTrouble, match="nvrtc"):
+        with (
+            config.using(nvrtc=str(tmp_path / "o.so")),
+            pytest.raises(CompilerTrouble, match="nvrtc"),
+        ):
             compile(scale(), "sm_90a")
 
 
@@ -413,14 +428,14 @@ def test_an_nvrtc_that_is_too_old(monkeypatch):
 
 
 def test_import_touches_no_cuda():
-    program = (
-        "import sys, ge2; print([m for m in sys.modules if 'cuda' in m or 'cupy' in m or 'nvidia' in m])"
-    )
-    said = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout
+    program = "import sys, ge2; print([m for m in sys.modules if 'cuda' in m or 'cupy' in m or 'nvidia' in m])"
+    said = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    ).stdout
     assert said == "[]\n"
 
 
-# ---------------------------------------------------------------------------------------------------- reading
+# ------------------------------------------------------------------------------------------ reading
 
 LOG = """ptxas info    : 0 bytes gmem
 ptxas info    : Compiling entry function 'f' for 'sm_90a'

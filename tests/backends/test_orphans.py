@@ -33,7 +33,9 @@ for i in count():
     library(f"int ge2_run(void) {{ return {i} + {os.getpid()}; }}", "f")
 """
 KILLS = int(os.environ.get("GE2_TEST_KILLS", "5"))
-needs_processes = pytest.mark.skipif(not os.path.isdir("/proc/self"), reason="there is no /proc here")
+needs_processes = pytest.mark.skipif(
+    not os.path.isdir("/proc/self"), reason="there is no /proc here"
+)
 
 
 @pytest.fixture
@@ -59,7 +61,9 @@ def test_kills_at_any_moment_leave_no_compiler_no_damage_and_few_files(tmp_path,
     environment |= {"GE2_CACHE_DIR": str(tmp_path / "cache")}
     for _ in range(KILLS):
         process = subprocess.Popen(
-            [sys.executable, "-c", COMPILES_MANY], env=os.environ | environment, stdout=subprocess.PIPE
+            [sys.executable, "-c", COMPILES_MANY],
+            env=os.environ | environment,
+            stdout=subprocess.PIPE,
         )
         with process:
             process.stdout.readline()
@@ -83,7 +87,9 @@ def until(done):
 
 
 @needs_processes
-def test_a_killed_process_leaves_no_compiler_and_the_next_removes_its_files(compiling, tmp_path, monkeypatch):
+def test_a_killed_process_leaves_no_compiler_and_the_next_removes_its_files(
+    compiling, tmp_path, monkeypatch
+):
     compiling.kill()
     compiling.wait()
     assert nothing_runs_in(tmp_path / "tmp")

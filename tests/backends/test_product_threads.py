@@ -1,4 +1,6 @@
-"""Matrix products are shared by our threads, in tiles that the sizes alone decide, while the BLAS has one."""
+"""Matrix products are shared by our threads, in tiles that the sizes alone
+decide, while the BLAS has one.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from ge2.base.toolchain.compiler import library
 from ge2.targets.c.load import blas
 from tests.backends.compilers import call, needs_compiler
 
-# rows, columns, inner, count, transposed: rows in tiles, columns in tiles, ragged, whole, many small
+# rows, columns, inner, count, transposed: rows in tiles, columns in tiles,
+# ragged, whole, many small
 SHAPES = [
     (1030, 70, 90, 0, ""), (9, 1500, 300, 0, "b"), (513, 513, 40, 0, "a"), (40, 40, 40, 0, ""),
     (70, 50, 60, 30, "ab"), (1, 3000, 1500, 0, ""), (2500, 1, 1500, 0, "a"),
@@ -22,7 +25,9 @@ SHAPES = [
     (2503, 1, 901, 0, ""), (1, 3, 800003, 0, "b"), (1, 1, 2200001, 0, ""), (1, 7001, 333, 0, ""),
     (5, 1, 500003, 0, "a"),
 ]  # fmt: skip
-counted = pytest.mark.skipif(blas.get_threads() is None, reason="the BLAS does not count its threads")
+counted = pytest.mark.skipif(
+    blas.get_threads() is None, reason="the BLAS does not count its threads"
+)
 
 
 def product(a, b):
@@ -112,7 +117,12 @@ def test_numpys_own_products_obey_the_setting(monkeypatch, rng):
 
 def test_a_quota_bounds_the_cores(tmp_path):
     file = tmp_path / "cpu.max"
-    for text, cores in (("max 100000", 8), ("150000 100000", 2), ("nonsense", 8), ("400000 100000", 4)):
+    for text, cores in (
+        ("max 100000", 8),
+        ("150000 100000", 2),
+        ("nonsense", 8),
+        ("400000 100000", 4),
+    ):
         quota.cache_clear()
         file.write_text(text)
         assert quota(8, str(file)) == cores

@@ -1,4 +1,6 @@
-"""Arenas at reserved addresses: they grow in place and are given back; with a driver that is the CPU's."""
+"""Arenas at reserved addresses: they grow in place and are given back; with a
+driver that is the CPU's.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def pointer(memory, offset):
     return SimpleNamespace(ptr=memory.base + offset, memory=memory)
 
 
-XP = SimpleNamespace(ndarray=Array, cuda=SimpleNamespace(UnownedMemory=memory, MemoryPointer=pointer))
+XP = SimpleNamespace(
+    ndarray=Array, cuda=SimpleNamespace(UnownedMemory=memory, MemoryPointer=pointer)
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +59,8 @@ def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("driver") / "fake_addresses.so"
     source = Path(__file__).parent / "fake_addresses.c"
     subprocess.run(
-        ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", str(source), "-o", str(path)], check=True
+        ["cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", str(source), "-o", str(path)],
+        check=True,
     )
     return str(path)
 
@@ -308,9 +313,13 @@ def cupy_of(limit=0):
     pool = SimpleNamespace(
         free_all_blocks=lambda: did.append("free"), get_limit=lambda: limit, used_bytes=lambda: 30
     )
-    runtime = SimpleNamespace(deviceSynchronize=lambda: did.append("wait"), memGetInfo=lambda: (60, 100))
+    runtime = SimpleNamespace(
+        deviceSynchronize=lambda: did.append("wait"), memGetInfo=lambda: (60, 100)
+    )
     stream = SimpleNamespace(ptr=5, is_capturing=lambda: False)
-    cuda = SimpleNamespace(**vars(XP.cuda), Device=Here, runtime=runtime, get_current_stream=lambda: stream)
+    cuda = SimpleNamespace(
+        **vars(XP.cuda), Device=Here, runtime=runtime, get_current_stream=lambda: stream
+    )
     xp = SimpleNamespace(ndarray=Array, cuda=cuda, get_default_memory_pool=lambda: pool)
     return xp, did
 

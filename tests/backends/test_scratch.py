@@ -1,4 +1,6 @@
-"""Arenas: the same again on a stream, another for whoever comes at the same time, larger when needed."""
+"""Arenas: the same again on a stream, another for whoever comes at the same
+time, larger when needed.
+"""
 
 from __future__ import annotations
 

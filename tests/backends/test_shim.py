@@ -1,4 +1,6 @@
-"""CUDA sources on the CPU: what is right equals NumPy in any order of threads, what is wrong is found."""
+"""CUDA sources on the CPU: what is right equals NumPy in any order of
+threads, what is wrong is found.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
 
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="blocks have shared memory of their own by a linker script"
+    not sys.platform.startswith("linux"),
+    reason="blocks have shared memory of their own by a linker script",
 )
 SIZES = (1, 31, 32, 33, 1023, 1025, 7919)
 SEEDS = (0, 1, 2, 3)
@@ -44,11 +47,18 @@ def either(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 def launched(
-    source: str, args: tuple[Any, ...], grid: int = 1, block: int = 64, shared: int = 0, seed: int = 0
+    source: str,
+    args: tuple[Any, ...],
+    grid: int = 1,
+    block: int = 64,
+    shared: int = 0,
+    seed: int = 0,
 ) -> None:
     """Runs the first kernel of a source."""
     name = source.split("void ")[1].split("(")[0]
-    ShimDevice(seed=seed).module(source).get_function(name)((grid,), (block,), args, shared_mem=shared)
+    ShimDevice(seed=seed).module(source).get_function(name)(
+        (grid,), (block,), args, shared_mem=shared
+    )
 
 
 def kernel(body: str, parameters: str = "int *a, int n", name: str = "wrong") -> str:
@@ -59,7 +69,7 @@ def blocks(n: int, size: int) -> int:
     return -(-n // size)
 
 
-# ------------------------------------------------------------------------------------------- right kernels
+# ------------------------------------------------------------------------------------ right kernels
 
 ADD = kernel(
     """
@@ -255,14 +265,18 @@ def test_shared_memory_is_of_each_block_and_begins_with_junk() -> None:
         assert a[:10].tolist() == [1] * 10 and a[10:].tolist() == [2 * i for i in range(10)]
 
 
-# --------------------------------------------------------------------------------------- words and functions
+# ------------------------------------------------------------------------------ words and functions
 
 
 def evaluated(expressions: dict[str, Any], threads: int = 32, kind: str = "long long") -> None:
-    """Each lane's value of an expression of its number `t` equals the given list, or value of all lanes."""
+    """Each lane's value of an expression of its number `t` equals the given
+    list, or value of all lanes.
+    """
     lines = "\n".join(f"y[{i} * {threads} + t] = {words};" for i, words in enumerate(expressions))
     y = np.zeros((len(expressions), threads), {"long long": np.int64, "double": np.float64}[kind])
-    launched(kernel(f"const int t = threadIdx.x;\n{lines}", f"{kind} *y", "words"), (y,), 1, threads)
+    launched(
+        kernel(f"const int t = threadIdx.x;\n{lines}", f"{kind} *y", "words"), (y,), 1, threads
+    )
     for (words, expected), got in zip(expressions.items(), y, strict=True):
         np.testing.assert_array_equal(got, np.broadcast_to(expected, threads), words)
 
@@ -350,7 +364,10 @@ def test_bits() -> None:
             "__float2int_rz(__int_as_float(0x7fc00000))": 0,
             "__double2uint_rz(-4.0)": 0,
             "__double2ll_rz(-1e30)": -(2**63),
-            "sizeof(float4) + alignof(float4) + sizeof(float3) + alignof(double2)": 16 + 16 + 12 + 16,
+            "sizeof(float4) + alignof(float4) + sizeof(float3) + alignof(double2)": 16
+            + 16
+            + 12
+            + 16,
             "make_int4(1, 2, 3, 4).w + make_uint2(5, 6).y": 10,
         }
     )
@@ -420,7 +437,7 @@ struct alignas(8) pair { float x, y; };
     assert y[0] == -1 + 2 + 4 + 8 + 16 + 96 + 100 + 1
 
 
-# ------------------------------------------------------------------------------------------- planted mistakes
+# --------------------------------------------------------------------------------- planted mistakes
 
 REPORTED = {
     "if (threadIdx.x < 5) __syncthreads();": "__syncthreads is not reached by all .*has ended",
@@ -526,7 +543,10 @@ WATCHED = {
         "writes 4 bytes at byte [2-5][0-9]{2} of argument 0, outside of all arrays",
         "wrong.cu:2, block .1, 0, 0., thread",
     ),
-    "n = a[-1];\nif (n == 5) a[0] = 1;": ("reads 4 bytes at byte -4 of argument 0, outside", "wrong.cu:2"),
+    "n = a[-1];\nif (n == 5) a[0] = 1;": (
+        "reads 4 bytes at byte -4 of argument 0, outside",
+        "wrong.cu:2",
+    ),
     "extern __shared__ int s[];\nif (s[threadIdx.x + 1] == 5) a[0] = 1;": (
         "reads 4 bytes at byte 256 of dynamic shared memory, beyond what it was given",
         "wrong.cu:3, block .*, thread .63,",
@@ -584,21 +604,23 @@ def test_accesses_that_are_set_apart(what: str) -> None:
     for seed in SEEDS:
         a = np.zeros(64, np.int32)
         a[2:4].view(np.uint64)[0] = a.ctypes.data
-        run = ShimDevice(seed=seed, watch=True).module(kernel(SET_APART[what])).get_function("wrong")
+        run = (
+            ShimDevice(seed=seed, watch=True).module(kernel(SET_APART[what])).get_function("wrong")
+        )
         run((2,), (64,), (np.uint64(a.ctypes.data), np.int32(33)))
 
 
 def test_local_variables_beyond_the_stack_are_refused() -> None:
-    body = (
-        "int x[60000];\nfor (int i = 0; i < n; i++) x[i * 9] = i;\n__syncthreads();\na[0] = x[n] + x[2 * n];"
-    )
+    body = "int x[60000];\nfor (int i = 0; i < n; i++) x[i * 9] = i;\n__syncthreads();\na[0] = x[n] + x[2 * n];"
     with pytest.raises(CompileError, match="frame size"):
         launched(kernel(body), (np.zeros(1, np.int32), np.int32(3)))
 
 
 def test_a_source_that_is_no_cpp_or_has_no_kernel() -> None:
     with pytest.raises(CompileError, match=r"wrong.cu:3.*error"):
-        ShimDevice().module(kernel("int i;\ni = ;").replace("i;\ni", "i; i").replace("int i;", "int i;\n"))
+        ShimDevice().module(
+            kernel("int i;\ni = ;").replace("i;\ni", "i; i").replace("int i;", "int i;\n")
+        )
     with pytest.raises(CompileError, match="no kernel"):
         ShimDevice().module("__device__ int f(int n) { return n; }")
 
@@ -609,11 +631,26 @@ LAUNCHES: dict[str, tuple[tuple[Any, ...], tuple[Any, ...], tuple[Any, ...], int
     "block of .1, 1, 65.": ((1,), (1, 1, 65), (np.zeros(1, np.int32), np.int32(1)), 0),
     "with 1040 threads a block": ((1,), (26, 40), (np.zeros(1, np.int32), np.int32(1)), 0),
     "takes 2 arguments; got 1": ((1,), (1,), (np.zeros(1, np.int32),), 0),
-    "argument 1 .* integer of 4 bytes; got int64": ((1,), (1,), (np.zeros(1, np.int32), np.int64(1)), 0),
-    "argument 1 .* integer of 4 bytes; got float32": ((1,), (1,), (np.zeros(1, np.int32), np.float32(1)), 0),
+    "argument 1 .* integer of 4 bytes; got int64": (
+        (1,),
+        (1,),
+        (np.zeros(1, np.int32), np.int64(1)),
+        0,
+    ),
+    "argument 1 .* integer of 4 bytes; got float32": (
+        (1,),
+        (1,),
+        (np.zeros(1, np.int32), np.float32(1)),
+        0,
+    ),
     "argument 1 .* got an array": ((1,), (1,), (np.zeros(1, np.int32), np.zeros(1, np.int32)), 0),
     "argument 0 .* an array or its address": ((1,), (1,), (np.int32(1), np.int32(1)), 0),
-    "shared memory, more than there is": ((1,), (1,), (np.zeros(1, np.int32), np.int32(1)), 228 << 10),
+    "shared memory, more than there is": (
+        (1,),
+        (1,),
+        (np.zeros(1, np.int32), np.int32(1)),
+        228 << 10,
+    ),
 }
 
 
@@ -662,7 +699,12 @@ def test_launches_from_several_threads() -> None:
         return found
 
     with ThreadPoolExecutor(4) as pool:
-        assert [set(each) for each in pool.map(sums, (100, 200, 300, 400))] == [{200}, {400}, {600}, {800}]
+        assert [set(each) for each in pool.map(sums, (100, 200, 300, 400))] == [
+            {200},
+            {400},
+            {600},
+            {800},
+        ]
 
 
 def test_static_shared_memory_beyond_48_kb() -> None:
@@ -683,7 +725,7 @@ def test_limits_of_the_known_devices() -> None:
     assert B200.multiprocessors == 148 and H200.threads == 132 * 2048
 
 
-# ---------------------------------------------------------------------------------------- address sanitizer
+# -------------------------------------------------------------------------------- address sanitizer
 
 OUTSIDE = {
     "heap-buffer-overflow": "a[threadIdx.x + 1] = n;",
@@ -692,7 +734,9 @@ OUTSIDE = {
     "stack-buffer-overflow": "int x[4]; for (int i = 0; i < n; i++) x[i % 5] = i; a[0] = x[n % 4];",
 }
 LARGE = kernel(
-    "__shared__ double s[6100];\ns[6099] = 5;\n__syncthreads();\na[0] = s[6099];", "double *a", "large"
+    "__shared__ double s[6100];\ns[6099] = 5;\n__syncthreads();\na[0] = s[6099];",
+    "double *a",
+    "large",
 )
 PROGRAM = """
 import sys
@@ -738,9 +782,7 @@ def test_places_outside_are_found_by_the_address_sanitizer(tmp_path: Path) -> No
     }
     sources = {what: kernel(body) for what, body in OUTSIDE.items()}
     scan = SCAN.replace("WAIT", "__nanosleep(20)")
-    texts = (
-        f"SUM = {SUM!r}\nSCAN = {scan!r}\nREVERSE = {REVERSE!r}\nLARGE = {LARGE!r}\nOUTSIDE = {sources!r}\n"
-    )
+    texts = f"SUM = {SUM!r}\nSCAN = {scan!r}\nREVERSE = {REVERSE!r}\nLARGE = {LARGE!r}\nOUTSIDE = {sources!r}\n"
     done = subprocess.run(
         [sys.executable, "-c", texts + PROGRAM],
         capture_output=True,

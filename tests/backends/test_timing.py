@@ -40,7 +40,9 @@ class Gpu:
         memory = SimpleNamespace(memset_async=lambda value, nbytes: self.said.append("flush"))
         empty = lambda nbytes, dtype: SimpleNamespace(data=memory, nbytes=nbytes)  # noqa: E731
         self.xp = SimpleNamespace(
-            cuda=SimpleNamespace(Event=self.event, get_elapsed_time=lambda a, b: 1e3 * (b.at - a.at)),
+            cuda=SimpleNamespace(
+                Event=self.event, get_elapsed_time=lambda a, b: 1e3 * (b.at - a.at)
+            ),
             empty=empty,
         )
 
@@ -139,14 +141,18 @@ def test_a_gpu_copies_more_than_its_caches_hold() -> None:
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:
-    adds = [f"#define TYPE {kind}\n#define FMA {fused}\n{ADD}" for kind, (fused, _) in FUSED.items()]
+    adds = [
+        f"#define TYPE {kind}\n#define FMA {fused}\n{ADD}" for kind, (fused, _) in FUSED.items()
+    ]
     for binary in compile_all([Order(source, arch) for source in (HOLD, COPY, *adds)]):
         (usage,) = binary.kernels
         assert (usage.spills, usage.stack) == (0, 0)
 
 
 @needs_compiler
-def test_the_driver_tells_how_many_blocks_fit(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_driver_tells_how_many_blocks_fit(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import subprocess
 
     source, path = tmp_path / "cuda.c", tmp_path / "libcuda.so.1"

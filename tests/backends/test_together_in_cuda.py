@@ -37,7 +37,8 @@ def test_kernels_of_one_name_stay_apart():
         kernels = [kernel(n, "FACTOR") for n in (2, 3, 2)]
         assert [scaled(f).tolist() for f in kernels] == [(X * n).tolist() for n in (2, 3, 2)]
         assert (len(file.parts), file.made is not None) == (2, True)
-        assert scaled(kernel(5, "FACTOR")).tolist() == (X * 5).tolist()  # which comes too late for the file
+        # which comes too late for the file
+        assert scaled(kernel(5, "FACTOR")).tolist() == (X * 5).tolist()
 
 
 def test_what_has_shared_memory_is_compiled_alone():
@@ -45,7 +46,10 @@ def test_what_has_shared_memory_is_compiled_alone():
         found = kernel(2, "FACTOR")
         shared = SOURCE.replace("{{", "{{ __shared__ int x; x = {0};").format(7, "x")
         other = ShimDevice().module(shared).get_function("scaled")
-        assert (scaled(found).tolist(), scaled(other).tolist()) == ((X * 2).tolist(), (X * 7).tolist())
+        assert (scaled(found).tolist(), scaled(other).tolist()) == (
+            (X * 2).tolist(),
+            (X * 7).tolist(),
+        )
         assert len(file.parts) == 1
 
 
@@ -59,9 +63,12 @@ def test_a_wrong_source_is_named_and_the_others_run():
 
 
 def test_the_shared_memory_of_headers_is_no_sum_over_kernels():
-    fold = "ge2_column_fold<4, 4096 * FACTOR>(1, [](int x, int y) { return x + y; })"  # 16 KiB times FACTOR
+    # 16 KiB times FACTOR
+    fold = "ge2_column_fold<4, 4096 * FACTOR>(1, [](int x, int y) { return x + y; })"
     with together_in_cuda() as file:
         text = '#include "ge2/team.cuh"\n' + SOURCE.replace("{1}", "(a[0] ? {1} : 1)")
-        kernels = [ShimDevice().module(text.format(n, fold)).get_function("scaled") for n in (1, 2, 3)]
+        kernels = [
+            ShimDevice().module(text.format(n, fold)).get_function("scaled") for n in (1, 2, 3)
+        ]
         assert [scaled(f).tolist() for f in kernels] == [X.tolist()] * 3
         assert (len(file.parts), file.made is not None) == (3, True)

@@ -104,7 +104,9 @@ def test_other_threads_change_nothing(clock):
         thread.start()
         thread.join()
     assert other == [None]
-    assert bill_of(tally).stages == (("render", 5.0), ("other", 0.0)) and bill_of(tally).passes == ()
+    assert (
+        bill_of(tally).stages == (("render", 5.0), ("other", 0.0)) and bill_of(tally).passes == ()
+    )
     assert tally.thread == 0
 
 
@@ -139,7 +141,11 @@ def test_the_bill_printed():
     tally = Tally("step")
     tally.spent |= {"trace": 0.0301, "passes": 0.002, "compile": 1.25, "other": 0.0}
     tally.passes |= {"fold": 0.0005, "fuse": 0.0015}
-    tally.kernels += [Had("gelu_0", "disk"), Had("sum_1", "compiled", 0.04), Had("max_2", "compiled", 1.2)]
+    tally.kernels += [
+        Had("gelu_0", "disk"),
+        Had("sum_1", "compiled", 0.04),
+        Had("max_2", "compiled", 1.2),
+    ]
     bill = tally.so_far().bill("step", 0.003)
     assert (bill.count("compiled"), bill.count("disk"), bill.count("memory")) == (2, 1, 0)
     assert str(bill).splitlines() == [
@@ -154,7 +160,7 @@ def test_the_bill_printed():
     ]
 
 
-# ----------------------------------------------------------------------------------------------- what is told
+# ------------------------------------------------------------------------------------- what is told
 
 
 class Terminal(io.StringIO):

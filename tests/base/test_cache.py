@@ -43,11 +43,22 @@ def key(number):
     return content_key(str(number))
 
 
-# ------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 
 def test_keys_frame_their_parts():
-    parts = [(), ("",), (b"",), ("", ""), ("a", "b"), ("ab",), ("a", b"b"), ("1:sa",), ("s1:a",), ("é",)]
+    parts = [
+        (),
+        ("",),
+        (b"",),
+        ("", ""),
+        ("a", "b"),
+        ("ab",),
+        ("a", b"b"),
+        ("1:sa",),
+        ("s1:a",),
+        ("é",),
+    ]
     assert len({content_key(*each) for each in parts}) == len(parts)
     assert content_key("\ud800")  # a path need not be text
 
@@ -56,7 +67,9 @@ def test_keys_frame_their_parts():
 def test_keys_are_the_same_in_every_process(seed):
     program = "from ge2.base.cache import content_key; print(content_key('a', b'b', 'c' * 1000))"
     environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-    found = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+    )
     assert found.stdout.split() == [content_key("a", b"b", "c" * 1000)]
 
 
@@ -72,7 +85,7 @@ def test_the_version_in_keys_is_that_of_the_package():
     assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == VERSION
 
 
-# ------------------------------------------------------------------------------------------------ get and put
+# -------------------------------------------------------------------------------------- get and put
 
 
 @pytest.mark.parametrize("content", [b"", b"x", os.urandom(100_000)])
@@ -120,7 +133,10 @@ def test_two_formats_side_by_side(kept, monkeypatch):
     assert later.get(key(1)) is None
     later.put(key(1), b"two", {})
     monkeypatch.undo()
-    assert (kept.get(key(1)), later.entries()[0].trouble) == (b"one", "it is no entry of this format")
+    assert (kept.get(key(1)), later.entries()[0].trouble) == (
+        b"one",
+        "it is no entry of this format",
+    )
 
 
 def test_an_entry_of_another_format_in_our_folder_is_made_again(kept, monkeypatch):
@@ -132,7 +148,7 @@ def test_an_entry_of_another_format_in_our_folder_is_made_again(kept, monkeypatc
         assert kept.get(key(1)) is None
 
 
-# ----------------------------------------------------------------------------------------------------- damage
+# ------------------------------------------------------------------------------------------- damage
 
 
 def damage(data, draw):
@@ -242,7 +258,7 @@ def test_a_file_of_another_user_is_not_read(kept, monkeypatch):
         assert kept.get(key(1)) is None
 
 
-# -------------------------------------------------------------------------------- folders that cannot be used
+# ---------------------------------------------------------------------- folders that cannot be used
 
 
 def unusable(kept, why):
@@ -390,7 +406,7 @@ def test_unwanted_it_is_silent():
             cache().entries()
 
 
-# --------------------------------------------------------------------------------------------------- its size
+# ----------------------------------------------------------------------------------------- its size
 
 
 def aged(kept, name, seconds):

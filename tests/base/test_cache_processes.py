@@ -1,7 +1,8 @@
-"""Many processes use one cache at once, some of them are killed: no reader sees anything but what was put.
+"""Many processes use one cache at once, some of them are killed: no reader sees
+anything but what was put.
 
-The program of each test is this file, run on its own, so that only what the cache needs is in the processes
-that it forks. GE2_TEST_CACHE=full takes the numbers that the cache was accepted with.
+The program of each test is this file, run on its own, so that only what the cache needs is in the
+processes that it forks. GE2_TEST_CACHE=full takes the numbers that the cache was accepted with.
 """
 
 from __future__ import annotations
@@ -27,7 +28,15 @@ KEY_NAMES = [content_key(str(i)) for i in range(KEYS)]
 
 def run(program: str, folder: Path, *numbers: int) -> list[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
-    command = [sys.executable, "-W", "error::UserWarning", __file__, program, str(folder), *map(str, numbers)]
+    command = [
+        sys.executable,
+        "-W",
+        "error::UserWarning",
+        __file__,
+        program,
+        str(folder),
+        *map(str, numbers),
+    ]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     return found.stdout.split()
@@ -44,7 +53,8 @@ def test_processes_killed_while_they_write(tmp_path):
     wrong, found, unfinished = map(int, run("killed", tmp_path, KILLED))
     assert wrong == 0
     assert found > 0
-    assert unfinished > 0 or not FULL  # or else none was killed in the middle, which few may be by luck
+    # or else none was killed in the middle, which few may be by luck
+    assert unfinished > 0 or not FULL
     kept = Cache(str(tmp_path))
     assert not [entry for entry in kept.entries(verify=True) if entry.trouble]
 
@@ -55,7 +65,7 @@ def test_a_reader_keeps_what_is_pruned_under_it(tmp_path):
     assert hits > 0 < removed
 
 
-# ----------------------------------------------------------------------------------------------- the programs
+# ------------------------------------------------------------------------------------- the programs
 
 
 def content(key: str, version: int) -> bytes:
@@ -84,7 +94,8 @@ def each_forked(count, work) -> list[int]:
                 os._exit(0)
         os.close(theirs)
         pipes.append(ours)
-    rows = [os.read(pipe, 1000).decode().split() for pipe in pipes]  # nothing, if a child has failed
+    # nothing, if a child has failed
+    rows = [os.read(pipe, 1000).decode().split() for pipe in pipes]
     for _ in pipes:
         os.wait()
     return [sum(map(int, column)) for column in zip(*rows, strict=True)]

@@ -1,4 +1,6 @@
-"""Settings: from the environment, for the process, for one context; and what is said of mistakes."""
+"""Settings: from the environment, for the process, for one context; and what
+is said of mistakes.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:
         ("GE2_EXECUTOR", "cuda", "must be 'c' or 'blocked' or 'shim' or 'reference'; 'c' is used"),
     ],
 )
-def test_a_bad_value_warns_when_it_is_read_and_the_default_holds(name: str, text: str, said: str) -> None:
+def test_a_bad_value_warns_when_it_is_read_and_the_default_holds(
+    name: str, text: str, said: str
+) -> None:
     code = "import sys; print('imported', file=sys.stderr); config.snapshot(); print(config.snapshot())"
     out = run(code, **{name: text})
     before, after = out.stderr.split("imported\n")
@@ -234,7 +238,9 @@ def test_a_warning_is_at_the_users_line_and_can_be_once() -> None:
 
 def test_a_with_of_ours_that_warns_does_so_at_the_users_line() -> None:
     """Python's contextlib is between the `with` and what looks at the setting."""
-    code = "from ge2.base import compile_times as c, progress\nwith progress.making(c.Tally()): pass"
+    code = (
+        "from ge2.base import compile_times as c, progress\nwith progress.making(c.Tally()): pass"
+    )
     out = run(code, GE2_PROGRESS="perhaps")
     assert out.stderr.startswith("<string>:3: Ge2Warning: GE2_PROGRESS='perhaps'")
 

@@ -1,4 +1,6 @@
-"""Trees: apart and together for every kind of container, key paths, structures as keys, and the errors."""
+"""Trees: apart and together for every kind of container, key paths, structures
+as keys, and the errors.
+"""
 
 from __future__ import annotations
 
@@ -296,7 +298,10 @@ class Stack(list):
         (3, ""),
         (Stack([1]), "Stack is a subclass of list that is not registered"),
         (NeedsMore(1, 2), "the constructor of NeedsMore needs scale besides its fields"),
-        (OwnConstructor(), "the constructor of OwnConstructor does not take all of its fields by name"),
+        (
+            OwnConstructor(),
+            "the constructor of OwnConstructor does not take all of its fields by name",
+        ),
     ],
 )
 def test_leaves_and_why_they_are(x: Any, why: str) -> None:
@@ -337,7 +342,10 @@ def test_key_paths_read_as_python() -> None:
         "['w'][0].w",
         "['w'][0].bias",
     ]
-    assert pytree.keystr(pytree.key_paths(pytree.structure(Special(1, 2, "")))[1]) == "[<flat index 1>]"
+    assert (
+        pytree.keystr(pytree.key_paths(pytree.structure(Special(1, 2, "")))[1])
+        == "[<flat index 1>]"
+    )
 
 
 def test_partial() -> None:
@@ -358,7 +366,11 @@ def test_partial() -> None:
 @pytest.mark.parametrize(
     ("a", "b", "text"),
     [
-        ({"l": [0, 0, [1, 2, 3]]}, {"l": [0, 0, (1, 2, 3)]}, "at ['l'][2]: a list of 3 against a tuple of 3"),
+        (
+            {"l": [0, 0, [1, 2, 3]]},
+            {"l": [0, 0, (1, 2, 3)]},
+            "at ['l'][2]: a list of 3 against a tuple of 3",
+        ),
         ({"a": [1, 2]}, {"a": [1]}, "at ['a']: a list of 2 against a list of 1"),
         (
             [{"x": 1, "y": 2}],
@@ -383,12 +395,16 @@ def test_the_first_difference_is_named(a: Any, b: Any, text: str) -> None:
 
 def test_map_names_the_place_of_a_mismatch() -> None:
     with pytest.raises(PytreeError) as error:
-        tree.map(lambda x, y, z: x, {"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, {"a": [1, {"c": 2}]})
+        tree.map(
+            lambda x, y, z: x, {"a": [1, {"b": 2}]}, {"a": [1, {"b": 2}]}, {"a": [1, {"c": 2}]}
+        )
     assert str(error.value).splitlines()[0] == (
         "the first tree and tree 3 differ at ['a'][1]: "
         "key 'b' is only in the first tree and key 'c' is only in tree 3"
     )
-    with pytest.raises(PytreeError, match=r"differ at \[0\]: a list of 1 against a leaf \(ndarray\)"):
+    with pytest.raises(
+        PytreeError, match=r"differ at \[0\]: a list of 1 against a leaf \(ndarray\)"
+    ):
         tree.map(lambda x, y: x, [[1]], [np.zeros(1)])
 
 
@@ -399,7 +415,9 @@ def test_further_trees_may_go_on_below_a_leaf() -> None:
 
 
 def test_a_wrong_number_of_leaves() -> None:
-    with pytest.raises(PytreeError, match=r"PyTreeDef\(\[\*, \*\]\) has 2 leaves, but 3 were given"):
+    with pytest.raises(
+        PytreeError, match=r"PyTreeDef\(\[\*, \*\]\) has 2 leaves, but 3 were given"
+    ):
         pytree.unflatten(pytree.structure([1, 2]), [1, 2, 3])
 
 
@@ -418,11 +436,15 @@ def test_broadcast_prefix() -> None:
 def test_a_tree_that_contains_itself() -> None:
     x: dict[str, Any] = {"a": [1]}
     x["a"].append(x)
-    with pytest.raises(PytreeError, match=r"contains itself: the dict at \['a'\]\[1\] is the one at the top"):
+    with pytest.raises(
+        PytreeError, match=r"contains itself: the dict at \['a'\]\[1\] is the one at the top"
+    ):
         pytree.flatten(x)
     y: list[Any] = [0]
     y.append(y)
-    with pytest.raises(PytreeError, match=r"contains itself: the list at \['k'\]\[1\] is the one at \['k'\]"):
+    with pytest.raises(
+        PytreeError, match=r"contains itself: the list at \['k'\]\[1\] is the one at \['k'\]"
+    ):
         tree.map(abs, {"k": y}, is_leaf=lambda _: False)
 
 
@@ -435,7 +457,9 @@ def test_a_tree_that_is_too_deep() -> None:
 
 
 def test_static_data_must_hash_and_compare() -> None:
-    with pytest.raises(PytreeError, match=r"the static data of a Layer cannot be hashed .* size=\[1\]"):
+    with pytest.raises(
+        PytreeError, match=r"the static data of a Layer cannot be hashed .* size=\[1\]"
+    ):
         hash(pytree.structure(Layer(1, 2, [1])))  # type: ignore[arg-type]
     a, b = (pytree.structure(Layer(1, 2, np.zeros(2))) for _ in range(2))  # type: ignore[arg-type]
     with pytest.raises(PytreeError, match="the static data of a Layer cannot be compared"):
@@ -520,7 +544,8 @@ def test_transpose() -> None:
     assert tree.transpose(outer, inner, rows) == tree.transpose(outer, None, rows) == columns
     assert tree.transpose(inner, outer, columns) == rows
     with pytest.raises(
-        PytreeError, match=r"inner and part 1 of the tree differ at the top: key 'b' is only in inner"
+        PytreeError,
+        match=r"inner and part 1 of the tree differ at the top: key 'b' is only in inner",
     ):
         tree.transpose(outer, inner, [rows[0], {"a": 4}])
     with pytest.raises(PytreeError, match="the outer structure has no leaves"):

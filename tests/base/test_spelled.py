@@ -1,4 +1,6 @@
-"""Structures spelled out as code take apart and put together as the walk does, and know what does not fit."""
+"""Structures spelled out as code take apart and put together as the walk does,
+and know what does not fit.
+"""
 
 from __future__ import annotations
 

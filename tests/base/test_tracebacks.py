@@ -1,4 +1,6 @@
-"""A traceback shows the lines of the user's program; those of ge2 are shown when they are asked for."""
+"""A traceback shows the lines of the user's program; those of ge2 are shown
+when they are asked for.
+"""
 
 from __future__ import annotations
 
@@ -63,10 +65,19 @@ SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
     "traced": (lambda: ge2.jit(product)(X), ["<lambda>", "product"]),
     "nested": (lambda: ge2.jit(ge2.value_and_grad(loss))(X), ["<lambda>", "loss", "product"]),
     "batched": (lambda: ge2.vmap(ge2.vmap(product))(np.ones((2, 3, 3))), ["<lambda>", "product"]),
-    "looped": (lambda: ge2.lax.scan(lambda c, x: (product(c), x), X, X), ["<lambda>", "<lambda>", "product"]),
+    "looped": (
+        lambda: ge2.lax.scan(lambda c, x: (product(c), x), X, X),
+        ["<lambda>", "<lambda>", "product"],
+    ),
     "traced alone": (lambda: ge2.jit(product).trace(X), ["<lambda>", "product"]),
-    "in a rule": (lambda: ge2.grad(lambda x: doubled(x).sum())(X), ["<lambda>", "<lambda>", "fails"]),
-    "in a callback": (lambda: ge2.jit(lambda x: ge2.pure_callback(fails, x, x))(X), ["<lambda>", "fails"]),
+    "in a rule": (
+        lambda: ge2.grad(lambda x: doubled(x).sum())(X),
+        ["<lambda>", "<lambda>", "fails"],
+    ),
+    "in a callback": (
+        lambda: ge2.jit(lambda x: ge2.pure_callback(fails, x, x))(X),
+        ["<lambda>", "fails"],
+    ),
     "pulled": (lambda: ge2.vjp(np.sin, X)[1](np.ones(4)), ["<lambda>"]),
     "function": (lambda: ge2.numpy.reshape(X, 7), ["<lambda>"]),
     "random": (lambda: ge2.random.normal("key"), ["<lambda>"]),
@@ -140,8 +151,10 @@ def test_one_that_nobody_meant_says_where_to_look() -> None:
     error = raised(lambda: ge2.jit(ge2.vmap(lambda x: OURS["breaks"](3)))(X))
     assert error.__notes__ == ["  (raised inside ge2, whose frames GE2_TRACEBACK=full shows)"]
     assert not hasattr(raised(lambda: ge2.jit(fails)(X)), "__notes__")
-    assert not hasattr(raised(lambda: ge2.jit(lambda x: ge2.numpy.zeros(x))(X)), "__notes__")  # as NumPy's
-    assert not hasattr(raised(lambda: ge2.jit(product)(X, X)), "__notes__")  # of a call that does not fit
+    # as NumPy's
+    assert not hasattr(raised(lambda: ge2.jit(lambda x: ge2.numpy.zeros(x))(X)), "__notes__")
+    # of a call that does not fit
+    assert not hasattr(raised(lambda: ge2.jit(product)(X, X)), "__notes__")
 
 
 @pytest.fixture
@@ -162,17 +175,24 @@ def mistake(tmp_path: Path) -> Path:
 
 
 def printed(*command: Any) -> str:
-    path = os.pathsep.join([str(Path(PACKAGE).parent), *filter(None, [os.environ.get("PYTHONPATH")])])
+    path = os.pathsep.join(
+        [str(Path(PACKAGE).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    )
     environment = {**os.environ, "GE2_TRACEBACK": "short", "PYTHONPATH": path}
     run = subprocess.run(
-        [sys.executable, *map(str, command)], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, *map(str, command)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     return run.stdout + run.stderr
 
 
 def test_python_prints_ten_lines(mistake: Path) -> None:
     text = printed(mistake)
-    assert text.count("File ") == 3  # a line of the module's more than a user has, who calls f there
+    # a line of the module's more than a user has, who calls f there
+    assert text.count("File ") == 3
     assert len(text.splitlines()) == 12
     assert PACKAGE not in text
     assert "\nge2.errors.TracerBoolConversionError: the truth of " in text
@@ -186,7 +206,8 @@ def test_pytest_shows_the_users_lines(mistake: Path) -> None:
 
 def test_ipython_shows_the_users_lines(mistake: Path) -> None:
     formatter = pytest.importorskip("IPython.core.ultratb").FormattedTB(mode="Context")
-    with pytest.raises(ge2.errors.TracerBoolConversionError) as caught:
+    expected = pytest.raises(ge2.errors.TracerBoolConversionError)
+    with config.using(traceback="short"), expected as caught:
         runpy.run_path(str(mistake), run_name="__main__")
     text = "\n".join(formatter.structured_traceback(caught.type, caught.value, caught.tb))
     assert "at   mistake.py:4 in f" in text

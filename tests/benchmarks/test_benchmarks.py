@@ -88,7 +88,9 @@ def test_seconds(number, text):
 
 
 def test_medians_tell_a_short_wait_from_a_long_one():
-    found = medians({"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}, rounds=3)
+    found = medians(
+        {"short": lambda: time.sleep(0.001), "long": lambda: time.sleep(0.004)}, rounds=3
+    )
     assert 0.001 <= found["short"] < found["long"]
 
 
@@ -124,7 +126,9 @@ def test_the_command_knows_every_part_of_a_workload(name):
 def test_one_line_alone(monkeypatch, capsys):
     monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)
     monkeypatch.setattr(
-        sys, "argv", ["benchmarks", "cpu", "--quick", "--rounds", "1", "--only", "softmax", "gather"]
+        sys,
+        "argv",
+        ["benchmarks", "cpu", "--quick", "--rounds", "1", "--only", "softmax", "gather"],
     )
     assert main() == 0
     *_, ruler, first, second = capsys.readouterr().out.splitlines()

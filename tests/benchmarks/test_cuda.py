@@ -44,7 +44,9 @@ from tests.together import needs_compiler
 FAMILIES = (kernels, small, moves, scans, draws, products, sorts)
 WORKS = {name: work for family in FAMILIES for name, work in family.WORKS.items()}
 QUICK = Options(quick=True, rounds=1)
-TWICE = Work("twice", plain(lambda xp, x: 2 * x), lambda draw: (draw.normal(8),), lambda torch, x: 2 * x)
+TWICE = Work(
+    "twice", plain(lambda xp, x: 2 * x), lambda draw: (draw.normal(8),), lambda torch, x: 2 * x
+)
 
 
 @pytest.fixture
@@ -130,7 +132,9 @@ def test_a_work_that_fails_is_told_and_the_next_goes_on(alone, capsys):
 )
 def test_a_peer_that_computes_something_else_is_not_timed(call, what, monkeypatch, capsys):
     monkeypatch.setattr(measure, "installed", lambda names: [*names])
-    monkeypatch.setattr(measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: call(*arrays)})
+    monkeypatch.setattr(
+        measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: call(*arrays)}
+    )
     row = measure.measure(TWICE, QUICK, CPU)
     assert row.others == {}
     assert row.notes["jax"].startswith("left out, AssertionError: twice: jax")
@@ -139,7 +143,9 @@ def test_a_peer_that_computes_something_else_is_not_timed(call, what, monkeypatc
 
 
 def test_a_peer_that_agrees_is_timed(monkeypatch):
-    monkeypatch.setattr(measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: arrays[0] * 2})
+    monkeypatch.setattr(
+        measure, "PEERS", {"jax": lambda work, numbers, arrays: lambda: arrays[0] * 2}
+    )
     row = measure.measure(TWICE, QUICK, CPU)
     assert row.others["jax"] > 0
     assert "jax" not in row.notes
@@ -179,7 +185,9 @@ def test_a_draw_repeats_what_it_drew():
     np.testing.assert_array_equal(x[0], x[1])
     assert x.std() == pytest.approx(1, rel=1e-2)
     assert np.unique(draw.distinct(1000, np.float32)).size == 1000
-    assert Draw(quick=True).normal(1 << 28).shape == Draw(quick=True).normal(1 << 24).shape == (4096,)
+    assert (
+        Draw(quick=True).normal(1 << 28).shape == Draw(quick=True).normal(1 << 24).shape == (4096,)
+    )
 
 
 def test_arrays_come_back_as_they_are():

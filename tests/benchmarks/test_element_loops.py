@@ -30,7 +30,9 @@ def test_loops_are_the_plain_programs(executor):
         assert y.dtype == np.asarray(expected).dtype, program.name
 
 
-@pytest.mark.parametrize("program", [p for p in PROGRAMS if p.name in EMULATED], ids=lambda p: p.name)
+@pytest.mark.parametrize(
+    "program", [p for p in PROGRAMS if p.name in EMULATED], ids=lambda p: p.name
+)
 def test_loops_are_the_plain_programs_on_the_emulator(program):
     arguments = program.arguments(SIZE)
     with ge2.config.using(executor="shim"):

@@ -1,4 +1,6 @@
-"""What is timed is right: the baselines by hand equal the reference, and a candidate that errs is found."""
+"""What is timed is right: the baselines by hand equal the reference, and a
+candidate that errs is found.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,11 @@ def test_options():
     only = Options(only=frozenset({"softmax"}))
     assert only.wants("rowwise", "softmax")
     assert not only.wants("rowwise", "logsumexp")
-    assert [Options().rounds_or(9), Options(quick=True).rounds_or(9), Options(rounds=4).rounds_or(9)] == [
+    assert [
+        Options().rounds_or(9),
+        Options(quick=True).rounds_or(9),
+        Options(rounds=4).rounds_or(9),
+    ] == [
         9,
         3,
         4,

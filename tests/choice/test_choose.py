@@ -32,7 +32,9 @@ class Offer(Family[int, str]):
         return self.title
 
     def refuses(self, problem: Problem, caps: int | None) -> str:
-        return f"the chip has {caps} of {self.least}" if caps is not None and caps < self.least else ""
+        return (
+            f"the chip has {caps} of {self.least}" if caps is not None and caps < self.least else ""
+        )
 
     def variants(self, problem: Problem, caps: int) -> tuple[Variant, ...]:
         return tuple(map(Variant, self.predicted))
@@ -77,7 +79,9 @@ def test_a_choice_tells_all_of_it() -> None:
 
 
 def test_one_kernel_or_two() -> None:
-    """A region of reductions over a leading axis may be one kernel, or two with an array between them."""
+    """A region of reductions over a leading axis may be one kernel, or
+    two with an array between them.
+    """
     with ge2.config.using(executor="shim"):
         x = np.ones((64, 8), np.float32)
         low = ge2.jit(lambda x: (x - x.mean(0)) / x.std(0)).lower(x)
@@ -91,6 +95,21 @@ def test_one_kernel_or_two() -> None:
 def test_the_command_shows_choices(tmp_path, capsys) -> None:
     (tmp_path / "model.py").write_text("def f(x, y):\n    return x @ y\n")
     place = f"{tmp_path / 'model.py'}:f"
-    main(["show", place, "--args", "f32[64,64]", "f32[64,64]", "--stage", "choice", "--executor", "shim"])
+    main(
+        [
+            "show",
+            place,
+            "--args",
+            "f32[64,64]",
+            "f32[64,64]",
+            "--stage",
+            "choice",
+            "--executor",
+            "shim",
+        ]
+    )
     out = capsys.readouterr().out
-    assert "choice of small_product_0" in out and "\nsmall product in CUDA\nor product by BLAS\n" in out
+    assert (
+        "choice of small_product_0" in out
+        and "\nsmall product in CUDA\nor product by BLAS\n" in out
+    )

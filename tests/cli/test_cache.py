@@ -110,7 +110,9 @@ def test_verify(filled, said):
     text = said("verify", code=1)
     assert KEYS[2] in text
     assert "4 entries, 1 damaged" in text
-    assert json.loads(said("verify", "--json", code=1))["damaged"] == {KEYS[2]: "its checksum does not fit"}
+    assert json.loads(said("verify", "--json", code=1))["damaged"] == {
+        KEYS[2]: "its checksum does not fit"
+    }
     assert "now removed" in said("verify", "--remove")
     assert said("verify") == "3 entries, 0 damaged\n"
 

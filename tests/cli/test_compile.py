@@ -58,7 +58,15 @@ def said(capsys):
 @needs_nvrtc
 def test_kernels_and_cubins_are_written(model, said, tmp_path):
     folder = tmp_path / "new" / "kernels"
-    words = [f"{model}:softmax", "--args", "f32[1024,1024], f32[1024]", "--arch", "sm_90a", "-o", str(folder)]
+    words = [
+        f"{model}:softmax",
+        "--args",
+        "f32[1024,1024], f32[1024]",
+        "--arch",
+        "sm_90a",
+        "-o",
+        str(folder),
+    ]
     text = said(*words)
     head, row, empty, last = text.splitlines()
     assert head.split()[:5] == ["kernel", "threads", "registers", "spills", "stack"]
@@ -78,7 +86,9 @@ def test_kernels_and_cubins_are_written(model, said, tmp_path):
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_86"])
 def test_json_for_each_architecture(model, said, arch):
-    data = json.loads(said(f"{model}:softmax", "--args", "f32[64,100]", "f32[100]", "--arch", arch, "--json"))
+    data = json.loads(
+        said(f"{model}:softmax", "--args", "f32[64,100]", "f32[100]", "--arch", arch, "--json")
+    )
     assert (data["arch"], data["files"]) == (arch, [])
     (kernel,) = data["kernels"]
     assert (kernel["name"], kernel["spills"]) == ("rowwise_0", 0)
@@ -107,7 +117,8 @@ def test_derivatives_and_what_is_done_elsewhere(model, said):
     assert "pointwise_" in text  # of the loop's body
     of = {words[0]: line for line in text.splitlines() if (words := line.split())}
     assert of["pointwise_0"].endswith("  a copy")  # of what is carried
-    assert of["pointwise_4"].endswith("  a_model.py:17 in <lambda>")  # as the loop's own program knows
+    # as the loop's own program knows
+    assert of["pointwise_4"].endswith("  a_model.py:17 in <lambda>")
     assert said(f"{model}:same", "--args", "f32[3]").endswith("kernels for sm_90a\n")
 
 
@@ -129,8 +140,12 @@ def test_float64_is_told_of_where_it_is_slow(model, said):
 @needs_nvrtc
 def test_what_cannot_be(model, said, tmp_path):
     args = ["--args", "f32[8,8]", "f32[8]"]
-    assert "does not compile for sm_10" in said(f"{model}:softmax", *args, "--arch", "sm_10", code=1)
-    assert "'hopper' is no architecture" in said(f"{model}:softmax", *args, "--arch", "hopper", code=1)
+    assert "does not compile for sm_10" in said(
+        f"{model}:softmax", *args, "--arch", "sm_10", code=1
+    )
+    assert "'hopper' is no architecture" in said(
+        f"{model}:softmax", *args, "--arch", "hopper", code=1
+    )
     assert "softmax takes (x, b)" in said(f"{model}:softmax", "--args", "f32[8]", code=1)
     (tmp_path / "file").write_text("")
     for folder in (tmp_path / "file", tmp_path / "file" / "below"):
@@ -140,7 +155,9 @@ def test_what_cannot_be(model, said, tmp_path):
 def test_without_nvrtc(model, said):
     with config.using(nvrtc="none"):
         assert said(f"{model}:same", "--args", "f32[3]") == "0 kernels for sm_90a\n"
-        assert "asks for no CUDA compiler" in said(f"{model}:softmax", "--args", "f32[9,8], f32[8]", code=1)
+        assert "asks for no CUDA compiler" in said(
+            f"{model}:softmax", "--args", "f32[9,8], f32[8]", code=1
+        )
 
 
 def test_limits_of_gpus_that_are_not_here():

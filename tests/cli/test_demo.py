@@ -37,7 +37,8 @@ def test_it_reaches_the_accuracy(capsys):
     assert report["step"] > 0 < report["step_by_hand"]
     assert report["kernels"]["pointwise"] > 0
     assert report["kernels"]["rowwise"] > 0
-    assert report["kernels"]["matmul"] == 3 + 3 + 2  # forward, by the weights, by the layers' inputs
+    # forward, by the weights, by the layers' inputs
+    assert report["kernels"]["matmul"] == 3 + 3 + 2
     assert report["kernels"].get("library", 0) <= 1  # the wrapping of the labels
 
 
@@ -51,7 +52,14 @@ def test_what_a_pipe_sees(monkeypatch, capsys):
     monkeypatch.setattr(demo, "REQUIRED", 0.5)
     assert main(QUICK) == 0
     text = capsys.readouterr().out
-    for part in ("64-256-256-10", "2/2 epochs", "test accuracy", "by hand", "kernels of a step", demo.SHOW):
+    for part in (
+        "64-256-256-10",
+        "2/2 epochs",
+        "test accuracy",
+        "by hand",
+        "kernels of a step",
+        demo.SHOW,
+    ):
         assert part in text
     assert "\r" not in text
     assert max(map(len, text.splitlines())) <= 100
@@ -76,7 +84,9 @@ def test_kernels_shows_graph_regions_and_sources(capsys):
 @pytest.mark.parametrize("setting", OP_BY_OP)
 def test_a_step_that_runs_op_by_op_fails_loudly(setting):
     command = [sys.executable, "-m", "ge2.cli.main", "demo", "--epochs", "1"]
-    found = subprocess.run(command, cwd=ROOT, env=os.environ | setting, capture_output=True, text=True)
+    found = subprocess.run(
+        command, cwd=ROOT, env=os.environ | setting, capture_output=True, text=True
+    )
     assert found.returncode == 1
     assert "op by op" in found.stderr
 
@@ -114,7 +124,9 @@ def test_training_on_a_gpu(monkeypatch, capsys):
 
 @needs_compiler
 def test_a_step_on_a_gpu_is_launches_alone():
-    """Kernels of ours and products: nothing that CuPy or the CPU computes, no number sent as an array."""
+    """Kernels of ours and products: nothing that CuPy or the CPU computes, no
+    number sent as an array.
+    """
     data, state = digits.load(), digits.start()
     with config.using(executor="shim"):
         low = ge2.jit(digits.train_step).lower(state, data.train_x[:128], data.train_y[:128])
@@ -132,7 +144,11 @@ def test_a_step_on_a_gpu_never_waits_for_it(monkeypatch):
 
     with stand_in(monkeypatch) as xp:
         at = demo.place("cuda")
-        data, state, step = at.digits(digits.load()), at.tree(digits.start()), ge2.jit(digits.train_step)
+        data, state, step = (
+            at.digits(digits.load()),
+            at.tree(digits.start()),
+            ge2.jit(digits.train_step),
+        )
         x, y = data.train_x[:128], data.train_y[:128]
         state, _ = step(state, x, y)
         with monkeypatch.context() as patch:

@@ -40,9 +40,13 @@ def test_every_epoch_sees_each_image_once_in_a_new_order(data):
 
 def steps_of(step, data, dtype=np.float32) -> tuple[State, list[float]]:
     state = digits.start()
-    state = State(*[ge2.tree.map(lambda p: p.astype(dtype), part) for part in state[:3]], state.steps)
+    state = State(
+        *[ge2.tree.map(lambda p: p.astype(dtype), part) for part in state[:3]], state.steps
+    )
     losses = []
-    for i, (x, y) in enumerate(digits.batches(data.train_x, data.train_y, np.random.default_rng(0))):
+    for i, (x, y) in enumerate(
+        digits.batches(data.train_x, data.train_y, np.random.default_rng(0))
+    ):
         if i == STEPS:
             break
         state, loss = step(state, x.astype(dtype), y)
@@ -63,7 +67,9 @@ def test_in_float64_both_give_the_same_parameters(data):
 
 
 def test_in_float32_both_are_as_near_to_the_exact_parameters(data):
-    """Adam divides by the size of a gradient, so the rounding of tiny ones shows, by hand as in ge2."""
+    """Adam divides by the size of a gradient, so the rounding of tiny ones
+    shows, by hand as in ge2.
+    """
     exact, _ = steps_of(digits.step_by_hand, data, np.float64)
     state, losses = steps_of(ge2.jit(digits.train_step), data)
     by_hand, losses_by_hand = steps_of(digits.step_by_hand, data)

@@ -63,11 +63,13 @@ def packages(monkeypatch):
     return make
 
 
-# -------------------------------------------------------------------------------------------------- the whole
+# ---------------------------------------------------------------------------------------- the whole
 
 
 def replaced(monkeypatch, *lines):
-    checks = {line.name: lambda line=line: line for line in (Line("GPU", ABSENT, "there is none"), *lines)}
+    checks = {
+        line.name: lambda line=line: line for line in (Line("GPU", ABSENT, "there is none"), *lines)
+    }
     monkeypatch.setattr(doctor, "CHECKS", checks)
 
 
@@ -115,7 +117,7 @@ def test_an_error_of_ours_is_a_broken_line():
     assert doctor.looked("NVRTC", fails) == Line("NVRTC", BROKEN, "it is refused", "another source")
 
 
-# --------------------------------------------------------------------------------------------- what is needed
+# ----------------------------------------------------------------------------------- what is needed
 
 
 def test_numpy_that_is_too_old(monkeypatch):
@@ -131,7 +133,11 @@ def test_the_c_compiler(tmp_path):
         assert doctor.c_compiler().state == ABSENT
     with config.using(cc="/nowhere/cc"):
         line = doctor.c_compiler()
-    assert (line.state, "NumPy runs instead" in line.found, "GE2_CC=" in line.fix) == (BROKEN, True, True)
+    assert (line.state, "NumPy runs instead" in line.found, "GE2_CC=" in line.fix) == (
+        BROKEN,
+        True,
+        True,
+    )
     junk = tmp_path / "cc"
     junk.write_text("#!/bin/sh\n[ $1 = --version ] && echo my cc 1.0 && exit\nexit 3\n")
     junk.chmod(junk.stat().st_mode | stat.S_IXUSR)
@@ -156,7 +162,10 @@ def test_the_cache(tmp_path):
         assert doctor.kept().state == ABSENT
     (tmp_path / "file").write_text("")
     with config.using(cache_dir=str(tmp_path / "file")):
-        assert (doctor.kept().state, doctor.kept().fix) == (BROKEN, "GE2_CACHE_DIR=a folder of your own")
+        assert (doctor.kept().state, doctor.kept().fix) == (
+            BROKEN,
+            "GE2_CACHE_DIR=a folder of your own",
+        )
 
 
 def test_a_cache_that_gives_back_something_else(monkeypatch):
@@ -180,7 +189,7 @@ def test_a_cache_that_cannot_be_written(tmp_path):
     assert doctor.kept().state == BROKEN
 
 
-# ------------------------------------------------------------------------------------------------------- CUDA
+# --------------------------------------------------------------------------------------------- CUDA
 
 
 def test_a_machine_without_a_gpu(machine, packages):
@@ -202,7 +211,9 @@ def test_a_machine_without_a_gpu(machine, packages):
 
 def test_a_machine_with_one(machine, packages):
     machine(DRIVER)
-    asked = packages({"cupy-cuda13x": "14.2.0", "cuda-bindings": "13.0.3"}, said="it gives the right result")
+    asked = packages(
+        {"cupy-cuda13x": "14.2.0", "cuda-bindings": "13.0.3"}, said="it gives the right result"
+    )
     assert doctor.gpu() == Line("GPU", FLAWLESS, "H200, sm_90a, 132 multiprocessors, 131.3 GB")
     assert doctor.cupy() == Line("CuPy", FLAWLESS, "cupy-cuda13x 14.2.0")
     assert doctor.bindings() == Line("cuda-bindings", FLAWLESS, "13.0.3")
@@ -213,7 +224,11 @@ def test_a_machine_with_one(machine, packages):
 
 def test_pieces_that_are_broken(machine, packages):
     machine(DRIVER)
-    packages({"cupy-cuda13x": "14.2.0", "nvmath-python": "1.0"}, good=False, said="ImportError: no libfoo")
+    packages(
+        {"cupy-cuda13x": "14.2.0", "nvmath-python": "1.0"},
+        good=False,
+        said="ImportError: no libfoo",
+    )
     assert doctor.kernel().state == BROKEN
     for line in (doctor.cupy(), doctor.nvmath()):
         assert (line.state, "ImportError: no libfoo" in line.found) == (BROKEN, True)
@@ -221,14 +236,20 @@ def test_pieces_that_are_broken(machine, packages):
     machine(Driver((13, 0), "580", (), "cuInit says CUDA_ERROR_UNKNOWN"))
     assert (doctor.nvidia_driver().state, doctor.gpu().state) == (BROKEN, ABSENT)
     machine(Driver((12, 8), "570", (H200,)))
-    assert (doctor.nvidia_driver().state, "580 or newer" in doctor.nvidia_driver().fix) == (BROKEN, True)
+    assert (doctor.nvidia_driver().state, "580 or newer" in doctor.nvidia_driver().fix) == (
+        BROKEN,
+        True,
+    )
 
 
 def test_two_cupys(machine, packages):
     machine(DRIVER)
     packages({"cupy-cuda12x": "13.0", "cupy-cuda13x": "14.2.0", "cupyx-else": "1"})
     line = doctor.cupy()
-    assert (line.state, line.fix.startswith("pip uninstall cupy-cuda12x cupy-cuda13x;")) == (BROKEN, True)
+    assert (line.state, line.fix.startswith("pip uninstall cupy-cuda12x cupy-cuda13x;")) == (
+        BROKEN,
+        True,
+    )
 
 
 def has_nvrtc() -> bool:
@@ -248,7 +269,11 @@ def test_nvrtc(machine, tmp_path):
     (tmp_path / "libnvrtc.so").write_bytes(b"junk")
     with config.using(nvrtc=str(tmp_path / "libnvrtc.so")):
         line = doctor.looked("NVRTC", doctor.cuda_compiler)
-    assert (line.state, "cannot be loaded" in line.found, "pip install" in line.fix) == (BROKEN, True, True)
+    assert (line.state, "cannot be loaded" in line.found, "pip install" in line.fix) == (
+        BROKEN,
+        True,
+        True,
+    )
 
 
 @needs_nvrtc
@@ -275,7 +300,9 @@ def test_trials_are_compiled_anew(machine, monkeypatch):
 
 def test_no_nvrtc(monkeypatch):
     monkeypatch.setattr(doctor, "library_path", lambda *_: "")
-    assert (doctor.cuda_compiler().state, doctor.cublas().state, doctor.cudnn().state) == (ABSENT,) * 3
+    assert (doctor.cuda_compiler().state, doctor.cublas().state, doctor.cudnn().state) == (
+        ABSENT,
+    ) * 3
 
 
 @needs_nvrtc
@@ -287,7 +314,10 @@ def test_headers(machine, monkeypatch):
     line = doctor.looked("headers", doctor.cuda_headers)
     assert (line.state, 'cannot open source file "ge2/nothing.cuh"' in line.found) == (BROKEN, True)
     monkeypatch.setattr(doctor, "headers", list)
-    assert (doctor.cuda_headers().state, "has none" in doctor.cuda_headers().found) == (BROKEN, True)
+    assert (doctor.cuda_headers().state, "has none" in doctor.cuda_headers().found) == (
+        BROKEN,
+        True,
+    )
 
 
 def test_a_library_tells_its_version(tmp_path, monkeypatch):

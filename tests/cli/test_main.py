@@ -31,7 +31,9 @@ def test_version(capsys):
     assert re.match(r"ge2 (\d+\.\d+|from a checkout)", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize(("word", "hint"), [("dmo", "did you mean 'ge2 demo'"), ("xyz", "see 'ge2 --help'")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("dmo", "did you mean 'ge2 demo'"), ("xyz", "see 'ge2 --help'")]
+)
 def test_unknown_command(word, hint, capsys):
     assert main([word]) == 2
     shown = capsys.readouterr()
@@ -70,7 +72,10 @@ def test_an_interrupt_is_a_line_and_an_exit_code(monkeypatch, capsys):
 
 def test_it_runs_as_a_module():
     found = subprocess.run(
-        [sys.executable, "-m", "ge2.cli.main", "nonsense"], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "ge2.cli.main", "nonsense"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert found.returncode == 2
     assert "no command 'nonsense'" in found.stderr

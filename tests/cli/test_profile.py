@@ -1,4 +1,6 @@
-"""`ge2 profile`: a row for each step of a program, and their sum beside the whole, wherever it runs."""
+"""`ge2 profile`: a row for each step of a program, and their sum beside the
+whole, wherever it runs.
+"""
 
 from __future__ import annotations
 
@@ -90,7 +92,11 @@ def test_a_table_with_its_sum_and_its_ceilings(model: str, said: Said, executor:
     assert empty == ""
     assert head.split()[:4] == ["kernel", "by", "calls", "us"]
     assert ("registers" in head) == (executor == "shim")
-    assert row.split()[:3] == ["rowwise_0", {"shim": "CUDA", "c": "C", "blocked": "Python"}[executor], "1"]
+    assert row.split()[:3] == [
+        "rowwise_0",
+        {"shim": "CUDA", "c": "C", "blocked": "Python"}[executor],
+        "1",
+    ]
     assert row.endswith("a_model.py:6-7 in softmax")
     assert [line.split()[0] for line in rest if line] == ["all", "a", "between"]
 
@@ -113,7 +119,9 @@ def test_every_step_is_there_and_the_sum_is_theirs(model: str, said: Said, execu
     assert inside["operations"] == 3 * 2 * 16 * 16
 
 
-def test_bytes_and_operations_are_those_of_the_cost_analysis(model: str, said: Said, executor: str) -> None:
+def test_bytes_and_operations_are_those_of_the_cost_analysis(
+    model: str, said: Said, executor: str
+) -> None:
     (row,) = data(said, f"{model}:softmax", "--args", "f32[64,32]")["kernels"]
     assert (row["read"], row["written"]) == (64 * 32 * 4, 64 * 32 * 4)
     assert row["operations"] == 5 * 64 * 32
@@ -125,7 +133,8 @@ def test_kernels_that_merge_parts_have_rows_of_their_own(model: str, said: Said)
     with config.using(executor="shim", passes_off=("small_products",)):
         rows = data(said, f"{model}:loss", "--args", "f32[4,8]", "f32[4096,4]")["kernels"]
     product, first, second = rows
-    assert (product["by"], product["share"]) == ("NumPy", None)  # no unit that was measured computes it
+    # no unit that was measured computes it
+    assert (product["by"], product["share"]) == ("NumPy", None)
     assert (product["operations"], second["operations"]) == (2 * 4096 * 8 * 4, 0)
     assert first["operations"] == 2 * 4096 * 8
     assert second["name"].startswith("finish")
@@ -134,7 +143,9 @@ def test_kernels_that_merge_parts_have_rows_of_their_own(model: str, said: Said)
 
 def test_derivatives_batches_and_arguments_of_the_file(model: str, said: Said) -> None:
     with config.using(executor="c"):
-        rows = data(said, f"{model}:scalar_loss", "--grad", "--args", "@start", "f32[16,8]")["kernels"]
+        rows = data(said, f"{model}:scalar_loss", "--grad", "--args", "@start", "f32[16,8]")[
+            "kernels"
+        ]
         assert sum(row["name"].startswith("product") for row in rows) == 2
         rows = data(said, f"{model}:softmax", "--vmap", "0", "--args", "f64[3,4,5]")["kernels"]
         assert rows[0]["read"] == 60 * 8
@@ -176,7 +187,9 @@ def test_without_a_gpu(model: str, said: Said) -> None:
     assert "try  ge2 doctor" in err
 
 
-def test_what_cannot_be_profiled(model: str, said: Said, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cannot_be_profiled(
+    model: str, said: Said, capsys: pytest.CaptureFixture[str]
+) -> None:
     words = [f"{model}:softmax", "--args", "f32[8,8]", "--device", "cpu"]
     for settings in ({"executor": "reference"}, {"disable_jit": True}):
         with config.using(**settings):
@@ -207,7 +220,12 @@ def test_float64_is_told_of(model: str, said: Said, monkeypatch: pytest.MonkeyPa
 
 
 def test_times_in_words() -> None:
-    assert [microseconds(t) for t in (0.0, 9.96e-6, 999.94e-6, 1e-3)] == ["0.0", "10.0", "999.9", "1000"]
+    assert [microseconds(t) for t in (0.0, 9.96e-6, 999.94e-6, 1e-3)] == [
+        "0.0",
+        "10.0",
+        "999.9",
+        "1000",
+    ]
 
 
 def test_drawn_arrays_are_of_their_types() -> None:

@@ -58,6 +58,8 @@ def test_quiet_is_quiet():
     assert not out.getvalue()
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(1e-3, "1 ms"), (2.3456e-3, "2.35 ms"), (12.0, "12000 ms")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(1e-3, "1 ms"), (2.3456e-3, "2.35 ms"), (12.0, "12000 ms")]
+)
 def test_milliseconds(seconds, text):
     assert milliseconds(seconds) == text

@@ -69,13 +69,19 @@ def refused(capsys, *words):
     return err
 
 
-# ---------------------------------------------------------------------------------------------------- stages
+# ------------------------------------------------------------------------------------------- stages
 
 
 def test_it_shows_graph_passes_regions_and_kernels(model, capsys):
     code, out, err = shown(capsys, f"{model}:loss", *LOSS, "--executor", "blocked")
     assert (code, err) == (0, "")
-    titles = ("graph, as traced", "after simplify", "regions, after the last pass", "kernels", "rowwise_0")
+    titles = (
+        "graph, as traced",
+        "after simplify",
+        "regions, after the last pass",
+        "kernels",
+        "rowwise_0",
+    )
     at = [out.index(f" {title} =") for title in titles]
     assert at == sorted(at)
     assert "dot_general" in out
@@ -132,7 +138,17 @@ def test_the_plan(model, capsys):
 
 def test_json_and_a_file(model, capsys, tmp_path):
     file = tmp_path / "out.json"
-    words = ["--args", "f32[100]", "--executor", "blocked", "--stage", "all", "--json", "-o", str(file)]
+    words = [
+        "--args",
+        "f32[100]",
+        "--executor",
+        "blocked",
+        "--stage",
+        "all",
+        "--json",
+        "-o",
+        str(file),
+    ]
     code, out, _ = shown(capsys, f"{model}:scaled", *words)
     assert (code, out) == (0, "")
     found = json.loads(file.read_text())
@@ -155,18 +171,22 @@ def test_json_and_a_file(model, capsys, tmp_path):
 
 
 def test_a_function_that_is_jitted_already(model, capsys, tmp_path):
-    (tmp_path / "jitted.py").write_text("import ge2, numpy as np\nf = ge2.jit(lambda x: np.tanh(x))\n")
+    (tmp_path / "jitted.py").write_text(
+        "import ge2, numpy as np\nf = ge2.jit(lambda x: np.tanh(x))\n"
+    )
     code, out, _ = shown(capsys, f"{tmp_path}/jitted.py:f", "--args", "f32[3]", "--stage", "graph")
     assert code == 0
     assert "tanh a" in out
 
 
 def test_a_file_that_cannot_be_written(model, capsys):
-    err = refused(capsys, f"{model}:scaled", "--args", "f32[3]", "--stage", "graph", "-o", "/nowhere/at/all")
+    err = refused(
+        capsys, f"{model}:scaled", "--args", "f32[3]", "--stage", "graph", "-o", "/nowhere/at/all"
+    )
     assert "/nowhere/at/all cannot be written" in err
 
 
-# -------------------------------------------------------------------------------------------------- mistakes
+# ----------------------------------------------------------------------------------------- mistakes
 
 
 def test_where_there_is_no_such_thing(model, capsys):
@@ -198,7 +218,7 @@ def test_arguments_that_are_missing(model, capsys):
     assert '--args "p" "x" "y", in place of each name what it is, such as f32[128,64]' in err
 
 
-# ------------------------------------------------------------------------------------------------- arguments
+# ---------------------------------------------------------------------------------------- arguments
 
 
 def array(shape, dtype):
@@ -246,7 +266,12 @@ def test_arguments_that_cannot_be_read(word, why, fix):
 
 def test_several_arguments_in_one_word():
     found, named = arguments(["f32[2,3], (f32[3], 1), {'a': bool[]}", "2, rate=0.1"], {"n": 1})
-    assert found == [array((2, 3), np.float32), (array((3,), np.float32), 1), {"a": array((), bool)}, 2]
+    assert found == [
+        array((2, 3), np.float32),
+        (array((3,), np.float32), 1),
+        {"a": array((), bool)},
+        2,
+    ]
     assert named == {"rate": 0.1}
     assert arguments(["@n, @n", ""], {"n": 1}) == ([1, 1], {})
     assert arguments(["f32[3],"], {})[0] == [array((3,), np.float32)]

@@ -11,8 +11,12 @@ import ge2
 
 
 def agree(found: Any, wanted: Any, rtol: float) -> None:
-    """All arrays have the dtypes and shapes that are wanted; whole numbers are equal, others near."""
-    for y, w in zip(ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(wanted), strict=True):
+    """All arrays have the dtypes and shapes that are wanted; whole numbers
+    are equal, others near.
+    """
+    for y, w in zip(
+        ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(wanted), strict=True
+    ):
         w = np.asarray(w)
         assert y.dtype == w.dtype and y.shape == w.shape
         exact = w.dtype.kind in "biu"

@@ -29,7 +29,9 @@ def check(text: str, *arrays: Any, donated: Sequence[bool] = ()) -> None:
         with config.using(threads=threads):
             executable = compile_graph(graph, donated=tuple(donated))
             for _ in range(2):
-                got = executable(*(np.array(x) if i < len(donated) else x for i, x in enumerate(arrays)))
+                got = executable(
+                    *(np.array(x) if i < len(donated) else x for i, x in enumerate(arrays))
+                )
                 for y, w in zip(got, want, strict=True):
                     np.testing.assert_array_equal(y, w)
         assert executable.text("c")
@@ -141,7 +143,10 @@ def test_a_tiny_product_errs_no_more_than_numpys(shape):
     m, k, n = shape
     f, ours, theirs = ge2.jit(lambda a, b: a @ b), 0.0, 0.0
     for _ in range(20):
-        a, b = rng.standard_normal((m, k)).astype(np.float32), rng.standard_normal((k, n)).astype(np.float32)
+        a, b = (
+            rng.standard_normal((m, k)).astype(np.float32),
+            rng.standard_normal((k, n)).astype(np.float32),
+        )
         exact = a.astype(np.float64) @ b.astype(np.float64)
         ours += float(((f(a, b) - exact) ** 2).sum())
         theirs += float(((a @ b - exact) ** 2).sum())
@@ -165,7 +170,10 @@ def test_the_zeros_of_a_negated_product_keep_their_signs(op, n, dtype):
 
 def test_a_stride_of_the_fourteenth_input_is_not_the_size_of_an_axis():
     """Both were called n_i."""
-    x, rows = np.arange(36.0).reshape(2, 6, 3), [np.arange(6.0).reshape(2, 3) * i for i in range(13)]
+    x, rows = (
+        np.arange(36.0).reshape(2, 6, 3),
+        [np.arange(6.0).reshape(2, 3) * i for i in range(13)],
+    )
 
     def f(x, *rows):
         y = np.square(x)

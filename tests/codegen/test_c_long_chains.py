@@ -1,4 +1,6 @@
-"""A chain of values that are read twice each is written in time that grows with its length, no faster."""
+"""A chain of values that are read twice each is written in time that
+grows with its length, no faster.
+"""
 
 from __future__ import annotations
 
@@ -19,4 +21,5 @@ def test_a_chain_of_sums_is_written_at_once():
     graph = ge2.jit(chain).trace(ge2.ShapeDtypeStruct((64, 64), np.dtype(np.float32))).jaxpr
     with config.using(executor="c"):
         executable = compile_graph(graph)
-        assert executable.written(run=False).source.count("\n") < 4000  # 2 ** 40 steps would not end
+        # 2 ** 40 steps would not end
+        assert executable.written(run=False).source.count("\n") < 4000

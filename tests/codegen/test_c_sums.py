@@ -36,7 +36,14 @@ def test_a_sum_errs_no_more_than_numpys(dtype, n):
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 @pytest.mark.parametrize(
     "special",
-    [(math.inf,), (-math.inf,), (math.nan,), (math.inf, -math.inf), (LARGEST, LARGEST), (-LARGEST, -LARGEST)],
+    [
+        (math.inf,),
+        (-math.inf,),
+        (math.nan,),
+        (math.inf, -math.inf),
+        (LARGEST, LARGEST),
+        (-LARGEST, -LARGEST),
+    ],
 )
 def test_a_sum_that_is_no_number_is_numpys(special, dtype, n):
     x = np.ones(n, dtype)

@@ -1,4 +1,6 @@
-"""A region that is more than one kernel can do: no row waits for what is gathered over all of them."""
+"""A region that is more than one kernel can do: no row waits for what is
+gathered over all of them.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,9 @@ def test_the_numbers(f: Any, rows: int) -> None:
     z, mean = drawn(rows, 10), drawn(10)
     with config.using(executor="shim"):
         found = ge2.jit(f)(z, mean)
-    for y, w in zip(ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(z, mean)), strict=True):
+    for y, w in zip(
+        ge2.tree_util.tree_leaves(found), ge2.tree_util.tree_leaves(f(z, mean)), strict=True
+    ):
         np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
 
 

@@ -1,4 +1,6 @@
-"""Kernels whose threads lie along what is kept: what does not run along it is computed once a row."""
+"""Kernels whose threads lie along what is kept: what does not run along it is
+computed once a row.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:
     with config.using(executor="shim"):
         found = ge2.jit(f)(a, c)
     want = f(a, c)
-    for y, w in zip(np.atleast_1d(found) if isinstance(found, np.ndarray) else found, want, strict=True):
+    for y, w in zip(
+        np.atleast_1d(found) if isinstance(found, np.ndarray) else found, want, strict=True
+    ):
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
 
 
@@ -87,4 +91,6 @@ def test_an_update_of_few_elements(dtype, rng: np.random.Generator) -> None:
     xs = [abs(rng.normal(size=(13, 7))).astype(dtype) for _ in range(4)]
     with config.using(executor="shim"):
         for y, w in zip(ge2.jit(adam)(*xs), adam(*(x.astype(np.float64) for x in xs)), strict=True):
-            np.testing.assert_allclose(y.astype(np.float64), w, rtol=5e-3 if dtype == np.float16 else 2e-6)
+            np.testing.assert_allclose(
+                y.astype(np.float64), w, rtol=5e-3 if dtype == np.float16 else 2e-6
+            )

@@ -39,7 +39,8 @@ def loss(z: Any, y: Any) -> Any:
     return (logs - np.take_along_axis(z, y[:, None], -1)[:, 0]).mean()
 
 
-# the row in a part of a warp, a warp, a block, shared memory (half types), or read again; whole packs and not
+# the row in a part of a warp, a warp, a block, shared memory (half types), or read
+# again; whole packs and not
 @pytest.mark.parametrize("n", [3, 40, 1000, 1021, 20_000, 20_003])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
 def test_an_element_is_picked_by_its_place(n: int, dtype: Any, rng: np.random.Generator) -> None:
@@ -71,7 +72,8 @@ def test_a_pick_is_no_comparison_with_each_place(rng: np.random.Generator) -> No
     (_, text), *_ = kernels(ge2.value_and_grad(loss), z, y)
     before, after = text[text.index("rowwise(") :].split("_sum = 0.0f", 2)[1:]
     assert "ge2_pair_max_bf16" in before and "==" not in before
-    assert after.count("(uint32_t)v") == 1 and after.count("= false;") == 1  # the gradient, in two loops
+    # the gradient, in two loops
+    assert after.count("(uint32_t)v") == 1 and after.count("= false;") == 1
 
 
 @pytest.mark.parametrize("n", [8, 50, 2048, 20_000])
@@ -141,10 +143,14 @@ def test_rows_stay_within_what_a_chip_has() -> None:
     z, y = np.zeros((8, 50_304), BF16), np.zeros(8, np.int64)
     f = ge2.value_and_grad(loss)
     asked = {
-        arch: max(k.shared for k, _ in kernels(f, z, y, arch=arch)) for arch in ("sm_80", "sm_90a", "sm_86")
+        arch: max(k.shared for k, _ in kernels(f, z, y, arch=arch))
+        for arch in ("sm_80", "sm_90a", "sm_86")
     }
     assert asked["sm_90a"] == asked["sm_80"] == 104 << 10 and asked["sm_86"] == 0  # which has 99 KB
-    resident = {arch: max(k.resident for k, _ in kernels(f, z, y, arch=arch)) for arch in ("sm_80", "sm_90a")}
+    resident = {
+        arch: max(k.resident for k, _ in kernels(f, z, y, arch=arch))
+        for arch in ("sm_80", "sm_90a")
+    }
     assert resident == {"sm_80": 1, "sm_90a": 2}
     assert Chip.of(H200).shared > Chip.of(A100).shared > 0
 

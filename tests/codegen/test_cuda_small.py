@@ -1,4 +1,6 @@
-"""Small folds on a GPU: over rows by blocks a sector wide, and of rows and columns by a single block."""
+"""Small folds on a GPU: over rows by blocks a sector wide, and of rows and
+columns by a single block.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,9 @@ LOOSE = {np.dtype(np.float16): 4e-3, np.dtype(BF16): 3e-2, np.dtype(np.float64):
 
 
 def on_shim(f: Any, *xs: Any, watch: bool = False) -> Any:
-    """The results, of which a second call has the same bits; `watch`: accesses to memory that no barrier sets
-    apart are errors."""
+    """The results, of which a second call has the same bits; `watch`: accesses to memory that no
+    barrier sets apart are errors.
+    """
     with config.using(executor="shim", shim_watch=watch):
         compiled = ge2.jit(f)
         found, again = ([np.asarray(y) for y in ge2.tree.leaves(compiled(*xs))] for _ in range(2))
@@ -90,7 +93,10 @@ def test_folds_over_rows_of_other_dtypes(dtype: Any, rng: np.random.Generator) -
 
 @needs_compiler
 def test_folds_over_several_axes(rng: np.random.Generator) -> None:
-    x, s = rng.normal(size=(6, 20, 9)).astype(np.float32), rng.normal(size=(20, 1)).astype(np.float32)
+    x, s = (
+        rng.normal(size=(6, 20, 9)).astype(np.float32),
+        rng.normal(size=(20, 1)).astype(np.float32),
+    )
     agree(lambda x, s: ((x * s).sum((0, 1)), (x + s).max(1)), x, s)
     agree(lambda x, s: (x * s).transpose(1, 0, 2).sum(0) + 1, x, s)
     agree(lambda x, s: (x * s * x.sum((0, 1))).sum((0, 1)), x, s)
@@ -101,7 +107,9 @@ def test_numbers_that_are_none(rng: np.random.Generator) -> None:
     x = rng.normal(size=(40, 6)).astype(np.float32)
     x[3, 0], x[39, 1], x[:, 2], x[5, 3] = np.nan, np.inf, -0.0, -np.inf
     with np.errstate(all="ignore"):
-        for y, w in zip(on_shim(lambda x: (x.max(0), x.sum(0)), x), (x.max(0), x.sum(0)), strict=True):
+        for y, w in zip(
+            on_shim(lambda x: (x.max(0), x.sum(0)), x), (x.max(0), x.sum(0)), strict=True
+        ):
             np.testing.assert_allclose(y, w, rtol=1e-5)
             np.testing.assert_array_equal(np.isnan(y), np.isnan(w))
 
@@ -168,12 +176,21 @@ def worked_out(z: Any, b: Any, y: Any) -> Any:
 
 
 LABELLED = [(1, 2), (5, 3), (128, 10), (257, 10), (1000, 10), (70, 64)]
-OTHERS = [((130, 10), np.float64), ((130, 10), BF16), ((40, 33), np.float16), ((40, 33), np.float64)]
+OTHERS = [
+    ((130, 10), np.float64),
+    ((130, 10), BF16),
+    ((40, 33), np.float16),
+    ((40, 33), np.float64),
+]
 
 
 @needs_compiler
-@pytest.mark.parametrize(("shape", "dtype"), [*((shape, np.float32) for shape in LABELLED), *OTHERS])
-def test_a_loss_and_its_gradients(shape: tuple[int, int], dtype: Any, rng: np.random.Generator) -> None:
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [*((shape, np.float32) for shape in LABELLED), *OTHERS]
+)
+def test_a_loss_and_its_gradients(
+    shape: tuple[int, int], dtype: Any, rng: np.random.Generator
+) -> None:
     z, b = rng.normal(size=shape).astype(dtype), rng.normal(size=shape[1]).astype(np.float32)
     b, y = b.astype(dtype) if dtype == np.float64 else b, rng.integers(0, shape[1], shape[0])
     loose = {np.float64: 1e-12, np.float32: 2e-6, np.float16: 2e-3, BF16: 1e-2}[dtype]

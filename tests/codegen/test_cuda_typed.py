@@ -1,4 +1,6 @@
-"""Numbers that stand in a CUDA text are NumPy's, to the bit; each language has its own words for them."""
+"""Numbers that stand in a CUDA text are NumPy's, to the bit; each
+language has its own words for them.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,21 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from tests.templates.cuda_harness import needs_compiler
 
 F32, F64, I32 = (np.dtype(t) for t in ("f4", "f8", "i4"))
-REALS = (0.0, -0.0, 0.1, -1.5, 1 / 3, 1e-45, 5e-324, 1e22, 3.4028235e38, 1.7e308, np.inf, -np.inf, np.nan)
+REALS = (
+    0.0,
+    -0.0,
+    0.1,
+    -1.5,
+    1 / 3,
+    1e-45,
+    5e-324,
+    1e22,
+    3.4028235e38,
+    1.7e308,
+    np.inf,
+    -np.inf,
+    np.nan,
+)
 
 
 def values(dtype: np.dtype) -> list[object]:
@@ -46,14 +62,23 @@ def test_the_words_of_each_language() -> None:
     assert cuda.expression(power, ["x"], F32, F32) == c.expression(power, ["x"], F32, F32)
     assert cuda.expression("ge2_cast({0})", ["x"], F32, I32) == "ge2_cast_f32_i32(x)"
     assert (c.number(True, BOOL), cuda.number(True, BOOL)) == ("1", "true")
-    assert (c.number(-np.inf, F64), cuda.number(-np.inf, F64)) == ("-__builtin_inf()", "-GE2_INFINITY_F64")
-    assert (c.spelt("$T f_$t", BOOL), cuda.spelt("$T f_$t", BOOL)) == ("_Bool f_bool", "bool f_bool")
+    assert (c.number(-np.inf, F64), cuda.number(-np.inf, F64)) == (
+        "-__builtin_inf()",
+        "-GE2_INFINITY_F64",
+    )
+    assert (c.spelt("$T f_$t", BOOL), cuda.spelt("$T f_$t", BOOL)) == (
+        "_Bool f_bool",
+        "bool f_bool",
+    )
     assert set(cuda.STORED) == set(c.STORED) == set(SHORT)
 
 
 @pytest.mark.parametrize("dtype", sorted((t for t in INTEGERS if t.kind == "i"), key=str), ids=str)
 def test_the_least_integer_has_an_absolute_value(dtype: np.dtype) -> None:
-    """In its own type it has none: NumPy warns of an overflow. It is a number that may be a size."""
+    """In its own type it has none:
+
+    NumPy warns of an overflow. It is a number that may be a size.
+    """
     least = np.iinfo(dtype).min
     assert not baked(dtype.type(least), dtype, frozenset([-int(least)]))
     assert baked(dtype.type(least), dtype, frozenset([3]))

@@ -51,7 +51,10 @@ def scattered(x: Any, i: Any) -> Any:
 INTS = zeros(4000, dtype=np.int64)
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "pointwise": (lambda x, y: (x * y + 1, x - y), zeros(65, 3), zeros(3)),
-    "rows": (ge2.grad(lambda x: (np.tanh(x) / np.exp(x).sum(-1, keepdims=True)).max()), zeros(33, 257)),
+    "rows": (
+        ge2.grad(lambda x: (np.tanh(x) / np.exp(x).sum(-1, keepdims=True)).max()),
+        zeros(33, 257),
+    ),
     "columns": (lambda x: (x * x).sum(0), zeros(1000, 257)),
     "all": (lambda x: x.sum() / x.max(), zeros(100_000)),
     "running": (lambda x: (np.cumsum(x), np.cumsum(x.reshape(100, 40), 0)), zeros(4000)),
@@ -111,7 +114,9 @@ def test_a_compiler_moves_no_access_before_the_wait(name: str) -> None:
 
 
 def test_a_kernel_that_reads_and_writes_in_turns_does_not_wait() -> None:
-    """Nothing but `__restrict__` has several rounds of its loop read before the first has written."""
+    """Nothing but `__restrict__` has several rounds of its loop read before
+    the first has written.
+    """
     ((columns, text),) = kernels(lambda x: np.cumsum(x, 0), zeros(64, 64))
     assert columns.in_turns and columns.lets and not columns.waits and LET in text
     assert all("__restrict__" in p for p in columns.parameters.split(", ")[:2])
@@ -161,7 +166,9 @@ def run(source: str, watch: bool) -> Any:
 def test_the_shim_knows_a_kernel_that_does_not_wait(how: str) -> None:
     before, wait, seen = EARLY[how]
     source = SOURCE.format(before=before, wait=wait)
-    with pytest.raises(KernelError, match="waits? for the kernels before this one|waited for the kernels"):
+    with pytest.raises(
+        KernelError, match="waits? for the kernels before this one|waited for the kernels"
+    ):
         run(source, watch=seen)
 
 
@@ -169,7 +176,9 @@ def test_the_shim_knows_a_kernel_that_does_not_wait(how: str) -> None:
 @pytest.mark.parametrize("watch", [False, True])
 def test_the_shim_takes_a_kernel_that_waits_or_that_never_does(watch: bool) -> None:
     for wait in (WAIT, ""):
-        np.testing.assert_array_equal(run(SOURCE.format(before="", wait=wait), watch), np.arange(8) + 1)
+        np.testing.assert_array_equal(
+            run(SOURCE.format(before="", wait=wait), watch), np.arange(8) + 1
+        )
 
 
 @extend.op
@@ -190,4 +199,7 @@ def test_a_kernel_of_a_users_keeps_its_text() -> None:
         k.kind: (k.waits, k.lets, LET in text or WAIT in text)
         for k, text in kernels(lambda x: Twice()(x) + 1, zeros(9))
     }
-    assert found == {"test_cuda_twice kernel": (False, False, False), "pointwise": (True, True, True)}
+    assert found == {
+        "test_cuda_twice kernel": (False, False, False),
+        "pointwise": (True, True, True),
+    }

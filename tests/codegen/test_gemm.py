@@ -1,4 +1,6 @@
-"""Products become those of matrices as BLAS takes them, whatever the order in which the operands lie."""
+"""Products become those of matrices as BLAS takes them, whatever the
+order in which the operands lie.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,21 @@ def test_a_plain_product_is_that_of_turned_matrices() -> None:
     copies, g = planned(PLAIN, (3, 5), (5, 4))
     assert copies == (None, None)
     assert g == Gemm(
-        4, 3, 5, 1, Matrix(False, 4, 0), Matrix(False, 5, 0), Matrix(False, 4, 0), True, ((0, 0, 0),)
+        4,
+        3,
+        5,
+        1,
+        Matrix(False, 4, 0),
+        Matrix(False, 5, 0),
+        Matrix(False, 4, 0),
+        True,
+        ((0, 0, 0),),
     )
 
 
-@pytest.mark.parametrize(("a", "b"), [((5, 1), (1, 5)), ((1, 3), (4, 1)), ((1, 3), (1, 5)), ((8, 1), (9, 1))])
+@pytest.mark.parametrize(
+    ("a", "b"), [((5, 1), (1, 5)), ((1, 3), (4, 1)), ((1, 3), (1, 5)), ((8, 1), (9, 1))]
+)
 def test_turned_and_padded_operands_are_taken_as_they_lie(a: Dims, b: Dims) -> None:
     assert planned(PLAIN, (3, 5), (5, 4), a, b)[0] == (None, None)
 

@@ -1,4 +1,6 @@
-"""What was rendered before is not rendered again, in another process either; and is what rendering gives."""
+"""What was rendered before is not rendered again, in another process either;
+and is what rendering gives.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,11 @@ def rendered(monkeypatch):
 def graph(scale: float = 2.0, n: int = 64) -> Any:
     x = ge2.ShapeDtypeStruct((n, 40), np.dtype(np.float32))
     with config.using(executor="reference"):
-        return ge2.jit(lambda x: np.tanh(x * scale).sum(axis=0) + x.max(1, keepdims=True)).trace(x).jaxpr
+        return (
+            ge2.jit(lambda x: np.tanh(x * scale).sum(axis=0) + x.max(1, keepdims=True))
+            .trace(x)
+            .jaxpr
+        )
 
 
 def texts(graph: Any, target: str = "cuda") -> dict[str, str]:

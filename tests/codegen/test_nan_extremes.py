@@ -18,7 +18,10 @@ from tests.exhaustive import SAMPLING
 from tests.small import tiny
 from tests.together import needs_compiler, together
 
-SHAPES, DTYPES = ((5, 8), (3, 70), (33, 40)), (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
+SHAPES, DTYPES = (
+    ((5, 8), (3, 70), (33, 40)),
+    (np.float16, ml_dtypes.bfloat16, np.float32, np.float64),
+)
 FOLDS: tuple[Callable[..., Any], ...] = (
     np.max, np.min, np.ptp, np.argmax, lambda a, axis: np.max(a, axis=axis) + np.sum(a, axis=axis),
 )  # fmt: skip
@@ -38,7 +41,9 @@ def has_nan(y: Any) -> Any:
     return y if y.dtype.kind == "i" else np.isnan(y.astype(np.float64))
 
 
-@pytest.mark.parametrize("executor", [pytest.param("c", marks=needs_compiler), "c, cut small", "blocked"])
+@pytest.mark.parametrize(
+    "executor", [pytest.param("c", marks=needs_compiler), "c, cut small", "blocked"]
+)
 def test_no_extreme_loses_a_nan(
     executor: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,7 +65,9 @@ def test_no_extreme_loses_a_nan(
             x[place] = np.nan
             with np.errstate(invalid="ignore"):
                 wanted = has_nan(f(x))
-            np.testing.assert_array_equal(has_nan(executable(x)[0]), wanted, err_msg=f"{case} {place}")
+            np.testing.assert_array_equal(
+                has_nan(executable(x)[0]), wanted, err_msg=f"{case} {place}"
+            )
 
 
 def test_debug_nans_sees_what_an_extreme_met() -> None:

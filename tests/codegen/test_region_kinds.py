@@ -68,7 +68,11 @@ KINDS = {
     "trailing": (lambda x: np.exp(x).max(1), (X,), ["reduce"]),
     "middle": (lambda x: np.abs(x).sum(1), (CUBE,), ["reduce"]),
     "outer and inner": (lambda x: (x + 1).sum((0, 2)), (CUBE,), ["reduce"]),
-    "with its consumer": (lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)), (CUBE,), ["rowwise"]),
+    "with its consumer": (
+        lambda x: x / np.sqrt((x * x).sum(1, keepdims=True)),
+        (CUBE,),
+        ["rowwise"],
+    ),
     "siblings": (siblings, (X,), ["reduce"]),
     "several outputs": (lambda x: (np.sin(x), np.cos(x), x + 1), (X,), ["pointwise"]),
     "transpose": (lambda x: x.T * 2 + 1, (X,), ["pointwise"]),

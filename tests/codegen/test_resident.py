@@ -1,4 +1,6 @@
-"""Loops and branches as one kernel: what it computes is what NumPy does, at every size that is awkward."""
+"""Loops and branches as one kernel: what it computes is what NumPy does, at
+every size that is awkward.
+"""
 
 from __future__ import annotations
 
@@ -50,14 +52,18 @@ def test_ten_conds_are_one_kernel(n: int) -> None:
 @pytest.mark.parametrize("rounds", [0, 1, 7])
 def test_a_while_loop(n: int, rounds: int) -> None:
     def counted(x: Any) -> Any:
-        return lax.while_loop(lambda c: c[0] < rounds, lambda c: (c[0] + 1, c[1] * 0.9 + 1), (np.int32(0), x))
+        return lax.while_loop(
+            lambda c: c[0] < rounds, lambda c: (c[0] + 1, c[1] * 0.9 + 1), (np.int32(0), x)
+        )
 
     same(counted, drawn(n))
 
 
 def test_python_numbers_in_a_carry() -> None:
     def counted(x: Any, n: Any) -> Any:
-        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 0.9 + c[0]), (0, x))[1]
+        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[1] * 0.9 + c[0]), (0, x))[
+            1
+        ]
 
     same(lambda x: counted(x, 5), drawn(9))
     same(counted, drawn(9), 3)
@@ -88,7 +94,12 @@ def test_carries_of_half_and_double_types(dtype: Any) -> None:
         return h, h.sum()
 
     rtol = {2: 2e-2, 4: 1e-5, 8: 1e-12}[np.dtype(dtype).itemsize]
-    same(lambda h, xs: lax.scan(step, h, xs), drawn(33, dtype=dtype), drawn(4, 33, dtype=dtype), rtol=rtol)
+    same(
+        lambda h, xs: lax.scan(step, h, xs),
+        drawn(33, dtype=dtype),
+        drawn(4, 33, dtype=dtype),
+        rtol=rtol,
+    )
 
 
 def test_carries_of_other_types() -> None:
@@ -107,7 +118,9 @@ def test_carries_of_other_types() -> None:
 def test_products_and_views_in_a_round() -> None:
     def step(h: Any, x: Any) -> Any:
         y = (h.T @ h) / 10 + x[::-1, None] * np.arange(7, dtype=np.float32)
-        h = np.concatenate([y[:, 1:], y[:, :1] * 0.25], axis=1) / (1 + np.abs(y).max(1, keepdims=True))
+        h = np.concatenate([y[:, 1:], y[:, :1] * 0.25], axis=1) / (
+            1 + np.abs(y).max(1, keepdims=True)
+        )
         return h.reshape(7, 7), (y[2:5].mean(0), h.argmin(1))
 
     same(lambda h, xs: lax.scan(step, h, xs), drawn(7, 7), drawn(4, 7), rtol=1e-4)
@@ -232,7 +245,7 @@ def test_the_gradient_of_a_scan(reverse: bool) -> None:
         np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------ rows, and kept matrices
+# -------------------------------------------------------------------------- rows, and kept matrices
 
 
 def rnn(w: Any, h: Any, xs: Any, reverse: bool = False) -> Any:
@@ -248,7 +261,11 @@ def rnn(w: Any, h: Any, xs: Any, reverse: bool = False) -> Any:
 def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
     w = drawn(sums, sums) / np.float32(np.sqrt(sums))
     same(
-        lambda w, h, xs: rnn(w, h, xs, reverse), w, drawn(rows, sums), drawn(3, rows, sums, seed=1), rtol=1e-4
+        lambda w, h, xs: rnn(w, h, xs, reverse),
+        w,
+        drawn(rows, sums),
+        drawn(3, rows, sums, seed=1),
+        rtol=1e-4,
     )
 
 
@@ -288,7 +305,11 @@ def test_rows_with_all_that_rows_may_do() -> None:
             z = h @ w + b + x * n.astype(np.float32)
             e = np.exp(z - z.max(1, keepdims=True))
             h = np.where(mask, e / e.sum(1, keepdims=True), h[:, ::-1])
-            h = np.concatenate([h[:, :10], h[:, 10:] * 0.5], axis=1).reshape(5, 4, 24).reshape(5, 96)
+            h = (
+                np.concatenate([h[:, :10], h[:, 10:] * 0.5], axis=1)
+                .reshape(5, 4, 24)
+                .reshape(5, 96)
+            )
             h = lax.cond(n > 1, lambda h: h * 0.5, lambda h: np.maximum(h, 0), h)
             h = lax.fori_loop(0, 2, lambda i, y: y * 0.5 + h * i, h)
             return (h, n + 1), (h.T, h.argmax(1), z.mean(1), n)
@@ -320,7 +341,7 @@ def test_the_gradient_by_rows() -> None:
         np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-6)
 
 
-# ------------------------------------------------------------------------------------------------ the rule
+# ----------------------------------------------------------------------------------------- the rule
 
 
 def test_a_loop_of_much_work_keeps_its_kernels() -> None:
@@ -371,5 +392,7 @@ def test_the_pass_may_be_switched_off() -> None:
     with config.using(passes_off=("resident",)):
         assert (
             "resident_kernel"
-            not in on_shim(lambda x: lax.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, x), drawn(5))[1]
+            not in on_shim(
+                lambda x: lax.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, x), drawn(5)
+            )[1]
         )

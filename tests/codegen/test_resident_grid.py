@@ -1,6 +1,8 @@
-"""Loops and branches that all blocks of a grid do together: what NumPy gives; the shim looks for races.
+"""Loops and branches that all blocks of a grid do together: what NumPy gives;
+the shim looks for races.
 
-Grids are small here, and few elements are wide, so that blocks and threads have to wait for each other.
+Grids are small here, and few elements are wide, so that blocks and
+threads have to wait for each other.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ def on_shim(f: Any, *xs: Any) -> tuple[Any, str, tuple[str, ...]]:
         found = g(*xs)
         again = g(*xs)
         leaves = map(ge2.tree_util.tree_leaves, (found, again))
-        assert all(np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(*leaves, strict=True))
+        assert all(
+            np.asarray(a).tobytes() == np.asarray(b).tobytes() for a, b in zip(*leaves, strict=True)
+        )
         names = tuple(name.rpartition("_")[0] for name in g.report().kernels)
         return found, g.lower(*xs).as_text("cuda"), names
 
@@ -76,7 +80,9 @@ def test_a_random_round(seed: int) -> None:
 @pytest.mark.parametrize("n", SIZES)
 def test_a_loop_whose_threads_know_their_own_elements_never_waits_for_other_blocks(n: int) -> None:
     def counted(x: Any) -> Any:
-        return lax.while_loop(lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 0.9 + 1), (np.int32(0), x))
+        return lax.while_loop(
+            lambda c: c[0] < 5, lambda c: (c[0] + 1, c[1] * 0.9 + 1), (np.int32(0), x)
+        )
 
     assert "ge2_grid_wait" not in same(counted, drawn(n))
 
@@ -94,13 +100,17 @@ def test_conds_by_sums(n: int) -> None:
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_neighbours(n: int, reverse: bool) -> None:
-    """What another thread has written is read after all have met, and overwritten after all have read it."""
+    """What another thread has written is read after all have met, and
+    overwritten after all have read it.
+    """
 
     def step(c: Any, x: Any) -> Any:
         c = c * 0.5 + (np.roll(c, 1) + np.roll(c, -1)) * 0.25 + x
         return c, (c[::-1] * 2, c[0], c.max())
 
-    source = same(lambda x, xs: lax.scan(step, x, xs, reverse=reverse), drawn(n), drawn(4, n, seed=1))
+    source = same(
+        lambda x, xs: lax.scan(step, x, xs, reverse=reverse), drawn(n), drawn(4, n, seed=1)
+    )
     assert "ge2_grid_wait" in source
 
 
@@ -114,7 +124,9 @@ def test_folds_over_each_axis() -> None:
     same(lambda c: lax.scan(step, c, None, length=3), drawn(2, 50, 3), rtol=1e-4)
 
 
-@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int16, np.uint8, np.int64])
+@pytest.mark.parametrize(
+    "dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int16, np.uint8, np.int64]
+)
 def test_dtypes(dtype: Any) -> None:
     def step(c: Any, x: Any) -> Any:
         c = c + x[::-1]
@@ -132,7 +144,11 @@ def test_carries_of_other_types() -> None:
         flags = flags ^ (np.abs(x) > 0.5)
         return (z, n + flags.sum(dtype=np.int32), flags, wide * 3 + n), (x.argmax(), flags, z.sum())
 
-    z, flags, wide = drawn(137).astype(np.complex64), np.zeros(137, bool), np.arange(300, dtype="i8")
+    z, flags, wide = (
+        drawn(137).astype(np.complex64),
+        np.zeros(137, bool),
+        np.arange(300, dtype="i8"),
+    )
     start = (z, np.zeros((), np.int32), flags, wide)
     same(lambda c, xs: lax.scan(step, c, xs), start, drawn(6, 137), rtol=1e-4)
 
@@ -148,10 +164,17 @@ def test_loops_in_loops_and_branches() -> None:
     def step(c: Any, x: Any) -> Any:
         n, y = c
         m, z = inner(y + x, 0.7)
-        z = lax.cond(m % 2 == 0, lambda z: np.roll(z, 3) + inner(z * 9, 1.0)[1], lambda z: z - z.mean(), z)
+        z = lax.cond(
+            m % 2 == 0, lambda z: np.roll(z, 3) + inner(z * 9, 1.0)[1], lambda z: z - z.mean(), z
+        )
         return (n + m, z + y * 0.5), (m, z[:20])
 
-    same(lambda c, xs: lax.scan(step, c, xs), (np.int32(0), drawn(200)), drawn(5, 200, seed=2), rtol=1e-4)
+    same(
+        lambda c, xs: lax.scan(step, c, xs),
+        (np.int32(0), drawn(200)),
+        drawn(5, 200, seed=2),
+        rtol=1e-4,
+    )
 
 
 def test_carries_that_change_places_and_twins() -> None:
@@ -277,7 +300,9 @@ def test_whatever_the_order_of_threads_and_blocks(seed: int) -> None:
 def test_more_blocks_than_there_can_be_at_once_are_refused() -> None:
     device = ShimDevice()
     run = device.module('extern "C" __global__ void none(int n) {}').get_function("none")
-    with pytest.raises(ge2.errors.InputError, match="5 blocks that wait for each other; the most is 4"):
+    with pytest.raises(
+        ge2.errors.InputError, match="5 blocks that wait for each other; the most is 4"
+    ):
         run((5,), (32,), (np.int32(1),), enable_cooperative_groups=True)
 
 
@@ -305,7 +330,7 @@ extern "C" __global__ void shifted(float *a, float *b) {
                 go()
 
 
-# -------------------------------------------------------------------------------- matrices that are kept
+# --------------------------------------------------------------------------- matrices that are kept
 
 
 @pytest.fixture
@@ -326,7 +351,8 @@ def net(w: Any, h: Any, xs: Any) -> Any:
 def test_a_recurrent_net(kept: None, rows: int, width: int, steps: int) -> None:
     w = drawn(width, width) / np.float32(np.sqrt(width))
     source = same(net, w, drawn(rows, width), drawn(steps, rows, width, seed=1))
-    assert "ge2_spread_product" in source and source.count("ge2_grid_wait();") == 1  # one in a round
+    # one in a round
+    assert "ge2_spread_product" in source and source.count("ge2_grid_wait();") == 1
 
 
 @pytest.mark.parametrize("form", ["scan", "loop"])
@@ -355,7 +381,9 @@ def test_gates_and_what_blocks_carry_in_registers(kept: None) -> None:
         return (np.tanh(s), s), s[:, ::-1]
 
     W, U = drawn(32, 32) / 6, drawn(32, 32, seed=5) / 6
-    source = same(lambda h, xs: lax.scan(step, (h, h * 2), xs), drawn(7, 32), drawn(4, 7, 32), rtol=1e-4)
+    source = same(
+        lambda h, xs: lax.scan(step, (h, h * 2), xs), drawn(7, 32), drawn(4, 7, 32), rtol=1e-4
+    )
     assert source.count("ge2_spread_product<") == 2
 
 
@@ -394,7 +422,9 @@ extern "C" __global__ void product(const float *x, const float *w, float *y) {{
 
 
 def test_rows_that_lie_in_a_larger_result_are_read_from_elsewhere(kept: None) -> None:
-    """Results that are joined are written right into the whole, whose rows are longer, and begin anywhere."""
+    """Results that are joined are written right into the whole, whose rows are
+    longer, and begin anywhere.
+    """
 
     def f(w: Any, h: Any, xs: Any) -> Any:
         def step(c: Any, x: Any) -> Any:
@@ -407,7 +437,9 @@ def test_rows_that_lie_in_a_larger_result_are_read_from_elsewhere(kept: None) ->
     same(f, drawn(32, 32) / 6, drawn(7, 32), drawn(4, 7, 32, seed=1), kernels=None)
 
 
-def test_a_gpu_with_too_few_blocks_multiplies_by_lanes(kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_with_too_few_blocks_multiplies_by_lanes(
+    kept: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(grid_matrices, "ROOM", 0)
     source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
     assert "ge2_spread_product" not in source

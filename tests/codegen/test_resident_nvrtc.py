@@ -1,4 +1,6 @@
-"""Resident kernels compile for each architecture without spills, which would be read in each round."""
+"""Resident kernels compile for each architecture without spills, which would
+be read in each round.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +39,9 @@ def gated(w: Any, u: Any, h: Any, xs: Any) -> Any:
 
 
 def tiny(x: Any) -> Any:
-    return lax.while_loop(lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x))[
-        1
-    ]
+    return lax.while_loop(
+        lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
+    )[1]
 
 
 def either(x: Any) -> Any:
@@ -77,7 +79,12 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "while of the whole GPU": (tiny, zeros(1 << 20)),
     "conds of the whole GPU": (either, zeros(1 << 20)),
     "neighbours": (neighbours, zeros(1 << 20)),
-    "wide rnn": (ge2.grad(rnn, (0, 1, 2)), zeros(1024, 1024), zeros(32, 1024), zeros(512, 32, 1024)),
+    "wide rnn": (
+        ge2.grad(rnn, (0, 1, 2)),
+        zeros(1024, 1024),
+        zeros(32, 1024),
+        zeros(512, 32, 1024),
+    ),
     "an rnn of another width": (ge2.grad(rnn), zeros(768, 768), zeros(50, 768), zeros(9, 50, 768)),
 }
 RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 2, "wide rnn": 2}

@@ -1,4 +1,6 @@
-"""Loops of random rounds: the kernel gives what the reference does, with the shim looking for races."""
+"""Loops of random rounds: the kernel gives what the reference does,
+with the shim looking for races.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ STEPS: tuple[Callable[[Any, Any, Any], Any], ...] = (
     lambda x, y, w: (x.T * 0.5).T + np.arange(x.shape[1], dtype=np.float32) * 0.1,
     lambda x, y, w: np.exp(x - x.max(1, keepdims=True)),
     # not by a sum that is 0 but for rounding, as that of what its mean was taken from
-    lambda x, y, w: lax.cond(np.abs(y).sum() > y.size * 0.6, lambda x: np.sin(x), lambda x: x * 0.25, x),
+    lambda x, y, w: lax.cond(
+        np.abs(y).sum() > y.size * 0.6, lambda x: np.sin(x), lambda x: x * 0.25, x
+    ),
     lambda x, y, w: lax.fori_loop(0, 2, lambda i, z: z * 0.5 + y * 0.1, x),
     lambda x, y, w: x.reshape(x.shape[1], x.shape[0]).T * 0.5 + y,
     lambda x, y, w: written(x, y),

@@ -1,4 +1,6 @@
-"""Another length of a loop, or number of rows that blocks share, has the same text and compiles nothing."""
+"""Another length of a loop, or number of rows that blocks share, has the same
+text and compiles nothing.
+"""
 
 from __future__ import annotations
 

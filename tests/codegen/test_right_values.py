@@ -1,4 +1,6 @@
-"""Values at the edges of types: half types cast and tested, signs of zeros, powers, indices that change."""
+"""Values at the edges of types: half types cast and tested, signs of zeros,
+powers, indices that change.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ def test_a_cast_or_a_test_of_a_half_type_is_a_store(dtype: Any, executor: str) -
     with config.using(executor=executor):
         found = ge2.jit(lambda x: [f(x, dtype) for f in LEAVING])(x)
     for i, (y, z) in enumerate(zip(found, wanted, strict=True)):
-        np.testing.assert_array_equal(np.asarray(y, complex), np.asarray(z, complex), err_msg=f"case {i}")
+        np.testing.assert_array_equal(
+            np.asarray(y, complex), np.asarray(z, complex), err_msg=f"case {i}"
+        )
 
 
 @needs_compiler
@@ -83,7 +87,9 @@ def test_a_negative_power_of_integers_rounds_towards_zero_on_a_gpu() -> None:
 
 @needs_compiler
 def test_an_index_is_read_once_from_its_array() -> None:
-    """Each kernel looks at all indices, then reads each by the function that reads once and stays inside."""
+    """Each kernel looks at all indices, then reads each by the function that
+    reads once and stays inside.
+    """
     x, at = np.arange(12.0).reshape(4, 3), np.array([[2], [-1]])
 
     def f(x: Any, at: Any) -> Any:
@@ -116,6 +122,8 @@ def test_errors_name_the_lines_of_the_caller_where_graphs_are_equal() -> None:
             jitted(x, at + 9)
         with (
             ge2.debug_nans(),
-            pytest.raises(ge2.errors.NonFiniteError, match=f"(?s)in {f.__name__} .*in {f.__name__}"),
+            pytest.raises(
+                ge2.errors.NonFiniteError, match=f"(?s)in {f.__name__} .*in {f.__name__}"
+            ),
         ):
             jitted(-x, at)

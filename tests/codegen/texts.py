@@ -14,5 +14,7 @@ from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, str]]:
     """The kernels of a function, with their texts; nothing is compiled."""
     types = [ge2.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
-    executable = compile_graph(ge2.make_jaxpr(f)(*types).graph, device=OfflineDevice(limits_of(arch)))
+    executable = compile_graph(
+        ge2.make_jaxpr(f)(*types).graph, device=OfflineDevice(limits_of(arch))
+    )
     return [(s.kernel, s.text()) for d in drivers(executable) for s in d.sources.values()]

@@ -15,7 +15,9 @@ TOPS = ("ge2/", "tests/", "templates/", "docs/", "examples/", "benchmarks/", "ch
 
 
 def quoted(name: str) -> list[str]:
-    return re.findall(r"`([^`\n]+)`", re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL))
+    return re.findall(
+        r"`([^`\n]+)`", re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
+    )
 
 
 @pytest.mark.parametrize("name", TEXTS)
@@ -32,13 +34,17 @@ def test_there_are_the_four_recipes():
 
 def test_every_name_in_a_recipe_is_in_the_code():
     code = "\n".join(path.read_text() for path in (ROOT / "ge2").rglob("*.py"))
-    names = {word for word in quoted("CONTRIBUTING.md") if re.fullmatch(r"[A-Z][A-Za-z_]{3,}", word)}
+    names = {
+        word for word in quoted("CONTRIBUTING.md") if re.fullmatch(r"[A-Z][A-Za-z_]{3,}", word)
+    }
     assert {"PIPELINES", "FAMILIES", "CLASSES", "KernelView"} <= names
     assert not [name for name in names if not re.search(rf"\b{name}\b", code)]
 
 
 def test_every_variable_is_a_setting():
     words = {
-        word for name in TEXTS for word in re.findall(r"GE2_(?!TEST_)[A-Z_]+", (ROOT / name).read_text())
+        word
+        for name in TEXTS
+        for word in re.findall(r"GE2_(?!TEST_)[A-Z_]+", (ROOT / name).read_text())
     }
     assert words <= {variable(name) for name in FIELDS}

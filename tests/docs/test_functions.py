@@ -1,4 +1,6 @@
-"""docs/functions.md lists what ge2 traces: it is written from its tables (`pytest --update-golden`)."""
+"""docs/functions.md lists what ge2 traces: it is written from its tables
+(`pytest --update-golden`).
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,11 @@ def traced(module: Any) -> set[str]:
 def public(module: Any) -> set[str]:
     """The names of a module's functions."""
     names = {name for name in dir(module) if not name.startswith("_")}
-    return {n for n in names if callable(getattr(module, n)) and not isinstance(getattr(module, n), type)}
+    return {
+        n
+        for n in names
+        if callable(getattr(module, n)) and not isinstance(getattr(module, n), type)
+    }
 
 
 def of_arrays() -> set[str]:
@@ -69,7 +75,8 @@ def page() -> str:
         listed("Of values that are known alone", REASONS),
         listed("numpy.lib.stride_tricks", traced(np.lib.stride_tricks)),
         "## Not there, for a reason\n",
-        "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.late.REFUSED.items())) + "\n",
+        "\n".join(f"* `{n}`: {why}; {fix}" for n, (why, fix) in sorted(gnp.late.REFUSED.items()))
+        + "\n",
     ]
     return "\n".join([INTRO, *filter(None, sections)])
 

@@ -1,4 +1,6 @@
-"""The lessons and the examples run, in new processes as a reader would run them, without a warning."""
+"""The lessons and the examples run, in new processes as a reader would run
+them, without a warning.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,11 @@ SCRIPTS = sorted([*ROOT.glob("docs/lessons/*.py"), *ROOT.glob("examples/*.py")])
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_script(path):
     found = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True
+        [sys.executable, "-W", "error", str(path)],
+        cwd=ROOT,
+        env=ENVIRONMENT,
+        capture_output=True,
+        text=True,
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout, "a script shows something"

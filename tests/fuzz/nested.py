@@ -1,7 +1,8 @@
-"""Random functions: loops and branches in each other, around folds, products, views and elements at indices.
+"""Random functions: loops and branches in each other, around folds, products,
+views and elements at indices.
 
-A seed gives the same function at each trace. Integers alone decide which way it goes, so that what is rounded
-otherwise elsewhere goes the same way; floats are kept near 1.
+A seed gives the same function at each trace. Integers alone decide which way it goes, so that what
+is rounded otherwise elsewhere goes the same way; floats are kept near 1.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ def floating(x: Any) -> bool:
 
 
 class Drawn:
-    """Values in the making: those given, and what steps made of them. `depth`: of loops and branches."""
+    """Values in the making: those given, and what steps made of them.
+
+    `depth`: of loops and branches.
+    """
 
     def __init__(self, seed: Sequence[int], values: Sequence[Any], depth: int) -> None:
         self.seed, self.rng, self.depth = tuple(seed), np.random.default_rng(seed), depth
@@ -42,7 +46,9 @@ class Drawn:
         found = [x for x in self.values if all(want(x) for want in wanted)]
         return found[min(int(self.rng.beta(3, 1) * len(found)), len(found) - 1)] if found else None
 
-    def some(self, least: int, most: int, wanted: Callable[[Any], bool] = lambda x: True) -> list[Any]:
+    def some(
+        self, least: int, most: int, wanted: Callable[[Any], bool] = lambda x: True
+    ) -> list[Any]:
         found = [x for x in self.values if wanted(x)]
         count = int(self.rng.integers(least, most + 1)) if found else 0
         return [found[int(i)] for i in self.rng.integers(len(found), size=count)] if count else []
@@ -95,7 +101,13 @@ class Drawn:
             self.add((x + y, x * y, np.minimum(x, y), x ^ y, -x)[int(self.rng.integers(5))])
             return
         half = x.dtype.type(0.5)
-        made = (np.tanh(x * y), x * half + y * half, np.maximum(x, y), np.sin(x), np.exp(-np.abs(x)))
+        made = (
+            np.tanh(x * y),
+            x * half + y * half,
+            np.maximum(x, y),
+            np.sin(x),
+            np.exp(-np.abs(x)),
+        )
         self.add(made[int(self.rng.integers(len(made)))])
 
     def chosen(self, x: Any) -> None:
@@ -109,7 +121,9 @@ class Drawn:
     def folded(self, x: Any) -> None:
         axes = tuple(i for i in range(x.ndim) if self.rng.random() < 0.5) or None
         if not floating(x):
-            self.add(x.sum(axes, dtype=x.dtype), x.max(axes), x.argmax(int(self.rng.integers(x.ndim))))
+            self.add(
+                x.sum(axes, dtype=x.dtype), x.max(axes), x.argmax(int(self.rng.integers(x.ndim)))
+            )
             return
         a = int(self.rng.integers(x.ndim))
         self.add(x.mean(axes), x - x.max(a, keepdims=True), np.cumsum(x * x.dtype.type(0.2), a))
@@ -119,7 +133,9 @@ class Drawn:
         steps = [(int(rng.integers(n)), int(rng.integers(1, 3))) for n in x.shape]
         made: tuple[Callable[[], Any], ...] = (
             lambda: x.transpose([int(i) for i in rng.permutation(x.ndim)]),
-            lambda: x[tuple(slice(None, None, -1) if rng.random() < 0.5 else slice(None) for _ in x.shape)],
+            lambda: x[
+                tuple(slice(None, None, -1) if rng.random() < 0.5 else slice(None) for _ in x.shape)
+            ],
             lambda: x[tuple(slice(at, None, step) for at, step in steps)],
             lambda: np.pad(x, [(int(rng.integers(2)), int(rng.integers(2))) for _ in x.shape]),
             lambda: np.broadcast_to(x.reshape(-1), (2, x.size)),
@@ -159,7 +175,9 @@ class Drawn:
             for _ in range(int(drawn.rng.integers(1, steps + 1))):
                 drawn.step()
             found = [drawn.like(x) for x in carry]
-            return [np.tanh(x) if floating(x) else x for x in found], [drawn.pick() for _ in range(more)]
+            return [np.tanh(x) if floating(x) else x for x in found], [
+                drawn.pick() for _ in range(more)
+            ]
 
         return run
 
@@ -172,14 +190,18 @@ class Drawn:
         def step(c: Any, e: Any) -> Any:
             return run(number, *consts, *c, *(e or ()))
 
-        carry, ys = lax.scan(step, carry, xs or None, length=length, reverse=bool(rng.random() < 0.3))
+        carry, ys = lax.scan(
+            step, carry, xs or None, length=length, reverse=bool(rng.random() < 0.3)
+        )
         self.add(*carry, *ys)
 
     def loop(self, _: Any) -> None:
         carry, consts, end = self.some(0, 3), self.some(0, 2), self.number(4)
         run = self.body(carry)
         n, carry = lax.while_loop(
-            lambda c: c[0] < end, lambda c: (c[0] + 1, run(c[0], *consts, *c[1])[0]), (np.int32(0), carry)
+            lambda c: c[0] < end,
+            lambda c: (c[0] + 1, run(c[0], *consts, *c[1])[0]),
+            (np.int32(0), carry),
         )
         self.add(n, *carry)
 
@@ -187,7 +209,9 @@ class Drawn:
         carry, number = self.some(1, 2), self.integer()
         end = int(self.rng.integers(4)) if self.rng.random() < 0.6 else self.number(4)
         run = self.body(carry)
-        self.add(*lax.fori_loop(0, end, lambda i, c: run(ge2.numpy.asarray(i), number, *c)[0], carry))
+        self.add(
+            *lax.fori_loop(0, end, lambda i, c: run(ge2.numpy.asarray(i), number, *c)[0], carry)
+        )
 
     def branched(self, _: Any) -> None:
         given, results, number = self.some(1, 3), self.some(0, 2), self.integer()
@@ -220,7 +244,9 @@ CONTROL = ("scan", "scan", "loop", "loop", "counted", "branched", "branched", "m
 
 
 def function(seed: int) -> tuple[Callable[..., list[Any]], list[Any]]:
-    """A function of two to six steps, loops and branches up to three deep in each other; and arguments."""
+    """A function of two to six steps, loops and branches up to three deep in
+    each other; and arguments.
+    """
     rng = np.random.default_rng(seed)
     xs = [np.asarray(rng.integers(0, 9), np.int32), rng.standard_normal((3, 4)).astype(np.float32)]
     for _ in range(int(rng.integers(1, 4))):

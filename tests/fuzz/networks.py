@@ -1,7 +1,9 @@
-"""Random networks: a seed gives the same training step in the float type asked for, as users write it.
+"""Random networks: a seed gives the same training step in the float
+type asked for, as users write it.
 
-Layers, norms, attention, gathers, residuals, a loss, its gradient, a step of an optimiser. What jumps is left
-to `programs.py`: activations are smooth, so that a run in float64 tells how large an error is.
+Layers, norms, attention, gathers, residuals, a loss, its gradient, a step of an
+optimiser. What jumps is left to `programs.py`: activations are smooth, so that a run in
+float64 tells how large an error is.
 """
 
 from __future__ import annotations
@@ -41,12 +43,18 @@ def build(seed: int, dtype: Any = None) -> Step:
 
 
 def leaves(arrays: Any) -> list[Any]:
-    return [x for each in arrays for x in leaves(each)] if isinstance(arrays, list | tuple) else [arrays]
+    return (
+        [x for each in arrays for x in leaves(each)]
+        if isinstance(arrays, list | tuple)
+        else [arrays]
+    )
 
 
 @final
 class Network:
-    """`own`: the type in which the parameters were sampled; `dtype`: the type in which they are given."""
+    """`own`: the type in which the parameters were sampled; `dtype`: the type
+    in which they are given.
+    """
 
     def __init__(self, seed: int, dtype: Any = None) -> None:
         self.rng = np.random.default_rng(seed)
@@ -90,7 +98,10 @@ class Network:
         return lambda x, p: act(x @ p[a] + p[b]) @ p[c]
 
     def norm(self) -> Layer:
-        g, b = self.parameter(self.width, scale=0.1, around=1.0), self.parameter(self.width, scale=0.1)
+        g, b = (
+            self.parameter(self.width, scale=0.1, around=1.0),
+            self.parameter(self.width, scale=0.1),
+        )
         kind = self.one_of("layer", "rms", "sum")
         if kind == "layer":
             return lambda x, p: p[g] * centred(x) / np.sqrt(x.var(-1, keepdims=True) + 1e-2) + p[b]
@@ -161,7 +172,11 @@ class Network:
 
         def step(p: list[Any], state: list[Any], x: Any, y: Any) -> Any:
             value, gradient = ge2.value_and_grad(loss)(p, x, y)
-            return value, gradient, [update(*each) for each in zip(p, gradient, *state, strict=True)]
+            return (
+                value,
+                gradient,
+                [update(*each) for each in zip(p, gradient, *state, strict=True)],
+            )
 
         return step, (self.parameters, state, x, y)
 
@@ -169,7 +184,9 @@ class Network:
         kind = self.one_of("sgd", "momentum", "adam")
         count = {"sgd": 0, "momentum": 1, "adam": 2}[kind]
         state = [[self.floats(*p.shape, scale=0.1) for p in self.parameters] for _ in range(count)]
-        state[1:] = [[np.square(m) + np.asarray(0.25, self.dtype) for m in each] for each in state[1:]]
+        state[1:] = [
+            [np.square(m) + np.asarray(0.25, self.dtype) for m in each] for each in state[1:]
+        ]
         return {"sgd": sgd, "momentum": momentum, "adam": adam}[kind], state
 
 

@@ -1,9 +1,9 @@
-"""Random programs: a seed gives the same program in the types asked for, in float64 for every float, and in
-float32 for float64.
+"""Random programs: a seed gives the same program in the types asked for, in float64 for every
+float, and in float32 for float64.
 
-A value is *exact* where all runs have the same number, to the bit. What jumps (tests, casts to integers,
-arguments of extremes) is done to exact values alone, so that the run in float64 tells how large an error is,
-not which branch was taken.
+A value is *exact* where all runs have the same number, to the bit. What jumps (tests, casts to
+integers, arguments of extremes) is done to exact values alone, so that the run in float64 tells how
+large an error is, not which branch was taken.
 """
 
 from __future__ import annotations
@@ -44,7 +44,19 @@ WIDE = {COMPLEX64: COMPLEX128, **dict.fromkeys(FLOATS, FLOAT64)}
 NARROW = {COMPLEX128: COMPLEX64, FLOAT64: FLOAT32}
 LARGEST = 20_000  # elements of a value
 # Never far from one, and smooth.
-TAME = ("tanh", "sin", "cos", "abs", "neg", "atan", "square", "erf_free", "is_finite", "positive", "asinh")
+TAME = (
+    "tanh",
+    "sin",
+    "cos",
+    "abs",
+    "neg",
+    "atan",
+    "square",
+    "erf_free",
+    "is_finite",
+    "positive",
+    "asinh",
+)
 TAME = tuple(name for name in TAME if name in BY_NAME)
 FIXED = ("sign", "rint", "floor", "ceil", "trunc", "abs", "neg")  # of exact numbers, exact numbers
 COMPLEX_TAME = ("neg", "conj", "square", "abs", "real", "imag")
@@ -71,12 +83,16 @@ MOVES = (
     ops.Scatter, ops.UpdateSlice, ops.Sort, ops.ReduceMax, ops.ReduceMin, ops.CumMax, ops.CumMin, ops.Where,
     ops.ArgMax, ops.ArgMin, ops.ArgSort, ops.SearchSorted, ops.Barrier, ops.Iota,
 )  # fmt: skip
-KEEP = frozenset(("neg", "abs", "sign", "max", "min", "floor", "ceil", "trunc", "rint", "fmax", "positive"))
+KEEP = frozenset(
+    ("neg", "abs", "sign", "max", "min", "floor", "ceil", "trunc", "rint", "fmax", "positive")
+)
 
 
 @dataclass(frozen=True)
 class Made:
-    """A program, arguments, which of them are donated, and for each result how coarse its numbers are."""
+    """A program, arguments, which of them are donated, and for each
+    result how coarse its numbers are.
+    """
 
     graph: Graph
     arrays: list[Any]
@@ -84,7 +100,10 @@ class Made:
 
 
 class Program:
-    """A graph in the making. `instead`: dtypes that take the place of those that the program says."""
+    """A graph in the making.
+
+    `instead`: dtypes that take the place of those that the program says.
+    """
 
     def __init__(self, seed: int, instead: Mapping[np.dtype, np.dtype]) -> None:
         self.rng, self.instead = np.random.default_rng(seed), instead
@@ -144,7 +163,8 @@ class Program:
             return v
         if self.kind(v) == "i" and dtype not in INTEGERS and dtype != BOOL:
             v = self.named("rem", v, self.number(v, 11))
-        if self.kind(v) in "fc" and dtype.kind == "u":  # what negative numbers become is nobody's promise
+        # what negative numbers become is nobody's promise
+        if self.kind(v) in "fc" and dtype.kind == "u":
             v = self.named("abs", v)
         return self.apply(ops.ConvertElementType(self.dtype(dtype)), v, asked=dtype)
 
@@ -227,7 +247,9 @@ class Program:
         """Another value of the same dtype and shape, or a scalar; made so if that is simple."""
         b = self.pick(lambda v: self.fits(v, a)) if self.rng.random() < 0.7 else None
         if b is None:
-            b = self.pick(lambda v: self.nominal[v] == self.nominal[a] and v.type.shape in (a.type.shape, ()))
+            b = self.pick(
+                lambda v: self.nominal[v] == self.nominal[a] and v.type.shape in (a.type.shape, ())
+            )
         assert b is not None
         b = self.convert(b, self.nominal[a])
         if b.type.shape in (a.type.shape, ()):
@@ -281,9 +303,13 @@ class Program:
         else:
             name = self.one_of(("add", "sub", "mul") if kind == "c" else FLOAT_BINARY)
         if name == "div":  # by what is not near zero
-            self.tame(self.named("div", a, self.named("add", self.named("abs", b), self.number(a, 0.5))))
+            self.tame(
+                self.named("div", a, self.named("add", self.named("abs", b), self.number(a, 0.5)))
+            )
         elif name == "atan2":  # away from where it jumps
-            self.tame(self.named(name, a, self.named("add", self.named("abs", b), self.number(a, 0.5))))
+            self.tame(
+                self.named(name, a, self.named("add", self.named("abs", b), self.number(a, 0.5)))
+            )
         else:
             self.tame(self.named(name, *((a, b) if self.rng.random() < 0.5 else (b, a))))
 
@@ -297,7 +323,9 @@ class Program:
         if kind == "c":
             return self.named("mul", v, self.number(v, 0.3))
         return (
-            self.named("tanh", v) if self.rng.random() < 0.2 else self.named("mul", v, self.number(v, 0.25))
+            self.named("tanh", v)
+            if self.rng.random() < 0.2
+            else self.named("mul", v, self.number(v, 0.25))
         )
 
     def scalar(self) -> None:
@@ -347,7 +375,9 @@ class Program:
             return
         over, kind = self.axes(v.type.ndim) or (v.type.ndim - 1,), self.kind(v)
         sums = (ops.ReduceSum, ops.ReduceSum, ops.ReduceProd)
-        choice = self.one_of({"b": (ops.ReduceOr, ops.ReduceAnd), "c": sums}.get(kind, (*sums, *EXTREMES)))
+        choice = self.one_of(
+            {"b": (ops.ReduceOr, ops.ReduceAnd), "c": sums}.get(kind, (*sums, *EXTREMES))
+        )
         count = math.prod(v.type.shape[a] for a in over)
         if choice is ops.ReduceProd and kind in "fc" and count > 8:
             choice = ops.ReduceSum
@@ -422,10 +452,14 @@ class Program:
         elif choice == 7 and n == 1 and v in self.exact and kind in "fi":
             values = self.pick(lambda u: u in self.exact and self.nominal[u] == self.nominal[v])
             assert values is not None
-            self.apply(ops.SearchSorted(self.one_of(("left", "right"))), self.apply(ops.Sort(0), v), values)
+            self.apply(
+                ops.SearchSorted(self.one_of(("left", "right"))), self.apply(ops.Sort(0), v), values
+            )
 
     def partner_along(self, v: Var) -> Var:
-        other = self.pick(lambda u: u.type.shape == v.type.shape and self.nominal[u] == self.nominal[v])
+        other = self.pick(
+            lambda u: u.type.shape == v.type.shape and self.nominal[u] == self.nominal[v]
+        )
         assert other is not None
         return other
 
@@ -475,7 +509,9 @@ class Program:
 
     def product(self) -> None:
         """With a batch or without, operands as they lie or transposed."""
-        a = self.pick(lambda v: v.type.ndim >= 1 and v.type.size < 3000 and self.nominal[v] not in FP8)
+        a = self.pick(
+            lambda v: v.type.ndim >= 1 and v.type.size < 3000 and self.nominal[v] not in FP8
+        )
         if a is None or self.kind(a) == "b":
             return
         contract = int(self.rng.integers(a.type.ndim))
@@ -516,7 +552,9 @@ def build(seed: int, instead: Mapping[np.dtype, np.dtype] | None = None) -> Made
 
 
 def finished(p: Program, rng: np.random.Generator) -> Made:
-    """Returns some of what nothing else reads, and at times anything, an input too, or one value twice."""
+    """Returns some of what nothing else reads, and at times anything, an input
+    too, or one value twice.
+    """
     read = {a for e in p.eqns for a in e.inputs}
     ends = [v for e in p.eqns for v in e.outs if v not in read] or list(p.inputs)
     outputs = [ends[i] for i in rng.permutation(len(ends))[: rng.integers(1, 4)]]

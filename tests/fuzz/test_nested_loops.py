@@ -1,4 +1,6 @@
-"""Random loops and branches in each other as CUDA kernels, on the CPU: one kernel where small, and not."""
+"""Random loops and branches in each other as CUDA kernels, on the CPU: one
+kernel where small, and not.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,12 @@ from ge2.targets.cuda.device import Device, download, upload
 from tests.fuzz.nested import function
 from tests.together import needs_compiler
 
-PROGRAMS, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 8), ("FIRST", 0)))
+PROGRAMS, FIRST = (
+    int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("PROGRAMS", 8), ("FIRST", 0))
+)
 SEEDS = range(FIRST, FIRST + PROGRAMS)
-ROUNDED = {np.dtype(np.float16): 0.1, np.dtype(ml_dtypes.bfloat16): 0.5}  # elsewhere than by the reference
+# elsewhere than by the reference
+ROUNDED = {np.dtype(np.float16): 0.1, np.dtype(ml_dtypes.bfloat16): 0.5}
 
 
 def error(found: Any, wanted: Any, rough: bool) -> str:
@@ -28,18 +33,24 @@ def error(found: Any, wanted: Any, rough: bool) -> str:
     if wanted.dtype.kind in "iu":
         return "" if (found == wanted).all() else "other integers"
     bound = ROUNDED.get(wanted.dtype, 0.05 if rough else 2e-3)
-    near = np.allclose(found.astype(np.float64), wanted.astype(np.float64), bound, bound, equal_nan=True)
+    near = np.allclose(
+        found.astype(np.float64), wanted.astype(np.float64), bound, bound, equal_nan=True
+    )
     return "" if near else "other numbers"
 
 
 def agrees(seed: int, run: Any) -> None:
-    """That a jitted function gives what the reference does, twice to the bit, whatever `run` makes of it."""
+    """That a jitted function gives what the reference does, twice to the bit,
+    whatever `run` makes of it.
+    """
     f, xs = function(seed)
     rough = any(x.dtype in ROUNDED for x in xs)
     with config.using(executor="reference"):
         wanted = ge2.jit(f)(*xs)
     found, again = run(f, xs)
-    assert [y.tobytes() for y in map(np.asarray, found)] == [y.tobytes() for y in map(np.asarray, again)]
+    assert [y.tobytes() for y in map(np.asarray, found)] == [
+        y.tobytes() for y in map(np.asarray, again)
+    ]
     wrong = [error(y, w, rough) for y, w in zip(found, wanted, strict=True)]
     assert not any(wrong), wrong
 

@@ -34,7 +34,7 @@ def apart(results: Any) -> None:
         assert not any(np.shares_memory(y, z) for z in results[i + 1 :])
 
 
-# ------------------------------------------------------------------------------------- alpha * (A @ B + bias)
+# --------------------------------------------------------------------------- alpha * (A @ B + bias)
 
 
 def affine(alpha, a, b, bias):
@@ -45,7 +45,11 @@ def affine(alpha, a, b, bias):
     "alpha", [0.5, np.float64(0.5), np.array([0.5, -2.0, 3.0])], ids=["weak", "one", "each"]
 )
 def test_a_scaled_product_under_vmap(alpha, rng):
-    a, b, bias = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 2)), rng.standard_normal((3, 2))
+    a, b, bias = (
+        rng.standard_normal((3, 4, 5)),
+        rng.standard_normal((3, 5, 2)),
+        rng.standard_normal((3, 2)),
+    )
     many = 0 if np.ndim(alpha) else None
     got = ge2.jit(ge2.vmap(affine, in_axes=(many, 0, 0, 0)))(alpha, a, b, bias)
     scale = np.reshape(alpha, (-1, 1, 1)) if np.ndim(alpha) else alpha
@@ -60,7 +64,11 @@ def test_a_scaled_product_with_one_operand_shared(rng):
 
 
 def test_the_gradient_of_a_scaled_product_under_vmap(rng):
-    a, b, bias = rng.standard_normal((3, 4, 5)), rng.standard_normal((3, 5, 2)), rng.standard_normal((3, 2))
+    a, b, bias = (
+        rng.standard_normal((3, 4, 5)),
+        rng.standard_normal((3, 5, 2)),
+        rng.standard_normal((3, 2)),
+    )
     alpha = rng.standard_normal(3)
     loss = lambda *xs: (affine(*xs) ** 2).sum()  # noqa: E731
     got = ge2.jit(ge2.vmap(ge2.grad(loss, argnums=(0, 1, 2, 3))))(alpha, a, b, bias)
@@ -73,7 +81,7 @@ def test_the_gradient_of_a_scaled_product_under_vmap(rng):
     equal(got, want)
 
 
-# -------------------------------------------------------------------------------- several results of a region
+# ---------------------------------------------------------------------- several results of a region
 
 
 def test_several_results_of_one_region(rng):
@@ -101,11 +109,13 @@ def test_results_of_one_region_that_read_one_another(rng):
     equal(ge2.jit(f)(x), f(x), 1e-5)
 
 
-# --------------------------------------------------------------------------------------------------- donation
+# ----------------------------------------------------------------------------------------- donation
 
 
 def donating(f, *arrays, argnums=0):
-    """What f gives for the arrays, some donated; a refusal warns, which is not the question here."""
+    """What f gives for the arrays, some donated; a refusal warns, which is
+    not the question here.
+    """
     want = f(*(x.copy() for x in arrays))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", Ge2Warning)
@@ -179,11 +189,13 @@ def test_donated_arrays_that_trade_places(rng):
     donating(lambda a, b: (b * 2.0, a + b, a - b), a, b, argnums=(0, 1))
 
 
-# --------------------------------------------------------------------------------------- what must not vanish
+# ----------------------------------------------------------------------------- what must not vanish
 
 
 def test_zero_times_what_is_not_finite(rng):
-    """`x * 0` is not 0: the products of infinities and NaN with zero are NaN, and signs of zeros stay."""
+    """`x * 0` is not 0: the products of infinities and NaN with zero are NaN,
+    and signs of zeros stay.
+    """
     a = np.array([INF, -INF, NAN, 1.0, -0.0, 1e308, -1e308, 5e-324, -2.0])
     b = np.array([INF, INF, 1.0, 1.0, 0.0, -1e308, 1e308, 5e-324, NAN])
 
@@ -225,7 +237,7 @@ def test_what_infinities_and_zeros_keep():
         np.testing.assert_array_equal(np.signbit(y)[kept], np.signbit(w)[kept])
 
 
-# ---------------------------------------------------------------------------------------------- odd arguments
+# ------------------------------------------------------------------------------------ odd arguments
 
 
 def test_arguments_in_any_layout(rng):

@@ -1,6 +1,8 @@
-"""Attention as users write it, and its gradient: compiled for three generations of GPUs, run in the emulator.
+"""Attention as users write it, and its gradient: compiled for three generations of
+GPUs, run in the emulator.
 
-What a row is divided by comes twice in most of them: the scale of the scores, and the sum of the softmax.
+What a row is divided by comes twice in most of them: the scale of the scores,
+and the sum of the softmax.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ from tests.together_in_cuda import together_in_cuda
 
 F32, F16, BF16 = np.float32, np.float16, ml_dtypes.bfloat16
 
-Case = tuple[str, str, bool, Any]  # how it is written, its mask, whether the maximum is subtracted, the dtype
+# how it is written, its mask, whether the maximum is subtracted, the dtype
+Case = tuple[str, str, bool, Any]
 CASES: tuple[Case, ...] = (
     ("heads", "where", True, F32),
     ("heads", "add", False, BF16),
@@ -81,7 +84,9 @@ def step(case: Case, tokens: int, width: int, dtype: Any = None) -> Step:
     rng = np.random.default_rng(tokens)
     shapes = [(every, 3 * every), shape, (every, every)] if kind == "block" else [shape] * 3
     numbers = [rng.standard_normal(s) * s[0] ** -0.5 for s in (*shapes, shape)]
-    arrays = [np.asarray(x.astype(own), dtype or own) for x in (*numbers, np.sqrt(np.asarray(width)))]
+    arrays = [
+        np.asarray(x.astype(own), dtype or own) for x in (*numbers, np.sqrt(np.asarray(width)))
+    ]
     f = {"heads": heads, "einsum": einsum, "block": block}[kind](mask, cut)
     with config.using(executor="blocked"):  # which waits for no compiler
         entry = ge2.jit(ge2.value_and_grad(f, (0, 1, 2))).trace(*arrays).entry
@@ -91,7 +96,9 @@ def step(case: Case, tokens: int, width: int, dtype: Any = None) -> Step:
 def kernels(arch: str) -> Iterator[str]:
     for i, case in enumerate(CASES):
         for driver in drivers(
-            compile_graph(step(case, 300 if i % 2 else 64, 64).graph, device=OfflineDevice(limits_of(arch)))
+            compile_graph(
+                step(case, 300 if i % 2 else 64, 64).graph, device=OfflineDevice(limits_of(arch))
+            )
         ):
             yield from (source.text() for source in driver.sources.values())
 

@@ -40,7 +40,11 @@ def on_device(seed: int, device: Device) -> Callable[..., list[Any]]:
 def agree(first: int, device: Device) -> None:
     seeds = range(first, min(first + SHARE, FIRST + PROGRAMS))
     made = {seed: on_device(seed, device) for seed in seeds if holds(device, build(seed).graph)}
-    failures = [f"seed {seed}: {why}" for seed, run in made.items() for _, why in judged(seed, {"cuda": run})]
+    failures = [
+        f"seed {seed}: {why}"
+        for seed, run in made.items()
+        for _, why in judged(seed, {"cuda": run})
+    ]
     assert not failures, "\n".join(failures)
 
 
@@ -55,5 +59,7 @@ def test_programs_in_cuda_agree_with_float64(first: int) -> None:
 @needs_compiler
 @pytest.mark.parametrize("seed", [62, 588, 765, 1560, 1606, 1608, 1610])
 def test_programs_that_once_failed(seed: int) -> None:
-    """Values of a row taken for those of neighbours, results beside empty ones, values read too early."""
+    """Values of a row taken for those of neighbours, results beside
+    empty ones, values read too early.
+    """
     assert not list(judged(seed, {"cuda": on_device(seed, ShimDevice())}))

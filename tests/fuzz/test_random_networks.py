@@ -1,6 +1,8 @@
-"""Random networks, forward, gradient and an optimiser's step: in C, as CUDA on the CPU, compiled for GPUs.
+"""Random networks, forward, gradient and an optimiser's step: in C, as CUDA on
+the CPU, compiled for GPUs.
 
-Each is as near to a run in float64 as its reference is. `GE2_TEST_NETWORKS=200 pytest tests/fuzz` does more.
+Each is as near to a run in float64 as its reference is. `GE2_TEST_NETWORKS=200
+pytest tests/fuzz` does more.
 """
 
 from __future__ import annotations
@@ -28,8 +30,11 @@ from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler, together
 from tests.together_in_cuda import together_in_cuda
 
-COUNT, FIRST = (int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("NETWORKS", 10), ("FIRST", 0)))
-PLAIN = "GE2_TEST_NETWORKS" not in os.environ  # then each meets one of the three tests, one architecture
+COUNT, FIRST = (
+    int(os.environ.get(f"GE2_TEST_{name}", n)) for name, n in (("NETWORKS", 10), ("FIRST", 0))
+)
+# then each meets one of the three tests, one architecture
+PLAIN = "GE2_TEST_NETWORKS" not in os.environ
 PARTS = ((0, 1), (2, 3), (4,))  # in C, in the emulator, by NVRTC: remainders of seeds
 SHARE = COUNT if PLAIN else 4
 ROUNDINGS = 16  # of a result's own type, beyond what the reference errs
@@ -66,7 +71,9 @@ def faults(made: Step, wide: Step, results: list[Any]) -> Iterator[str]:
 def on_device(graph: Graph, device: Device) -> Any:
     executable = compile_graph(graph, device=device)
     executable.build()
-    return lambda *arrays: [download(y) for y in executable(*(upload(device, np.asarray(x)) for x in arrays))]
+    return lambda *arrays: [
+        download(y) for y in executable(*(upload(device, np.asarray(x)) for x in arrays))
+    ]
 
 
 def agree(runs: dict[int, tuple[Step, Any]]) -> None:
@@ -106,7 +113,9 @@ def test_networks_compile_for_gpus(first: int) -> None:
         Order(source.text(), arch): None
         for seed in seeds(first, 2)
         for arch in (ARCHITECTURES[seed % 3 :][:1] if PLAIN else ARCHITECTURES)
-        for driver in drivers(compile_graph(build(seed).graph, device=OfflineDevice(limits_of(arch))))
+        for driver in drivers(
+            compile_graph(build(seed).graph, device=OfflineDevice(limits_of(arch)))
+        )
         for source in driver.sources.values()
     }
     assert orders and all(binary.cubin for binary in compile_all(list(orders)))

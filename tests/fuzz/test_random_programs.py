@@ -80,7 +80,8 @@ def built(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
             for name, settings in SETTINGS.items():
                 rare = name in ("c, no passes", "blocked, no passes", "blocked, fuse alone")
                 if (NO_C and name in IN_C) or (rare and seed % 5):
-                    continue  # what it adds to the first two are slow steps between the same kernels
+                    # what it adds to the first two are slow steps between the same kernels
+                    continue
                 donated = made.donated if name == "c, two threads" else ()
                 with config.using(**settings):
                     found[name] = compile_graph(made.graph, donated=donated)
@@ -122,7 +123,9 @@ def arguments(made: Made, name: str) -> list[Any]:
     """What is donated is a copy."""
     if name != "c, two threads":
         return made.arrays
-    return [np.array(x, order="C") if d else x for x, d in zip(made.arrays, made.donated, strict=True)]
+    return [
+        np.array(x, order="C") if d else x for x, d in zip(made.arrays, made.donated, strict=True)
+    ]
 
 
 def coarseness(graph: Graph) -> list[float]:
@@ -140,7 +143,9 @@ def rounding(dtype: np.dtype) -> float:
 
 @dataclass(frozen=True)
 class Judge:
-    """What a program should give: its references, the same in float64, and in float32 instead of float64."""
+    """What a program should give: its references, the same in float64, and in
+    float32 instead of float64.
+    """
 
     reference: list[Any]
     exact: list[Any]
@@ -153,11 +158,15 @@ class Judge:
         return cls(*(Reference(m.graph)(*m.arrays) for m in runs), coarseness(runs[0].graph))
 
     def __call__(self, results: list[Any]) -> None:
-        """Integers are equal; floats err at most three times as much as the reference, or some roundings."""
+        """Integers are equal; floats err at most three times as much as the
+        reference, or some roundings.
+        """
         owned = [y for y in results if isinstance(y, np.ndarray)]
         assert len({id(y) for y in owned}) == len(owned), "two results are one array"
         for i, (y, r) in enumerate(zip(results, self.reference, strict=True)):
-            assert type(y) is type(r), f"result {i} is a {type(y).__name__}, not a {type(r).__name__}"
+            assert type(y) is type(r), (
+                f"result {i} is a {type(y).__name__}, not a {type(r).__name__}"
+            )
             if isinstance(y, np.ndarray):
                 assert (y.shape, y.dtype) == (r.shape, r.dtype), f"result {i}"
                 assert y.flags.owndata and y.flags.writeable and y.flags.c_contiguous, f"result {i}"

@@ -1,7 +1,8 @@
 """The programs of the golden files, each a few lines of NumPy with the types of its arguments.
 
-A name stands for one file a target, which shows the graph after the last pass, the kernels as they are
-rendered and the launches. Sizes are chosen for the variant of a kernel that the name says; nothing is run.
+A name stands for one file a target, which shows the graph after the last pass, the
+kernels as they are rendered and the launches. Sizes are chosen for the variant of a
+kernel that the name says; nothing is run.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from ge2.scipy import special
 class Program:
     """A function, the specifications of its arguments, and what its golden files show.
 
-    `targets` names the folders. With `plan` they show the memory plan and what each call runs, and no
-    kernels. `donate` are the positions of arguments whose memory results may take; `off` are the passes that
-    are left out.
+    `targets` names the folders. With `plan` they show the memory plan and what each call runs, and
+    no kernels. `donate` are the positions of arguments whose memory results may take; `off` are the
+    passes that are left out.
     """
 
     function: Callable[..., Any]
@@ -45,7 +46,9 @@ class Table:
 
     programs: dict[str, Program] = field(default_factory=dict)
 
-    def __call__(self, *specs: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def __call__(
+        self, *specs: str, **more: Any
+    ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         def add(f: Callable[..., Any]) -> Callable[..., Any]:
             self.programs[f.__name__] = Program(f, specs, **more)
             return f
@@ -62,7 +65,7 @@ ALL = ("c", "cuda", "blocked")
 EVERY_CHIP = ("c", "cuda", "small_chip")
 CUDA, C = ("cuda",), ("c",)
 
-# --------------------------------------------------------------------------------------------- elementwise
+# -------------------------------------------------------------------------------------- elementwise
 
 
 @program("f32[64,128]", "f32[128]", "f32[64,1]", targets=ALL)
@@ -132,7 +135,7 @@ def iota_and_constant(x):
     return x * np.arange(4) + np.arange(5)[:, None], table, np.full(3, 2.5), np.eye(3)
 
 
-# ----------------------------------------------------------------------------------------------- reductions
+# --------------------------------------------------------------------------------------- reductions
 
 
 @program("f32[128,64]", targets=ALL)
@@ -219,7 +222,7 @@ def rows_in_one_block(x):
     return rows / rows.sum(1, keepdims=True), (rows * 2).sum(0), rows.sum() ** 2
 
 
-# -------------------------------------------------------------------------------------------- moving elements
+# ---------------------------------------------------------------------------------- moving elements
 
 
 @program("f32[4,6]", "f32[4,3]", "f32[2,9]")
@@ -246,7 +249,11 @@ def gather(x, i):
 
 
 program.add(
-    "gather_index", lambda x, i: np.take_along_axis(x, i[:, None], 1), "f32[20,32]", "i64[20]", off=("fuse",)
+    "gather_index",
+    lambda x, i: np.take_along_axis(x, i[:, None], 1),
+    "f32[20,32]",
+    "i64[20]",
+    off=("fuse",),
 )
 
 
@@ -264,7 +271,9 @@ def add_at(x, i, u):
 program.add("scatter_add_few", add_at, "f32[100,32]", "i32[6]", "f32[6,32]")
 program.add("scatter_add_ranked", add_at, "f32[100,32]", "i32[3000]", "f32[3000,32]")
 program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
-program.add("scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]")
+program.add(
+    "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"
+)
 
 
 @program("f32[9,9]", "i64[]")
@@ -279,7 +288,7 @@ def index_update(x, i, u):
     return y
 
 
-# ------------------------------------------------------------------------------------------- scans and sorts
+# ---------------------------------------------------------------------------------- scans and sorts
 
 program.add("scan_rows", lambda x: np.cumsum(x, 1), "f32[64,700]")
 program.add("scan_short_rows", lambda x: np.cumsum(x, 1), "f32[2000,20]")
@@ -294,7 +303,7 @@ program.add("searchsorted", lambda line, x: np.searchsorted(line, x), "f64[99]",
 program.add("top_k", lambda x: lax.top_k(x, 5), "f32[6,1000]")
 program.add("top_k_long", lambda x: lax.top_k(x, 50), "bf16[2,100000]", targets=CUDA)
 
-# --------------------------------------------------------------------------------------------------- products
+# ----------------------------------------------------------------------------------------- products
 
 program.add("product", np.matmul, "f32[512,512]", "f32[512,512]", targets=ALL)
 program.add("product_of_transposed", lambda a, b: a.T @ b.T, "f64[300,512]", "f64[200,300]")
@@ -305,8 +314,12 @@ program.add("product_of_integers", np.matmul, "i32[40,50]", "i32[50,60]")
 program.add("product_of_half_types", np.matmul, "bf16[512,512]", "bf16[512,512]")
 program.add("product_of_complex", np.matmul, "c64[40,50]", "c64[50,60]")
 program.add("product_small", np.matmul, "f32[64,256]", "f32[256,48]")
-program.add("product_by_head", lambda a, b: np.einsum("bhd,hde->bhe", a, b), "f32[16,4,8]", "f32[4,8,8]")
-program.add("product_copied", lambda a, b: np.einsum("iaj,akj->ik", a, b), "f32[7,6,5]", "f32[6,4,5]")
+program.add(
+    "product_by_head", lambda a, b: np.einsum("bhd,hde->bhe", a, b), "f32[16,4,8]", "f32[4,8,8]"
+)
+program.add(
+    "product_copied", lambda a, b: np.einsum("iaj,akj->ik", a, b), "f32[7,6,5]", "f32[6,4,5]"
+)
 
 
 @program("f32[64,256]", "f32[256,48]", "f32[48]")
@@ -315,7 +328,7 @@ def product_region(x, w, b):
     return np.maximum(h, 0), h > 0
 
 
-# ---------------------------------------------------------------------------------------------------- random
+# ------------------------------------------------------------------------------------------- random
 
 
 @program("u32[2]", "i32[4]")
@@ -329,7 +342,7 @@ def random_dropout(key, x):
     return x * (random.uniform(key, x.shape, np.float32) < 0.9), random.normal(key, (1000,))
 
 
-# -------------------------------------------------------------------------------------------- loops, branches
+# ---------------------------------------------------------------------------------- loops, branches
 
 
 @program("f32[32,32]", "f32[8,32]", "f32[20,8,32]")
@@ -350,7 +363,9 @@ def recurrent(w, h, xs):
 
 
 program.add("loop_rows", recurrent, "f32[128,128]", "f32[32,128]", "f32[50,32,128]")
-program.add("loop_grid", recurrent, "f32[512,512]", "f32[32,512]", "f32[50,32,512]", targets=EVERY_CHIP)
+program.add(
+    "loop_grid", recurrent, "f32[512,512]", "f32[32,512]", "f32[50,32,512]", targets=EVERY_CHIP
+)
 program.add("loop_launches", recurrent, "f32[2048,2048]", "f32[512,2048]", "f32[6,512,2048]")
 program.add(
     "loop_scan_gradient",
@@ -361,7 +376,9 @@ program.add(
 
 @program("f32[]", "f32[40]")
 def loop_while(limit, x):
-    return lax.while_loop(lambda s: np.abs(s[0]).max() > limit, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0))
+    return lax.while_loop(
+        lambda s: np.abs(s[0]).max() > limit, lambda s: (s[0] * 0.5, s[1] + 1), (x, 0)
+    )
 
 
 program.add(
@@ -415,7 +432,7 @@ def loop_nested(x, n):
     return lax.fori_loop(0, n, outer, x)
 
 
-# ------------------------------------------------------------------------------------------------ users' own
+# --------------------------------------------------------------------------------------- users' own
 
 
 @extend.op
@@ -468,7 +485,7 @@ program.add("user_rule_with_table", ge2.grad(lambda x: Weighted()(x * x).sum()),
 program.add("user_expression", lambda p: np.tanh(2 * log_odds(p)), "f64[70]")
 
 
-# --------------------------------------------------------------------------------------------- whole programs
+# ----------------------------------------------------------------------------------- whole programs
 
 
 @program("f32[784,64]", "f32[64]", "f32[64,10]", "f32[32,784]", "i64[32]", plan=True)
@@ -493,7 +510,10 @@ def attention(q, k, v):
 HEADS = ("f32[2,4,48,16]",) * 3
 program.add("attention", attention, *HEADS, plan=True)
 program.add(
-    "attention_gradient", ge2.grad(lambda *qkv: (attention(*qkv) ** 2).sum(), (0, 1, 2)), *HEADS, plan=True
+    "attention_gradient",
+    ge2.grad(lambda *qkv: (attention(*qkv) ** 2).sum(), (0, 1, 2)),
+    *HEADS,
+    plan=True,
 )
 
 
@@ -516,7 +536,9 @@ def in_place_writer(a, x):
     return a.sum()
 
 
-program.add("sort_and_argsort", lambda x: (np.sort(x, 0), np.argsort(x, 0)), "f32[200,3]", plan=True)
+program.add(
+    "sort_and_argsort", lambda x: (np.sort(x, 0), np.argsort(x, 0)), "f32[200,3]", plan=True
+)
 program.add("recurrence", loop_scan, "f32[32,32]", "f32[8,32]", "f32[20,8,32]", plan=True)
 program.add("search_by_loop", loop_while, "f32[]", "f32[40]", plan=True)
 program.add("choice_of_branch", branch_cond, "i64[]", "f32[30]", plan=True)

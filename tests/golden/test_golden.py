@@ -1,7 +1,8 @@
-"""Golden files: graphs after the last pass, kernels as they are rendered, memory plans and launches.
+"""Golden files: graphs after the last pass, kernels as they are rendered,
+memory plans and launches.
 
-`pytest tests/golden --update-golden` writes them anew; a diff of them is the record of what a change does to
-programs. Nothing is compiled and nothing is run.
+`pytest tests/golden --update-golden` writes them anew; a diff of them is the record of what a
+change does to programs. Nothing is compiled and nothing is run.
 """
 
 from __future__ import annotations
@@ -120,7 +121,9 @@ FAMILIES = dict.fromkeys(family for target in TARGETS for family in catalog_of(t
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_each_family_is_chosen_in_a_golden_file(family: Any) -> None:
     target = {"c": "c", "cuda": "cuda", "": "*"}.get(family.target, "blocked")
-    assert re.search(rf"^ *\d+ .*  {re.escape(family.name)}(?:,.*)?$", golden_texts(target), re.MULTILINE)
+    assert re.search(
+        rf"^ *\d+ .*  {re.escape(family.name)}(?:,.*)?$", golden_texts(target), re.MULTILINE
+    )
 
 
 @pytest.mark.parametrize(("target", "variant"), PAIRS, ids=map(": ".join, PAIRS))

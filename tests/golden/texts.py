@@ -46,7 +46,9 @@ KINDS = ("kernel", "copy", "matmul", "library")
 
 def text_of(name: str, program: Program, target: str) -> str:
     """All that a golden file shows of a program for a target."""
-    with config.using(executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False):
+    with config.using(
+        executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False
+    ):
         executable = compiled(name, program, target)
         parts = [*parts_of(executable, program.plan)]
     return "\n".join(f"{f' {title} ':=^100}\n{text.strip()}\n" for title, text in parts)
@@ -55,9 +57,15 @@ def text_of(name: str, program: Program, target: str) -> str:
 def compiled(name: str, program: Program, target: str) -> Executable:
     """The program, with nothing compiled."""
     with config.using(executor="reference"):
-        entry = ge2.jit(program.function, donate_argnums=program.donate).trace(*program.arguments).entry
+        entry = (
+            ge2.jit(program.function, donate_argnums=program.donate).trace(*program.arguments).entry
+        )
     return compile_graph(
-        entry.graph, donated=entry.donated, name=name, device=DEVICES.get(target), writes=entry.writes
+        entry.graph,
+        donated=entry.donated,
+        name=name,
+        device=DEVICES.get(target),
+        writes=entry.writes,
     )
 
 
@@ -100,7 +108,9 @@ def memory_plan(executable: Executable, driver: Any) -> str:
 
 
 def steps(program: Compiled, margin: str = "") -> Iterator[str]:
-    """Each step with the family of kernels that is chosen for it; below a loop, those of its body."""
+    """Each step with the family of kernels that is chosen for it; below a
+    loop, those of its body.
+    """
     rows = [(str(s.number), s.kind, s.name, choice_of(s, program)) for s in program.steps]
     for step, line in zip(program.steps, table(rows).split("\n") if rows else [], strict=True):
         yield f"{margin}{line}".rstrip()
@@ -109,7 +119,9 @@ def steps(program: Compiled, margin: str = "") -> Iterator[str]:
 
 
 def choice_of(step: Any, program: Compiled) -> str:
-    """The family and the variant that are chosen for a step, its arrays where they are in the program."""
+    """The family and the variant that are chosen for a step, its arrays where
+    they are in the program.
+    """
     eqn = step.eqn
     if step.kind not in KINDS or any(v.type.weak for v in eqn.outs):
         return ""
@@ -119,7 +131,9 @@ def choice_of(step: Any, program: Compiled) -> str:
         *(operand("out", i, v, program) for i, v in enumerate(eqn.outs)),
     ]
     problem = Problem(eqn.op, ins, outs, program.target, step.shared, tuple(operands))
-    return choose(problem, CAPS.get(program.target), prefs(), catalog_of(program.target)).taken.title
+    return choose(
+        problem, CAPS.get(program.target), prefs(), catalog_of(program.target)
+    ).taken.title
 
 
 def operand(role: str, i: int, a: Atom, program: Compiled) -> Operand:

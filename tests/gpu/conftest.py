@@ -42,7 +42,13 @@ def library_products() -> Iterator[None]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     found = driver()
-    lacks = "no GPU" if not (found and found.gpus) else "" if importlib.util.find_spec("cupy") else "no CuPy"
+    lacks = (
+        "no GPU"
+        if not (found and found.gpus)
+        else ""
+        if importlib.util.find_spec("cupy")
+        else "no CuPy"
+    )
     for item in items:
         if item.path.is_relative_to(here):
             item.add_marker(pytest.mark.gpu)

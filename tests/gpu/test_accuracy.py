@@ -1,6 +1,8 @@
-"""How far float32's functions of one number are from the truth on a GPU: at all 2^32 numbers, a second each.
+"""How far float32's functions of one number are from the truth on a GPU: at all
+2^32 numbers, a second each.
 
-`pytest -m gpu tests/gpu/test_accuracy.py -k tanh` measures one; `-s` shows how far it was off, and where.
+`pytest -m gpu tests/gpu/test_accuracy.py -k tanh` measures one; `-s` shows how
+far it was off, and where.
 """
 
 from __future__ import annotations

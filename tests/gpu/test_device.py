@@ -1,4 +1,6 @@
-"""A GPU runs the cubins that NVRTC makes: the chosen GPU, on the current stream, with all its memory."""
+"""A GPU runs the cubins that NVRTC makes: the chosen GPU, on the current
+stream, with all its memory.
+"""
 
 from __future__ import annotations
 
@@ -125,7 +127,9 @@ def test_all_shared_memory_can_be_asked_for(device):
     n = most // 4
     a = xp.arange(n, dtype=np.float32)
     b = xp.empty_like(a)
-    device.module(SHARED).get_function("backwards")((1,), (1024,), (a, b, np.int32(n)), shared_mem=most)
+    device.module(SHARED).get_function("backwards")(
+        (1,), (1024,), (a, b, np.int32(n)), shared_mem=most
+    )
     np.testing.assert_array_equal(xp.asnumpy(b), np.arange(n, dtype=np.float32)[::-1])
 
 

@@ -26,7 +26,8 @@ def close(y: Any, w: Any) -> None:
     assert type(y).__module__.startswith("cupy")
     assert y.dtype == w.dtype and y.shape == w.shape
     largest = np.abs(w).max(initial=1.0)
-    np.testing.assert_allclose(y.get(), w, rtol=2e-6, atol=5e-6 * largest)  # rounds add up in another order
+    # rounds add up in another order
+    np.testing.assert_allclose(y.get(), w, rtol=2e-6, atol=5e-6 * largest)
 
 
 def test_a_jitted_function(cp: Any, rng: np.random.Generator) -> None:
@@ -41,7 +42,9 @@ def test_a_derivative_of_three_arguments(cp: Any, rng: np.random.Generator) -> N
         return (np.tanh(x @ w + b) ** 2).sum()
 
     for f in (ge2.grad(loss, (0, 1, 2)), ge2.jit(ge2.grad(loss, (0, 1, 2)))):
-        for y, want in zip(f(*map(cp.asarray, (x, w, b))), ge2.grad(loss, (0, 1, 2))(x, w, b), strict=True):
+        for y, want in zip(
+            f(*map(cp.asarray, (x, w, b))), ge2.grad(loss, (0, 1, 2))(x, w, b), strict=True
+        ):
             close(y, want)
 
 
@@ -108,9 +111,15 @@ def fixed(x: Any) -> Any:
 
 LOOPS = {
     "a carry that is stacked as well": (recurrent, (5, 5), (6, 5)),
-    "its derivative": (ge2.grad(lambda w, x: (recurrent(w, x)[1] ** 2).sum(), (0, 1)), (5, 5), (6, 5)),
+    "its derivative": (
+        ge2.grad(lambda w, x: (recurrent(w, x)[1] ** 2).sum(), (0, 1)),
+        (5, 5),
+        (6, 5),
+    ),
     "backwards": (
-        lambda x: ge2.lax.scan(lambda h, v: (h * 0.5 + v, h * v), np.zeros(5, np.float32), x, reverse=True),
+        lambda x: ge2.lax.scan(
+            lambda h, v: (h * 0.5 + v, h * v), np.zeros(5, np.float32), x, reverse=True
+        ),
         (6, 5),
     ),
     "numbers, four bytes apart": (
@@ -126,20 +135,30 @@ LOOPS = {
         (4, 16),
     ),
     "a carry whose parts change places": (
-        lambda x: ge2.lax.scan(lambda h, v: ((h[1], h[0] + v), h[0]), (np.float32(0), np.float32(1)), x),
+        lambda x: ge2.lax.scan(
+            lambda h, v: ((h[1], h[0] + v), h[0]), (np.float32(0), np.float32(1)), x
+        ),
         (4,),
     ),
     "what stays": (fixed, (4,)),
-    "no rounds": (lambda x: ge2.lax.scan(lambda h, v: (h + v, h), np.ones(5, np.float32), x), (0, 5)),
+    "no rounds": (
+        lambda x: ge2.lax.scan(lambda h, v: (h + v, h), np.ones(5, np.float32), x),
+        (0, 5),
+    ),
     "one in another": (nested, (7, 5)),
-    "a view of the middle": (lambda x: ge2.lax.scan(lambda h, v: (h + v, h), x[0, 1:], x[1:, 1:]), (5, 6)),
+    "a view of the middle": (
+        lambda x: ge2.lax.scan(lambda h, v: (h + v, h), x[0, 1:], x[1:, 1:]),
+        (5, 6),
+    ),
     "a count": (lambda x: ge2.lax.fori_loop(0, 5, lambda i, a: a * 0.5 + i, x), (9,)),
     "a branch": (
         lambda x: ge2.lax.cond(x.sum() > 0, lambda x: (x * 2, x), lambda x: (x, x[::-1]), x),
         (9,),
     ),
     "one of three branches": (
-        lambda x: ge2.lax.switch((x[0] * 0 + 5).astype(int), [lambda x: x, np.exp, lambda x: -x], x),
+        lambda x: ge2.lax.switch(
+            (x[0] * 0 + 5).astype(int), [lambda x: x, np.exp, lambda x: -x], x
+        ),
         (9,),
     ),
     "each for itself": (
@@ -201,7 +220,7 @@ def test_results_of_a_loop_are_the_callers(cp: Any) -> None:
     assert x.get().tolist() == [1.0] * 4 and ys.get().tolist() == [[1.0] * 4]
 
 
-# ------------------------------------------------------------------------------------------------ transforms
+# --------------------------------------------------------------------------------------- transforms
 
 
 @ge2.custom_vjp
@@ -359,10 +378,16 @@ OPERATORS = {
 @pytest.mark.exhaustive("side")
 @pytest.mark.parametrize("side", ["left", "right"])
 @pytest.mark.parametrize("name", OPERATORS)
-def test_cupys_array_beside_a_traced_value(cp: Any, rng: np.random.Generator, name: str, side: str) -> None:
-    """It stands in no argument, so it is CuPy's own; what is done with it reaches ge2 all the same."""
+def test_cupys_array_beside_a_traced_value(
+    cp: Any, rng: np.random.Generator, name: str, side: str
+) -> None:
+    """It stands in no argument, so it is CuPy's own; what is done with it
+    reaches ge2 all the same.
+    """
     f, kind = OPERATORS[name]
-    x, c = (rng.integers(1, 5, (3, 3)).astype(np.int32 if kind is int else np.float64) for _ in range(2))
+    x, c = (
+        rng.integers(1, 5, (3, 3)).astype(np.int32 if kind is int else np.float64) for _ in range(2)
+    )
     if kind is float:
         x, c = x + 0.25, c + rng.choice([0.0, 0.25], c.shape)
 
@@ -400,7 +425,9 @@ def test_what_cupy_keeps_to_itself(cp: Any) -> None:
     """Where no other way is left the error says what to write."""
     c, x = cp.asarray(np.float32([1, 2, 3])), cp.ones(3, np.float32)
     for f in (lambda x: cp.matmul(c, x), lambda x: np.matmul(c, x), lambda x: cp.matmul(x, c)):
-        with pytest.raises(InputError, match=r"(?s)CuPy's own, as cupy.matmul.*  at  .*x @ y for a product"):
+        with pytest.raises(
+            InputError, match=r"(?s)CuPy's own, as cupy.matmul.*  at  .*x @ y for a product"
+        ):
             ge2.grad(f)(x)
 
     def in_place(x: Any) -> Any:
@@ -421,7 +448,9 @@ def test_what_cupy_keeps_to_itself(cp: Any) -> None:
 
 @pytest.mark.parametrize("layout", ["plain", "odd address", "strided", "Fortran"])
 def test_arguments_that_are_written(cp: Any, layout: str) -> None:
-    """The caller's arrays change, of any strides and at any address, and twice: captured graphs too."""
+    """The caller's arrays change, of any strides and at any address,
+    and twice: captured graphs too.
+    """
 
     def f(x: Any, y: Any, i: int) -> Any:
         x[1:-1] = 0.5 * (x[:-2] + x[2:])
@@ -530,9 +559,7 @@ class Turned(ge2.extend.Op):
     def launch(self, x: Any) -> Any:
         return (2, 3), (16, 2)
 
-    helpers = (
-        "static inline $T before_$t(const $T *row, int64_t i, int64_t n) { return row[(i + n - 1) % n]; }"
-    )
+    helpers = "static inline $T before_$t(const $T *row, int64_t i, int64_t n) { return row[(i + n - 1) % n]; }"
     cuda = """
     const int64_t n = x_shape[x_ndim - 1];
     for (int64_t p = thread; p < x_size; p += threads)
@@ -553,7 +580,9 @@ def test_an_operation_of_ones_own(cp: Any, rng: np.random.Generator) -> None:
 
 
 def test_the_largest_elements(cp: Any, rng: np.random.Generator) -> None:
-    """Ties, NaN and zeros of both signs; short lines, long ones, cut ones, and more than a block keeps."""
+    """Ties, NaN and zeros of both signs; short lines, long ones, cut ones, and
+    more than a block keeps.
+    """
     cases = (
         ((7, 5), 2, 1),
         ((3, 1025), 33, 1),

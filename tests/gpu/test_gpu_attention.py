@@ -1,4 +1,6 @@
-"""Attention as it is written in NumPy, and its gradient, on a GPU: two quotients of a row in one kernel."""
+"""Attention as it is written in NumPy, and its gradient, on a GPU: two
+quotients of a row in one kernel.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def attention(q: Any, k: Any, v: Any, mask: str) -> Any:
 @pytest.mark.parametrize("mask", ["none", "where", "add"])
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("length", [64, 300])
-def test_attention_and_its_gradient(dtype: str, mask: str, length: int, rng: np.random.Generator) -> None:
+def test_attention_and_its_gradient(
+    dtype: str, mask: str, length: int, rng: np.random.Generator
+) -> None:
     cp: Any = cupy()
     given = [rng.standard_normal((2, 3, length, 32)).astype(DTYPES[dtype]) for _ in range(4)]
 
@@ -39,4 +43,6 @@ def test_attention_and_its_gradient(dtype: str, mask: str, length: int, rng: np.
     wide = ge2.grad(loss, (0, 1, 2))(*(x.astype(np.float64) for x in given))
     bound = {"f32": 2e-5, "f16": 2e-2, "bf16": 1.5e-1}[dtype]
     for got, want in zip(found, wide, strict=True):
-        assert np.abs(got.get().astype(np.float64) - want).max() <= bound * max(1.0, np.abs(want).max())
+        assert np.abs(got.get().astype(np.float64) - want).max() <= bound * max(
+            1.0, np.abs(want).max()
+        )

@@ -1,4 +1,6 @@
-"""What a first call on a GPU spends is counted; kernels compile side by side, another size compiles none."""
+"""What a first call on a GPU spends is counted; kernels compile side by side,
+another size compiles none.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from ge2.targets.cuda.load import nvrtc
 
 @pytest.fixture(autouse=True)
 def anew():
-    """Equal graphs of other tests are forgotten, and the extension is there from the first call on."""
+    """Equal graphs of other tests are forgotten, and the extension is there
+    from the first call on.
+    """
     extension.made_now()
     cache.forget()
     yield
@@ -33,7 +37,10 @@ def step():
 
 def data(xp, batch):
     rng = np.random.default_rng(batch)
-    x, y = rng.standard_normal((batch, WIDTHS[0])).astype(np.float32), rng.integers(0, WIDTHS[-1], batch)
+    x, y = (
+        rng.standard_normal((batch, WIDTHS[0])).astype(np.float32),
+        rng.integers(0, WIDTHS[-1], batch),
+    )
     return xp.asarray(x), xp.asarray(y)
 
 
@@ -46,7 +53,9 @@ def test_another_batch_of_a_training_step_compiles_nothing(xp):
     assert np.isfinite(float(loss))
     assert first.traced and len(first.bill.kernels) >= 5
     assert other.traced and not other.compiled, other.how
-    assert other.bill.count("memory") == len(other.bill.kernels) == len(first.bill.kernels), str(other.bill)
+    assert other.bill.count("memory") == len(other.bill.kernels) == len(first.bill.kernels), str(
+        other.bill
+    )
     assert "nothing compiled" in other.how and "0 compiled" in other.how
 
 
@@ -57,9 +66,9 @@ def test_the_bill_of_a_first_call(xp, tmp_path):
         state, _ = f(state, *data(xp, 64))
         bill = f.report().bill
         assert bill.count("compiled") + bill.count("memory") == len(bill.kernels), str(bill)
-        assert {"trace", "passes", "schedule", "render", "compile", "load"} <= set(dict(bill.stages)), str(
-            bill
-        )
+        assert {"trace", "passes", "schedule", "render", "compile", "load"} <= set(
+            dict(bill.stages)
+        ), str(bill)
         assert all(each.seconds > 0 for each in bill.kernels if each.how == "compiled")
         assert bill.capture == 0
         for _ in range(2):

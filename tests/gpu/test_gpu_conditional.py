@@ -66,7 +66,9 @@ def shrunk(x, limit):
 
 
 def chosen(x, i):
-    y = lax.switch(i, [lambda x: x + 1, lambda x: np.cumsum(x, 0), lambda x: x * x.mean(), np.tanh], x)
+    y = lax.switch(
+        i, [lambda x: x + 1, lambda x: np.cumsum(x, 0), lambda x: x * x.mean(), np.tanh], x
+    )
     return y, np.cumsum(y, 1)
 
 
@@ -143,7 +145,9 @@ def test_loops_of_any_number_of_rounds(xp, given, n):
     has_nodes(f, 2)
     x, w = (a.get() for a in args[:2])
     for _ in range(n if n < 4 else 0):
-        x = np.tanh(x @ w) + np.float32(0.01) * np.cumsum(x, 0, dtype=np.float32) / (1 + abs(x).max())
+        x = np.tanh(x @ w) + np.float32(0.01) * np.cumsum(x, 0, dtype=np.float32) / (
+            1 + abs(x).max()
+        )
     if n < 4:
         np.testing.assert_allclose(wanted[1], x, rtol=5e-3, atol=5e-3)
 
@@ -153,7 +157,8 @@ def test_the_number_of_rounds_may_change_from_call_to_call(xp, given):
     """One graph: what decides is read on the device."""
     f, x = ge2.jit(shrunk), given(N, 128)
     top = float(abs(x).max())
-    with config.using(capture="on", passes_off=("resident",)):  # else it is one kernel of all blocks
+    # else it is one kernel of all blocks
+    with config.using(capture="on", passes_off=("resident",)):
         for k in [3, 0, 40, 1, 7, 0, 2]:
             limit = np.float32(top * 0.75**k * 1.01)
             rounds, y = f(x, xp.asarray(limit))
@@ -229,7 +234,9 @@ def test_derivatives_go_through_branches(xp, given):
 
 @needs_nodes
 def test_pointers_that_change_are_patched_or_the_graph_is_made_anew(xp, given):
-    """More sets of arrays than graphs are kept: kernels and products within lists get other pointers."""
+    """More sets of arrays than graphs are kept: kernels and products within
+    lists get other pointers.
+    """
     f, w = ge2.jit(turns), given(64, 64, scale=0.1)
     sets = [(given(N, 64), w, xp.asarray(np.int32(n % 4))) for n in range(9)]
     wanted = [at_once(turns, *args) for args in sets]
@@ -302,7 +309,8 @@ def test_inside_the_users_own_capture_it_is_an_error(xp, given):
             stream.begin_capture()
             try:
                 with pytest.raises(
-                    KernelError, match=r"(?s)while goes on by a number on the GPU.*test_gpu_cond.*outside"
+                    KernelError,
+                    match=r"(?s)while goes on by a number on the GPU.*test_gpu_cond.*outside",
                 ):
                     f(*args)
             finally:
@@ -321,7 +329,8 @@ def test_the_host_decides_where_nothing_is_captured(xp, given):
         assert run.counts == (2, 2, 0, 0) and run.trouble is None
     cache.forget()
     with config.using(cc="none"), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="C kernels are not compiled")  # which may be said here
+        # which may be said here
+        warnings.filterwarnings("ignore", message="C kernels are not compiled")
         y = ge2.jit(turns)
         for _ in range(2):
             equal([z.get() for z in y(*args)], first)

@@ -1,4 +1,6 @@
-"""Programs on the second GPU of a machine, whichever is current: graphs, arenas, kept results, loops."""
+"""Programs on the second GPU of a machine, whichever is current: graphs,
+arenas, kept results, loops.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a jit must never do, with arrays of a GPU: tests/surface/test_footguns.py has the reasons."""
+"""What a jit must never do, with arrays of a GPU:
+tests/surface/test_footguns.py has the reasons.
+"""
 
 from __future__ import annotations
 

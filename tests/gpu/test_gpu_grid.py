@@ -1,4 +1,6 @@
-"""Loops and branches that all blocks do together, on a GPU: what NumPy gives, the same bits each time."""
+"""Loops and branches that all blocks do together, on a GPU: what NumPy gives,
+the same bits each time.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ REPLAYS = 1000
 
 
 def long(x: Any) -> Any:
-    return lax.while_loop(lambda c: c[0] < 1000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x))[1]
+    return lax.while_loop(
+        lambda c: c[0] < 1000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
+    )[1]
 
 
 def either(x: Any) -> Any:
@@ -89,7 +93,9 @@ def test_a_program(cp: Any, rng: np.random.Generator, name: str, n: int, capture
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_a_thousand_replays_give_the_same_bits(cp: Any, rng: np.random.Generator, name: str) -> None:
+def test_a_thousand_replays_give_the_same_bits(
+    cp: Any, rng: np.random.Generator, name: str
+) -> None:
     f, x = ge2.jit(PROGRAMS[name]), cp.asarray(rng.standard_normal(1 << 16).astype(np.float32))
     first = bits(f(x))
     again = [f(x) for _ in range(20)]
@@ -103,7 +109,9 @@ def test_other_arrays_patch_the_graph(cp: Any, rng: np.random.Generator) -> None
     """A cooperative kernel stays one when its pointers change."""
     with config.using(capture="on"):
         f = ge2.jit(lambda x: (either(x), neighbours(x)[0]))
-        hosts = [rng.standard_normal(N // 4).astype(np.float32) + np.float32(n % 3 - 1) for n in range(8)]
+        hosts = [
+            rng.standard_normal(N // 4).astype(np.float32) + np.float32(n % 3 - 1) for n in range(8)
+        ]
         xs = [cp.asarray(x) for x in hosts]
         want = [bits(f(x)) for x in xs]
         for _ in range(5):
@@ -179,7 +187,9 @@ def test_a_capture_of_the_users(cp: Any, rng: np.random.Generator) -> None:
             x[...] = cp.asarray(host) + np.float32(shift)
             graph.launch(stream)
             stream.synchronize()
-            np.testing.assert_allclose(y.get(), either(host + np.float32(shift)), rtol=1e-3, atol=1e-3)
+            np.testing.assert_allclose(
+                y.get(), either(host + np.float32(shift)), rtol=1e-3, atol=1e-3
+            )
 
 
 def test_in_a_loop_that_is_no_grid(cp: Any, rng: np.random.Generator) -> None:
@@ -212,15 +222,19 @@ def outputs(w: Any, h: Any, xs: Any) -> Any:
 
 @pytest.mark.parametrize("capture", ["on", "off"])
 @pytest.mark.parametrize(
-    ("steps", "batch", "width"), [(512, 32, 1024), (40, 50, 768), (9, 4, 2048), (33, 128, 512), (7, 33, 1000)]
+    ("steps", "batch", "width"),
+    [(512, 32, 1024), (40, 50, 768), (9, 4, 2048), (33, 128, 512), (7, 33, 1000)],
 )
 def test_a_wide_recurrent_net(
     cp: Any, rng: np.random.Generator, steps: int, batch: int, width: int, capture: str
 ) -> None:
-    """Forwards as exact as float32, where the width is one for a grid; else, and in the gradient, a product
-    may be tf32."""
+    """Forwards as exact as float32, where the width is one for a grid; else, and in the
+    gradient, a product may be tf32.
+    """
     w = (rng.standard_normal((width, width)) / np.sqrt(width)).astype(np.float32)
-    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width)))
+    h, xs = (
+        rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width))
+    )
     want, at = np.empty(xs.shape), h.astype(np.float64)
     for t, x in enumerate(xs):
         want[t] = at = np.tanh(x + at @ w.astype(np.float64))

@@ -1,4 +1,6 @@
-"""Programs as captured graphs on a GPU: patched, shared, interrupted, and always what they are one by one."""
+"""Programs as captured graphs on a GPU: patched, shared, interrupted, and
+always what they are one by one.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def net(x, w, v, k=2.0):
 
 def given(xp, seed, n=64):
     rng = np.random.default_rng(seed)
-    return tuple(xp.asarray(rng.standard_normal(s).astype(np.float32)) for s in ((n, 32), (32, 48), (48, 16)))
+    return tuple(
+        xp.asarray(rng.standard_normal(s).astype(np.float32)) for s in ((n, 32), (32, 48), (48, 16))
+    )
 
 
 def plain(arrays, k=2.0):
@@ -118,7 +122,9 @@ def test_views_and_unaligned_arrays_are_copied_first(xp):
             wide[:, 1:] = x
             shifted = xp.zeros(48 * 16 + 1, np.float32)
             shifted[1:] = v.ravel()
-            close(f(wide[:, 1:], xp.asfortranarray(w), shifted[1:].reshape(48, 16)), plain((x, w, v)))
+            close(
+                f(wide[:, 1:], xp.asfortranarray(w), shifted[1:].reshape(48, 16)), plain((x, w, v))
+            )
 
 
 def test_donated_state_goes_round(xp):
@@ -220,7 +226,9 @@ def test_a_scan_is_one_graph(xp):
         return (ys * ys).sum() + h.sum()
 
     rng = np.random.default_rng(0)
-    w, xs, h = ((rng.standard_normal(s) * 0.2).astype(np.float32) for s in ((32, 32), (50, 8, 32), (8, 32)))
+    w, xs, h = (
+        (rng.standard_normal(s) * 0.2).astype(np.float32) for s in ((32, 32), (50, 8, 32), (8, 32))
+    )
     with config.using(capture="on"):
         f = ge2.jit(ge2.grad(rnn, argnums=(0, 1, 2)))
         wanted = ge2.jit(ge2.grad(rnn, argnums=(0, 1, 2)))(w, xs, h)
@@ -267,7 +275,8 @@ def test_a_kernel_that_cannot_be_launched_is_told_of(xp):
     wrong = Launch(kernel, (1, 70000), (32,), 0, (np.uint64(0),), (), "nothing_0", "model.py:7")
     run = gpu(0).launches(LaunchList((wrong,), 0, (), frozenset(), lambda x: x, False))
     with pytest.raises(
-        KernelError, match=r"cuLaunchKernel fails with CUDA_ERROR_\w+ \(\d+\) in nothing_0\n  at   model.py:7"
+        KernelError,
+        match=r"cuLaunchKernel fails with CUDA_ERROR_\w+ \(\d+\) in nothing_0\n  at   model.py:7",
     ):
         run()
 
@@ -297,7 +306,12 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
 def test_arrays_are_seen_as_they_lie(xp):
     """Without it a call is right, and slower: so this CuPy's arrays must be known."""
     assert extension.made_now().learn(extension.examples(xp))
-    xs = xp.ones((3, 5), np.float32), xp.ones((), np.int64), xp.ones((2, 0, 4)), xp.ones((4, 6))[::2, 1:]
+    xs = (
+        xp.ones((3, 5), np.float32),
+        xp.ones((), np.int64),
+        xp.ones((2, 0, 4)),
+        xp.ones((4, 6))[::2, 1:],
+    )
     assert extension.made_now().same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
     assert not extension.made_now().same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
 

@@ -10,8 +10,14 @@ from tests.laws.test_targets import Case, derivatives, in_groups, operations
 
 
 def unsigned(cases: list[Case]) -> list[Case]:
-    """Without eigenvectors and singular vectors, whose signs each library chooses: see test_gpu_linalg.py."""
-    return [c for c in cases if not ("vectors=True" in c.name and ("eigh[" in c.name or "svd[" in c.name))]
+    """Without eigenvectors and singular vectors, whose signs each library
+    chooses: see test_gpu_linalg.py.
+    """
+    return [
+        c
+        for c in cases
+        if not ("vectors=True" in c.name and ("eigh[" in c.name or "svd[" in c.name))
+    ]
 
 
 @in_groups

@@ -53,18 +53,24 @@ def large(x):
 
 def given(xp, seed=0):
     rng = np.random.default_rng(seed)
-    return tuple(xp.asarray(rng.standard_normal(s).astype(np.float32)) for s in ((64, 32), (32, 48)))
+    return tuple(
+        xp.asarray(rng.standard_normal(s).astype(np.float32)) for s in ((64, 32), (32, 48))
+    )
 
 
 def wide(xp, n=4096):
     """Numbers whose sums are exact, so that NumPy's order of adding is as good as any."""
-    return xp.asarray((np.random.default_rng(1).random((n, n), np.float32) < 0.05).astype(np.float32))
+    return xp.asarray(
+        (np.random.default_rng(1).random((n, n), np.float32) < 0.05).astype(np.float32)
+    )
 
 
 def right(f, plain, *arrays):
     found = f(*arrays)
     wanted = plain(*(x.get() for x in arrays))
-    for y, w in zip(*((z,) if not isinstance(z, tuple) else z for z in (found, wanted)), strict=True):
+    for y, w in zip(
+        *((z,) if not isinstance(z, tuple) else z for z in (found, wanted)), strict=True
+    ):
         np.testing.assert_allclose(y.get(), w, rtol=1e-3, atol=1e-2)
 
 
@@ -196,7 +202,7 @@ def test_a_graph_of_the_users_keeps_its_scratch(xp, scratch):
     assert all((x == 7).all() for x in others)
 
 
-# ---------------------------------------------------------------------------------------------- out of memory
+# ------------------------------------------------------------------------------------ out of memory
 
 
 def test_more_than_there_is(xp, scratch):
@@ -249,7 +255,9 @@ def test_donated_arrays_are_whole_after_an_error(xp, scratch):
     with limited(xp, 16 * MB), pytest.raises(OutOfMemoryError):
         f(w, x)
     np.testing.assert_array_equal(w.get(), kept)
-    np.testing.assert_allclose(f(w, x)[0].get(), kept - np.float32(0.1) * np.tanh(kept), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        f(w, x)[0].get(), kept - np.float32(0.1) * np.tanh(kept), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_the_checkpoint_that_the_error_names_fits(xp, scratch):
@@ -262,13 +270,17 @@ def test_the_checkpoint_that_the_error_names_fits(xp, scratch):
         return ge2.grad(deep)(w, x)
 
     rng = np.random.default_rng(2)
-    w, x = (xp.asarray((rng.standard_normal((n, 256)) * 0.1).astype(np.float32)) for n in (256, 16384))
+    w, x = (
+        xp.asarray((rng.standard_normal((n, 256)) * 0.1).astype(np.float32)) for n in (256, 16384)
+    )
     f = ge2.jit(layered)
     plain = f(w, x).get()
     needed = f.lower(w, x).memory_analysis()
     text = f._last.executable.shortage
     fix = text.remedy(needed, int(needed.peak * 0.8))
-    assert "memory_limit=" in fix and "as ge2.checkpoint around that would" in fix and "in deep" in fix
+    assert (
+        "memory_limit=" in fix and "as ge2.checkpoint around that would" in fix and "in deep" in fix
+    )
     limit = fix.split("memory_limit=")[1].split("'")[1]
     found = ge2.jit(layered, memory_limit=limit)
     np.testing.assert_allclose(found(w, x).get(), plain, rtol=1e-3, atol=1e-3)
@@ -288,7 +300,7 @@ def test_the_analysis_is_whole(xp, scratch):
     assert any("in small" in row.line for row in rows)
 
 
-# ----------------------------------------------------------------------------------------------- other owners
+# ------------------------------------------------------------------------------------- other owners
 
 
 def test_memory_that_came_by_dlpack_is_not_donated(xp):
@@ -315,7 +327,9 @@ def test_a_pool_shared_with_torch(xp, scratch):
 
     def allocate(nbytes):
         number = xp.cuda.Device().id
-        at = torch.cuda.caching_allocator_alloc(max(nbytes, 1), number, xp.cuda.get_current_stream().ptr)
+        at = torch.cuda.caching_allocator_alloc(
+            max(nbytes, 1), number, xp.cuda.get_current_stream().ptr
+        )
         memory = xp.cuda.UnownedMemory(at, nbytes, Owner(torch, at), number)
         return xp.cuda.MemoryPointer(memory, 0)
 
@@ -330,7 +344,8 @@ def test_a_pool_shared_with_torch(xp, scratch):
         w = xp.asarray(mine)
         for n in range(30):
             x = rng.standard_normal((128, 64)).astype(np.float32)
-            noise = torch.randn(64 + n, 64, device="cuda")  # torch's own work in between, in the same pool
+            # torch's own work in between, in the same pool
+            noise = torch.randn(64 + n, 64, device="cuda")
             w = f(w, xp.asarray(x))
             mine = step(mine, x)
             noise = noise * 2 + 1
@@ -363,7 +378,11 @@ def test_the_process_ends_in_order():
     """With work under way, graphs alive, and arenas of two streams."""
     environment = {**os.environ, "GE2_CAPTURE": "on"}
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert (done.returncode, done.stdout.strip()) == (0, "True"), done.stderr
     assert "Error" not in done.stderr and "Traceback" not in done.stderr, done.stderr

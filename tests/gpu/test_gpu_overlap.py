@@ -1,4 +1,6 @@
-"""Kernels that are launched while those before them end compute what each does alone, to the bit."""
+"""Kernels that are launched while those before them end compute what each
+does alone, to the bit.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ def there():
     """The extension is there from the first call on; and a GPU whose kernels can wait."""
     assert extension.made_now() is not None
     if not gpu(0).early:
-        pytest.skip("kernels of this GPU, or graphs of this driver, cannot wait for others by themselves")
+        pytest.skip(
+            "kernels of this GPU, or graphs of this driver, cannot wait for others by themselves"
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +64,8 @@ def equal(found, wanted):
 def hazards(state, x):
     """Forty rounds of kernels that do not fuse.
 
-    All blocks read a row that the next round writes anew, and sums of what others wrote just before; places
-    of the arena are written while their last readers may still be about.
+    All blocks read a row that the next round writes anew, and sums of what others wrote just
+    before; places of the arena are written while their last readers may still be about.
     """
     y, row = state
     for i in range(40):
@@ -158,7 +162,9 @@ def nested(x, w, n):
 
     def body(c):
         i, y = c
-        y = lax.cond(i % 2 == 0, lambda y: np.cumsum(y, 0) * 0.1, lambda y: y - np.cumsum(y, 1) * 0.1, y)
+        y = lax.cond(
+            i % 2 == 0, lambda y: np.cumsum(y, 0) * 0.1, lambda y: y - np.cumsum(y, 1) * 0.1, y
+        )
         y = np.tanh(y + w) / (1 + abs(y).max())
         return i + 1, y + np.cumsum(y, 1).mean(0)
 
@@ -258,7 +264,9 @@ def test_a_training_step_is_the_same_to_the_bit(xp):
         cache.forget()
         with config.using(capture="on", overlap=overlap):
             f = ge2.jit(partial(adamw, ge2, np), donate_argnums=0)
-            step = stepper(f, begun(np.random.default_rng(1), xp.asarray), *map(xp.asarray, mlp_data()))
+            step = stepper(
+                f, begun(np.random.default_rng(1), xp.asarray), *map(xp.asarray, mlp_data())
+            )
             found = [step() for _ in range(300)]
             losses.append([float(y) for y in found])
             assert is_early(f) == overlap

@@ -23,7 +23,12 @@ from ge2.test_util.laws import graph_of, types_of
 BF16 = np.dtype(ml_dtypes.bfloat16)
 FLOATING = [BF16, *map(np.dtype, ("f2", "f4", "f8", "c8", "c16"))]
 EXACT = [np.dtype(t) for t in ["i1", "u2", "i4", "i8", "u8", "?"]]
-DIGITS = {np.dtype("f4"): 2.0**-24, np.dtype("f8"): 2.0**-53, np.dtype("f2"): 2.0**-11, BF16: 2.0**-8}
+DIGITS = {
+    np.dtype("f4"): 2.0**-24,
+    np.dtype("f8"): 2.0**-53,
+    np.dtype("f2"): 2.0**-11,
+    BF16: 2.0**-8,
+}
 PLAIN = DotGeneral(((1,), (0,)))
 
 
@@ -47,7 +52,9 @@ def wide(x: Any) -> Any:
 
 
 def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
-    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow with the root of the terms."""
+    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow
+    with the root of the terms.
+    """
     assert found.dtype == out
     if out.kind in "iub":
         np.testing.assert_array_equal(found, a @ b)
@@ -71,8 +78,18 @@ def on(device: Any, op: DotGeneral, a: Any, b: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [*FLOATING, *EXACT], ids=str)
-def test_every_dtype_at_odd_sizes(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator) -> None:
-    for m, n, k in ((1, 1, 1), (1, 65, 33), (65, 1, 33), (7, 5, 1), (17, 33, 65), (64, 64, 64), (3, 2, 127)):
+def test_every_dtype_at_odd_sizes(
+    device: CudaDevice, dtype: np.dtype, rng: np.random.Generator
+) -> None:
+    for m, n, k in (
+        (1, 1, 1),
+        (1, 65, 33),
+        (65, 1, 33),
+        (7, 5, 1),
+        (17, 33, 65),
+        (64, 64, 64),
+        (3, 2, 127),
+    ):
         a, b = drawn(rng, dtype, m, k), drawn(rng, dtype, k, n)
         judge(on(device, PLAIN, a, b), a, b, dtype)
 
@@ -101,7 +118,9 @@ def test_half_types_give_float32_unrounded(
         judge(on(device, op, a, b), a, b, np.dtype(np.float32))
 
 
-def test_long_sums_of_half_types_are_rounded_once(device: CudaDevice, rng: np.random.Generator) -> None:
+def test_long_sums_of_half_types_are_rounded_once(
+    device: CudaDevice, rng: np.random.Generator
+) -> None:
     """Parts of a sum are added in float32: many ones, and a result that float16 holds exactly."""
     a = np.ones((8, 32768), np.float16)
     b = np.full((32768, 8), 2.0**-4, np.float16)
@@ -198,14 +217,17 @@ def wanted_of(dtype: np.dtype, m: int, n: int, k: int) -> Wanted:
 
 @pytest.mark.parametrize("dtype", FLOATING, ids=str)
 def test_a_capture(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator) -> None:
-    """A product that allocates nothing and waits for nothing stands in a graph, and is launched again."""
+    """A product that allocates nothing and waits for nothing stands in
+    a graph, and is launched again.
+    """
     xp = device.xp
     a, b = drawn(rng, dtype, 96, 4096), drawn(rng, dtype, 4096, 33)
     product = device.product(wanted_of(dtype, 96, 33, 4096))
     assert product is not None and product.workspace <= 32 << 20
     x, y, z = xp.asarray(a), xp.asarray(b), xp.zeros((96, 33), dtype)
     scratch = xp.empty(max(product.workspace, 1), np.uint8)
-    product(y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)  # its kernel is loaded by the first call
+    # its kernel is loaded by the first call
+    product(y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)
     xp.cuda.Device().synchronize()
     stream = xp.cuda.Stream(non_blocking=True)
     with stream:

@@ -1,4 +1,6 @@
-"""Loops and branches as one kernel on a GPU: what NumPy gives, the same bits each time, captured or not."""
+"""Loops and branches as one kernel on a GPU: what NumPy gives, the same bits
+each time, captured or not.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def test_the_gradient_of_a_recurrent_net(
     cp: Any, rng: np.random.Generator, steps: int, batch: int, width: int, capture: str
 ) -> None:
     w = (rng.standard_normal((width, width)) / np.sqrt(width)).astype(np.float32)
-    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width)))
+    h, xs = (
+        rng.standard_normal(s).astype(np.float32) for s in ((batch, width), (steps, batch, width))
+    )
     with config.using(capture=capture):
         f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
         given = [*map(cp.asarray, (w, h, xs))]
@@ -69,13 +73,18 @@ def test_the_gradient_of_a_recurrent_net(
         np.testing.assert_allclose(y, want, rtol=0, atol=3e-3 * np.abs(want).max())
 
 
-def test_another_length_and_batch_of_the_gradient_compile_nothing(cp: Any, rng: np.random.Generator) -> None:
+def test_another_length_and_batch_of_the_gradient_compile_nothing(
+    cp: Any, rng: np.random.Generator
+) -> None:
     extension.made_now()
     cache.forget()
     f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
     w = (rng.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)
     for n, (steps, batch) in enumerate([(TIME, BATCH), (400, BATCH), (TIME, 24), (3, 1), (9, 65)]):
-        h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((batch, WIDTH), (steps, batch, WIDTH)))
+        h, xs = (
+            rng.standard_normal(s).astype(np.float32)
+            for s in ((batch, WIDTH), (steps, batch, WIDTH))
+        )
         given = [*map(cp.asarray, (w, h, xs))]
         found = [y.get() for y in f(*given)]
         report = f.report()
@@ -106,10 +115,14 @@ def test_lengths_and_rows_of_one_kernel(cp: Any, rng: np.random.Generator, rever
     compiled = []
     for rows in (3, 1, 32, 33):
         for steps in (5, 1, 2, 0):
-            h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((rows, 128), (steps, rows, 128)))
+            h, xs = (
+                rng.standard_normal(s).astype(np.float32) for s in ((rows, 128), (steps, rows, 128))
+            )
             last, ys = (y.get() for y in f(*map(cp.asarray, (w, h, xs))))
             if steps:
-                compiled += [each.name for each in f.report().bill.kernels if each.how == "compiled"]
+                compiled += [
+                    each.name for each in f.report().bill.kernels if each.how == "compiled"
+                ]
             at, want = h.astype(np.float64), np.empty_like(xs)
             for t in reversed(range(steps)) if reverse else range(steps):
                 want[t] = at = np.tanh(at @ w.astype(np.float64) + xs[t])
@@ -129,7 +142,9 @@ def test_a_loop_in_a_round_of_rows(cp: Any, rng: np.random.Generator) -> None:
 
         return lax.scan(step, h, xs)
 
-    w, h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((128, 128), (70, 128), (40, 70, 128)))
+    w, h, xs = (
+        rng.standard_normal(s).astype(np.float32) for s in ((128, 128), (70, 128), (40, 70, 128))
+    )
     w /= 30
     for y, want in zip(ge2.jit(f)(*map(cp.asarray, (w, h, xs))), f(w, h, xs), strict=True):
         np.testing.assert_allclose(y.get(), want, rtol=1e-4, atol=1e-4)
@@ -137,7 +152,9 @@ def test_a_loop_in_a_round_of_rows(cp: Any, rng: np.random.Generator) -> None:
 
 def test_a_recurrent_net_forwards_is_as_exact_as_float32(cp: Any, rng: np.random.Generator) -> None:
     w = (rng.standard_normal((WIDTH, WIDTH)) / WIDTH).astype(np.float32)
-    h, xs = (rng.standard_normal(s).astype(np.float32) for s in ((BATCH, WIDTH), (40, BATCH, WIDTH)))
+    h, xs = (
+        rng.standard_normal(s).astype(np.float32) for s in ((BATCH, WIDTH), (40, BATCH, WIDTH))
+    )
     found = ge2.jit(outputs)(*map(cp.asarray, (w, h, xs))).get()
     want, at = [], h.astype(np.float64)
     for x in xs:

@@ -1,4 +1,6 @@
-"""The short ways of rows on a GPU, some of which are inline PTX: extremes by pairs, picks, quotients."""
+"""The short ways of rows on a GPU, some of which are inline PTX: extremes by
+pairs, picks, quotients.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ def test_extremes_and_picks(cp: Any, n: int, dtype: Any, rng: np.random.Generato
     z[1, 3], z[2, y[2]], z[3, 5], z[4] = np.nan, np.nan, np.inf, -np.inf
     wide = z.astype(np.float32)
     with np.errstate(all="ignore"):
-        np.testing.assert_array_equal(ge2.jit(chosen)(cp.asarray(z), cp.asarray(y)).get(), chosen(z, y))
+        np.testing.assert_array_equal(
+            ge2.jit(chosen)(cp.asarray(z), cp.asarray(y)).get(), chosen(z, y)
+        )
     both = ge2.jit(lambda x: (x.astype(np.float32).min(-1), x.astype(np.float32).max(-1)))
     least, most = both(cp.asarray(z))
     np.testing.assert_array_equal(least.get(), wide.min(-1))
@@ -29,7 +33,9 @@ def test_extremes_and_picks(cp: Any, n: int, dtype: Any, rng: np.random.Generato
 
 
 @pytest.mark.parametrize("n", [4096, 20_000, 50_304])
-def test_cross_entropy_has_the_same_bits_each_time(cp: Any, n: int, rng: np.random.Generator) -> None:
+def test_cross_entropy_has_the_same_bits_each_time(
+    cp: Any, n: int, rng: np.random.Generator
+) -> None:
     z, y = (3 * rng.normal(size=(600, n))).astype(BF16), rng.integers(0, n, 600)
     both = ge2.jit(ge2.value_and_grad(loss))
     given = cp.asarray(z), cp.asarray(y)

@@ -1,4 +1,6 @@
-"""Scans over many blocks at once, transposes and sorts on a GPU: right, and the same bits each time."""
+"""Scans over many blocks at once, transposes and sorts on a GPU: right,
+and the same bits each time.
+"""
 
 from __future__ import annotations
 
@@ -57,5 +59,7 @@ def test_sorts_are_stable_with_nan_last(cp: Any, rng: np.random.Generator) -> No
         np.testing.assert_array_equal(found, np.sort(x, axis))
     line = np.sort(x[0])
     for side in ("left", "right"):
-        places = ge2.jit(lambda a, v, side=side: np.searchsorted(a, v, side))(cp.asarray(line), given).get()
+        places = ge2.jit(lambda a, v, side=side: np.searchsorted(a, v, side))(
+            cp.asarray(line), given
+        ).get()
         np.testing.assert_array_equal(places, np.searchsorted(line, x, side))

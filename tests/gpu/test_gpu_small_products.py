@@ -57,7 +57,14 @@ def test_the_shapes_of_networks(device: CudaDevice, name: str, rng: np.random.Ge
 def test_every_dtype_and_turn(
     device: CudaDevice, dtype: np.dtype, turn: str, rng: np.random.Generator
 ) -> None:
-    for m, n, k in ((16, 16, 64), (1, 65, 33), (65, 1, 33), (17, 31, 65), (30, 127, 700), (1000, 18, 12)):
+    for m, n, k in (
+        (16, 16, 64),
+        (1, 65, 33),
+        (65, 1, 33),
+        (17, 31, 65),
+        (30, 127, 700),
+        (1000, 18, 12),
+    ):
         a, b = drawn(rng, dtype, m, k), drawn(rng, dtype, k, n)
         judge(small(device, *turned(a, b, turn)), a, b, dtype)
 
@@ -83,7 +90,9 @@ def test_parts_of_arrays(device: CudaDevice, rng: np.random.Generator) -> None:
     judge(cut(xp.asarray(a), xp.asarray(b)).get(), a[1:, 1:], b[1:, 1:], F32)
 
 
-def test_a_thousand_replays_give_the_same_bits(device: CudaDevice, rng: np.random.Generator) -> None:
+def test_a_thousand_replays_give_the_same_bits(
+    device: CudaDevice, rng: np.random.Generator
+) -> None:
     """Products that read what those before them wrote, launched as a graph."""
     xp = device.xp
     w = [xp.asarray(drawn(rng, F32, 256, 256) / 16) for _ in range(4)]
@@ -105,9 +114,12 @@ def test_the_library_agrees(device: CudaDevice, rng: np.random.Generator) -> Non
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator) -> None:
-    """The same bits as by a kernel for the product and one for the rest, but for a sum, which takes in what
-    was rounded when it was stored; state stays where it is."""
+def test_what_is_done_to_the_elements(
+    device: CudaDevice, dtype: np.dtype, rng: np.random.Generator
+) -> None:
+    """The same bits as by a kernel for the product and one for the rest, but for a sum, which takes
+    in what was rounded when it was stored; state stays where it is.
+    """
     xp = device.xp
 
     def step(w: Any, x: Any, b: Any, mask: Any) -> Any:
@@ -124,7 +136,9 @@ def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: 
     assert kinds.count("product region") == 2
     assert [y.tobytes() for y in found[:2]] == [y.tobytes() for y in wanted[:2]]
     close = 2e-2 if dtype in HALF else 1e-5
-    np.testing.assert_allclose(found[2].astype("f8"), wanted[2].astype("f8"), rtol=close, atol=close)
+    np.testing.assert_allclose(
+        found[2].astype("f8"), wanted[2].astype("f8"), rtol=close, atol=close
+    )
     donated = ge2.jit(step, donate_argnums=0)
     given = xs[0].copy()
     place = given.data.ptr
@@ -134,7 +148,9 @@ def test_what_is_done_to_the_elements(device: CudaDevice, dtype: np.dtype, rng: 
 
 def test_the_digits_learn_the_same(device: CudaDevice) -> None:
     """Steps of the demo with a donated state, by our products and by the library's."""
-    state = ge2.tree.map(lambda a: device.xp.asarray(a) if isinstance(a, np.ndarray) else a, digits.start())
+    state = ge2.tree.map(
+        lambda a: device.xp.asarray(a) if isinstance(a, np.ndarray) else a, digits.start()
+    )
     rng = np.random.default_rng(0)
     x = device.xp.asarray(rng.random((128, 64), np.float32))
     y = device.xp.asarray(rng.integers(0, 10, 128))

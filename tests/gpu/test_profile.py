@@ -1,4 +1,6 @@
-"""What a profile finds on a GPU is plausible: shares of the roofline, sums, registers and occupancy."""
+"""What a profile finds on a GPU is plausible: shares of the roofline, sums,
+registers and occupancy.
+"""
 
 from __future__ import annotations
 
@@ -76,6 +78,7 @@ def test_ceilings_are_below_what_the_hardware_has():
     with device.here():
         found = ceilings(device, EventClock(device), double=True)
     assert 0.6 * device.limits.bandwidth < found.moved < 1.05 * device.limits.bandwidth
-    most = 2 * 128 * device.limits.multiprocessors * 2.2e9  # lanes, at a clock that none goes beyond
+    # lanes, at a clock that none goes beyond
+    most = 2 * 128 * device.limits.multiprocessors * 2.2e9
     assert 0.25 * most < found.single < most
     assert found.double == pytest.approx(found.single / device.limits.double, rel=0.3)

@@ -1,4 +1,6 @@
-"""Graphs are equal up to names and lines, hash alike, compute what they say, and drop what nobody reads."""
+"""Graphs are equal up to names and lines, hash alike, compute what they say,
+and drop what nobody reads.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Graphs print and read back: every operation, literal, nesting; what is none is refused at its place."""
+"""Graphs print and read back: every operation, literal, nesting; what is none
+is refused at its place.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +16,30 @@ from hypothesis import strategies as st
 import ge2
 from ge2.base.dtypes import SHORT, known
 from ge2.base.errors import ParseError
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, op_text, parse, type_of, verify, write
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    op_text,
+    parse,
+    type_of,
+    verify,
+    write,
+)
 from ge2.ops import TABLE
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES
 
-EVERY = [(sample, dtype) for samples in SAMPLES.values() for sample in samples for dtype in sample.dtypes]
+EVERY = [
+    (sample, dtype) for samples in SAMPLES.values() for sample in samples for dtype in sample.dtypes
+]
 
 
-# ------------------------------------------------------------------------------------------- random graphs
+# ------------------------------------------------------------------------------------ random graphs
 
 
 def scalars(dtype: np.dtype) -> st.SearchStrategy[np.generic]:
@@ -64,7 +81,9 @@ def graphs(draw: Any) -> Graph:
         outs = tuple(map(Var, sample.op.infer(*(a.type for a in atoms))))
         made += outs
         eqns.append(Eqn(sample.op, atoms, outs))
-    outputs = draw(st.lists(st.one_of(literals, st.sampled_from(made)) if made else literals, max_size=5))
+    outputs = draw(
+        st.lists(st.one_of(literals, st.sampled_from(made)) if made else literals, max_size=5)
+    )
     return Graph(tuple(inputs), tuple(eqns), tuple(outputs), draw(st.integers(0, len(inputs))))
 
 
@@ -122,7 +141,7 @@ def test_literals_are_written_with_their_type(value: Any, text: str) -> None:
     assert write(Graph((), (), (Literal.of(value),))) == f"{{ lambda ;. let\n  in ({text},) }}"
 
 
-# ------------------------------------------------------------------------------------------------- the form
+# ----------------------------------------------------------------------------------------- the form
 
 
 def test_captured_arrays_come_before_the_semicolon() -> None:
@@ -174,11 +193,13 @@ class Python(Op):
 
 
 def test_an_operation_that_holds_python_is_refused_by_name() -> None:
-    with pytest.raises(ParseError, match=r"callback has no text form: it holds a Python builtin_function"):
+    with pytest.raises(
+        ParseError, match=r"callback has no text form: it holds a Python builtin_function"
+    ):
         op_text(Python(abs))
 
 
-# ------------------------------------------------------------------------------------------------- no graphs
+# ---------------------------------------------------------------------------------------- no graphs
 
 
 @pytest.mark.parametrize(
@@ -198,18 +219,42 @@ def test_an_operation_that_holds_python_is_refused_by_name() -> None:
             "the name of an operation, found 'tanhh'",
             "line 1, column 37",
         ),
-        ("{ lambda ; a:f32[3]. let\n\n b:f32[3] = tanh a", "the end of the text", "line 3, column 19"),
+        (
+            "{ lambda ; a:f32[3]. let\n\n b:f32[3] = tanh a",
+            "the end of the text",
+            "line 3, column 19",
+        ),
         ("{ lambda ; a:f32[3] a:f32[3]. let in (a,) }", "a name other than a", "line 1, column 21"),
-        ("{ lambda ; a:f32[3]. let a:f32[3] = tanh a in (a,) }", "names other than a", "line 1, column 26"),
+        (
+            "{ lambda ; a:f32[3]. let a:f32[3] = tanh a in (a,) }",
+            "names other than a",
+            "line 1, column 26",
+        ),
         (
             "{ lambda ; a:i8[]. let b:i8[] = add a 300:i8[] in (b,) }",
             "a number of the type that follows",
             "line 1, column 39",
         ),
-        ("{ lambda ;. let in (1.5:i32[],) }", "a number of the type that follows", "line 1, column 21"),
-        ("{ lambda ;. let in (True:f32[],) }", "a number of the type that follows", "line 1, column 21"),
-        ("{ lambda ;. let in ((1, 2, 3):c64[],) }", "a number of the type that follows", "line 1, column 21"),
-        ("{ lambda ;. let in (1.0:f32[2],) }", "a number of the type that follows", "line 1, column 21"),
+        (
+            "{ lambda ;. let in (1.5:i32[],) }",
+            "a number of the type that follows",
+            "line 1, column 21",
+        ),
+        (
+            "{ lambda ;. let in (True:f32[],) }",
+            "a number of the type that follows",
+            "line 1, column 21",
+        ),
+        (
+            "{ lambda ;. let in ((1, 2, 3):c64[],) }",
+            "a number of the type that follows",
+            "line 1, column 21",
+        ),
+        (
+            "{ lambda ;. let in (1.0:f32[2],) }",
+            "a number of the type that follows",
+            "line 1, column 21",
+        ),
         ("{ lambda ; a:~f32[]. let in (a,) }", "a Python number after '~'", "line 1, column 14"),
         (
             "{ lambda ; a:f32[3]. let b:f32[3] = tanh[axes=(0,)] a in (b,) }",
@@ -221,7 +266,11 @@ def test_an_operation_that_holds_python_is_refused_by_name() -> None:
             "a name, found ']'",
             "line 1, column 52",
         ),
-        ("{ lambda ;. let in () } and more", "the end of the text, found 'and'", "line 1, column 25"),
+        (
+            "{ lambda ;. let in () } and more",
+            "the end of the text, found 'and'",
+            "line 1, column 25",
+        ),
         ("{ lambda ;. let\n in (?) }", "no part of a graph: '?", "line 2, column 6"),
         ("{ lambda ;. let in ('a\\x':f32[],) }", "a string that Python reads", "line 1, column 21"),
     ],
@@ -273,7 +322,7 @@ def test_damaged_text_is_a_graph_or_a_parse_error(graph: Graph, data: st.DataObj
     assert re.search(r"\n  at   line \d+, column \d+|^{ lambda", said)
 
 
-# ------------------------------------------------------------------------------------------------- golden
+# ------------------------------------------------------------------------------------------- golden
 
 
 def layer(x: Any, w: Any, b: Any) -> Any:
@@ -287,7 +336,12 @@ def loss(w: Any, b: Any, x: Any, y: Any) -> Any:
 
 
 def special(x: Any) -> Any:
-    return np.where(np.isnan(x), -0.0, np.minimum(x, np.inf)), x.astype(np.float16) * 2, x > np.nan, True
+    return (
+        np.where(np.isnan(x), -0.0, np.minimum(x, np.inf)),
+        x.astype(np.float16) * 2,
+        x > np.nan,
+        True,
+    )
 
 
 def changed(x: Any) -> Any:
@@ -303,7 +357,10 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "layer": (layer, ARGS),
     "loss": (loss, LOSS_ARGS),
     "loss_gradient": (ge2.grad(loss, argnums=(0, 1)), LOSS_ARGS),
-    "layer_batched": (ge2.vmap(layer, in_axes=(None, 0, 0)), (ARGS[0], np.ones((5, 3, 4)), np.ones((5, 4)))),
+    "layer_batched": (
+        ge2.vmap(layer, in_axes=(None, 0, 0)),
+        (ARGS[0], np.ones((5, 3, 4)), np.ones((5, 4))),
+    ),
     "special": (special, (np.ones(3, np.float32),)),
     "cond": (lambda x, n: ge2.lax.cond(n > 0, np.sin, lambda y: y * n, x), (np.ones(2), 3)),
     "checkpoint": (ge2.grad(ge2.checkpoint(lambda x: np.sum(np.sin(x) ** 2))), (np.ones(2),)),
@@ -322,9 +379,15 @@ def test_graphs_print_as_they_did(name: str, golden: Any) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{ lambda ; a:f32[4,3] b:f32[2,3]. let c:f32[4,3] = add a b in (c,) }", "arrays of one shape"),
+        (
+            "{ lambda ; a:f32[4,3] b:f32[2,3]. let c:f32[4,3] = add a b in (c,) }",
+            "arrays of one shape",
+        ),
         ("{ lambda ; a:f32[4,3]. let c:f32[4,7] = tanh a in (c,) }", "it yields f32"),
-        ("{ lambda ; a:i64[3]. let c:i64[3] = add a " + "9" * 5000 + ":i64 in (c,) }", "5000 digits"),
+        (
+            "{ lambda ; a:i64[3]. let c:i64[3] = add a " + "9" * 5000 + ":i64 in (c,) }",
+            "5000 digits",
+        ),
         ("{ lambda ; a:i64[" + "9" * 5000 + "]. let in (a,) }", "5000 digits"),
         (
             "{ lambda ; a:f32[3]. let c:f32[] = reduce_sum[axes=" + "(" * 5000 + "] a in (c,) }",

@@ -129,7 +129,10 @@ def nested_reads_from_outside() -> Graph:
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (undefined, "equation 0, add of f32[3], f32[3]: input 1 reads a value that is not defined yet"),
+        (
+            undefined,
+            "equation 0, add of f32[3], f32[3]: input 1 reads a value that is not defined yet",
+        ),
         (
             used_before_its_equation,
             "equation 0, sin of f32[3]: input 0 reads a value that is not defined yet",

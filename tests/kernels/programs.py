@@ -1,4 +1,6 @@
-"""Operations as one C program, beside their references: many problems a compilation, operands are views."""
+"""Operations as one C program, beside their references: many problems a
+compilation, operands are views.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +101,9 @@ class Programs:
         return self.given(array), array
 
 
-def numbers(rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, small: bool = False) -> Any:
+def numbers(
+    rng: np.random.Generator, shape: Sequence[int], dtype: np.dtype, small: bool = False
+) -> Any:
     """Numbers of all kinds; `small`: of few values, so that equals meet."""
     if dtype == BOOL:
         return rng.integers(0, 2, shape).astype(bool)

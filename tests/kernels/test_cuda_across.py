@@ -43,13 +43,17 @@ def test_axes_outside_of_tiles(rng: np.random.Generator) -> None:
     x = rng.standard_normal((3, 20, 2, 35)).astype(np.float32)
     for order in ((0, 3, 2, 1), (3, 0, 2, 1), (2, 3, 0, 1), (1, 3, 2, 0)):
         alike(
-            ran(lambda x, order=order: x.transpose(order).copy(), x, tiled=order[-1] == 1), x.transpose(order)
+            ran(lambda x, order=order: x.transpose(order).copy(), x, tiled=order[-1] == 1),
+            x.transpose(order),
         )
 
 
 def test_several_arrays_some_of_them_across(rng: np.random.Generator) -> None:
     x, z = rng.standard_normal((2, 40, 70)).astype(np.float32)
-    y, row = rng.standard_normal((70, 40)).astype(np.float32), rng.standard_normal(40).astype(np.float32)
+    y, row = (
+        rng.standard_normal((70, 40)).astype(np.float32),
+        rng.standard_normal(40).astype(np.float32),
+    )
     alike(ran(lambda x, y, z, row: (x.T * y + z.T) * row, x, y, z, row), (x.T * y + z.T) * row)
     two = ran(lambda x, y: (x.T + y, x.T * y), x, y)
     alike(two[0], x.T + y)

@@ -1,4 +1,6 @@
-"""Random bits that regions make for themselves on CUDA: those of the stream, wherever an element lies."""
+"""Random bits that regions make for themselves on CUDA: those of the stream,
+wherever an element lies.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,14 @@ def ran(f: Any, *args: Any) -> tuple[Any, list[str]]:
 @needs_compiler
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
 @pytest.mark.parametrize("shape", [(1,), (31,), (1025,), (33, 16), (5, 7), (3, 1, 16), (4, 6, 5)])
-def test_bits_of_every_place(shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_bits_of_every_place(
+    shape: tuple[int, ...], dtype: np.dtype, rng: np.random.Generator
+) -> None:
     """With arrays that lie like them, that have rows alone, and that lie across."""
-    x, row = rng.integers(0, 100, shape).astype(dtype), rng.integers(0, 100, shape[-1:]).astype(dtype)
+    x, row = (
+        rng.integers(0, 100, shape).astype(dtype),
+        rng.integers(0, 100, shape[-1:]).astype(dtype),
+    )
     turned = np.ascontiguousarray(x.T)
 
     def f(key: Any, x: Any, row: Any, turned: Any) -> Any:

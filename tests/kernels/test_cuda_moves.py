@@ -1,4 +1,6 @@
-"""What moves elements on CUDA, through the shim: the references' bits, in any order of the threads."""
+"""What moves elements on CUDA, through the shim: the references' bits, in any
+order of the threads.
+"""
 
 from __future__ import annotations
 
@@ -55,7 +57,9 @@ def built(programs: Programs, device: ShimDevice) -> Executable:
 
 
 def results(programs: Programs, *seeds: int) -> list[Any]:
-    """Those of the program, the same to the bit whichever thread comes first; nothing runs elsewhere."""
+    """Those of the program, the same to the bit whichever thread comes
+    first; nothing runs elsewhere.
+    """
     found: list[list[Any]] = []
     for seed in seeds or (0, 7):
         executable = built(programs, ShimDevice(seed=seed))
@@ -86,7 +90,7 @@ def names(op: Op, *types: ArrayType) -> list[str]:
     return [source.name for source in launches(op, *types)]
 
 
-# ----------------------------------------------------------------------------------------- as the references
+# -------------------------------------------------------------------------------- as the references
 
 
 @settings(max_examples=3)
@@ -150,7 +154,8 @@ def test_sizes(size: int, rng: np.random.Generator) -> None:
         programs.add(Pad((1, 2), (-1, 0), (1, 0)), given_[0])
         programs.add(Concatenate(1), given_[0], given_[0])
         programs.add(Index(size, 0), given_[2])
-        whole_numbers = rng.integers(-9, 9, x.shape).astype(np.float32)  # whose sums are alike in any order
+        # whose sums are alike in any order
+        whole_numbers = rng.integers(-9, 9, x.shape).astype(np.float32)
         more = rng.integers(-9, 9, updates.shape).astype(np.float32)
         operands = [(programs.given(a), a) for a in (whole_numbers, more)]
         programs.add(ScatterAdd((0,)), *operands, given_[2])
@@ -180,7 +185,7 @@ def test_streams(dtype: np.dtype, size: int) -> None:
     matches(programs)
 
 
-# -------------------------------------------------------------------------------------------- at all indices
+# ----------------------------------------------------------------------------------- at all indices
 
 
 @pytest.mark.exhaustive
@@ -214,7 +219,7 @@ def test_nothing_can_be_read_of_an_empty_axis() -> None:
             built(programs, ShimDevice())(*programs.arrays)
 
 
-# ------------------------------------------------------------------------------------------------------ sums
+# --------------------------------------------------------------------------------------------- sums
 
 
 def added(x: Any, updates: Any, index: Any) -> list[Any]:
@@ -228,7 +233,9 @@ def added(x: Any, updates: Any, index: Any) -> list[Any]:
 def test_short_sums_are_in_the_order_of_the_indices(
     ranked: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So they have the reference's bits, however the updates are ordered and whatever comes first."""
+    """So they have the reference's bits, however the updates are ordered and
+    whatever comes first.
+    """
     monkeypatch.setattr(scatter_sums, "RANKED", ranked)
     for rows, count, width in ((1, 60, 3), (9, 33, 4), (700, 900, 4), (70_001, 2500, 1)):
         x = rng.normal(size=(rows, width)).astype(np.float32)
@@ -239,7 +246,9 @@ def test_short_sums_are_in_the_order_of_the_indices(
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64], ids=str)
 def test_long_sums_are_nearer(dtype: Any, rng: np.random.Generator) -> None:
-    """A place with more updates than a window is summed in pieces; a half type is rounded at the end."""
+    """A place with more updates than a window is summed in pieces; a
+    half type is rounded at the end.
+    """
     x = np.zeros((5, 8), dtype)
     updates = rng.normal(size=(3001, 8)).astype(dtype)
     index = np.sort(rng.integers(0, 2, 3001)) * 3
@@ -248,7 +257,9 @@ def test_long_sums_are_nearer(dtype: Any, rng: np.random.Generator) -> None:
     exact = np.zeros((5, 8), wide)
     np.add.at(exact, index, updates.astype(wide))
     near = np.finfo(dtype).eps if dtype == np.float16 else 1e-6
-    np.testing.assert_allclose(found, exact, rtol=near, atol=100 * near if dtype != np.float16 else 1e-4)
+    np.testing.assert_allclose(
+        found, exact, rtol=near, atol=100 * near if dtype != np.float16 else 1e-4
+    )
 
 
 def test_zeros_keep_their_sign() -> None:
@@ -277,7 +288,11 @@ def test_no_two_threads_meet() -> None:
     """Every access is looked at: what no barrier sets apart would be an error."""
     rng, programs = np.random.default_rng(0), Programs()
     for count in (300, 50):
-        x, updates, index = rng.normal(size=(7, 3)), rng.normal(size=(count, 3)), rng.integers(0, 7, count)
+        x, updates, index = (
+            rng.normal(size=(7, 3)),
+            rng.normal(size=(count, 3)),
+            rng.integers(0, 7, count),
+        )
         operands = [(programs.given(a), a) for a in (x, updates, index)]
         programs.add(ScatterAdd((0,)), *operands)
         programs.add(Scatter((0,)), *operands)
@@ -289,7 +304,7 @@ def test_no_two_threads_meet() -> None:
                 np.testing.assert_allclose(y, wanted, rtol=1e-12)
 
 
-# ------------------------------------------------------------------------------------------ without a copy
+# ----------------------------------------------------------------------------------- without a copy
 
 
 def texts(f: Any, *args: Any, **more: Any) -> str:
@@ -303,7 +318,8 @@ def texts(f: Any, *args: Any, **more: Any) -> str:
 def test_what_is_joined_is_made_there() -> None:
     x = np.ones((3, 4), np.float32)
     assert texts(lambda x: np.concatenate([x * 2, np.exp(x)]), x).count("<<<") == 1
-    assert texts(lambda x: np.pad(x * 2, ((0, 2), (0, 0))), x).count("<<<") == 2  # and zeros after it
+    # and zeros after it
+    assert texts(lambda x: np.pad(x * 2, ((0, 2), (0, 0))), x).count("<<<") == 2
     assert texts(lambda x: np.pad(x, ((1, 2), (3, 0))), x).count("<<<") == 1
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
 
@@ -379,7 +395,7 @@ def test_a_constant_is_uploaded_once() -> None:
     assert not np.shares_memory(one[0], two[0])
 
 
-# --------------------------------------------------------------------------------------------------- texts
+# -------------------------------------------------------------------------------------------- texts
 
 
 def test_another_size_compiles_nothing() -> None:
@@ -389,7 +405,9 @@ def test_another_size_compiles_nothing() -> None:
         x, u, i = ArrayType((n, 4), f4), ArrayType((m, 4), f4), ArrayType((m,), at)
         kernels = [*launches(Gather((0,)), x, i), *launches(ScatterAdd((0,)), x, u, i)]
         kernels += [*launches(Scatter((0,)), x, u, i), *launches(Pad((1, 0), (2, 0), (0, 0)), x)]
-        kernels += launches(RandomBits((n * 4,), np.dtype(np.uint32)), ArrayType((2,), np.dtype(np.uint32)))
+        kernels += launches(
+            RandomBits((n * 4,), np.dtype(np.uint32)), ArrayType((2,), np.dtype(np.uint32))
+        )
         found.add("".join(source.text().partition("*/")[2] for source in kernels))
     assert len(found) == 1
 
@@ -408,7 +426,9 @@ def huge() -> list[Source]:
 def test_places_beyond_32_bits() -> None:
     for source in huge():
         signature = source.text().partition("__global__")[2].partition("{")[0]
-        assert "int64_t n" in signature or source.name in ("digit_start", "pointwise"), source.text()
+        assert "int64_t n" in signature or source.name in ("digit_start", "pointwise"), (
+            source.text()
+        )
 
 
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
@@ -423,7 +443,7 @@ def test_they_are_compiled(architecture: str) -> None:
         assert not any(kernel.spills for kernel in made.kernels)
 
 
-# ---------------------------------------------------------------------------------------- the order by itself
+# ------------------------------------------------------------------------------ the order by itself
 
 ORDER = """
 #include "ge2/order.cuh"
@@ -467,7 +487,16 @@ def by_digits(module: Any, places: Any, high: int) -> Any:
         order, ordered = np.empty((2, len(places)), np.int32)
         module.get_function("counted")((tiles,), (256,), (places, n, np.int32(shift), counts))
         module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
-        given_: Sequence[Any] = (places, numbers, n, np.int32(shift), counts, totals, order, ordered)
+        given_: Sequence[Any] = (
+            places,
+            numbers,
+            n,
+            np.int32(shift),
+            counts,
+            totals,
+            order,
+            ordered,
+        )
         module.get_function("moved")((tiles,), (256,), given_)
         places, numbers = ordered, order
     return numbers
@@ -477,5 +506,7 @@ def test_half_types_are_moved_as_they_are() -> None:
     """The payload of a NaN too."""
     x = np.array([0x7E01, 0xFE00, 0x0001], np.uint16).view(np.float16)
     programs = Programs()
-    programs.outs = [programs.apply(Gather((0,)), programs.given(x), programs.given(np.array([2, 0, 1])))]
+    programs.outs = [
+        programs.apply(Gather((0,)), programs.given(x), programs.given(np.array([2, 0, 1])))
+    ]
     assert results(programs)[0].view(np.uint16).tolist() == [1, 0x7E01, 0xFE00]

@@ -1,4 +1,6 @@
-"""CUDA of the user's own computes what the references do: any dtype, layout, number of results and launch."""
+"""CUDA of the user's own computes what the references do: any dtype, layout,
+number of results and launch.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ from tests.together import needs_compiler
 
 @extend.op
 class Moved(extend.Op):
-    """Each element, turned around the last axis by some places; the sum of it and the one before it too."""
+    """Each element, turned around the last axis by some places; the sum of it
+    and the one before it too.
+    """
 
     by: int
     steps: tuple[int, ...]
@@ -145,10 +149,14 @@ def test_it_is_chosen_where_there_is_cuda() -> None:
             return x
 
     t = ArrayType((3,), np.dtype(np.float32))
-    assert select(Problem(moved, (t,), (t, t), "cuda")).family.name == "a kernel of your own in CUDA"
+    assert (
+        select(Problem(moved, (t,), (t, t), "cuda")).family.name == "a kernel of your own in CUDA"
+    )
     choice = select(Problem(Plain(), (t,), (t,), "cuda"))
     assert choice.family.name != "a kernel of your own in CUDA"
-    assert "not a kernel of your own in CUDA: test_cuda_plain has no CUDA" in str(choice).splitlines()
+    assert (
+        "not a kernel of your own in CUDA: test_cuda_plain has no CUDA" in str(choice).splitlines()
+    )
 
 
 @pytest.mark.parametrize(
@@ -183,7 +191,9 @@ def test_launches_that_are_refused(found: Any, says: str) -> None:
         cuda = "y[thread] = x[thread];"
 
     graph = graph_of(Launched(), ArrayType((3,), np.dtype(np.float32)))
-    with pytest.raises(ArgumentError, match=rf"(?s)launch of test_cuda_launched returned .*{says}") as error:
+    with pytest.raises(
+        ArgumentError, match=rf"(?s)launch of test_cuda_launched returned .*{says}"
+    ) as error:
         compile_graph(graph, device=ShimDevice()).build()
     assert "return -(-x.size // 256), 256" in str(error.value)
 

@@ -25,7 +25,11 @@ PLAIN = DotGeneral(((1,), (0,)))
 EXACT = [np.dtype(t) for t in ["i1", "u1", "i2", "i4", "u4", "i8", "u8", "?"]]
 SHAPES = {
     "turned": (DotGeneral(((0,), (1,))), (17, 33), (5, 17)),
-    "batches that do not merge": (DotGeneral(((3,), (3,)), ((0, 2), (0, 2))), (2, 5, 3, 7), (2, 4, 3, 7)),
+    "batches that do not merge": (
+        DotGeneral(((3,), (3,)), ((0, 2), (0, 2))),
+        (2, 5, 3, 7),
+        (2, 4, 3, 7),
+    ),
     "two sums in other orders": (DotGeneral(((0, 2), (2, 0))), (3, 5, 4), (4, 6, 3)),
     "no sum": (DotGeneral(((), ())), (3,), (4,)),
     "a sum of nothing": (PLAIN, (3, 0), (0, 4)),

@@ -1,4 +1,6 @@
-"""Running sums, products and extremes in CUDA against their references, on the CPU, a fibre a thread."""
+"""Running sums, products and extremes in CUDA against their references,
+on the CPU, a fibre a thread.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ SEEDS = (0, 1, 7)
 
 
 def applied(x: Any, *ops: Op, seed: int = 0) -> Any:
-    """What operations make of an array on the shim, the same bits in another order of the threads."""
+    """What operations make of an array on the shim, the same bits in another
+    order of the threads.
+    """
     given = var = Var(ArrayType(x.shape, x.dtype))
     eqns = []
     for op in ops:
@@ -40,7 +44,9 @@ def applied(x: Any, *ops: Op, seed: int = 0) -> Any:
 def finite(rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype) -> Any:
     x = numbers(rng, shape, dtype)
     return (
-        np.where(np.isfinite(x.astype(complex)), x, x.dtype.type(0)).astype(dtype) if dtype in INEXACT else x
+        np.where(np.isfinite(x.astype(complex)), x, x.dtype.type(0)).astype(dtype)
+        if dtype in INEXACT
+        else x
     )
 
 
@@ -58,7 +64,9 @@ def near(op: Any, x: Any, y: Any) -> None:
     """Within a few roundings of what more digits tell."""
     line = np.flip(x, op.axis) if op.reverse else x
     wide = np.clongdouble if x.dtype.kind == "c" else np.longdouble
-    truth, size = (op.ufunc.accumulate(a, op.axis, dtype=a.dtype) for a in (line.astype(wide), np.abs(line)))
+    truth, size = (
+        op.ufunc.accumulate(a, op.axis, dtype=a.dtype) for a in (line.astype(wide), np.abs(line))
+    )
     if op.reverse:
         truth, size = np.flip(truth, op.axis), np.flip(size, op.axis)
     inside = np.isfinite(truth.astype(x.dtype)) & np.isfinite(size)
@@ -82,7 +90,9 @@ def test_few_lines_are_shared_by_blocks(n: int, narrow: None, rng: np.random.Gen
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-def test_groups_of_tiles_follow_each_other(reverse: bool, narrow: None, rng: np.random.Generator) -> None:
+def test_groups_of_tiles_follow_each_other(
+    reverse: bool, narrow: None, rng: np.random.Generator
+) -> None:
     x = finite(rng, (64 * 4 * 32 * 3 + 1000,), FLOAT32)
     checked(CumSum(0, reverse), x, 5)
     checked(CumSum(1, reverse), rng.integers(-9, 9, (2, 64 * 2 * 32 * 2 + 77)), 3)
@@ -94,11 +104,20 @@ def test_groups_of_groups(narrow: None, rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("n", [9000, 20_011])
 def test_tiles_as_large_as_they_are(n: int, rng: np.random.Generator) -> None:
-    for dtype, op in ((FLOAT32, CumSum(0)), (FLOAT32, CumProd(0, True)), (BFLOAT16, CumSum(0, True))):
+    for dtype, op in (
+        (FLOAT32, CumSum(0)),
+        (FLOAT32, CumProd(0, True)),
+        (BFLOAT16, CumSum(0, True)),
+    ):
         checked(op, finite(rng, (n,), dtype))
     checked(CumMax(0), rng.random(n) < 1e-3)
     x = finite(rng, (3 * n,), FLOAT32)
-    close(CumSum(0), x[::3], applied(x, Slice((0,), (3 * n,), (3,)), CumSum(0)), CumSum(0).reference(x[::3]))
+    close(
+        CumSum(0),
+        x[::3],
+        applied(x, Slice((0,), (3 * n,), (3,)), CumSum(0)),
+        CumSum(0).reference(x[::3]),
+    )
 
 
 @pytest.mark.exhaustive
@@ -126,7 +145,9 @@ def test_columns_are_shared_by_blocks(n: int, width: int, rng: np.random.Generat
 
 
 @pytest.mark.parametrize("width", [3, 8])
-def test_columns_of_a_thread(width: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def test_columns_of_a_thread(
+    width: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     monkeypatch.setattr(cuda_scans, "BUSY", 0)
     for op in (CumSum(1), CumProd(1, True), CumMin(1)):
         checked(op, finite(rng, (5, 137, width), FLOAT32))
@@ -137,7 +158,8 @@ def test_columns_of_a_thread(width: int, monkeypatch: pytest.MonkeyPatch, rng: n
 def test_every_dtype(dtype: np.dtype, narrow: None, rng: np.random.Generator) -> None:
     for scan in SCANS:
         x = finite(rng, (2, 703), dtype)
-        if scan is CumProd and dtype in COMPLEX:  # of numbers that never overflow, for then NumPy's are NaN
+        # of numbers that never overflow, for then NumPy's are NaN
+        if scan is CumProd and dtype in COMPLEX:
             x = np.exp(1j * x.real).astype(dtype)
         checked(scan(1, scan in (CumMax, CumProd)), x)
         checked(scan(0, scan in (CumMax, CumProd)), x.reshape(703, 2))

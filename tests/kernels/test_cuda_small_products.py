@@ -1,4 +1,6 @@
-"""Small products by a kernel of ours: against NumPy on the CPU in a GPU's place, and compiled for GPUs."""
+"""Small products by a kernel of ours: against NumPy on the CPU in a GPU's
+place, and compiled for GPUs.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,9 @@ def run(f: Any, *xs: Any, device: Any = None) -> Any:
 
 
 def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
-    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow with the root of the terms."""
+    """`found` is a @ b: summed in float32 or wider, rounded once; errors grow
+    with the root of the terms.
+    """
     assert found.dtype == out
     left, right = (x.astype(np.float64) for x in (a, b))
     want, most = left @ right, abs(left) @ abs(right)
@@ -66,7 +70,7 @@ def judge(found: Any, a: Any, b: Any, out: np.dtype) -> None:
     assert (abs(found.astype(np.float64) - want) <= bound + 1e-300).all()
 
 
-# ------------------------------------------------------------------------------------------ against NumPy
+# ------------------------------------------------------------------------------------ against NumPy
 
 
 @pytest.mark.exhaustive("turn")
@@ -112,7 +116,9 @@ def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
     a, b = drawn(F32, 24, 40), drawn(F32, 40, 20, seed=1)
 
     def cut(a: Any, b: Any) -> Any:
-        return a[::step, start : 36 + start - stop] @ b[stop : 36 + start - start, start : 12 + start]
+        return (
+            a[::step, start : 36 + start - stop] @ b[stop : 36 + start - start, start : 12 + start]
+        )
 
     judge(run(cut, a, b), a[::step, start : 36 + start - stop], b[stop:36, start : 12 + start], F32)
 
@@ -169,7 +175,7 @@ def test_threads_in_any_order_and_each_access_looked_at(seed: int) -> None:
     assert plain.tobytes() == again.tobytes()
 
 
-# ---------------------------------------------------------------------------------------- compiled for GPUs
+# -------------------------------------------------------------------------------- compiled for GPUs
 
 
 @pytest.mark.exhaustive("turn")
@@ -183,7 +189,11 @@ def test_no_spills(turn: str, architecture: str) -> None:
         x = np.zeros((n, n), dtype)
         ((kernel, text),) = kernels(TURNS[turn], x, x, arch=architecture)
         (usage,) = compiled(text, architecture).kernels
-        assert kernel.kind == SMALL and not usage.spills and usage.shared == 0 < kernel.shared <= 48 << 10
+        assert (
+            kernel.kind == SMALL
+            and not usage.spills
+            and usage.shared == 0 < kernel.shared <= 48 << 10
+        )
         assert usage.registers * kernel.block * 2 <= 1 << 16  # two blocks a multiprocessor
 
 
@@ -201,7 +211,7 @@ def test_sizes_are_no_text(turn: str) -> None:
     assert len(found) == 1
 
 
-# ------------------------------------------------------------------------------------------------ the rule
+# ----------------------------------------------------------------------------------------- the rule
 
 
 def asked(m: int, n: int, k: int, dtype: Any = F32, batch: int = 1, rounded: bool = False) -> str:
@@ -234,7 +244,9 @@ def test_what_is_not() -> None:
     long = [(512, 512, 512), (10, 64, 8192), (64, 64, 4096)]
     assert all("clocks" in asked(*shape) for shape in long)
     assert (
-        asked(64, 64, 64, np.float16) == asked(64, 64, 64, rounded=True) == "tensor cores have enough to do"
+        asked(64, 64, 64, np.float16)
+        == asked(64, 64, 64, rounded=True)
+        == "tensor cores have enough to do"
     )
     assert asked(8, 8, 8, np.complex64) == "complex64 to complex64 is none of ours"
     assert asked(8, 8, 8, np.int32) == "int32 to int32 is none of ours"
@@ -252,7 +264,9 @@ def test_an_operand_none_of_whose_axes_is_contiguous() -> None:
 
 def test_double_counts_as_what_it_costs() -> None:
     few = limits_of("sm_89")
-    axes = contraction(PLAIN, ArrayType((64, 64), F32), ArrayType((64, 64), F32), ((64, 1), (64, 1), (64, 1)))
+    axes = contraction(
+        PLAIN, ArrayType((64, 64), F32), ArrayType((64, 64), F32), ((64, 1), (64, 1), (64, 1))
+    )
     double = np.dtype(np.float64)
     assert predicted(axes, double, few) > 5 * predicted(axes, double, H200)
     assert predicted(axes, F32, few) == predicted(axes, F32, H200)
@@ -269,7 +283,10 @@ def test_it_can_be_switched_off() -> None:
 def test_how_wide_an_operand_is_read() -> None:
     lies = Operand("in", 0, ())
     line, sums = Along(16, a=64), Along(64, a=1)
-    assert read(line, sums, "a", lies, 4, []).wide == 4 and read(line, sums, "a", lies, 8, []).wide == 2
+    assert (
+        read(line, sums, "a", lies, 4, []).wide == 4
+        and read(line, sums, "a", lies, 8, []).wide == 2
+    )
     assert read(line, sums, "a", Operand("in", 0, (), offset=2), 4, []).wide == 2
     assert read(line, sums, "a", Operand("in", 0, (), loose=1), 4, []).wide == 1
     assert read(line, sums, "a", lies, 4, [Along(3, a=6)]).wide == 2

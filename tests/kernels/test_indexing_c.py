@@ -1,4 +1,6 @@
-"""Gather and scatter in C against their references: every dtype, any views, any axes, and indices outside."""
+"""Gather and scatter in C against their references: every dtype, any views, any
+axes, and indices outside.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,9 @@ def test_the_first_index_outside_is_named(index: int) -> None:
     for op in (ScatterAdd((0,)), Scatter((0,))):
         programs.eqns, programs.outs = [], []
         programs.outs = [programs.apply(op, var, updates, i)]
-        with pytest.raises(IndexError, match=f"index {index} is out of bounds for axis 0 with size 5"):
+        with pytest.raises(
+            IndexError, match=f"index {index} is out of bounds for axis 0 with size 5"
+        ):
             programs.compiled()(*programs.arrays)
         with pytest.raises(IndexError, match=f"index {index} is out of bounds"):
             op.reference(x, np.zeros((4, 200, 3)), bad)
@@ -80,8 +84,12 @@ def test_every_axis_and_every_integer_is_checked() -> None:
         programs = Programs()
         good, bad = np.array([1, 0], kind), np.array([1, 5 + k], kind)
         x = programs.given(np.zeros((2, 5)))
-        programs.outs = [programs.apply(Gather((0, 1)), x, programs.given(good), programs.given(bad))]
-        with pytest.raises(IndexError, match=f"index {5 + k} is out of bounds for axis 1 with size 5"):
+        programs.outs = [
+            programs.apply(Gather((0, 1)), x, programs.given(good), programs.given(bad))
+        ]
+        with pytest.raises(
+            IndexError, match=f"index {5 + k} is out of bounds for axis 1 with size 5"
+        ):
             programs.compiled(1)(*programs.arrays)
 
 
@@ -97,7 +105,9 @@ def test_the_error_names_the_users_line_and_the_next_call_is_unharmed() -> None:
     with config.using(executor="c"):
         f = ge2.jit(lambda x, i: 2 * x[i])
         x = np.arange(5.0)
-        with pytest.raises(IndexError, match="bounds for axis 0 with size 5\n  at   test_indexing_c.py"):
+        with pytest.raises(
+            IndexError, match="bounds for axis 0 with size 5\n  at   test_indexing_c.py"
+        ):
             f(x, np.array([0, 7]))
         np.testing.assert_array_equal(f(x, np.array([0, -1])), [0, 8])
 
@@ -108,7 +118,10 @@ def test_another_size_compiles_nothing() -> None:
         programs = Programs()
         x, i = programs.given(np.zeros((n, 4), np.float32)), programs.given(np.zeros(m, int))
         u = programs.given(np.zeros((m, 4), np.float32))
-        programs.outs = [programs.apply(Gather((0,)), x, i), programs.apply(ScatterAdd((0,)), x, u, i)]
+        programs.outs = [
+            programs.apply(Gather((0,)), x, i),
+            programs.apply(ScatterAdd((0,)), x, u, i),
+        ]
         texts.add(significant(programs.compiled().source()))
     assert len(texts) == 1
 

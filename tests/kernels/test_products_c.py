@@ -1,4 +1,6 @@
-"""Products of a matrix and a vector, thin ones and many tiny ones, as they lie: exact for small integers."""
+"""Products of a matrix and a vector, thin ones and many tiny ones, as they lie:
+exact for small integers.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +15,20 @@ pytestmark = needs_compiler
 DTYPES = (np.float32, np.float64, np.complex64, np.complex128, np.float16, ml_dtypes.bfloat16)
 SHAPES = (
     *(((90, 100), (100,)), ((90,), (90, 100)), ((1, 90), (90, 100)), ((90, 100), (100, 1))),
-    *(((2, 2), (2, 1500)), ((1500, 3), (3, 3)), ((60, 4), (4, 70)), ((4, 1), (1, 1200)), ((50, 1), (1, 90))),
+    *(
+        ((2, 2), (2, 1500)),
+        ((1500, 3), (3, 3)),
+        ((60, 4), (4, 70)),
+        ((4, 1), (1, 1200)),
+        ((50, 1), (1, 90)),
+    ),
     *(((2, 2000), (2000, 2)), ((8, 90), (90, 100))),
-    *(((70, 4, 4), (70, 4, 4)), ((70, 2, 3), (70, 3, 1)), ((5000, 4, 4), (4, 4)), ((3, 2, 2), (3, 2, 900))),
+    *(
+        ((70, 4, 4), (70, 4, 4)),
+        ((70, 2, 3), (70, 3, 1)),
+        ((5000, 4, 4), (4, 4)),
+        ((3, 2, 2), (3, 2, 900)),
+    ),
     *(((300,), (300,)), ((3, 300), (300,)), ((20, 17), (17,)), ((30, 100), (100,))),
     *(((0, 3), (3, 4000)), ((90, 0), (0, 90)), ((9, 30, 20), (9, 20, 1))),
 )
@@ -70,4 +83,6 @@ def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
 
     assert "ge2_product_terms_f64(rows, columns, 2, " in text((2, 2), (2, 16384))
     assert "ge2_product_f64(lib, 4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
-    assert "ge2_product_terms" not in text((300, 300), (300, 300)).split("static void product_0(")[1]
+    assert (
+        "ge2_product_terms" not in text((300, 300), (300, 300)).split("static void product_0(")[1]
+    )

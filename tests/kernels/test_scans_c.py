@@ -21,15 +21,21 @@ SCANS = (CumSum, CumProd, CumMax, CumMin)
 
 @np.errstate(all="ignore")
 def close(op: Any, x: Any, y: Any, wanted: Any) -> None:
-    """Exact for integers and extremes; sums and products at least as near to the truth as the reference."""
+    """Exact for integers and extremes; sums and products at least as near to
+    the truth as the reference.
+    """
     if isinstance(op, CumMax | CumMin) or x.dtype in INTEGERS:
         np.testing.assert_array_equal(y.astype(COMPLEX128), np.asarray(wanted).astype(COMPLEX128))
         return
-    truth = type(op)(op.axis, op.reverse).reference(x.astype(COMPLEX128 if x.dtype in COMPLEX else FLOAT64))
+    truth = type(op)(op.axis, op.reverse).reference(
+        x.astype(COMPLEX128 if x.dtype in COMPLEX else FLOAT64)
+    )
     finite = np.isfinite(np.asarray(wanted).astype(COMPLEX128)) & np.isfinite(truth)
     a, b, c = (np.asarray(v).astype(COMPLEX128) for v in (y, wanted, truth))
     np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
-    step = np.finfo(np.float64).eps if x.dtype in (FLOAT64, COMPLEX128) else np.finfo(np.float32).eps
+    step = (
+        np.finfo(np.float64).eps if x.dtype in (FLOAT64, COMPLEX128) else np.finfo(np.float32).eps
+    )
     if x.dtype in HALF:
         step = 2.0**-2 if x.dtype.itemsize == 1 else 2.0**-7
     total = type(op)(op.axis, op.reverse).reference(np.abs(x.astype(COMPLEX128)))
@@ -59,7 +65,9 @@ def test_as_the_references(data: st.DataObject) -> None:
         close(op, x, y, wanted)
 
 
-def test_long_lines_are_cut_into_chunks(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def test_long_lines_are_cut_into_chunks(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     monkeypatch.setattr(scans, "CHUNK", 64)
     programs, ops = Programs(), []
     for dtype in (np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.float16), FLOAT64):

@@ -25,7 +25,9 @@ def test_sorted_as_the_references(data: st.DataObject) -> None:
     programs, draw = Programs(), data.draw
     for _ in range(6):
         rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
-        shape = tuple(draw(st.lists(st.sampled_from((0, 1, 2, 3, 65, 300)), min_size=1, max_size=2)))
+        shape = tuple(
+            draw(st.lists(st.sampled_from((0, 1, 2, 3, 65, 300)), min_size=1, max_size=2))
+        )
         x = numbers(rng, shape, draw(st.sampled_from(DTYPES)), small=draw(st.booleans()))
         op = draw(st.sampled_from((Sort, ArgSort)))(draw(st.integers(0, len(shape) - 1)))
         programs.add(op, programs.view(draw, x))
@@ -41,7 +43,9 @@ def test_found_as_the_references(data: st.DataObject) -> None:
         rng = np.random.default_rng(draw(st.integers(0, 1 << 30)))
         dtype, beside = draw(st.sampled_from(DTYPES)), draw(st.sampled_from(((), (3,))))
         shape = (*beside, *draw(st.lists(st.sampled_from((0, 1, 2, 40)), max_size=2)))
-        line = numbers(rng, (*beside, draw(st.sampled_from((0, 1, 2, 7, 64, 200)))), dtype, small=True)
+        line = numbers(
+            rng, (*beside, draw(st.sampled_from((0, 1, 2, 7, 64, 200)))), dtype, small=True
+        )
         line = np.sort(comparable(line), -1, kind="stable").astype(dtype)
         values = programs.view(draw, numbers(rng, shape, dtype, small=True))
         op = SearchSorted(draw(st.sampled_from(("left", "right"))), len(beside))

@@ -1,4 +1,7 @@
-"""The largest elements of lines, in C and in CUDA, against the references: NaN first, equals in order."""
+"""The largest elements of lines, in C and in CUDA, against the references:
+
+NaN first, equals in order.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,11 @@ def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
     seen = {"": x, "turned": x.T, "apart": x[:, 1::2]}[lying]
     axis = draw(st.integers(0, 1))
     most = min(seen.shape[axis], top_k.MOST)
-    return TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis), x, lying
+    return (
+        TopK(draw(st.sampled_from((0, 1, 2, most // 9, most))) if most > 1 else most, axis),
+        x,
+        lying,
+    )
 
 
 @settings(max_examples=25)
@@ -119,7 +126,9 @@ def test_lines_that_are_cut(
     monkeypatch.setattr(top_k, "LONG", 300)
     monkeypatch.setattr(top_k, "PART", 130)
     shape, k, lying = case
-    judged(TopK(k, 1), numbers(rng, shape, dtype, small=True), ShimDevice(seed=1, watch=True), lying)
+    judged(
+        TopK(k, 1), numbers(rng, shape, dtype, small=True), ShimDevice(seed=1, watch=True), lying
+    )
 
 
 def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:
@@ -136,7 +145,11 @@ def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:
 
 def test_the_choice() -> None:
     t = ArrayType((3, 700), np.dtype(np.float32))
-    for target, k, name in (("c", 3, "top_k in C"), ("cuda", 3, "top_k in CUDA"), ("cuda", 600, "")):
+    for target, k, name in (
+        ("c", 3, "top_k in C"),
+        ("cuda", 3, "top_k in CUDA"),
+        ("cuda", 600, ""),
+    ):
         op = TopK(k, 1)
         choice = select(Problem(op, (t,), op.infer(t), target))
         assert choice.family.name == name or (

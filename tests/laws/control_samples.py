@@ -1,4 +1,6 @@
-"""Operations that hold graphs, solve, or have effects: parameters to try, and operands that they take."""
+"""Operations that hold graphs, solve, or have effects: parameters to try, and
+operands that they take.
+"""
 
 from __future__ import annotations
 
@@ -66,9 +68,15 @@ TURN = """{ lambda ; w:f64[3] h:f64[3] n:i64[]. let
     b:f64[3] = sin a
     m:i64[] = add n 1:i64[]
   in (b, m) }"""
-SOLVE = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d  y:f64[3] = rev[axes=(0,)] x in (y,) }"
-PRODUCT = "{ lambda ; d:f64[3] x:f64[3]. let y:f64[3] = rev[axes=(0,)] x  b:f64[3] = mul d y in (b,) }"
-TRANSPOSED = "{ lambda ; d:f64[3] c:f64[3]. let y:f64[3] = rev[axes=(0,)] c  x:f64[3] = div y d in (x,) }"
+SOLVE = (
+    "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d  y:f64[3] = rev[axes=(0,)] x in (y,) }"
+)
+PRODUCT = (
+    "{ lambda ; d:f64[3] x:f64[3]. let y:f64[3] = rev[axes=(0,)] x  b:f64[3] = mul d y in (b,) }"
+)
+TRANSPOSED = (
+    "{ lambda ; d:f64[3] c:f64[3]. let y:f64[3] = rev[axes=(0,)] c  x:f64[3] = div y d in (x,) }"
+)
 DIAGONAL = "{ lambda ; d:f64[3] x:f64[3]. let b:f64[3] = mul d x in (b,) }"
 QUOTIENT = "{ lambda ; d:f64[3] b:f64[3]. let x:f64[3] = div b d in (x,) }"
 CUBE_ROOT = "{ lambda ; a:f64[3] guess:f64[3]. let x:f64[3] = cbrt a in (x,) }"
@@ -101,7 +109,9 @@ def saving(sample: Sample) -> Sample:
     """The same for the operation that also yields what its derivative reads."""
     arrays = sample.draw(np.random.default_rng(0), FLOAT64)
     assert isinstance(sample.op, GraphOp)
-    return replace(sample, op=sample.op.saving(tuple(np.asarray(x).dtype == FLOAT64 for x in arrays), DERIVE))
+    return replace(
+        sample, op=sample.op.saving(tuple(np.asarray(x).dtype == FLOAT64 for x in arrays), DERIVE)
+    )
 
 
 def control() -> dict[str, list[Sample]]:
@@ -120,7 +130,10 @@ def control() -> dict[str, list[Sample]]:
         with_operands(three, np.int32(5)),
     ]
     pulled = Sample(
-        ops.CustomVjp(graph(SQUARE), graph(FORWARD), graph(BACKWARD), 2), square, (FLOAT64,), forward=False
+        ops.CustomVjp(graph(SQUARE), graph(FORWARD), graph(BACKWARD), 2),
+        square,
+        (FLOAT64,),
+        forward=False,
     )
     batched = with_operands(ops.CustomBatch(graph(SINES), looped))
     pushed = Sample(ops.CustomJvp(graph(SQUARE), graph(RULE)), square, (FLOAT64,))
@@ -167,7 +180,9 @@ def solves() -> dict[str, list[Sample]]:
     diagonal, quotient = graph(DIAGONAL), graph(QUOTIENT)
     linear = [
         Sample(ops.LinearSolve(solve, product, (transposed,), 1), two, (FLOAT64,)),
-        Sample(ops.LinearSolve(quotient, diagonal, (quotient,), 1, symmetric=True), two, (FLOAT64,)),
+        Sample(
+            ops.LinearSolve(quotient, diagonal, (quotient,), 1, symmetric=True), two, (FLOAT64,)
+        ),
     ]
     root = Sample(ops.Root(graph(CUBE_ROOT), graph(CUBE), graph(OF_CUBE), 1), two, (FLOAT64,))
     return {
@@ -191,6 +206,10 @@ def effects() -> dict[str, list[Sample]]:
         "debug_callback": [Sample(ops.DebugCallback(called), two, (FLOAT64,))],
         "pure_callback": [
             *(Sample(ops.PureCallback(pure, whole, method), two, (INT64,)) for method in METHODS),
-            Sample(looped, lambda rng, d: (numbers(rng, (2, 2, 3), d), numbers(rng, (1, 3), d)), (INT64,)),
+            Sample(
+                looped,
+                lambda rng, d: (numbers(rng, (2, 2, 3), d), numbers(rng, (1, 3), d)),
+                (INT64,),
+            ),
         ],
     }

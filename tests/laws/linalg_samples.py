@@ -77,7 +77,9 @@ def equations() -> dict[str, list[Sample]]:
     ]  # fmt: skip
 
     def solve(s: Dims, t: Dims, quiet: bool = False) -> Sample:
-        return Sample(ops.Solve(quiet), lambda rng, d: (regular(rng, s, d), numbers(rng, t, d)), LAPACK)
+        return Sample(
+            ops.Solve(quiet), lambda rng, d: (regular(rng, s, d), numbers(rng, t, d)), LAPACK
+        )
 
     return {
         "solve": [*(solve(*p) for p in pairs), solve((2, 2), (2, 2), quiet=True)],

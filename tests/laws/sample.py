@@ -1,7 +1,7 @@
 """One operation to try, and how operands are drawn.
 
-Values keep away from where a derivative jumps (integers, zero, ties), so that differences can be taken;
-special values have tests of their own.
+Values keep away from where a derivative jumps (integers, zero, ties), so that differences can be
+taken; special values have tests of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64, short
+from ge2.base.dtypes import (
+    BFLOAT16,
+    BOOL,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT16,
+    FLOAT32,
+    FLOAT64,
+    INT64,
+    short,
+)
 from ge2.ir import Op
 
 Rng = np.random.Generator
@@ -46,20 +56,24 @@ class Sample:
         return str(self.op)
 
 
-# ------------------------------------------------------------------------------------------------- values
+# ------------------------------------------------------------------------------------------- values
 
 
-def numbers(rng: Rng, shape: Dims, dtype: np.dtype, low: int = 0, high: int = 2, signed: bool = True) -> Any:
-    """Numbers of magnitude `k + u`, k an integer in [low, high), u in [0.15, 0.85], of both signs."""
+def numbers(
+    rng: Rng, shape: Dims, dtype: np.dtype, low: int = 0, high: int = 2, signed: bool = True
+) -> Any:
+    """Numbers of magnitude `k + u`, k an integer in [low, high), u in [0.15,
+    0.85], of both signs.
+    """
     if dtype == BOOL:
         return np.asarray(rng.integers(0, 2, shape)).astype(BOOL)
     if dtype.kind in "iu":
         least = -3 if dtype.kind == "i" and signed else 0
         return np.asarray(rng.integers(least, 5, shape)).astype(dtype)
     if dtype.kind == "c":
-        return np.asarray(parts(rng, shape, low, high, signed) + 1j * parts(rng, shape, 0, 2, True)).astype(
-            dtype
-        )
+        return np.asarray(
+            parts(rng, shape, low, high, signed) + 1j * parts(rng, shape, 0, 2, True)
+        ).astype(dtype)
     return np.asarray(parts(rng, shape, low, high, signed)).astype(dtype)
 
 
@@ -87,7 +101,9 @@ def not_zero(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
 
 def between_powers(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
     """Away from the powers of two, where the mantissa jumps."""
-    return np.asarray(rng.uniform(1.1, 1.9, shape) * 2.0 ** rng.integers(-3, 4, shape)).astype(dtype)
+    return np.asarray(rng.uniform(1.1, 1.9, shape) * 2.0 ** rng.integers(-3, 4, shape)).astype(
+        dtype
+    )
 
 
 def fraction(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:

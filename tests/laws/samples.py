@@ -36,7 +36,7 @@ from tests.laws.sample import (
     pair,
 )
 
-# -------------------------------------------------------------------------------------------- elementwise
+# -------------------------------------------------------------------------------------- elementwise
 
 
 def elementwise(op: el.Elementwise) -> Iterator[Sample]:
@@ -49,7 +49,9 @@ def elementwise(op: el.Elementwise) -> Iterator[Sample]:
             yield Sample(op, lambda rng, d, s=shape: pair(op.name, rng, s, d), dtypes)
     if len(op.partials) == 2:
         yield Sample(op, lambda rng, d: first_scalar(*pair(op.name, rng, (3,), d)), dtypes)
-        yield Sample(op, lambda rng, d: first_scalar(*pair(op.name, rng, (3,), d)[::-1])[::-1], dtypes)
+        yield Sample(
+            op, lambda rng, d: first_scalar(*pair(op.name, rng, (3,), d)[::-1])[::-1], dtypes
+        )
 
 
 def first_scalar(a: Any, b: Any) -> tuple[Any, Any]:
@@ -69,11 +71,15 @@ def same_size(dtype: np.dtype) -> tuple[np.dtype, ...]:
 def other_elementwise() -> dict[str, list[Sample]]:
     def where(s: Dims, t: Dims, u: Dims) -> Sample:
         return Sample(
-            ops.Where(), lambda rng, d: (numbers(rng, s, BOOL), numbers(rng, t, d), numbers(rng, u, d)), EVERY
+            ops.Where(),
+            lambda rng, d: (numbers(rng, s, BOOL), numbers(rng, t, d), numbers(rng, u, d)),
+            EVERY,
         )
 
     def ldexp(s: Dims, t: Dims) -> Sample:
-        return Sample(ops.Ldexp(), lambda rng, d: (numbers(rng, s, d), numbers(rng, t, I32)), FLOATS)
+        return Sample(
+            ops.Ldexp(), lambda rng, d: (numbers(rng, s, d), numbers(rng, t, I32)), FLOATS
+        )
 
     real = (FLOAT32, FLOAT64)
     integer_powers = [of(ops.IntegerPow(y), (2, 3), dtypes=NUMERIC) for y in (0, 1, 2, 3, 7)]
@@ -118,7 +124,7 @@ def families() -> dict[str, list[Sample]]:
     }
 
 
-# ------------------------------------------------------------------------------- reductions, shape, products
+# ---------------------------------------------------------------------- reductions, shape, products
 
 
 def reductions() -> dict[str, list[Sample]]:
@@ -139,7 +145,9 @@ def reductions() -> dict[str, list[Sample]]:
     for cls in (ops.ReduceOr, ops.ReduceAnd):
         found[cls.name] = [of(cls(a), s, dtypes=(BOOL,)) for s, a in [*axes, ((0, 2), (0,))]]
     for cls in (ops.ArgMax, ops.ArgMin):
-        found[cls.name] = [of(cls(a), s) for s, a in [((2, 3), 0), ((2, 3), 1), ((4,), 0), ((0, 2), 1)]]
+        found[cls.name] = [
+            of(cls(a), s) for s, a in [((2, 3), 0), ((2, 3), 1), ((4,), 0), ((0, 2), 1)]
+        ]
     return found
 
 
@@ -177,10 +185,19 @@ def shapes() -> dict[str, list[Sample]]:
         ],
         "reshape": [
             of(ops.Reshape(t), s)
-            for s, t in [((2, 3), (3, 2)), ((4,), (2, 1, 2)), ((1,), ()), ((), (1, 1)), ((0, 3), (0,))]
+            for s, t in [
+                ((2, 3), (3, 2)),
+                ((4,), (2, 1, 2)),
+                ((1,), ()),
+                ((), (1, 1)),
+                ((0, 3), (0,)),
+            ]
         ],
         "slice": [of(ops.Slice(*p), s) for s, *p in slices],
-        "rev": [of(ops.Rev(a), s) for s, a in [((2, 3), (1,)), ((2, 3), (0, 1)), ((0,), (0,)), ((3,), ())]],
+        "rev": [
+            of(ops.Rev(a), s)
+            for s, a in [((2, 3), (1,)), ((2, 3), (0, 1)), ((0,), (0,)), ((3,), ())]
+        ],
         "pad": [of(ops.Pad(*p), s) for s, *p in pads],
         "concatenate": [of(ops.Concatenate(a), *s) for a, *s in joins],
         "iota": [
@@ -219,11 +236,13 @@ def products() -> dict[str, list[Sample]]:
     return {"dot_general": [*plain, of(wider, (2, 3), (3, 4), dtypes=(FLOAT16, BFLOAT16, FLOAT32))]}
 
 
-# ---------------------------------------------------------------------------------- indices, scans, sorting
+# -------------------------------------------------------------------------- indices, scans, sorting
 
 
 def indices(rng: Rng, shape: Dims, size: int, dtype: np.dtype = INT64) -> Any:
-    return np.asarray(rng.integers(-size if dtype.kind == "i" else 0, max(size, 1), shape)).astype(dtype)
+    return np.asarray(rng.integers(-size if dtype.kind == "i" else 0, max(size, 1), shape)).astype(
+        dtype
+    )
 
 
 def indexing() -> dict[str, list[Sample]]:
@@ -257,7 +276,10 @@ def indexing() -> dict[str, list[Sample]]:
 
         return Sample(ops.Scatter((1,), ((1, 2, 3), (0, 3, 1)), unique), draw, EVERY)
 
-    writes = {c.name: [sample(c, *case) for case in cases] for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)}
+    writes = {
+        c.name: [sample(c, *case) for case in cases]
+        for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)
+    }
     writes["scatter"] += [windowed(()), windowed((2,)), windowed((2,), unique=True)]
     slices: list[tuple[Dims, Dims, Dims, Dims]] = [
         ((4, 3), (2, 2), (1, 0), (2, 1)),
@@ -301,7 +323,10 @@ def scans() -> dict[str, list[Sample]]:
         ((2, 0), 0, True),
         ((3, 2, 2), 1, False),
     ]
-    found = {c.name: [of(c(a, r), s, dtypes=NUMERIC) for s, a, r in cases] for c in (ops.CumSum, ops.CumProd)}
+    found = {
+        c.name: [of(c(a, r), s, dtypes=NUMERIC) for s, a, r in cases]
+        for c in (ops.CumSum, ops.CumProd)
+    }
     for c in (ops.CumMax, ops.CumMin):
         found[c.name] = [
             Sample(c(a, r), lambda rng, d, s=s: (distinct(rng, s, d),), EVERY) for s, a, r in cases
@@ -332,7 +357,10 @@ def sorting() -> dict[str, list[Sample]]:
     def search(side: str, beside: int, s: Dims, t: Dims) -> Sample:
         return Sample(
             ops.SearchSorted(side, beside),
-            lambda rng, d: (np.sort(distinct(rng, s, as_known(d)), -1).astype(d), numbers(rng, t, d)),
+            lambda rng, d: (
+                np.sort(distinct(rng, s, as_known(d)), -1).astype(d),
+                numbers(rng, t, d),
+            ),
             EVERY,
         )
 
@@ -349,10 +377,13 @@ def sorting() -> dict[str, list[Sample]]:
     ]
     return {
         "top_k": [
-            Sample(ops.TopK(k, a), lambda rng, d, s=s: (distinct(rng, s, d),), REALS) for s, k, a in tops
+            Sample(ops.TopK(k, a), lambda rng, d, s=s: (distinct(rng, s, d),), REALS)
+            for s, k, a in tops
         ],
         **{
-            c.name: [Sample(c(a), lambda rng, d, s=s: (distinct(rng, s, d),), EVERY) for s, a in cases]
+            c.name: [
+                Sample(c(a), lambda rng, d, s=s: (distinct(rng, s, d),), EVERY) for s, a in cases
+            ]
             for c in (ops.Sort, ops.ArgSort)
         },
         "searchsorted": [search(side, *case) for side in ("left", "right") for case in searches],
@@ -376,13 +407,24 @@ def random() -> dict[str, list[Sample]]:
         ((0,), U32, ()),
         ((9,), U64, (0,)),
     ]
-    folds: list[tuple[Dims, Dims]] = [((), ()), ((), (3,)), ((2,), (2, 3)), ((2,), (2,)), ((), (0,))]
+    folds: list[tuple[Dims, Dims]] = [
+        ((), ()),
+        ((), (3,)),
+        ((2,), (2, 3)),
+        ((2,), (2,)),
+        ((), (0,)),
+    ]
     return {
         "random_bits": [
-            Sample(ops.RandomBits(s, t), lambda rng, _, k=k: (words(rng, *k, 2),), (U32,)) for s, t, k in bits
+            Sample(ops.RandomBits(s, t), lambda rng, _, k=k: (words(rng, *k, 2),), (U32,))
+            for s, t, k in bits
         ],
         "random_fold": [
-            Sample(ops.RandomFold(p), lambda rng, _, k=k, s=s: (words(rng, *k, 2), words(rng, *s)), (U32,))
+            Sample(
+                ops.RandomFold(p),
+                lambda rng, _, k=k, s=s: (words(rng, *k, 2), words(rng, *s)),
+                (U32,),
+            )
             for p in (1, 2)
             for k, s in folds
         ],
@@ -397,7 +439,8 @@ def constants() -> dict[str, list[Sample]]:
 
 SAMPLES: dict[str, list[Sample]] = {
     **{op.name: list(elementwise(op)) for op in ops.ELEMENTWISE},
-    **{op.name: list(elementwise(op))[:1] for op in ops.SPECIAL},  # the others differ in numbers alone
+    # the others differ in numbers alone
+    **{op.name: list(elementwise(op))[:1] for op in ops.SPECIAL},
     **other_elementwise(),
     **families(),
     **reductions(),

@@ -46,7 +46,7 @@ def loss(x, w, b):
     return (layer(x, w, b) ** 2).mean()
 
 
-# ---------------------------------------------------------------------------------- the text of another batch
+# ------------------------------------------------------------------------ the text of another batch
 
 W, B = np.ones((20, 40), np.float32), np.ones(40, np.float32)
 BATCHED: dict[str, tuple[Function, tuple[Any, ...]]] = {
@@ -82,7 +82,9 @@ def test_the_text_does_not_know_the_batch(name):
 def test_the_text_of_a_loss_with_labels_does_not_know_the_batch():
     step = ge2.value_and_grad(cross_entropy)
     with together():
-        texts = [text_of(step, np.ones((n, 10), np.float32), np.arange(n) % 10) for n in (128, 29, 7)]
+        texts = [
+            text_of(step, np.ones((n, 10), np.float32), np.arange(n) % 10) for n in (128, 29, 7)
+        ]
     assert texts.count(texts[0]) == len(texts)
 
 
@@ -96,14 +98,15 @@ def text_of(f: Function, *arrays: Any) -> str:
     return significant(ge2.jit(f).lower(*arrays).executable.text("c"))
 
 
-# --------------------------------------------------------------- long axes, any layout, any number of threads
+# ----------------------------------------------------- long axes, any layout, any number of threads
 
 
 def rows(rng, *shape):
     return rng.standard_normal(shape).astype(np.float32)
 
 
-LONG: dict[str, tuple[Function, tuple[int, ...]]] = {  # several runs, tasks, panels, and arrays off the stack
+# several runs, tasks, panels, and arrays off the stack
+LONG: dict[str, tuple[Function, tuple[int, ...]]] = {
     "a long sum": (lambda x: (np.sum(np.tanh(x) ** 2), x.max(), x.min()), (3_000_017,)),
     "long rows": (lambda x: (x.sum(1), x.max(1), (x * x).mean(1)), (70, 5003)),
     "many columns": (lambda x: (x.sum(0), x.max(0), (x * x).sum(0)), (300, 5003)),
@@ -171,7 +174,7 @@ def results(y: Any) -> list[Any]:
     return [np.asarray(a) for a in (y if isinstance(y, tuple) else (y,))]
 
 
-# -------------------------------------------------------------------------------------------------- gradients
+# ---------------------------------------------------------------------------------------- gradients
 
 
 def gradients(f: Function) -> list[Function]:
@@ -188,7 +191,9 @@ def in_c() -> dict[str, list[Any]]:
     found = {}
     with together("-O0"), config.using(threads=2):
         for name, f in FUNCTIONS.items():
-            found[name] = [(g, ge2.jit(g), at) for g, at in zip(gradients(f), (x[0], x), strict=True)]
+            found[name] = [
+                (g, ge2.jit(g), at) for g, at in zip(gradients(f), (x[0], x), strict=True)
+            ]
             for _, jitted, at in found[name]:
                 jitted.lower(at).executable.build()
     return found

@@ -37,7 +37,9 @@ def run(cases: list[Case], device: Device) -> None:
             ]
             found = [[download(y) for y in executable(*arrays)] for _ in range(2)]
             case.judge(case.graph, found[0], case.want)
-            assert [as_bytes(y) for y in found[0]] == [as_bytes(y) for y in found[1]], "other bits again"
+            assert [as_bytes(y) for y in found[0]] == [as_bytes(y) for y in found[1]], (
+                "other bits again"
+            )
         except Exception as trouble:  # noqa: BLE001 - one of many failures, all of which are named
             failures.append(f"{case.name}: {type(trouble).__name__}: {trouble}")
     assert not failures, f"{len(failures)} of {len(cases)}\n" + "\n".join(failures)

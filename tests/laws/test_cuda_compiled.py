@@ -1,4 +1,5 @@
-"""Every CUDA kernel that the laws render is compiled, for three generations of GPUs: no warning, no spill.
+"""Every CUDA kernel that the laws render is compiled, for three generations of
+GPUs: no warning, no spill.
 
 A kernel meets one of the three, chosen by its text; `--all` compiles all for all, in minutes.
 """
@@ -29,7 +30,8 @@ AGAIN = 40  # of so many kernels one is compiled twice
 # Spilled bytes that are known: for which GPU, what is in the kernel's graph, how many; and why.
 KNOWN = (
     ("sm_", "f64.* = (sin|cos) ", 16),  # the slow path of large arguments saves what it overwrites
-    ("sm_", "c128.* = integer_pow", 16),  # a loop over the bits of the power with four doubles in hand
+    # a loop over the bits of the power with four doubles in hand
+    ("sm_", "c128.* = integer_pow", 16),
     # For eight or sixteen elements of a thread, ptxas takes no more than 32 registers.
     ("sm_100", r"\b(f8_\w+|[fiu]16|bf16|[iu]8)\[.* = (sin|cos|tan) ", 64),
     ("sm_100", "[iu](8|16).*dtype=c128", 64),
@@ -57,7 +59,9 @@ def test_kernels_are_compiled(group: int, rng: np.random.Generator) -> None:
     orders = [Order(text, arch) for text in sources(group, rng) for arch in architectures(text)]
     made = compile_all(orders)
     assert made
-    failures = [why for order, binary in zip(orders, made, strict=True) for why in faults(order, binary)]
+    failures = [
+        why for order, binary in zip(orders, made, strict=True) for why in faults(order, binary)
+    ]
     assert not failures, f"{len(failures)} of {len(made)}\n" + "\n".join(failures)
     for order, binary in zip(orders[::AGAIN], made[::AGAIN], strict=True):
         again = nvrtc._asked(nvrtc.nvrtc(), order)
@@ -82,7 +86,11 @@ def faults(order: Order, binary: Binary) -> Iterator[str]:
 
 def known(order: Order) -> int:
     graph = " ".join(order.source.partition("*/")[0].split())
-    found = (most for arch, words, most in KNOWN if order.arch.startswith(arch) and re.search(words, graph))
+    found = (
+        most
+        for arch, words, most in KNOWN
+        if order.arch.startswith(arch) and re.search(words, graph)
+    )
     return max(found, default=0)
 
 
@@ -102,7 +110,10 @@ def test_faults_are_seen() -> None:
     quiet = 'extern "C" __global__ void f(float *a) { a[0] = 1.0f; }'
     loud = quiet.replace("a[0]", "int unused; a[0]")
     orders = [Order(quiet, "sm_90a"), Order(loud, "sm_90a"), Order(TIGHT, "sm_90a")]
-    found = [list(faults(order, binary)) for order, binary in zip(orders, compile_all(orders), strict=True)]
+    found = [
+        list(faults(order, binary))
+        for order, binary in zip(orders, compile_all(orders), strict=True)
+    ]
     assert [len(each) for each in found] == [0, 1, 1]
     assert "never referenced" in found[1][0]
     assert "bytes are spilled" in found[2][0]

@@ -1,4 +1,6 @@
-"""The laws again, for operations with parameters; hypothesis draws shapes, axes, dtypes and strides."""
+"""The laws again, for operations with parameters; hypothesis draws shapes,
+axes, dtypes and strides.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,13 @@ from tests.laws.sample import EVERY, numbers
 from tests.laws.samples import distinct
 
 Dims = tuple[int, ...]
-Case = tuple[Op, list[Any], Callable[..., Any]]  # the operation, operands, and NumPy's function of them
+# the operation, operands, and NumPy's function of them
+Case = tuple[Op, list[Any], Callable[..., Any]]
 Draw = st.DrawFn
-KNOWN = tuple(d for d in EVERY if d.kind != "V")  # those NumPy reduces and sorts itself, as ge2 does
-EXACT = tuple(d for d in KNOWN if d != np.float16)  # float16 is accumulated in float32 here, not in NumPy
+# those NumPy reduces and sorts itself, as ge2 does
+KNOWN = tuple(d for d in EVERY if d.kind != "V")
+# float16 is accumulated in float32 here, not in NumPy
+EXACT = tuple(d for d in KNOWN if d != np.float16)
 NUMERIC = tuple(d for d in EXACT if d.kind != "b")
 
 shapes = array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=4)
@@ -92,7 +97,11 @@ def broadcasts(draw: Draw) -> Case:
     dims = tuple(i for i in range(len(shape)) if draw(st.booleans()))
     x = array(draw, tuple(shape[i] for i in dims))
     new = tuple(i for i in range(len(shape)) if i not in dims)
-    return ops.BroadcastInDim(shape, dims), [x], lambda x: np.broadcast_to(np.expand_dims(x, new), shape)
+    return (
+        ops.BroadcastInDim(shape, dims),
+        [x],
+        lambda x: np.broadcast_to(np.expand_dims(x, new), shape),
+    )
 
 
 @st.composite
@@ -121,7 +130,9 @@ def updates(draw: Draw) -> Case:
 
 def padded(x: Any, low: Dims, high: Dims, inner: Dims) -> Any:
     """One element at a time."""
-    shape = tuple(a + b + n + max(n - 1, 0) * i for n, a, b, i in zip(x.shape, low, high, inner, strict=True))
+    shape = tuple(
+        a + b + n + max(n - 1, 0) * i for n, a, b, i in zip(x.shape, low, high, inner, strict=True)
+    )
     y = np.zeros(shape, x.dtype)
     for at in np.ndindex(x.shape):
         to = tuple(a + k * (i + 1) for a, k, i in zip(low, at, inner, strict=True))
@@ -198,7 +209,10 @@ def scans(draw: Draw) -> Case:
     cls, f = draw(st.sampled_from(kinds))
     turned = lambda x: np.flip(x, axis) if reverse else x  # noqa: E731
     x = array(
-        draw, shape, draw(st.sampled_from(NUMERIC)), distinct if cls in (ops.CumMax, ops.CumMin) else numbers
+        draw,
+        shape,
+        draw(st.sampled_from(NUMERIC)),
+        distinct if cls in (ops.CumMax, ops.CumMin) else numbers,
     )
     return cls(axis, reverse), [x], lambda x: turned(f.accumulate(turned(x), axis, dtype=x.dtype))
 
@@ -211,7 +225,17 @@ def sorts(draw: Draw) -> Case:
     return cls(axis), [array(draw, shape, values=distinct)], lambda x: f(x, axis, kind="stable")
 
 
-FAMILIES = [reductions, arg_reductions, transposes, broadcasts, slices, updates, pads, joins, reversals]
+FAMILIES = [
+    reductions,
+    arg_reductions,
+    transposes,
+    broadcasts,
+    slices,
+    updates,
+    pads,
+    joins,
+    reversals,
+]
 FAMILIES += [reshapes, products, scans, sorts]
 
 
@@ -233,7 +257,10 @@ def test_the_laws_hold_for_any_parameters(family: Any, data: st.DataObject) -> N
         size = data.draw(st.integers(1, 3))
         others = [[np.roll(x, k) for x in arrays] for k in range(size)]
         pairs = list(zip(arrays, axes, strict=True))
-        operands = [x if a is None else np.stack([o[i] for o in others], a) for i, (x, a) in enumerate(pairs)]
+        operands = [
+            x if a is None else np.stack([o[i] for o in others], a)
+            for i, (x, a) in enumerate(pairs)
+        ]
         one = [[x if a is None else o[i] for i, (x, a) in enumerate(pairs)] for o in others]
         batch(op, operands, axes, arrays, [evaluate(op, xs) for xs in one])
 
@@ -246,7 +273,9 @@ def agree(a: Any, b: Any) -> bool:
 
 def check_duality(op: Op, arrays: list[Any]) -> None:
     """Forward and reverse mode are transposes of each other, at whatever parameters."""
-    wide = [x.astype(np.promote_types(x.dtype, FLOAT64)) if x.dtype in INEXACT else x for x in arrays]
+    wide = [
+        x.astype(np.promote_types(x.dtype, FLOAT64)) if x.dtype in INEXACT else x for x in arrays
+    ]
     graph = graph_of(op, types_of(wide))
     wanted = tuple(x.dtype in INEXACT for x in wide)
     if not any(wanted) or graph.outputs[0].type.dtype not in INEXACT:

@@ -1,4 +1,6 @@
-"""What holds for every operation: its type rule, text, derivatives and batches agree with its reference."""
+"""What holds for every operation: its type rule, text, derivatives and batches
+agree with its reference.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ def test_every_op_is_listed_once_and_found_by_its_name() -> None:
     assert set(NAMES) == set(ops.TABLE)
 
 
-# ------------------------------------------------------------------------------------------------- samples
+# ------------------------------------------------------------------------------------------ samples
 
 
 def drawn(
@@ -41,7 +43,9 @@ def drawn(
                 yield sample, sample.draw(rng, dtype)
 
 
-def smooth(name: str, rng: np.random.Generator) -> Iterator[tuple[Sample, tuple[Any, ...], tuple[bool, ...]]]:
+def smooth(
+    name: str, rng: np.random.Generator
+) -> Iterator[tuple[Sample, tuple[Any, ...], tuple[bool, ...]]]:
     """Samples with a derivative, and by which operands."""
     for sample, arrays in drawn(name, rng, DIFFERENTIABLE):
         wanted = tuple(type_of(x).dtype in INEXACT for x in arrays)
@@ -50,7 +54,7 @@ def smooth(name: str, rng: np.random.Generator) -> Iterator[tuple[Sample, tuple[
             yield sample, arrays, wanted
 
 
-# ---------------------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------------- laws
 
 
 @every_op
@@ -60,7 +64,9 @@ def test_the_type_rule_is_the_type_of_the_reference(name: str, rng: np.random.Ge
 
 
 @every_op
-def test_references_take_any_layout_and_write_to_no_operand(name: str, rng: np.random.Generator) -> None:
+def test_references_take_any_layout_and_write_to_no_operand(
+    name: str, rng: np.random.Generator
+) -> None:
     for sample, arrays in drawn(name, rng):
         laws.any_layout(sample.op, arrays)
 
@@ -106,14 +112,18 @@ def test_one_operand_at_a_time_has_the_same_derivative(name: str, rng: np.random
 
 
 @every_op
-def test_the_second_derivative_is_the_differences_of_the_first(name: str, rng: np.random.Generator) -> None:
+def test_the_second_derivative_is_the_differences_of_the_first(
+    name: str, rng: np.random.Generator
+) -> None:
     for sample, arrays, wanted in smooth(name, rng):
         if sample.reverse and not sample.constant:
             laws.second_order(sample.op, arrays, wanted, rng)
 
 
 @every_op
-def test_derivatives_in_every_dtype_are_those_of_float64_rounded(name: str, rng: np.random.Generator) -> None:
+def test_derivatives_in_every_dtype_are_those_of_float64_rounded(
+    name: str, rng: np.random.Generator
+) -> None:
     for sample, arrays in drawn(name, rng, INEXACT - set(DIFFERENTIABLE)):
         laws.rounded(sample.op, arrays, rng)
 
@@ -121,9 +131,9 @@ def test_derivatives_in_every_dtype_are_those_of_float64_rounded(name: str, rng:
 @every_op
 def test_a_batch_is_the_loop(name: str, rng: np.random.Generator) -> None:
     for sample in SAMPLES[name]:
-        dtypes = [d for d in (FLOAT64, np.dtype("i4"), np.dtype(bool)) if d in sample.dtypes] or list(
-            sample.dtypes[:1]
-        )
+        dtypes = [
+            d for d in (FLOAT64, np.dtype("i4"), np.dtype(bool)) if d in sample.dtypes
+        ] or list(sample.dtypes[:1])
         for dtype in dtypes[:1]:
             if sample.draw(rng, dtype):
                 laws.batches(sample.op, [sample.draw(rng, dtype) for _ in range(3)])

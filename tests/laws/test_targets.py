@@ -1,7 +1,9 @@
-"""What every executor makes of an operation and of its derivative is what the references make of them.
+"""What every executor makes of an operation and of its derivative is what the
+references make of them.
 
-What is C is compiled many operations at a time. `--all` takes every sample in every dtype, as users compile
-it, in some minutes; without it each operation, with each of its parameters, has a tenth of them, or one.
+What is C is compiled many operations at a time. `--all` takes every sample in every
+dtype, as users compile it, in some minutes; without it each operation, with each of its
+parameters, has a tenth of them, or one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ from tests.laws.test_laws import NAMES, drawn, every_op, smooth
 from tests.small import shared_out
 from tests.together import needs_compiler, together
 
-ZEROS = frozenset(("max", "min", "fmax", "fmin"))  # which of two zeros they return is left open by NumPy too
+# which of two zeros they return is left open by NumPy too
+ZEROS = frozenset(("max", "min", "fmax", "fmin"))
 POWERS = frozenset(("pow", "exp2"))
 SUMS = frozenset(("logaddexp", "logaddexp2"))  # which may cancel, as any sum
 GROUPS = 12
@@ -82,7 +85,7 @@ def test_the_executors_are_all_of_them() -> None:
         config.using(executor="another").__enter__()
 
 
-# ------------------------------------------------------------------------------------------------- compiled C
+# --------------------------------------------------------------------------------------- compiled C
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,10 @@ class Case:
 
 
 def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)) -> None:
-    """Each case in C, on that many threads, which give the same bits. Names every case that fails."""
+    """Each case in C, on that many threads, which give the same bits.
+
+    Names every case that fails.
+    """
     rendered.cache_clear()
     with together("-O0"):
         built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
@@ -105,11 +111,15 @@ def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] =
     for case, executables in zip(cases, built, strict=True):
         try:
             found = [
-                executable(*map(np.asarray, case.arrays)) for executable in executables for _ in range(2)
+                executable(*map(np.asarray, case.arrays))
+                for executable in executables
+                for _ in range(2)
             ]
             case.judge(case.graph, found[0], case.want)
             bits = [[as_bytes(y) for y in ys] for ys in found]
-            assert all(b == bits[0] for b in bits), f"other bits on another of {threads} threads, or again"
+            assert all(b == bits[0] for b in bits), (
+                f"other bits on another of {threads} threads, or again"
+            )
         except Exception as trouble:  # noqa: BLE001 - one of many failures, all of which are named
             failures.append(f"{case.name}: {type(trouble).__name__}: {trouble}")
     assert not failures, f"{len(failures)} of {len(cases)}\n" + "\n".join(failures)
@@ -137,16 +147,24 @@ def named(op: Any, arrays: Any) -> str:
 
 
 def dtypes_of(sample: Sample) -> tuple[np.dtype, ...]:
-    return (*sample.dtypes, *FP8) if BFLOAT16 in sample.dtypes and FLOAT32 in sample.dtypes else sample.dtypes
+    return (
+        (*sample.dtypes, *FP8)
+        if BFLOAT16 in sample.dtypes and FLOAT32 in sample.dtypes
+        else sample.dtypes
+    )
 
 
 def chosen(name: str, rng: np.random.Generator) -> list[tuple[Sample, tuple[Any, ...]]]:
-    """The samples of an operation for compiled targets, with operands: each value of it at least once."""
+    """The samples of an operation for compiled targets, with operands: each
+    value of it at least once.
+    """
     found = [(sample, sample.draw(rng, d)) for sample in SAMPLES[name] for d in dtypes_of(sample)]
     return sampled(found, lambda case: named(case[0].op, case[1]), lambda case: case[0].op)
 
 
-def differentiated(name: str, rng: np.random.Generator) -> list[tuple[Sample, tuple[Any, ...], Graph]]:
+def differentiated(
+    name: str, rng: np.random.Generator
+) -> list[tuple[Sample, tuple[Any, ...], Graph]]:
     """Samples of an operation, with operands and the graph of its derivative: at least one."""
     found = [(s, xs, wanted) for s, xs, wanted in smooth(name, rng) if s.reverse]
     taken = sampled(found, lambda case: named(case[0].op, case[1]))
@@ -173,31 +191,40 @@ def derivatives(group: int, rng: np.random.Generator) -> list[Case]:
     for name in in_group(group):
         for sample, arrays, joint in differentiated(name, rng):
             given = (*arrays, *(like(rng, y) for y in inexact(evaluate(sample.op, arrays))))
-            cases.append(Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given)))
+            cases.append(
+                Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given))
+            )
     return cases
 
 
 @needs_compiler
 @in_groups
-def test_operations_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_operations_in_c(
+    group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(operations(group, rng), monkeypatch)
 
 
 @needs_compiler
 @in_groups
-def test_derivatives_in_c(group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_derivatives_in_c(
+    group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run(derivatives(group, rng), monkeypatch)
 
 
 def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
-    """The first sample of an operation that has scalars among its operands, written into the graph."""
+    """The first sample of an operation that has scalars among its operands,
+    written into the graph.
+    """
     for sample, arrays in drawn(name, rng):
         scalars = [isinstance(x, np.ndarray | np.generic) and not x.shape for x in arrays]
         if any(scalars) and not all(scalars) and not sample.op.effect:
             graph = graph_of(sample.op, types_of(arrays))
             rest = tuple([x for x, scalar in zip(arrays, scalars, strict=True) if not scalar])
             values = [
-                Literal.of(x[()]) if scalar else None for x, scalar in zip(arrays, scalars, strict=True)
+                Literal.of(x[()]) if scalar else None
+                for x, scalar in zip(arrays, scalars, strict=True)
             ]
             written = [v if a is None else a for v, a in zip(graph.inputs, values, strict=True)]
             inputs = tuple([v for v in written if isinstance(v, Var)])
@@ -213,16 +240,20 @@ def test_scalars_may_be_literals(rng: np.random.Generator, monkeypatch: pytest.M
     run([case for name in NAMES for case in with_literals(name, rng)], monkeypatch, threads=(1,))
 
 
-# --------------------------------------------------------------------------------------------- special values
+# ----------------------------------------------------------------------------------- special values
 
 
 def specials(dtype: np.dtype) -> Any:
-    """NaN, infinities, signed zeros, subnormals; the extremes of integers; and what lies between."""
+    """NaN, infinities, signed zeros, subnormals; the extremes of integers;
+    and what lies between.
+    """
     if dtype == BOOL:
         return np.array([False, True])
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
-        return np.array([info.min, info.max, info.min + 1, 0, 1, 2, 3, 7, info.max // 2, info.max - 1], dtype)
+        return np.array(
+            [info.min, info.max, info.min + 1, 0, 1, 2, 3, 7, info.max // 2, info.max - 1], dtype
+        )
     if dtype in COMPLEX:
         part = specials(np.dtype(f"f{dtype.itemsize // 2}"))
         part = part[np.isfinite(part) & (abs(part) < 1e6) & ((part == 0) | (abs(part) > 1e-6))]
@@ -238,14 +269,18 @@ def specials(dtype: np.dtype) -> Any:
 def special(name: str) -> Iterator[Case]:
     """Every pair of special values, in some of the dtypes."""
     op = BY_NAME[name]
-    for dtype in sampled(dtypes_of(SAMPLES[name][0]), lambda dtype: f"special values of {name} {dtype}"):
+    for dtype in sampled(
+        dtypes_of(SAMPLES[name][0]), lambda dtype: f"special values of {name} {dtype}"
+    ):
         x = specials(dtype)
         arrays: tuple[Any, ...] = (x,)
         if len(op.partials) == 2:
             arrays = tuple(np.ascontiguousarray(a.ravel()) for a in np.meshgrid(x, second(name, x)))
         graph = graph_of(op, types_of(arrays))
         judge = partial(exactly, name, arrays)
-        yield Case(f"special values: {named(op, arrays)}", graph, arrays, evaluate(op, arrays), judge)
+        yield Case(
+            f"special values: {named(op, arrays)}", graph, arrays, evaluate(op, arrays), judge
+        )
 
 
 def second(name: str, x: Any) -> Any:
@@ -256,7 +291,8 @@ def second(name: str, x: Any) -> Any:
 def exactly(name: str, xs: tuple[Any, ...], graph: Graph, got: Any, want: Any) -> None:
     """NaN, infinities and signed zeros are equal; what is finite has the relative error of `agree`.
 
-    A complex power is that of e to a product, whose rounding is an error of the result; NumPy errs alike.
+    A complex power is that of e to a product, whose rounding is an error of the
+    result; NumPy errs alike.
     """
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         assert (np.asarray(y).dtype, np.shape(y)) == (a.type.dtype, a.type.shape)

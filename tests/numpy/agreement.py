@@ -1,4 +1,5 @@
-"""What a function of ge2.numpy must do: give NumPy's values, dtype and shape, or an error of NumPy's class.
+"""What a function of ge2.numpy must do: give NumPy's values, dtype and shape,
+or an error of NumPy's class.
 
 It is asked three times: on arrays, and under its NumPy name and its own while a function is traced.
 """
@@ -30,7 +31,9 @@ CLASSES = (IndexError, OverflowError, ValueError, TypeError)
 def draw(
     rng: np.random.Generator, dtype: Any, shape: tuple[int, ...] = (), low: int = -4, high: int = 5
 ) -> Any:
-    """An array of small numbers: halves for floats, so that sums and products are exact in float32."""
+    """An array of small numbers: halves for floats, so that sums and products
+    are exact in float32.
+    """
     dtype = np.dtype(dtype)
     if dtype.kind == "b":
         return rng.random(shape) < 0.5
@@ -39,7 +42,11 @@ def draw(
     if dtype not in INEXACT:
         return np.asarray(x).astype(dtype)
     y = np.asarray(x / 2 + 0.25)
-    return (y + 1j * rng.integers(low, high, shape)).astype(dtype) if dtype.kind == "c" else y.astype(dtype)
+    return (
+        (y + 1j * rng.integers(low, high, shape)).astype(dtype)
+        if dtype.kind == "c"
+        else y.astype(dtype)
+    )
 
 
 def quietly(f: Callable[..., Any], *args: Any, **more: Any) -> Any:
@@ -52,10 +59,14 @@ def is_value(x: Any) -> bool:
     return type(x) in (int, float, complex) or isinstance(x, np.ndarray | np.generic)
 
 
-def traced(f: Callable[..., Any], *args: Any, only: Sequence[int] | None = None, **more: Any) -> Any:
+def traced(
+    f: Callable[..., Any], *args: Any, only: Sequence[int] | None = None, **more: Any
+) -> Any:
     """The function, traced for its array arguments (or those of the given places), and then run."""
     places = (
-        [i for i, x in enumerate(args) if isinstance(x, np.ndarray | np.generic)] if only is None else only
+        [i for i, x in enumerate(args) if isinstance(x, np.ndarray | np.generic)]
+        if only is None
+        else only
     )
     single: list[bool] = []
 
@@ -90,7 +101,12 @@ def agree(
     want = attempt(f, *args, **more)
     compare(want, attempt(ours, *args, **more), exact, f"{f.__name__}{described(args, more)}")
     if trace and any(isinstance(x, np.ndarray | np.generic) for x in args):
-        compare(want, attempt(traced, f, *args, **more), exact, f"traced {f.__name__}{described(args, more)}")
+        compare(
+            want,
+            attempt(traced, f, *args, **more),
+            exact,
+            f"traced {f.__name__}{described(args, more)}",
+        )
 
 
 def described(args: Any, more: Any) -> str:

@@ -38,7 +38,9 @@ def test_all_dtypes_as_all_others(executor: str) -> None:
 
 def test_bits_of_special_numbers_and_of_scalars() -> None:
     x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324])
-    f = ge2.jit(lambda x: (x.view(np.uint64), x.view("u4"), x[3].view("i8"), x.astype("f2").view("i2")))
+    f = ge2.jit(
+        lambda x: (x.view(np.uint64), x.view("u4"), x[3].view("i8"), x.astype("f2").view("i2"))
+    )
     for y, want in zip(
         f(x), (x.view("u8"), x.view("u4"), x[3].view("i8"), x.astype("f2").view("i2")), strict=True
     ):

@@ -1,7 +1,8 @@
 """Calls at the edge of what NumPy's functions take: each must give NumPy's values, dtype or error.
 
-A row is a call as it is written; its array arguments are also traced. Each stands for a class that was
-wrong once: arguments that were taken and not looked at, dtypes, infinities in formulas, errors of NumPy's.
+A row is a call as it is written; its array arguments are also traced. Each stands for a
+class that was wrong once: arguments that were taken and not looked at, dtypes,
+infinities in formulas, errors of NumPy's.
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ def gradients() -> list[tuple[Any, ...]]:
             y = np.array(x, dtype)
             for given in ((), (2.0,), (PLACES[: len(x)],), (np.arange(len(x)),)):
                 calls += [(np.gradient, (y, *given), {"edge_order": order}) for order in (1, 2)]
-    calls += [(np.gradient, (TWO_AXES,), {"axis": k}) for k in (None, 0, 1, (0, 1), (1, 0), -1, (0, 0))]
+    calls += [
+        (np.gradient, (TWO_AXES,), {"axis": k}) for k in (None, 0, 1, (0, 1), (1, 0), -1, (0, 0))
+    ]
     calls += [
         (np.gradient, (TWO_AXES, 2.0, 3.0), {"axis": (1, 0)}),
         (np.gradient, (TWO_AXES, PLACES, 3.0), {"axis": (1, 0)}),
@@ -63,10 +66,15 @@ def orders() -> list[tuple[Any, ...]]:
     ]
     calls += [(np.digitize, (V, [3, 1, 2]), {}), (np.digitize, (V * 1j, a(1, 2.0)), {})]
     for kind in ("bogus", "stable", "mergesort", 3):
-        calls += [(np.sort, (V,), {"kind": kind}), (np.argsort, (V,), {"kind": kind, "stable": None})]
+        calls += [
+            (np.sort, (V,), {"kind": kind}),
+            (np.argsort, (V,), {"kind": kind, "stable": None}),
+        ]
     calls += [(np.sort, (V,), {"kind": "heapsort", "stable": True})]
     for k in (-5, 4, 1.0):
-        calls += [(f, (a(3.0, 2, 1, 0), k), {}) for f in (np.partition, np.argpartition) if k != 4 or f]
+        calls += [
+            (f, (a(3.0, 2, 1, 0), k), {}) for f in (np.partition, np.argpartition) if k != 4 or f
+        ]
     return calls
 
 
@@ -80,7 +88,9 @@ def quantiles() -> list[tuple[Any, ...]]:
         for q in fractions
     ]
     for q in (0, 50, 101, -1, [20, 80], 12.5):
-        calls += [(lambda x, q=q: np.percentile(x, q), (a(3, 1, 2, dtype=t),), {}) for t in ("f4", "f8")]
+        calls += [
+            (lambda x, q=q: np.percentile(x, q), (a(3, 1, 2, dtype=t),), {}) for t in ("f4", "f8")
+        ]
     calls += [(lambda x, q=q: np.quantile(x, q), (a(-INF, 1, 2),), {}) for q in (0, 0.0, 1)]
     return [*calls, (lambda x: np.quantile(x, 0.5), (a(1j, 2),), {})]
 
@@ -113,7 +123,11 @@ def reductions() -> list[tuple[Any, ...]]:
         calls += [(f, (TURNS,), {"dtype": t}) for t in (np.float32, np.float64, np.complex64, None)]
     for f in (np.nanvar, np.nanstd):
         calls += [(f, (HOLES,), {"ddof": d, "axis": 1}) for d in (0, 1, 3)]
-        calls += [(f, (a(1.0, 2),), {"ddof": 3}), (f, (a(1, 2),), {"ddof": 3}), (f, (HOLES,), {"dtype": int})]
+        calls += [
+            (f, (a(1.0, 2),), {"ddof": 3}),
+            (f, (a(1, 2),), {"ddof": 3}),
+            (f, (HOLES,), {"dtype": int}),
+        ]
         calls += [(f, (HOLES,), {"correction": 1, "keepdims": True}), (f, (HOLES * 1j,), {})]
     calls += [(np.nanmean, (a(1.0, NAN),), {"dtype": int}), (np.nanmean, (HOLES,), {"axis": 1})]
     small = a(1, 2, dtype=np.uint8)
@@ -158,7 +172,8 @@ def arrays() -> list[tuple[Any, ...]]:
         for whole in (True, False)
     ]
     calls += [
-        (np.geomspace, (np.asarray(1.0), np.asarray(100.0), 3), {"dtype": t}) for t in (np.float32, int)
+        (np.geomspace, (np.asarray(1.0), np.asarray(100.0), 3), {"dtype": t})
+        for t in (np.float32, int)
     ]
     signed = a(1, 2, dtype=np.int8)
     return [
@@ -180,7 +195,13 @@ def arrays() -> list[tuple[Any, ...]]:
 
 
 def powers() -> list[tuple[Any, ...]]:
-    bases = (BOOLS, a(1, 2, dtype=np.int8), a(1.5, -2), a(1.5, -2, dtype="f4"), a(1.5, -2j, dtype="c8"))
+    bases = (
+        BOOLS,
+        a(1, 2, dtype=np.int8),
+        a(1.5, -2),
+        a(1.5, -2, dtype="f4"),
+        a(1.5, -2j, dtype="c8"),
+    )
     return [
         (f, (x,), {})
         for n in (0, 1, 2, 3, 0.5, 2.0, -1, True, np.int8(2), NAN, INF, -INF, 1.5)
@@ -207,7 +228,17 @@ def casts() -> list[tuple[Any, ...]]:
     ]
 
 
-FAMILIES = (gradients, orders, quantiles, interpolations, reductions, products, arrays, powers, casts)
+FAMILIES = (
+    gradients,
+    orders,
+    quantiles,
+    interpolations,
+    reductions,
+    products,
+    arrays,
+    powers,
+    casts,
+)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -216,7 +247,9 @@ def test_corners(family: Callable[[], list[tuple[Any, ...]]]) -> None:
         if f in gnp.FUNCTIONS:
             agree(f, *args, **more)
         else:  # an operator or a call with arguments that are never traced
-            compare(attempt(f, *args), attempt(traced, f, *args), False, f"{family.__name__} {args}")
+            compare(
+                attempt(f, *args), attempt(traced, f, *args), False, f"{family.__name__} {args}"
+            )
 
 
 def test_what_only_the_run_can_know_is_an_error_of_the_run() -> None:

@@ -19,7 +19,10 @@ STARTS = (-9, -2, 0, 1, 3, 9)
 
 def part(x: Any, starts: Sequence[int], sizes: Sequence[int]) -> tuple[slice, ...]:
     """The slices of a part, clamped to lie inside; a negative start counts from the end."""
-    found = [np.clip(s + n if s < 0 else s, 0, n - k) for s, n, k in zip(starts, x.shape, sizes, strict=True)]
+    found = [
+        np.clip(s + n if s < 0 else s, 0, n - k)
+        for s, n, k in zip(starts, x.shape, sizes, strict=True)
+    ]
     return tuple(slice(s, s + k) for s, k in zip(found, sizes, strict=True))
 
 
@@ -30,7 +33,8 @@ def put(x: Any, u: Any, *starts: int) -> Any:
 
 
 # fmt: off
-PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {  # of x, u and a start: ours and NumPy's
+# of x, u and a start: ours and NumPy's
+PARTS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
     "slice": (
         lambda x, u, i: lax.dynamic_slice(x, (i, i), (2, 3)),
         lambda x, u, i: x[part(x, (i, i), (2, 3))]),
@@ -76,7 +80,12 @@ def test_parts(name: str) -> None:
     us = np.stack([U + k for k in range(len(STARTS))])
     got = batched(X, us, np.array(STARTS))
     loop = [plain(X, u, i) for u, i in zip(us, STARTS, strict=True)]
-    same(got, tuple(map(np.stack, zip(*loop, strict=True))) if isinstance(loop[0], tuple) else np.stack(loop))
+    same(
+        got,
+        tuple(map(np.stack, zip(*loop, strict=True)))
+        if isinstance(loop[0], tuple)
+        else np.stack(loop),
+    )
     check_grads(lambda x, u: ours(x, u, 1), (X, U), order=2)
     check_grads(lambda x, u: ours(x, u, np.int64(9)), (X, U), order=1)
 
@@ -106,7 +115,10 @@ def test_known_places_and_choices() -> None:
         (lambda x: lax.select(x % 3 == 0, x, -x), np.where(mask, X, -X)),
         (lambda x: lax.select(x[0, 0] == 0, x, -x), X),
         (lambda x: lax.select_n(x % 3 == 0, x, -x), np.where(mask, -X, X)),
-        (lambda x: lax.select_n(which, x, -x, x * 2), np.choose(np.clip(which, 0, 2), (X, -X, X * 2))),
+        (
+            lambda x: lax.select_n(which, x, -x, x * 2),
+            np.choose(np.clip(which, 0, 2), (X, -X, X * 2)),
+        ),
         (lambda x: lax.select_n(x[0, 1].astype(int), x, -x, x * 2), -X),
         (lambda x: lax.clamp(3.0, x, 12), np.clip(X, 3.0, 12.0)),
         (lambda x: lax.clamp(x * 0 + 5, x, x * 0 + 2), np.full_like(X, 2.0)),
@@ -117,7 +129,9 @@ def test_known_places_and_choices() -> None:
         same(f(X), want)
     rows = ge2.vmap(lambda p, a: lax.select_n(p, a, -a))(np.array([0, 1, -1, 5]), X)
     same(rows, X * np.array([[1], [-1], [1], [-1]]))
-    check_grads(lambda x: lax.select_n(which, x, -x, x * 2) * lax.clamp(3.5, x, 11.5), (X,), order=1)
+    check_grads(
+        lambda x: lax.select_n(which, x, -x, x * 2) * lax.clamp(3.5, x, 11.5), (X,), order=1
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,19 @@ from ge2.errors import ArgumentError, InPlaceError, OutOfBoundsError, ShapeError
 
 X = np.array([1.0, 5.0, 2.0])
 NUMBER = np.array(3.0)
-ALONG_NOTHING = ("sum", "prod", "min", "max", "any", "all", "argmax", "argmin", "ptp", "nansum", "nanmax")
+ALONG_NOTHING = (
+    "sum",
+    "prod",
+    "min",
+    "max",
+    "any",
+    "all",
+    "argmax",
+    "argmin",
+    "ptp",
+    "nansum",
+    "nanmax",
+)
 
 
 def traced(f: Callable[..., Any], *args: Any) -> Any:
@@ -25,7 +37,11 @@ def traced(f: Callable[..., Any], *args: Any) -> Any:
 def test_a_number_is_reduced_along_its_axis_0_as_in_numpy(name: str, axis: int) -> None:
     f = getattr(np, name)
     found, wanted = traced(lambda x: f(x, axis=axis), NUMBER), np.asarray(f(NUMBER, axis=axis))
-    assert (found.shape, found.dtype, found.tolist()) == (wanted.shape, wanted.dtype, wanted.tolist())
+    assert (found.shape, found.dtype, found.tolist()) == (
+        wanted.shape,
+        wanted.dtype,
+        wanted.tolist(),
+    )
 
 
 @pytest.mark.parametrize("mode", ["reflect", "symmetric"])
@@ -39,7 +55,9 @@ def test_padding_by_point_reflections(mode: Any, width: Any) -> None:
 
 def test_what_python_has_no_answer_for_numpy_has() -> None:
     np.testing.assert_allclose(ge2.jit(np.sqrt)(1j), np.sqrt(1j))
-    with pytest.raises(TypeError, match="'<' not supported between instances of 'complex' and 'int'"):
+    with pytest.raises(
+        TypeError, match="'<' not supported between instances of 'complex' and 'int'"
+    ):
         ge2.jit(lambda x: x < 2)(1j)
     assert ge2.numpy.can_cast(np.float32, np.float64)
     assert not ge2.numpy.can_cast(np.float64, np.float32)
@@ -60,7 +78,12 @@ REFUSED: list[tuple[Callable[..., Any], Any, type[Exception], str]] = [
     (lambda x: np.repeat(x, -1), X, ArgumentError, "np.maximum(repeats, 0)"),
     (lambda x: np.tril(x), NUMBER, ShapeError, "np.atleast_2d(x)"),
     (lambda x: np.pad(x, 1, reflect_type="odd"), X, ArgumentError, "constant_values="),
-    (lambda x: np.size(x, 1) * x, X, OutOfBoundsError, "axis=-1 for the last; from -1 to 0 they count"),
+    (
+        lambda x: np.size(x, 1) * x,
+        X,
+        OutOfBoundsError,
+        "axis=-1 for the last; from -1 to 0 they count",
+    ),
     (lambda x: np.triu_indices_from(x), X, ShapeError, "np.atleast_2d(x)"),
     (lambda x: -(x > 1), X, TypeRuleError, "~x, or np.logical_not(x)"),
     (lambda x: (x > 1) - (x > 2), X, TypeRuleError, "x ^ y, or x.astype(int) - y"),

@@ -1,4 +1,6 @@
-"""Every ufunc of NumPy and every elementwise function: values, dtypes, broadcasting, weak numbers."""
+"""Every ufunc of NumPy and every elementwise function: values, dtypes,
+broadcasting, weak numbers.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +33,15 @@ from tests.numpy.agreement import (
     traced,
 )
 
-ALL = sorted({f for n in dir(np) if isinstance(f := getattr(np, n), np.ufunc)}, key=lambda f: f.__name__)
+ALL = sorted(
+    {f for n in dir(np) if isinstance(f := getattr(np, n), np.ufunc)}, key=lambda f: f.__name__
+)
 PLAIN = [f for f in ALL if f.signature is None]
 UNARY = [f for f in PLAIN if f.nin == 1]
 BINARY = [f for f in PLAIN if f.nin == 2]
 SPECIAL = [0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-40, 3e38, np.inf, -np.inf, np.nan]
-POWERS = (np.power, np.float_power)  # equal up to rounding: a square root for a power of a half, and the like
+# equal up to rounding: a square root for a power of a half, and the like
+POWERS = (np.power, np.float_power)
 name = lambda f: f.__name__  # noqa: E731
 
 
@@ -72,10 +77,19 @@ def test_binary(f: np.ufunc, rng: np.random.Generator) -> None:
     low = 0 if f in (np.power, np.left_shift, np.right_shift) else -4
     for da, db in itertools.product(FEW, FEW):
         agree(
-            f, draw(rng, da, (2, 3), low), draw(rng, db, (2, 3), low), exact=f not in POWERS, trace=da == db
+            f,
+            draw(rng, da, (2, 3), low),
+            draw(rng, db, (2, 3), low),
+            exact=f not in POWERS,
+            trace=da == db,
         )
     for dtype in DTYPES:
-        agree(f, draw(rng, dtype, (3, 1), low), draw(rng, dtype, (2, 1, 4), low), exact=f not in POWERS)
+        agree(
+            f,
+            draw(rng, dtype, (3, 1), low),
+            draw(rng, dtype, (2, 1, 4), low),
+            exact=f not in POWERS,
+        )
         agree(f, draw(rng, dtype, (3, 0), low), draw(rng, dtype, (1,), low), exact=f not in POWERS)
         agree(f, draw(rng, dtype, (), low)[()], draw(rng, dtype, (2,), low), exact=f not in POWERS)
 
@@ -100,7 +114,12 @@ def test_binary_of_two_numbers_is_strong(f: np.ufunc) -> None:
     for a, b in itertools.product((True, 3, 0.5), repeat=2):
         agree(f, a, b, exact=f not in POWERS)
         want = attempt(f, a, b)
-        compare(want, attempt(traced, f, a, b, only=[0, 1]), True, f"{f.__name__}({a}, {b}) of weak values")
+        compare(
+            want,
+            attempt(traced, f, a, b, only=[0, 1]),
+            True,
+            f"{f.__name__}({a}, {b}) of weak values",
+        )
 
 
 @pytest.mark.parametrize(
@@ -117,9 +136,12 @@ def test_comparisons_with_any_int(f: np.ufunc, number: int, dtype: np.dtype) -> 
     "f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name
 )
 @given(
-    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3), st.lists(st.integers(0, 2**64 - 1), max_size=3)
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=3),
+    st.lists(st.integers(0, 2**64 - 1), max_size=3),
 )
-def test_signed_and_unsigned_compare_exactly(f: np.ufunc, signed: list[int], unsigned: list[int]) -> None:
+def test_signed_and_unsigned_compare_exactly(
+    f: np.ufunc, signed: list[int], unsigned: list[int]
+) -> None:
     a, b = np.array(signed, "i8"), np.array(unsigned, "u8")[:, None]
     agree(f, a, b)
     agree(f, b, a)
@@ -133,7 +155,8 @@ def test_a_python_int_that_the_dtype_does_not_hold() -> None:
 
 
 @pytest.mark.parametrize(
-    "exponent", [0, 1, 2, 3, 5, -1, -2, 0.5, 1.0, 2.0, 2.5, -0.5, True, 100, np.float32(2), np.int8(2)]
+    "exponent",
+    [0, 1, 2, 3, 5, -1, -2, 0.5, 1.0, 2.0, 2.5, -0.5, True, 100, np.float32(2), np.int8(2)],
 )
 def test_powers(exponent: Any, rng: np.random.Generator) -> None:
     for dtype in DTYPES:
@@ -144,8 +167,16 @@ def test_powers(exponent: Any, rng: np.random.Generator) -> None:
 
 
 def test_a_known_exponent_is_a_parameter() -> None:
-    graph = stage(lambda x: [x**2, x**3, x**0.5, np.power(x, -2), x**2.5], [Input(type_of(np.ones(3)))]).graph
-    assert [e.op.name for e in graph.eqns] == ["square", "integer_pow", "sqrt", "integer_pow", "pow"]
+    graph = stage(
+        lambda x: [x**2, x**3, x**0.5, np.power(x, -2), x**2.5], [Input(type_of(np.ones(3)))]
+    ).graph
+    assert [e.op.name for e in graph.eqns] == [
+        "square",
+        "integer_pow",
+        "sqrt",
+        "integer_pow",
+        "pow",
+    ]
 
 
 def test_dtype_argument(rng: np.random.Generator) -> None:
@@ -153,13 +184,19 @@ def test_dtype_argument(rng: np.random.Generator) -> None:
         agree(f, *(draw(rng, source, (3,), 1),) * f.nin, dtype=dtype, trace=False, exact=True)
 
 
-# -------------------------------------------------------------------------------------------- half types
+# --------------------------------------------------------------------------------------- half types
 
 
 @pytest.mark.parametrize("dtype", [BFLOAT16, *FP8], ids=str)
 def test_half_types_promote_as_float16(dtype: np.dtype) -> None:
     x = np.array([0.5, 1.5, 2.0]).astype(dtype)
-    assert gnp.add(x, x).dtype == gnp.add(x, 1).dtype == gnp.add(2.5, x).dtype == gnp.exp(x).dtype == dtype
+    assert (
+        gnp.add(x, x).dtype
+        == gnp.add(x, 1).dtype
+        == gnp.add(2.5, x).dtype
+        == gnp.exp(x).dtype
+        == dtype
+    )
     assert gnp.add(x, np.float32(1)).dtype == np.float32
     assert gnp.add(x, np.float16(1)).dtype == np.float32
     assert gnp.add(x, np.int8(1)).dtype == dtype
@@ -177,7 +214,7 @@ def test_two_half_types_meet_in_float32() -> None:
     assert gnp.multiply(a, b).dtype == gnp.where(True, a, b).dtype == np.float32
 
 
-# ---------------------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def weak(f: Any, *args: Any) -> Any:
@@ -226,7 +263,9 @@ def test_a_weak_bool_is_inverted_logically() -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_operators_keep_an_arrays_dtype_beside_numbers(dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_operators_keep_an_arrays_dtype_beside_numbers(
+    dtype: np.dtype, rng: np.random.Generator
+) -> None:
     x = draw(rng, dtype, (3,), 1)
     for f in (
         lambda x, n: x + n,
@@ -253,7 +292,7 @@ def test_an_operand_of_another_class_may_answer() -> None:
         gnp.operators["add"](np.ones(2), None)
 
 
-# ----------------------------------------------------------------------------------------------- functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -315,7 +354,9 @@ def test_select(rng: np.random.Generator) -> None:
         ours=lambda x: gnp.select([x < 0, x > 1], [x, 2 * x], 7),
     )
     agree(
-        lambda x: np.select([x < 0], [x.astype(int)]), x, ours=lambda x: gnp.select([x < 0], [x.astype(int)])
+        lambda x: np.select([x < 0], [x.astype(int)]),
+        x,
+        ours=lambda x: gnp.select([x < 0], [x.astype(int)]),
     )
     with pytest.raises(InputError, match="dtype bool"):
         gnp.select([x], [x])
@@ -360,11 +401,13 @@ def test_astype(source: np.dtype, rng: np.random.Generator) -> None:
     assert y is not x and gnp.astype(x, source, copy=False) is x
 
 
-# -------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def test_errors_name_both_types_and_the_fix() -> None:
-    with pytest.raises(ShapeError, match=r"add: f32\[2,3\], f64\[4\] do not broadcast(.|\n)*try  x.reshape"):
+    with pytest.raises(
+        ShapeError, match=r"add: f32\[2,3\], f64\[4\] do not broadcast(.|\n)*try  x.reshape"
+    ):
         gnp.add(np.ones((2, 3), "f4"), np.ones(4))
     with pytest.raises(TypeRuleError, match=r"bitwise_and of float64, int64(.|\n)*try"):
         gnp.bitwise_and(np.ones(2), np.ones(2, int))
@@ -373,10 +416,22 @@ def test_errors_name_both_types_and_the_fix() -> None:
 
 
 @pytest.mark.parametrize(
-    "x", [np.array(["a"]), np.array([1], object), np.array(1, "M8[s]"), np.ones(2, ">f4"), np.longdouble(1)]
+    "x",
+    [
+        np.array(["a"]),
+        np.array([1], object),
+        np.array(1, "M8[s]"),
+        np.ones(2, ">f4"),
+        np.longdouble(1),
+    ],
 )
 def test_dtypes_that_are_not_supported_are_named(x: Any) -> None:
-    for f in (lambda: gnp.add(x, 1), lambda: gnp.sum(x), lambda: gnp.where(True, x, x), lambda: gnp.exp(x)):
+    for f in (
+        lambda: gnp.add(x, 1),
+        lambda: gnp.sum(x),
+        lambda: gnp.where(True, x, x),
+        lambda: gnp.exp(x),
+    ):
         with pytest.raises(InputError, match="not supported(.|\n)*try  "):
             f()
 

@@ -1,4 +1,6 @@
-"""numpy.fft beside NumPy: lengths, norms, axes, dtypes; one reading of each transform back to front."""
+"""numpy.fft beside NumPy: lengths, norms, axes, dtypes; one reading of each
+transform back to front.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,11 @@ def test_along_one_axis(f: Any, rng: np.random.Generator) -> None:
             agree(f, x, norm=norm)
         for n in (1, 2, 5, 8):
             agree(f, x, n), agree(f, x, n, 0, "ortho")
-    agree(f, draw(rng, "f8", (1,)), 1), agree(f, draw(rng, "f8", (0, 3))), agree(f, draw(rng, "f8", (3, 0)))
+    (
+        agree(f, draw(rng, "f8", (1,)), 1),
+        agree(f, draw(rng, "f8", (0, 3))),
+        agree(f, draw(rng, "f8", (3, 0))),
+    )
     agree(f, x, norm="other"), agree(f, x, -1), agree(f, x, None, 2)
 
 
@@ -36,7 +42,11 @@ def test_along_several_axes(f: Any, rng: np.random.Generator) -> None:
     for dtype in ("f4", "f8", "c16"):
         x = draw(rng, dtype, (2, 3, 4))
         agree(f, x), agree(f, x, axes=(1, 0)), agree(f, x, (3, 5), (0, 2), "ortho")
-        agree(f, x, s=(-1, 2), axes=(0, 1), norm="forward"), agree(f, x, (2,), (0, 1)), agree(f, x, axes=(3,))
+        (
+            agree(f, x, s=(-1, 2), axes=(0, 1), norm="forward"),
+            agree(f, x, (2,), (0, 1)),
+            agree(f, x, axes=(3,)),
+        )
         agree(f, x, axes=())
 
 

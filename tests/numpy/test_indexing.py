@@ -10,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2.numpy as gnp
-from ge2.base.errors import ConcretizationTypeError, InPlaceError, InputError, OutOfBoundsError, ShapeError
+from ge2.base.errors import (
+    ConcretizationTypeError,
+    InPlaceError,
+    InputError,
+    OutOfBoundsError,
+    ShapeError,
+)
 from ge2.ir import type_of
 from ge2.trace import Input, stage
 from tests.numpy.agreement import DTYPES, agree, attempt, compare, draw, traced
@@ -66,7 +72,9 @@ def test_reading(key: Any) -> None:
 def test_reading_with_traced_indices(key: Any) -> None:
     key = key if type(key) is tuple else (key,)
     places = [
-        i for i, k in enumerate(key) if isinstance(k, np.ndarray | np.int64) and k.dtype != np.dtype(bool)
+        i
+        for i, k in enumerate(key)
+        if isinstance(k, np.ndarray | np.int64) and k.dtype != np.dtype(bool)
     ]
     want = attempt(get(key), X)
     got = attempt(traced, lambda x, *key: x[key], X, *key, only=[0, *(i + 1 for i in places)])
@@ -110,11 +118,13 @@ def test_errors_speak_as_numpy_does() -> None:
     with pytest.raises(OutOfBoundsError, match="index 5 is out of bounds for axis 1 with size 3"):
         gnp.getitem(x, (0, 5))
     with pytest.raises(
-        OutOfBoundsError, match="too many indices for array: array is 2-dimensional, but 3 were indexed"
+        OutOfBoundsError,
+        match="too many indices for array: array is 2-dimensional, but 3 were indexed",
     ):
         gnp.getitem(x, (0, 0, 0))
     with pytest.raises(
-        ShapeError, match=r"could not broadcast input array from shape \(4,\) into shape \(3,\) of f32\[2,3\]"
+        ShapeError,
+        match=r"could not broadcast input array from shape \(4,\) into shape \(3,\) of f32\[2,3\]",
     ):
         gnp.setitem(x, 0, np.ones(4))
     with pytest.raises(IndexError, match="index 7 is out of bounds"):
@@ -129,7 +139,13 @@ def test_writing_casts(dtype: np.dtype, rng: np.random.Generator) -> None:
         want[1:, ::2] = np.broadcast_to(value, (3, 4))[1:, ::2]
         compare(
             [want],
-            [gnp.setitem(x, (slice(1, None), slice(None, None, 2)), np.broadcast_to(value, (3, 4))[1:, ::2])],
+            [
+                gnp.setitem(
+                    x,
+                    (slice(1, None), slice(None, None, 2)),
+                    np.broadcast_to(value, (3, 4))[1:, ::2],
+                )
+            ],
             True,
             str(dtype),
         )
@@ -147,7 +163,7 @@ def test_the_last_of_several_values_for_one_place_stays() -> None:
     assert gnp.setitem(np.zeros(3), [1, 1, 1], [5.0, 6.0, 7.0]).tolist() == [0, 7, 0]
 
 
-# ---------------------------------------------------------------------------------------------------- masks
+# -------------------------------------------------------------------------------------------- masks
 
 
 def test_a_known_mask_is_an_index_array() -> None:
@@ -201,7 +217,7 @@ def test_a_traced_mask_takes_as_many_values_as_it_chooses() -> None:
             traced(write, x, n)
 
 
-# ------------------------------------------------------------------------------------------------ functions
+# ---------------------------------------------------------------------------------------- functions
 
 
 def test_take(rng: np.random.Generator) -> None:
@@ -242,7 +258,9 @@ def test_one_hot() -> None:
     x = np.array([[0, 2], [1, 5]])
     want = np.concatenate([np.eye(3), np.zeros((3, 3))])[x]
     compare([want], [gnp.one_hot(x, 3)], True, "one_hot")
-    compare([want.astype("f4")], [traced(lambda x: gnp.one_hot(x, 3, dtype="f4"), x)], True, "one_hot")
+    compare(
+        [want.astype("f4")], [traced(lambda x: gnp.one_hot(x, 3, dtype="f4"), x)], True, "one_hot"
+    )
     compare([np.moveaxis(want, -1, 0)], [gnp.one_hot(x, 3, axis=0)], True, "one_hot")
 
 
@@ -262,13 +280,15 @@ def test_writing_functions() -> None:
         traced(lambda x: gnp.copyto(np.zeros((3, 4)), x), x)
 
 
-# --------------------------------------------------------------------------------------------------- graphs
+# ------------------------------------------------------------------------------------------- graphs
 
 
 def names(f: Any, *shapes: tuple[int, ...]) -> list[str]:
     return [
         e.op.name
-        for e in stage(lambda *xs: [f(*xs)], [Input(type_of(np.ones(s))) for s in shapes]).graph.eqns
+        for e in stage(
+            lambda *xs: [f(*xs)], [Input(type_of(np.ones(s))) for s in shapes]
+        ).graph.eqns
     ]
 
 
@@ -280,4 +300,7 @@ def test_basic_keys_are_views() -> None:
     assert names(lambda x: x[::-1], (3, 4)) == ["rev"]
     assert names(lambda x: x[[0, 2]], (3, 4)) == ["gather"]
     assert names(lambda x: x[np.arange(3), [0, 1, 0]], (3, 4)) == ["gather"]
-    assert names(lambda x: gnp.setitem(x, slice(1, 2), 0), (3, 4)) == ["broadcast_in_dim", "update_slice"]
+    assert names(lambda x: gnp.setitem(x, slice(1, 2), 0), (3, 4)) == [
+        "broadcast_in_dim",
+        "update_slice",
+    ]

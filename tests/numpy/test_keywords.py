@@ -1,7 +1,7 @@
 """Each keyword of each function does what NumPy's does, or is refused: none is read past.
 
-The candidates of a keyword are tried on every function that takes it; a function with a keyword that has no
-candidates fails, as does one that answers where NumPy raises.
+The candidates of a keyword are tried on every function that takes it; a function with a keyword
+that has no candidates fails, as does one that answers where NumPy raises.
 """
 
 from __future__ import annotations
@@ -97,14 +97,17 @@ def keywords(name: str) -> list[str]:
     except ValueError:
         return ["axis"]  # this version of NumPy does not tell
     given = len(ARGUMENTS.get(name, (X,)))
-    named = [p.name for p in parameters[given:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    named = [
+        p.name for p in parameters[given:] if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)
+    ]
     return [n for n in named if n != "ndmax"]
 
 
 def called(module: Any, name: str, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
     """The results, in a list; or the error."""
     f = getattr(module, name)
-    traced = module is gnp and gnp.late.HOME.get(name)  # the others are NumPy's own until something is
+    # the others are NumPy's own until something is
+    traced = module is gnp and gnp.late.HOME.get(name)
     own = [i for i, x in enumerate(args) if isinstance(x, np.ndarray)]
 
     def call(*xs: Any) -> Any:
@@ -137,11 +140,16 @@ def compared(want: Any, got: Any, text: str) -> None:
 @pytest.mark.skipif(not NEWEST, reason="keywords are those of NumPy 2.4")
 @pytest.mark.parametrize("name", [*NAMES, *UFUNCS])
 def test_each_keyword_is_honoured_or_refused(name: str) -> None:
-    args = (X,) * getattr(getattr(np, name), "nin", 1) if name in UFUNCS else ARGUMENTS.get(name, (X,))
+    args = (
+        (X,) * getattr(getattr(np, name), "nin", 1) if name in UFUNCS else ARGUMENTS.get(name, (X,))
+    )
     args = (X, X.T) if name == "matmul" else args
     for keyword in keywords(name):
         for value in CANDIDATES[keyword]:
-            more = {keyword: value, **({"dtype": "f4"} if name in UFUNCS and keyword == "casting" else {})}
+            more = {
+                keyword: value,
+                **({"dtype": "f4"} if name in UFUNCS and keyword == "casting" else {}),
+            }
             if keyword == "where" and name in UFUNCS:  # leaves elements undefined
                 assert isinstance(called(gnp, name, args, more), Ge2Error)
                 continue

@@ -1,4 +1,6 @@
-"""numpy.linalg beside NumPy: values, named results, errors when a program runs, derivatives in every mode."""
+"""numpy.linalg beside NumPy: values, named results, errors when a program runs,
+derivatives in every mode.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,11 @@ def test_equations_and_inverses(dtype: np.dtype, rng: Rng) -> None:
         agree(f, a), agree(f, stack), agree(f, a[:0, :0])
     for x in (a, tall, tall.T, stack):
         agree(L.pinv, x), agree(L.matrix_rank, x)
-    agree(L.pinv, tall, 0.7), agree(L.pinv, stack, rtol=None), agree(L.pinv, a + a.conj().T, hermitian=True)
+    (
+        agree(L.pinv, tall, 0.7),
+        agree(L.pinv, stack, rtol=None),
+        agree(L.pinv, a + a.conj().T, hermitian=True),
+    )
     agree(L.matrix_rank, stack, 1.5), agree(L.matrix_rank, stack, rtol=0.6), agree(L.matrix_rank, v)
     for n in (-2, -1, 0, 3, 5):
         agree(L.matrix_power, stack, n)
@@ -95,7 +101,11 @@ def test_multi_dot_takes_the_cheapest_order() -> None:
 
 @pytest.mark.parametrize("f", [L.eig, L.eigvals])
 def test_eigenvalues_are_complex_whatever_they_are(f: Any, rng: Rng) -> None:
-    for x in (np.diag([3.0, 1.0, 2.0]), gaussian(rng, (2, 3, 3), FLOAT64), np.eye(2, dtype=FLOAT32)):
+    for x in (
+        np.diag([3.0, 1.0, 2.0]),
+        gaussian(rng, (2, 3, 3), FLOAT64),
+        np.eye(2, dtype=FLOAT32),
+    ):
         got, want = ge2.vmap(f)(x[None]) if x.ndim == 2 else ge2.jit(f)(x), f(x)
         for g, w in zip(got, want, strict=True) if f is L.eig else [(got, want)]:
             assert g.dtype == (np.complex64 if x.dtype == FLOAT32 else np.complex128)
@@ -139,7 +149,7 @@ def test_mistakes_are_named(f: Any, what: str) -> None:
     assert issubclass(ShapeError, ValueError) and issubclass(TypeRuleError, TypeError)
 
 
-# --------------------------------------------------------------------------------------------- derivatives
+# -------------------------------------------------------------------------------------- derivatives
 
 
 def positive(x: Any) -> Any:
@@ -150,7 +160,9 @@ SMOOTH: dict[str, Callable[..., Any]] = {
     "solve": lambda x: L.solve(x, x[0]) @ x[1],
     "inverse": lambda x: L.inv(x)[0] @ L.matrix_power(x, -2)[1],
     "determinants": lambda x: L.det(x) * L.slogdet(x)[1],
-    "cholesky": lambda x: L.cholesky(positive(x))[2].sum() + L.cholesky(positive(x), upper=True)[0].sum(),
+    "cholesky": lambda x: (
+        L.cholesky(positive(x))[2].sum() + L.cholesky(positive(x), upper=True)[0].sum()
+    ),
     "qr": lambda x: L.qr(x)[0][0, 1] + L.qr(x[:2])[1][0, 2] + L.qr(x[:, :2], "r")[1, 1],
     "eigh": lambda x: L.eigh(x + x.T, "U")[0][1] * L.eigh(x + x.T)[1][0, 1] ** 2,
     "eig": lambda x: L.eigvals(positive(x)).real.max() + abs(L.eig(positive(x))[1][0, 0]) ** 2,
@@ -170,7 +182,10 @@ def test_derivatives_in_both_modes(name: str, rng: Rng) -> None:
 def test_gradients_by_symmetric_matrices_are_symmetric(rng: Rng) -> None:
     """As JAX, torch and autograd have them, though only one triangle is read."""
     a = positive(rng.standard_normal((3, 3)))
-    for f in (lambda x: 2 * np.log(np.diagonal(L.cholesky(x))).sum(), lambda x: np.log(L.eigvalsh(x)).sum()):
+    for f in (
+        lambda x: 2 * np.log(np.diagonal(L.cholesky(x))).sum(),
+        lambda x: np.log(L.eigvalsh(x)).sum(),
+    ):
         np.testing.assert_allclose(ge2.grad(f)(a), np.linalg.inv(a), rtol=1e-12)
     upper = np.where(np.tri(3, k=-1).T > 0, np.nan, a)  # which nobody reads
     np.testing.assert_array_equal(ge2.jit(L.cholesky)(upper), L.cholesky(a))

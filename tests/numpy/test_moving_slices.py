@@ -1,4 +1,6 @@
-"""Slices with traced bounds whose length is known are NumPy's, read and written; others are refused."""
+"""Slices with traced bounds whose length is known are NumPy's, read and
+written; others are refused.
+"""
 
 from __future__ import annotations
 
@@ -109,7 +111,9 @@ def test_known_bounds_are_numbers() -> None:
 def test_a_slice_of_unknown_length_names_what_to_write() -> None:
     x, refused = np.arange(5.0), TracerIntegerConversionError
     for f in (lambda x, k, m: x[k:m], lambda x, k, m: x[k:], lambda x, k, m: x[k : 2 * k + 1]):
-        with pytest.raises(refused, match="length of a slice must be known(.|\n)*ge2.lax.dynamic_slice"):
+        with pytest.raises(
+            refused, match="length of a slice must be known(.|\n)*ge2.lax.dynamic_slice"
+        ):
             ge2.jit(f)(x, 1, 2)
     with pytest.raises(refused, match=r"dynamic_slice_in_dim\(np.arange\(5.0\), k, 2\)"):
         ge2.jit(lambda k: np.arange(5.0)[k : k + 2])(1)

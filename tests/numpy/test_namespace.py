@@ -1,4 +1,6 @@
-"""The rest of NumPy's names in `ge2.numpy`: they give NumPy's values, are NumPy's own, or say why not."""
+"""The rest of NumPy's names in `ge2.numpy`: they give NumPy's values, are
+NumPy's own, or say why not.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +124,12 @@ def test_windows_are_numpys() -> None:
     view = np.lib.stride_tricks.sliding_window_view
     for args in ((2, 0), (3, 1), ((2, 3),), ((2, 2), (1, 1)), (0, 0), (5, 0), ((2, 2, 2),)):
         want = attempt(view, X, *args)
-        compare(want, attempt(lambda a=args: ge2.make_jaxpr(lambda x: view(x, *a))(X)(X)), True, str(args))
+        compare(
+            want,
+            attempt(lambda a=args: ge2.make_jaxpr(lambda x: view(x, *a))(X)(X)),
+            True,
+            str(args),
+        )
     with pytest.raises(errors.InputError, match="cannot be written"):
         ge2.make_jaxpr(lambda x: view(x, 2, 0, writeable=True))(X)
 
@@ -164,7 +171,7 @@ def test_vmap() -> None:
     np.testing.assert_array_equal(got, [np.bincount(K, minlength=4), [4, 0, 0, 0]])
 
 
-# ------------------------------------------------------------------------------------------------ names
+# -------------------------------------------------------------------------------------------- names
 
 
 def test_every_name_of_numpy_is_here_or_has_a_reason() -> None:
@@ -193,8 +200,12 @@ CALLED: dict[str, tuple[Any, ...]] = {
 
 @pytest.mark.parametrize("name", CALLED)
 def test_what_a_trace_cannot_hold_says_so(name: str) -> None:
-    places = [i for i, x in enumerate(CALLED[name]) if isinstance(x, np.ndarray | np.generic | list)]
-    f = ge2.jit(getattr(gnp, name), static_argnums=tuple(set(range(len(CALLED[name]))) - set(places)))
+    places = [
+        i for i, x in enumerate(CALLED[name]) if isinstance(x, np.ndarray | np.generic | list)
+    ]
+    f = ge2.jit(
+        getattr(gnp, name), static_argnums=tuple(set(range(len(CALLED[name]))) - set(places))
+    )
     with pytest.raises(errors.ConcretizationTypeError) as caught:
         f(*CALLED[name])
     reason, fix = known.REASONS[name]

@@ -28,7 +28,9 @@ name = lambda f: f.__name__  # noqa: E731
 
 @pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
 @pytest.mark.parametrize(
-    "f", [np.matmul, np.dot, np.inner, np.vdot, np.outer, np.vecdot, np.kron, np.multiply.outer], ids=name
+    "f",
+    [np.matmul, np.dot, np.inner, np.vdot, np.outer, np.vecdot, np.kron, np.multiply.outer],
+    ids=name,
 )
 def test_shapes(f: Any, a: tuple[int, ...], b: tuple[int, ...], rng: np.random.Generator) -> None:
     ours = gnp.ufunc_method(np.multiply, "outer") if f == np.multiply.outer else None
@@ -37,13 +39,17 @@ def test_shapes(f: Any, a: tuple[int, ...], b: tuple[int, ...], rng: np.random.G
 
 @pytest.mark.skipif(not hasattr(np, "matvec"), reason="NumPy 2.2 brought matvec and vecmat")
 @pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
-def test_matvec_and_vecmat(a: tuple[int, ...], b: tuple[int, ...], rng: np.random.Generator) -> None:
+def test_matvec_and_vecmat(
+    a: tuple[int, ...], b: tuple[int, ...], rng: np.random.Generator
+) -> None:
     for f in (np.matvec, np.vecmat):
         agree(f, draw(rng, "c8", a), draw(rng, "c8", b))
 
 
 @pytest.mark.parametrize(
-    "f", [np.matmul, np.dot, np.inner, np.vdot, np.outer, np.vecdot, np.tensordot, np.kron], ids=name
+    "f",
+    [np.matmul, np.dot, np.inner, np.vdot, np.outer, np.vecdot, np.tensordot, np.kron],
+    ids=name,
 )
 def test_dtypes(f: Any, rng: np.random.Generator) -> None:
     for da, db in itertools.product(FEW, FEW):
@@ -59,7 +65,9 @@ def test_operators(rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize(
-    "axes", [0, 1, 2, (1, 0), ([0, 1], [1, 0]), ((-1,), (0,)), ([0], [0, 1]), 3, ((5,), (0,))], ids=str
+    "axes",
+    [0, 1, 2, (1, 0), ([0, 1], [1, 0]), ((-1,), (0,)), ([0], [0, 1]), 3, ((5,), (0,))],
+    ids=str,
 )
 def test_tensordot(axes: Any, rng: np.random.Generator) -> None:
     agree(np.tensordot, draw(rng, "f4", (3, 4)), draw(rng, "f4", (4, 3)), axes=axes)
@@ -76,7 +84,7 @@ def test_cross(dtype: np.dtype, rng: np.random.Generator) -> None:
         gnp.cross(np.ones(2), np.ones(2))
 
 
-# --------------------------------------------------------------------------------------------------- einsum
+# ------------------------------------------------------------------------------------------- einsum
 
 TERMS = ["i,i->", "i,i", "ij,jk", "ij,jk->ki", "ij,j->i", "ij->ji", "ii", "ii->i", "ij->", "ij,ij->ij",
          "ij,ij->i", "i,j->ij",
@@ -131,11 +139,13 @@ def test_einsum_otherwise(rng: np.random.Generator) -> None:
 
 
 def test_a_product_in_which_nothing_is_summed_is_elementwise() -> None:
-    graph = stage(lambda a, b: [np.einsum("ij,ij->ij", a, b)], [Input(type_of(np.ones((2, 3))))] * 2).graph
+    graph = stage(
+        lambda a, b: [np.einsum("ij,ij->ij", a, b)], [Input(type_of(np.ones((2, 3))))] * 2
+    ).graph
     assert [e.op.name for e in graph.eqns] == ["mul"]
 
 
-# ----------------------------------------------------------------------------------------------- precision
+# ---------------------------------------------------------------------------------------- precision
 
 
 def test_precision_reaches_the_operation() -> None:
@@ -168,10 +178,12 @@ def test_dot_general(rng: np.random.Generator) -> None:
 def test_half_types_are_rounded_once(rng: np.random.Generator) -> None:
     for dtype in (np.float16, ml_dtypes.bfloat16):
         a, b = (rng.standard_normal((64, 64)).astype(dtype) for _ in range(2))
-        np.testing.assert_array_equal(gnp.matmul(a, b), (a.astype("f4") @ b.astype("f4")).astype(dtype))
+        np.testing.assert_array_equal(
+            gnp.matmul(a, b), (a.astype("f4") @ b.astype("f4")).astype(dtype)
+        )
 
 
-# --------------------------------------------------------------------------------------------------- norms
+# -------------------------------------------------------------------------------------------- norms
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -213,7 +225,9 @@ def test_errors_name_both_types() -> None:
     a, b = np.ones((2, 3), "f4"), np.ones((4, 5), "f4")
     with pytest.raises(ShapeError, match=r"f32\[2,3\] and f32\[4,5\] not aligned(.|\n)*try"):
         gnp.matmul(a, b)
-    with pytest.raises(ShapeError, match=r"stacks of f32\[2,1,3\] and f32\[5,3,1\]|do not broadcast"):
+    with pytest.raises(
+        ShapeError, match=r"stacks of f32\[2,1,3\] and f32\[5,3,1\]|do not broadcast"
+    ):
         gnp.matmul(np.ones((2, 1, 3), "f4"), np.ones((5, 3, 1), "f4"))
     with pytest.raises(ShapeError, match=r"does not have enough dimensions(.|\n)*x \* y"):
         gnp.matmul(a, 3)

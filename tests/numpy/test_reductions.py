@@ -44,7 +44,9 @@ def test_every_dtype(f: Any, rng: np.random.Generator) -> None:
         agree(f, draw(rng, dtype, ())[()])
 
 
-@pytest.mark.parametrize("f", [*FOLDS, *MOMENTS, *NANS, np.count_nonzero, np.argmax, np.argmin], ids=name)
+@pytest.mark.parametrize(
+    "f", [*FOLDS, *MOMENTS, *NANS, np.count_nonzero, np.argmax, np.argmin], ids=name
+)
 def test_sizes_of_zero_and_one(f: Any) -> None:
     for shape in ((0,), (0, 3), (3, 0), (1,), (1, 1)):
         for axis in range(len(shape)):
@@ -131,17 +133,21 @@ def test_weighted_average(rng: np.random.Generator) -> None:
     st.data(),
 )
 def test_any_shape_and_axes(x: Any, data: st.DataObject) -> None:
-    axes = data.draw(st.none() | st.lists(st.sampled_from(range(max(x.ndim, 1))), unique=True).map(tuple))
+    axes = data.draw(
+        st.none() | st.lists(st.sampled_from(range(max(x.ndim, 1))), unique=True).map(tuple)
+    )
     keepdims = data.draw(st.booleans())
     for f in (np.sum, np.max, np.mean, np.var, np.all):
         agree(f, x, axis=axes, keepdims=keepdims)
 
 
-# ------------------------------------------------------------------------------------------- half types
+# --------------------------------------------------------------------------------------- half types
 
 
 @pytest.mark.parametrize("dtype", sorted(HALF, key=str), ids=str)
-def test_half_types_accumulate_in_float32_and_round_once(dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_half_types_accumulate_in_float32_and_round_once(
+    dtype: np.dtype, rng: np.random.Generator
+) -> None:
     x = rng.standard_normal((50, 7)).astype(dtype)
     wide = x.astype(FLOAT32)
     for f in (np.sum, np.mean, np.var, np.std, np.max, np.cumsum):
@@ -154,24 +160,31 @@ def test_long_sums_of_half_types_do_not_stall() -> None:
     assert gnp.mean(np.full(70000, 3, np.float16)) == 3
 
 
-# -------------------------------------------------------------------------------------------- logsumexp
+# ---------------------------------------------------------------------------------------- logsumexp
 
 
 def test_logsumexp() -> None:
     x = np.array(
-        [[1000.0, 1000.0, 1000.0], [-np.inf, 0.0, 1.0], [-np.inf, -np.inf, -np.inf], [np.inf, 1.0, 2.0]]
+        [
+            [1000.0, 1000.0, 1000.0],
+            [-np.inf, 0.0, 1.0],
+            [-np.inf, -np.inf, -np.inf],
+            [np.inf, 1.0, 2.0],
+        ]
     )
     want = np.array([1000 + np.log(3), np.log(1 + np.e), -np.inf, np.inf])
     np.testing.assert_allclose(gnp.logsumexp(x, 1), want)
     np.testing.assert_allclose(gnp.logsumexp(x, 1, keepdims=True), want[:, None])
-    np.testing.assert_allclose(gnp.logsumexp([1.0, 2.0], b=[2.0, -0.5]), np.log(2 * np.e - np.e**2 / 2))
+    np.testing.assert_allclose(
+        gnp.logsumexp([1.0, 2.0], b=[2.0, -0.5]), np.log(2 * np.e - np.e**2 / 2)
+    )
     assert gnp.logsumexp(x.astype("f4"), 1).dtype == np.float32
     assert gnp.logsumexp([1, 2]).dtype == np.float64
     assert gnp.logsumexp(np.ones((2, 0)), 1).tolist() == [-np.inf, -np.inf]
     np.testing.assert_allclose(traced(gnp.logsumexp, x, 1, only=[0]), want)
 
 
-# ----------------------------------------------------------------------------------------------- running
+# ------------------------------------------------------------------------------------------ running
 
 
 @pytest.mark.parametrize("f", [np.cumsum, np.cumprod, np.nancumsum, np.nancumprod], ids=name)
@@ -229,7 +242,7 @@ def test_unwrap(rng: np.random.Generator) -> None:
     agree(np.unwrap, wrapped.astype("f4"), period=3.0)
 
 
-# ----------------------------------------------------------------------------------------------- sorting
+# ------------------------------------------------------------------------------------------ sorting
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
@@ -302,7 +315,7 @@ def test_interpolation(rng: np.random.Generator) -> None:
     agree(np.interp, x, xp[:1], fp[:1])
 
 
-# ------------------------------------------------------------------------------------------------ errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def test_errors() -> None:
@@ -326,6 +339,7 @@ def test_errors() -> None:
 
 def test_sums_of_one_array_are_one_equation() -> None:
     graph = stage(
-        lambda x: [np.sum(x, 0), x.max(), np.sum(x, ())], [Input(gnp.promotion.type_of(np.ones((2, 3))))]
+        lambda x: [np.sum(x, 0), x.max(), np.sum(x, ())],
+        [Input(gnp.promotion.type_of(np.ones((2, 3))))],
     ).graph
     assert [e.op.name for e in graph.eqns] == ["reduce_sum", "reduce_max"]

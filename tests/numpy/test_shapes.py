@@ -14,7 +14,13 @@ from hypothesis.extra import numpy as hnp
 
 import ge2
 import ge2.numpy as gnp
-from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError, TypeRuleError
+from ge2.base.errors import (
+    ArgumentError,
+    ConcretizationTypeError,
+    InputError,
+    ShapeError,
+    TypeRuleError,
+)
 from ge2.ir import type_of
 from ge2.trace import Input, stage
 from tests.numpy.agreement import DTYPES, FEW, agree, compare, draw, traced
@@ -90,12 +96,16 @@ def test_order_other_than_rows_first_is_an_error() -> None:
         gnp.ravel(X, order="K")
 
 
-# ------------------------------------------------------------------------------------ several arrays at once
+# --------------------------------------------------------------------------- several arrays at once
 
 
 def joined(f: Any, arrays: Sequence[Any], **more: Any) -> None:
     """As `agree`, with the arrays in a list, all or the first of them traced."""
-    agree(lambda *xs: f(list(xs), **more), *arrays, ours=lambda *xs: gnp.FUNCTIONS[f](list(xs), **more))
+    agree(
+        lambda *xs: f(list(xs), **more),
+        *arrays,
+        ours=lambda *xs: gnp.FUNCTIONS[f](list(xs), **more),
+    )
     want = f(list(arrays), **more)
     got = traced(lambda x: f([x, *arrays[1:]], **more), arrays[0])
     compare([want], [got], True, f.__name__)
@@ -142,7 +152,7 @@ def test_lists_that_hold_traced_values() -> None:
         traced(lambda x: gnp.array([x, x[0]]), X[0])
 
 
-# ------------------------------------------------------------------------------------------------- padding
+# ------------------------------------------------------------------------------------------ padding
 
 
 @given(
@@ -172,10 +182,16 @@ def test_padding_with_numbers() -> None:
 
 def test_padding_by_its_own_elements_is_slices() -> None:
     graph = stage(lambda x: [np.pad(x, ((1, 2), (1, 1)), "reflect")], [Input(type_of(X[0]))]).graph
-    assert {e.op.name for e in graph.eqns} <= {"slice", "rev", "concatenate", "broadcast_in_dim", "reshape"}
+    assert {e.op.name for e in graph.eqns} <= {
+        "slice",
+        "rev",
+        "concatenate",
+        "broadcast_in_dim",
+        "reshape",
+    }
 
 
-# ------------------------------------------------------------------------------------------- arrays made
+# -------------------------------------------------------------------------------------- arrays made
 
 
 CREATED: list[tuple[str, tuple[Any, ...]]] = [
@@ -206,7 +222,13 @@ CREATED: list[tuple[str, tuple[Any, ...]]] = [
 @pytest.mark.parametrize(("name", "args"), CREATED, ids=str)
 def test_creation(name: str, args: tuple[Any, ...]) -> None:
     theirs, ours = getattr(np, name), getattr(gnp, name)
-    agree(theirs, *args, ours=ours, trace=False, exact=name not in ("linspace", "logspace", "geomspace"))
+    agree(
+        theirs,
+        *args,
+        ours=ours,
+        trace=False,
+        exact=name not in ("linspace", "logspace", "geomspace"),
+    )
     try:
         want = theirs(*args)
     except (ValueError, TypeError):
@@ -227,7 +249,8 @@ def test_linspace_gives_its_step() -> None:
         compare(list(want), list(got), False, "linspace")
     agree(np.linspace, 0, [1, 2, 3], 4, axis=1)
     np.testing.assert_allclose(
-        traced(lambda x: np.linspace(x[0], x[1], 4), X[0, 0]), np.linspace(X[0, 0, 0], X[0, 0, 1], 4)
+        traced(lambda x: np.linspace(x[0], x[1], 4), X[0, 0]),
+        np.linspace(X[0, 0, 0], X[0, 0, 1], 4),
     )
 
 
@@ -287,9 +310,17 @@ def test_a_roll_by_a_traced_number() -> None:
 
     def rolled(by: Any, two: Any) -> list[Any]:
         return [
-            *(np.roll(x + 0 * by, by), np.roll(x + 0 * by, -by, 1), np.roll(x + 0 * by, by * 7, axis=-1)),
+            *(
+                np.roll(x + 0 * by, by),
+                np.roll(x + 0 * by, -by, 1),
+                np.roll(x + 0 * by, by * 7, axis=-1),
+            ),
             *(np.roll(x + 0 * by, (by, 1), (0, 2)), np.roll(x + 0 * by, by, (0, 1))),
-            *(np.roll(x + 0 * by, two, (0, 2)), np.roll(few + 0 * by, by, 0), np.roll(few + 0 * by, by)),
+            *(
+                np.roll(x + 0 * by, two, (0, 2)),
+                np.roll(few + 0 * by, by, 0),
+                np.roll(few + 0 * by, by),
+            ),
             np.roll(x + 0 * by, [1, by], [2, 2]),
         ]
 

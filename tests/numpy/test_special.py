@@ -1,4 +1,7 @@
-"""ge2.scipy.special: SciPy's names and ufuncs, dtypes, derivatives of what is made of several operations."""
+"""ge2.scipy.special:
+
+SciPy's names and ufuncs, dtypes, derivatives of what is made of several operations.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +39,13 @@ def test_values_are_scipy_s() -> None:
     theirs = pytest.importorskip("scipy.special")
     for x in (X, np.linspace(-3.7, 6.0, 23), np.array([-2.0, -0.0, 0.0, 1.0, 2.0, 30.0, np.nan])):
         with np.errstate(all="ignore"):
-            for name, y, want in zip((*ONE, *WHOLE, *OF_TWO), of_all(sp, x), of_all(theirs, x), strict=True):
+            for name, y, want in zip(
+                (*ONE, *WHOLE, *OF_TWO), of_all(sp, x), of_all(theirs, x), strict=True
+            ):
                 np.testing.assert_allclose(y, want, rtol=2e-13, atol=1e-14, err_msg=name)
-            np.testing.assert_allclose(sp.polygamma(2, x[x > 0]), theirs.polygamma(2, x[x > 0]), rtol=1e-13)
+            np.testing.assert_allclose(
+                sp.polygamma(2, x[x > 0]), theirs.polygamma(2, x[x > 0]), rtol=1e-13
+            )
 
 
 def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
@@ -54,7 +61,9 @@ def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
         check_grads(f, (X,), order=2)
     imposter = np.frompyfunc(lambda x: x, 1, 1)
     for ufunc in (theirs.sindg, imposter):
-        with pytest.raises(NoRuleError, match="scipy.special.sindg" if ufunc is theirs.sindg else "numpy"):
+        with pytest.raises(
+            NoRuleError, match="scipy.special.sindg" if ufunc is theirs.sindg else "numpy"
+        ):
             ge2.jit(lambda x, u=ufunc: u(x))(X)
     with pytest.raises(Ge2Error, match=r"try  ge2.scipy.special.softmax\(x\)"):
         ge2.jit(lambda x: theirs.softmax(x))(X)
@@ -74,7 +83,9 @@ def test_compiled_together() -> None:
         x = X.astype(dtype)
         for y, want in zip(ge2.jit(lambda x: of_all(sp, x))(x), of_all(sp, x), strict=True):
             assert y.dtype == dtype
-            np.testing.assert_allclose(y.astype(FLOAT64), want.astype(FLOAT64), rtol=most, atol=most)
+            np.testing.assert_allclose(
+                y.astype(FLOAT64), want.astype(FLOAT64), rtol=most, atol=most
+            )
 
 
 def test_derivatives_of_what_is_made_of_several() -> None:

@@ -1,4 +1,6 @@
-"""Programs of what NumPy cannot be handed while tracing, with `ge2.numpy`: plain, traced, differentiated."""
+"""Programs of what NumPy cannot be handed while tracing, with `ge2.numpy`:
+plain, traced, differentiated.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,13 @@ def written(np: Any, x: Any, i: Any) -> Any:
 
 def constants(np: Any, x: Any, i: Any) -> Any:
     table = np.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
-    return table[i[1]], table.T[0][i], np.take(table, i[:2], 0), np.arange(5)[i], np.ravel(np.eye(3))[i]
+    return (
+        table[i[1]],
+        table.T[0][i],
+        np.take(table, i[:2], 0),
+        np.arange(5)[i],
+        np.ravel(np.eye(3))[i],
+    )
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {
@@ -84,7 +92,7 @@ def test_programs(name: str) -> None:
     alike(PROGRAMS[name], X, I)
 
 
-# -------------------------------------------------------------------------------------- indices that meet
+# -------------------------------------------------------------------------------- indices that meet
 
 AT = ("add", "subtract", "multiply", "divide", "maximum", "minimum", "fmax", "hypot", "logaddexp")
 
@@ -101,9 +109,17 @@ def test_every_value_that_falls_to_an_element_counts(name: str) -> None:
     j = np.array([1, 1, 1, 0])
 
     def f(np: Any, x: Any, m: Any, v: Any, i: Any, j: Any) -> Any:
-        found = [at(name, x, i, v, numpy=np), at(name, m, (j, i), v, numpy=np), at(name, m, j, v, numpy=np)]
+        found = [
+            at(name, x, i, v, numpy=np),
+            at(name, m, (j, i), v, numpy=np),
+            at(name, m, j, v, numpy=np),
+        ]
         found += [at(name, m, (slice(1, None), i), 2.0, numpy=np), at(name, x, i[0], 3.0, numpy=np)]
-        return [*found, at(name, x, slice(1, 3), v[:2], numpy=np), at(name, x, x > 1, 2.0, numpy=np)]
+        return [
+            *found,
+            at(name, x, slice(1, 3), v[:2], numpy=np),
+            at(name, x, x > 1, 2.0, numpy=np),
+        ]
 
     alike(f, X, m, v, I, j)
 
@@ -113,7 +129,9 @@ def test_others_are_applied_in_turn_where_indices_are_known() -> None:
     alike(lambda np, x: (at("power", x, key, 2.0, numpy=np), at("negative", x, key, numpy=np)), X)
     alike(lambda np, n: at("bitwise_xor", n, key, 5, numpy=np), np.arange(9, 13))
     alike(lambda np, n: at("floor_divide", n, key, [2, 3, 4, 5], numpy=np), np.arange(9, 13))
-    with pytest.raises(errors.NoRuleError, match=r"power.at where indices may meet(.|\n)*fori_loop"):
+    with pytest.raises(
+        errors.NoRuleError, match=r"power.at where indices may meet(.|\n)*fori_loop"
+    ):
         ge2.make_jaxpr(lambda x, i: at("power", x, i, 2.0))(X, I)
 
 
@@ -151,12 +169,14 @@ def test_at_of_jax() -> None:
 def test_derivatives_where_indices_meet() -> None:
     for name in ("add", "multiply", "divide", "hypot", "maximum"):
         check_grads(
-            lambda x, v, name=name: at(name, gnp.array(x), I, v, numpy=gnp), (X, X[::-1] + 0.1), order=1
+            lambda x, v, name=name: at(name, gnp.array(x), I, v, numpy=gnp),
+            (X, X[::-1] + 0.1),
+            order=1,
         )
     check_grads(lambda x: np.hypot.reduce(x) + np.divide.reduce(x), (X,), order=1)
 
 
-# --------------------------------------------------------------------------------------------- masks, flat
+# -------------------------------------------------------------------------------------- masks, flat
 
 
 def masked(np: Any, x: Any, i: Any) -> Any:
@@ -203,7 +223,9 @@ def test_what_a_mask_does_not_choose_reaches_no_derivative() -> None:
      lambda x: np.stack([x[x > 1]]), lambda x: x[x > 1][0], lambda x: np.sin(x[x > 1]) + x[x < 1]],
 )  # fmt: skip
 def test_what_a_traced_mask_chooses_cannot_leave_its_place(f: Any) -> None:
-    with pytest.raises(errors.ConcretizationTypeError, match=r"depends on the values of mask(.|\n)*np.where"):
+    with pytest.raises(
+        errors.ConcretizationTypeError, match=r"depends on the values of mask(.|\n)*np.where"
+    ):
         ge2.make_jaxpr(f)(X)
 
 
@@ -265,7 +287,9 @@ def test_in_every_executor_and_in_batches(executor: str) -> None:
 
     want = [f(*(a[k] for a in args)) for k in range(2)]
     if executor == "vmap":
-        compare([np.stack(pair) for pair in zip(*want, strict=True)], ge2.vmap(f)(*args), False, "vmap")
+        compare(
+            [np.stack(pair) for pair in zip(*want, strict=True)], ge2.vmap(f)(*args), False, "vmap"
+        )
         return
     with ge2.config.using(executor=executor):
         compare(want[0], ge2.jit(f)(*(a[0] for a in args)), False, executor)

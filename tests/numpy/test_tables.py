@@ -20,7 +20,15 @@ PARTS = [
     if inspect.isfunction(getattr(ours, name))
 ]
 FUNCTIONS = [*gnp.FUNCTIONS, *PARTS]
-RENAMED = {np.tensordot, np.linalg.tensordot, np.arange, np.array, np.clip, np.einsum, np.linalg.vecdot}
+RENAMED = {
+    np.tensordot,
+    np.linalg.tensordot,
+    np.arange,
+    np.array,
+    np.clip,
+    np.einsum,
+    np.linalg.vecdot,
+}
 
 
 def test_all_is_all() -> None:
@@ -44,7 +52,9 @@ def test_every_function_of_that_name_is_reached_from_numpys() -> None:
 
 
 @pytest.mark.skipif(not NEWEST, reason="arguments are those of NumPy 2.4")
-@pytest.mark.parametrize("theirs", [f for f in FUNCTIONS if f not in RENAMED], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "theirs", [f for f in FUNCTIONS if f not in RENAMED], ids=lambda f: f.__name__
+)
 def test_arguments_are_numpys(theirs: Any) -> None:
     try:
         want = inspect.signature(theirs).parameters
@@ -62,7 +72,9 @@ def test_arguments_are_numpys(theirs: Any) -> None:
             assert repr(p.default) == repr(ours.default), (
                 f"{theirs.__name__}: {name}={p.default!r}, not {ours.default!r}"
             )
-        assert p.kind == ours.kind or ours.kind is p.POSITIONAL_OR_KEYWORD, f"{theirs.__name__}: {name}"
+        assert p.kind == ours.kind or ours.kind is p.POSITIONAL_OR_KEYWORD, (
+            f"{theirs.__name__}: {name}"
+        )
 
 
 def test_dtypes_and_constants() -> None:
@@ -70,10 +82,14 @@ def test_dtypes_and_constants() -> None:
     assert gnp.finfo(gnp.bfloat16).max > 3e38 and gnp.finfo("f4").eps == np.finfo("f4").eps
     assert gnp.finfo(np.ones(2, "f4")).dtype == np.float32
     assert gnp.iinfo("i1").max == gnp.iinfo(np.int8(3)).max == 127
-    assert gnp.result_type(np.float32, 1.0) == np.float32 and gnp.result_type("i4", "f4") == np.float64
+    assert (
+        gnp.result_type(np.float32, 1.0) == np.float32 and gnp.result_type("i4", "f4") == np.float64
+    )
     assert gnp.result_type(np.ones(2, "i1"), 3) == np.int8 and gnp.result_type(1, 2.5) == np.float64
     assert gnp.promote_types("i4", "u4") == np.int64
-    assert gnp.issubdtype(gnp.bfloat16, np.floating) and gnp.issubdtype(np.dtype(gnp.bfloat16), np.inexact)
+    assert gnp.issubdtype(gnp.bfloat16, np.floating) and gnp.issubdtype(
+        np.dtype(gnp.bfloat16), np.inexact
+    )
     assert gnp.issubdtype("f4", np.floating) and not gnp.issubdtype("i4", np.floating)
     assert not gnp.issubdtype(gnp.bfloat16, np.integer)
     for x in (3, np.ones((2, 3)), [[1, 2]]):

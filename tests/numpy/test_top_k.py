@@ -40,7 +40,9 @@ def test_derivatives_and_batches():
     each = [ge2.lax.top_k(row, 3) for row in x]
     for of in (ge2.vmap, lambda g, *a: ge2.jit(ge2.vmap(g, *a))):
         values, indices = of(lambda r: ge2.lax.top_k(r, 3))(x)
-        assert np.array_equal(values, [v for v, _ in each]) and np.array_equal(indices, [i for _, i in each])
+        assert np.array_equal(values, [v for v, _ in each]) and np.array_equal(
+            indices, [i for _, i in each]
+        )
         turned, _ = of(lambda r: ge2.lax.top_k(r, 3), 1)(x.T)
         assert np.array_equal(turned, values)
     assert np.array_equal(ge2.jit(ge2.jacfwd(f))(x), ge2.jacrev(f)(x))

@@ -1,4 +1,6 @@
-"""Functions under every transform: grad and jvp are differences, vmap is a loop, jit changes nothing."""
+"""Functions under every transform: grad and jvp are differences, vmap is a
+loop, jit changes nothing.
+"""
 
 from __future__ import annotations
 

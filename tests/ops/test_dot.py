@@ -14,7 +14,9 @@ MATRIX = ops.DotGeneral(((1,), (0,)))
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)
-def test_half_types_accumulate_in_float32_and_round_once(dtype: np.dtype, rng: np.random.Generator) -> None:
+def test_half_types_accumulate_in_float32_and_round_once(
+    dtype: np.dtype, rng: np.random.Generator
+) -> None:
     a, b = (rng.uniform(0, 1, s).astype(dtype) for s in ((3, 4096), (4096, 5)))
     wide = np.matmul(a.astype(FLOAT32), b.astype(FLOAT32))
     assert np.array_equal(MATRIX(a, b), wide.astype(dtype))

@@ -1,4 +1,6 @@
-"""Elementwise operations: special values of every dtype as in NumPy, derivatives at awkward places."""
+"""Elementwise operations: special values of every dtype as in NumPy,
+derivatives at awkward places.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,12 @@ from ge2.ops import elementwise as el
 from ge2.test_util.laws import graph_of, pulled, types_of
 
 FLOATS = (FLOAT16, FLOAT32, FLOAT64)
-KINDS = {"b": (BOOL,), "i": tuple(sorted(INTEGERS, key=str)), "f": FLOATS, "c": (COMPLEX64, COMPLEX128)}
+KINDS = {
+    "b": (BOOL,),
+    "i": tuple(sorted(INTEGERS, key=str)),
+    "f": FLOATS,
+    "c": (COMPLEX64, COMPLEX128),
+}
 NAMES = """
     neg:negative asin:arcsin acos:arccos atan:arctan asinh:arcsinh acosh:arccosh atanh:arctanh not:invert
     population_count:bitwise_count is_finite:isfinite is_inf:isinf is_nan:isnan sign_bit:signbit eq:equal
@@ -58,12 +65,25 @@ def special(dtype: np.dtype) -> Any:
     if dtype.kind in "iu":
         info = np.iinfo(dtype)
         return np.array(
-            [info.min, info.min + 1, 0, 1, 2, 3, 7, info.max - 1, info.max, *([-1, -2] if info.min else [])],
+            [
+                info.min,
+                info.min + 1,
+                0,
+                1,
+                2,
+                3,
+                7,
+                info.max - 1,
+                info.max,
+                *([-1, -2] if info.min else []),
+            ],
             dtype,
         )
     if dtype.kind == "c":
         parts = special(FLOAT32 if dtype == COMPLEX64 else FLOAT64)[::2]
-        return np.array([complex(a, b) for a, b in itertools.product(parts.tolist(), parts.tolist())], dtype)
+        return np.array(
+            [complex(a, b) for a, b in itertools.product(parts.tolist(), parts.tolist())], dtype
+        )
     info = ml_dtypes.finfo(dtype)
     edges = [info.tiny, info.max, info.eps, info.smallest_subnormal]
     edges += [1 - info.epsneg, 1 + info.eps]
@@ -132,14 +152,18 @@ def test_integers_divide_and_shift_as_in_numpy() -> None:
     assert el.SHIFT_LEFT(a, np.array([1, 8, 9, 3, 63], np.int8)).tolist() == [0, 0, 0, -56, 0]
 
 
-# ----------------------------------------------------------------------------------------------------- casts
+# -------------------------------------------------------------------------------------------- casts
 
 
 @pytest.mark.parametrize(
-    "source", [BOOL, *sorted(INTEGERS, key=str), FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64], ids=str
+    "source",
+    [BOOL, *sorted(INTEGERS, key=str), FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64],
+    ids=str,
 )
 @pytest.mark.parametrize(
-    "target", [BOOL, np.dtype("i1"), np.dtype("u4"), FLOAT16, BFLOAT16, FLOAT64, COMPLEX128], ids=str
+    "target",
+    [BOOL, np.dtype("i1"), np.dtype("u4"), FLOAT16, BFLOAT16, FLOAT64, COMPLEX128],
+    ids=str,
 )
 def test_casts_are_those_of_numpy(source: np.dtype, target: np.dtype) -> None:
     x = np.array([0, 1, 2, 3, 5, 100]).astype(source)
@@ -152,7 +176,9 @@ def test_a_cast_to_bool_asks_for_zero() -> None:
     assert ops.ConvertElementType(BOOL)(np.array([0j, 1j])).tolist() == [False, True]
 
 
-@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, FLOAT64, np.dtype("i1"), np.dtype("u4")], ids=str)
+@pytest.mark.parametrize(
+    "dtype", [FLOAT16, FLOAT32, FLOAT64, np.dtype("i1"), np.dtype("u4")], ids=str
+)
 @pytest.mark.parametrize("y", [-3, -2, -1, 0, 1, 2, 3, 7])
 def test_integer_powers_are_those_of_numpy(dtype: np.dtype, y: int) -> None:
     if dtype.kind in "iu" and y < 0:
@@ -163,10 +189,14 @@ def test_integer_powers_are_those_of_numpy(dtype: np.dtype, y: int) -> None:
     if dtype.kind in "iu":
         assert same(got, want)
         return
-    normal = ~(np.abs(want) < 4 * np.finfo(dtype).tiny)  # the reciprocal of an overflow has no digits
-    assert np.allclose(got[normal], want[normal], rtol=4 * np.finfo(dtype).eps, atol=0, equal_nan=True)
+    # the reciprocal of an overflow has no digits
+    normal = ~(np.abs(want) < 4 * np.finfo(dtype).tiny)
+    assert np.allclose(
+        got[normal], want[normal], rtol=4 * np.finfo(dtype).eps, atol=0, equal_nan=True
+    )
     assert np.array_equal(
-        np.copysign(1, got[normal & ~np.isnan(want)]), np.copysign(1, want[normal & ~np.isnan(want)])
+        np.copysign(1, got[normal & ~np.isnan(want)]),
+        np.copysign(1, want[normal & ~np.isnan(want)]),
     )
 
 
@@ -183,7 +213,7 @@ def test_ldexp_of_half_types_rounds_once() -> None:
     assert ops.Ldexp()(x, np.array([3, -2], np.int32)).astype(float).tolist() == [8.0, 0.375]
 
 
-# -------------------------------------------------------------------------------------- awkward derivatives
+# ------------------------------------------------------------------------------ awkward derivatives
 
 
 def gradient(op: Any, *xs: Any) -> list[Any]:
@@ -222,12 +252,14 @@ def test_abs_at_zero_has_derivative_zero() -> None:
     assert gradient(el.SIGN, [0.0, -2.0]) == [[0.0, 0.0]]
 
 
-# ---------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def test_shapes_and_dtypes_that_do_not_fit() -> None:
     f32, f64 = ArrayType((2,), FLOAT32), ArrayType((2,), FLOAT64)
-    with pytest.raises(TypeRuleError, match=r"add takes arrays of one dtype; got f32\[2\], f64\[2\]"):
+    with pytest.raises(
+        TypeRuleError, match=r"add takes arrays of one dtype; got f32\[2\], f64\[2\]"
+    ):
         el.ADD.infer(f32, f64)
     with pytest.raises(ShapeError, match="one shape, or scalars"):
         el.ADD.infer(f32, ArrayType((3,), FLOAT32))
@@ -241,7 +273,8 @@ def test_shapes_and_dtypes_that_do_not_fit() -> None:
 
 @settings(max_examples=60)
 @given(
-    st.sampled_from([op for op in ops.ELEMENTWISE if len(op.partials) == 2 and "i" in op.takes]), st.data()
+    st.sampled_from([op for op in ops.ELEMENTWISE if len(op.partials) == 2 and "i" in op.takes]),
+    st.data(),
 )
 def test_integers_are_those_of_numpy(op: el.Elementwise, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(KINDS["i"]))
@@ -265,5 +298,6 @@ def test_python_numbers_give_python_numbers(op: el.Elementwise) -> None:
             assert type(got) is python_type(want.dtype), f"{op}{args}"
         with np.errstate(all="ignore"):
             assert same(
-                np.asarray(got).astype(want.dtype), np.asarray(in_numpy(op.name)(*args)).astype(want.dtype)
+                np.asarray(got).astype(want.dtype),
+                np.asarray(in_numpy(op.name)(*args)).astype(want.dtype),
             )

@@ -1,4 +1,7 @@
-"""Indexing: NumPy's wrapping and checks, duplicates, half types, derivatives of writes that meet."""
+"""Indexing:
+
+NumPy's wrapping and checks, duplicates, half types, derivatives of writes that meet.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,9 @@ def in_front(x: Any, axes: tuple[int, ...]) -> Any:
 
 @settings(max_examples=100)
 @given(selections())
-def test_reading_and_writing_are_those_of_numpy(case: tuple[Any, tuple[int, ...], list[Any]]) -> None:
+def test_reading_and_writing_are_those_of_numpy(
+    case: tuple[Any, tuple[int, ...], list[Any]],
+) -> None:
     x, axes, indices = case
     want = in_front(x, axes)[tuple(np.broadcast_arrays(*indices))]
     got = ops.Gather(axes)(x, *indices)
@@ -73,13 +78,19 @@ def test_what_lies_outside_is_an_index_error(bad: int, form: str) -> None:
         ops.Gather(axes)(x, *indices)
     updates = np.zeros((*index.shape, 3)[: index.ndim + 2 - len(axes)])
     for op in (ops.ScatterAdd(axes), ops.Scatter(axes)):
-        with pytest.raises(IndexError, match=f"index {bad} is out of bounds for axis 0 with size 4"):
+        with pytest.raises(
+            IndexError, match=f"index {bad} is out of bounds for axis 0 with size 4"
+        ):
             op(x, updates, *indices)
 
 
 def test_unsigned_indices_reach_the_end() -> None:
     assert ops.Gather((0,))(np.arange(300), np.array([255], np.uint8)).tolist() == [255]
-    assert ops.ScatterAdd((0,))(np.zeros(3), np.ones(2), np.array([2, 2], np.uint64)).tolist() == [0, 0, 2]
+    assert ops.ScatterAdd((0,))(np.zeros(3), np.ones(2), np.array([2, 2], np.uint64)).tolist() == [
+        0,
+        0,
+        2,
+    ]
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16], ids=str)

@@ -21,7 +21,9 @@ U32 = np.dtype(np.uint32)
 
 
 @pytest.mark.parametrize(("counter", "key", "answer"), KNOWN)
-def test_known_answers(counter: tuple[int, ...], key: tuple[int, ...], answer: tuple[int, ...]) -> None:
+def test_known_answers(
+    counter: tuple[int, ...], key: tuple[int, ...], answer: tuple[int, ...]
+) -> None:
     found = philox([np.uint64(c) for c in counter], [np.uint64(k) for k in key])
     assert tuple(int(w) for w in found) == answer
 
@@ -55,7 +57,8 @@ def test_many_keys_at_once_are_the_loop() -> None:
     keys = np.arange(12, dtype=np.uint32).reshape(2, 3, 2)
     bits = ops.RandomBits((5,), np.dtype("u2"))(keys)
     assert all(
-        np.array_equal(bits[i], ops.RandomBits((5,), np.dtype("u2"))(keys[i])) for i in np.ndindex(2, 3)
+        np.array_equal(bits[i], ops.RandomBits((5,), np.dtype("u2"))(keys[i]))
+        for i in np.ndindex(2, 3)
     )
 
 
@@ -65,7 +68,9 @@ def test_keys_and_bits_never_meet() -> None:
     folded = ops.RandomFold()(key, count).view(np.uint64)
     split = ops.RandomFold(2)(key, count).view(np.uint64)
     bits = ops.RandomBits((4000,), U32)(key).view(np.uint64)
-    assert len(np.unique(np.concatenate([folded.ravel(), split.ravel(), bits]))) == 1000 + 1000 + 2000
+    assert (
+        len(np.unique(np.concatenate([folded.ravel(), split.ravel(), bits]))) == 1000 + 1000 + 2000
+    )
 
 
 def test_what_is_refused() -> None:

@@ -37,7 +37,9 @@ def test_more_winners_than_float16_can_count() -> None:
 def test_products_with_zeros() -> None:
     assert gradient(ops.ReduceProd((0,)), [2.0, 0.0, 3.0]) == [[0.0, 6.0, 0.0]]
     assert gradient(ops.ReduceProd((0,)), [0.0, 0.0, 3.0]) == [[0.0, 0.0, 0.0]]
-    assert gradient(ops.ReduceProd((0,)), [2.0, 5.0, 0.0, 3.0, 7.0]) == [[0.0, 0.0, 210.0, 0.0, 0.0]]
+    assert gradient(ops.ReduceProd((0,)), [2.0, 5.0, 0.0, 3.0, 7.0]) == [
+        [0.0, 0.0, 210.0, 0.0, 0.0]
+    ]
 
 
 def test_nan_is_an_extreme() -> None:

@@ -50,7 +50,9 @@ def test_products_with_zeros(n: int, zeros: int, rng: np.random.Generator) -> No
     x = rng.uniform(0.5, 2, n)
     x[rng.permutation(n)[:zeros]] = 0
     assert np.allclose(gradient(ops.CumProd(0), x)[0], naive(x), rtol=1e-12)
-    assert np.allclose(gradient(ops.CumProd(0, True), x[::-1].copy())[0][::-1], naive(x), rtol=1e-12)
+    assert np.allclose(
+        gradient(ops.CumProd(0, True), x[::-1].copy())[0][::-1], naive(x), rtol=1e-12
+    )
 
 
 def test_products_with_zeros_twice(rng: np.random.Generator) -> None:
@@ -71,7 +73,9 @@ def test_an_infinity_stays_where_it_belongs() -> None:
 
 def test_equal_winners_share() -> None:
     assert gradient(ops.CumMax(0), [1.0, 1.0, 0.0, 2.0]) == [[1 + 0.5 + 0.5, 0.5 + 0.5, 0.0, 1.0]]
-    assert gradient(ops.CumMin(0, reverse=True), [3.0, 1.0, 1.0]) == [[0.0, 0.5 + 0.5, 1 + 0.5 + 0.5]]
+    assert gradient(ops.CumMin(0, reverse=True), [3.0, 1.0, 1.0]) == [
+        [0.0, 0.5 + 0.5, 1 + 0.5 + 0.5]
+    ]
 
 
 def test_what_is_refused() -> None:

@@ -1,4 +1,6 @@
-"""Captured arrays that count are written as counts, where they index; one index a row fuses with its row."""
+"""Captured arrays that count are written as counts, where they index; one index
+a row fuses with its row.
+"""
 
 from __future__ import annotations
 

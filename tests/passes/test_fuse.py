@@ -64,7 +64,11 @@ def test_a_product_between_two_regions():
         d:f32[8,8] = add h c
         e:f32[8,8] = add d a
       in (e,) }""")
-    assert [k if isinstance(k, str) else k.kind for k in kinds] == ["pointwise", "dot_general", "pointwise"]
+    assert [k if isinstance(k, str) else k.kind for k in kinds] == [
+        "pointwise",
+        "dot_general",
+        "pointwise",
+    ]
 
 
 def test_no_circle_through_a_product():
@@ -195,7 +199,9 @@ def test_scalars_that_one_region_reads_are_part_of_it():
 
 
 def test_early_scalars_keep_no_region_from_another():
-    """In the order of the equations the rate comes after the product; sum and update are one region."""
+    """In the order of the equations the rate comes after the product;
+    sum and update are one region.
+    """
     kinds = fused(f"""{{ lambda ; x:f32[8,8] w:f32[8,8] b:f32[8] t:f32[] y:f32[9]. let
         h:f32[8,8] = dot_general[contract=((1,), (0,))] x w
         s:f32[8] = reduce_sum[axes=(0,)] h
@@ -212,7 +218,9 @@ def test_early_scalars_keep_no_region_from_another():
 
 
 def test_numbers_of_python_keep_no_region_from_another():
-    """A chain of them is done before all else, however long: so the update is part of the sum's region."""
+    """A chain of them is done before all else, however long: so the update is
+    part of the sum's region.
+    """
     kinds = fused("""{ lambda ; x:f32[8,8] b:f32[8] t:~f64[]. let
         s:f32[8] = reduce_sum[axes=(0,)] x
         h:f32[8] = dot_general[contract=((0,), (0,))] s x
@@ -256,7 +264,9 @@ def test_a_long_chain_is_one_region():
 def test_a_kernel_converts_a_bounded_number_of_half_typed_arrays(dtype, summed):
     """Compilers need time in proportion to the square of the code of one loop."""
     xs = [np.full((4, 5), i % 2, dtype) for i in range(150)]
-    found = verify(fuse(ge2.make_jaxpr(lambda *xs: sum(xs).sum() if summed else sum(xs))(*xs).graph))
+    found = verify(
+        fuse(ge2.make_jaxpr(lambda *xs: sum(xs).sum() if summed else sum(xs))(*xs).graph)
+    )
     most = max(len(e.inputs) for e in found.eqns)
     assert 30 <= most <= 40 if dtype == "f2" else most >= 149
     np.testing.assert_array_equal(interpret(found, xs)[0], sum(xs).sum() if summed else sum(xs))
@@ -270,7 +280,8 @@ def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross(monkeypatch):
     traced = ge2.make_jaxpr(lambda x: wide(x, 5, 10))(np.ones((4, 26)))
     found = verify(fuse(traced.graph))
     assert [len(e.op.graph.eqns) for e in found.eqns] == [50] * 5
-    assert [len(e.outs) for e in found.eqns] == [1] * 5  # of ten values that are alive anywhere else
+    # of ten values that are alive anywhere else
+    assert [len(e.outs) for e in found.eqns] == [1] * 5
     x = np.linspace(0, 1, 104).reshape(4, 26)
     np.testing.assert_allclose(interpret(found, [x])[0], wide(x, 5, 10), rtol=1e-12)
 

@@ -36,7 +36,9 @@ def test_half_types_are_compared_too(text: str, dtype: str) -> None:
 
 
 def test_of_long_rows_only_those_that_are_gone_through_anyway() -> None:
-    """An element of an array that is there is read; of a row that is folded, or never stored, compared."""
+    """An element of an array that is there is read; of a row that is
+    folded, or never stored, compared.
+    """
     text = PICK.replace("4,5]", f"4,{LONG}]")
     assert match(graph(text)) == graph(text)
     made = text.replace("let\n", f"let\n    m:f32[4,{LONG}] = exp z\n").replace(

@@ -1,4 +1,6 @@
-"""What rounds of a scan only gather is computed after it: sums of products, and stacks of a carry."""
+"""What rounds of a scan only gather is computed after it: sums of products,
+and stacks of a carry.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,9 @@ def test_products_of_elements_are_one_product(n, reverse):
 
 @pytest.mark.parametrize("n", LENGTHS)
 def test_the_gradient_of_a_recurrent_weight(n):
-    """No round adds to an array of the weight's size, and none copies the state that it began with."""
+    """No round adds to an array of the weight's size, and none copies the
+    state that it began with.
+    """
 
     def loss(w, h, xs):
         def step(h, x):
@@ -56,7 +60,9 @@ def test_the_gradient_of_a_recurrent_weight(n):
 
         return (lax.scan(step, h, xs)[1] ** 2).sum()
 
-    graph, loops = passed(ge2.grad(loss, argnums=(0, 1, 2)), drawn(4, 4), drawn(3, 4), drawn(n, 3, 4))
+    graph, loops = passed(
+        ge2.grad(loss, argnums=(0, 1, 2)), drawn(4, 4), drawn(3, 4), drawn(n, 3, 4)
+    )
     forward, backward = loops
     assert [forward.carry, backward.carry] == [1, 1]
     assert len(forward.body.outputs) == 2  # the state, and all states
@@ -90,13 +96,15 @@ def test_two_products_side_by_side_and_one_of_a_batch():
         return lax.scan(step, start, (xs, ys))[0]
 
     graph, _ = passed(f, drawn(6, 2, 5, 3), drawn(6, 2, 5, 4))
-    assert names(graph).count("dot_general") == 1  # parts of elements, as the second takes, are not stacked
+    # parts of elements, as the second takes, are not stacked
+    assert names(graph).count("dot_general") == 1
 
 
 @pytest.mark.parametrize(
     "f",
     [
-        lambda w, xs: lax.scan(lambda c, x: (c + x.T @ x, c.sum()), w, xs),  # the sum so far is read
+        # the sum so far is read
+        lambda w, xs: lax.scan(lambda c, x: (c + x.T @ x, c.sum()), w, xs),
         lambda w, xs: lax.scan(lambda c, x: (c + x.T @ x, c), w, xs),  # and stacked
         lambda w, xs: lax.scan(lambda c, x: (c * 0.5 + x.T @ x, None), w, xs),
         lambda w, xs: lax.scan(lambda c, x: (c + np.tanh(x.T @ x), None), w, xs),

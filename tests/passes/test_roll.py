@@ -1,4 +1,6 @@
-"""Python loops of equal rounds, as the pass finds them, and the same results with it and without."""
+"""Python loops of equal rounds, as the pass finds them, and the same results
+with it and without.
+"""
 
 from __future__ import annotations
 
@@ -107,10 +109,14 @@ def test_elementwise_iterations_that_compile_soon_stay_one_kernel():
     ("size", "length", "of_one"), [(1000, 100, 1), (1 << 18, 12, 8), (1 << 26, None, 100)]
 )
 def test_elementwise_iterations_are_rolled_by_their_price(size, length, of_one):
-    """Small arrays stay in a cache; those of large ones are read again, so several iterations are one."""
+    """Small arrays stay in a cache; those of large ones are read again, so
+    several iterations are one.
+    """
     found = loops(relaxed, np.empty(size))
     assert [loop.length for loop in found] == ([length] if length else [])
-    assert [sum(e.op.name == "sin" for e in loop.body.eqns) for loop in found] == ([of_one] if length else [])
+    assert [sum(e.op.name == "sin" for e in loop.body.eqns) for loop in found] == (
+        [of_one] if length else []
+    )
 
 
 def test_several_iterations_in_one_of_a_loop_compute_the_same(monkeypatch):

@@ -32,7 +32,9 @@ def test_calls_are_replaced_by_what_they_call():
 
 
 def test_calls_within_calls():
-    outer = f"{{ lambda ; r:f32[3]. let s:f32[3] t:f32[3] = jit[jaxpr={INNER} title=f] r in (s, t) }}"
+    outer = (
+        f"{{ lambda ; r:f32[3]. let s:f32[3] t:f32[3] = jit[jaxpr={INNER} title=f] r in (s, t) }}"
+    )
     text = f"""{{ lambda ; x:f32[3]. let
         a:f32[3] b:f32[3] = checkpoint[jaxpr={outer}] x
       in (a, b) }}"""
@@ -100,13 +102,20 @@ def test_one_index_a_row_is_a_comparison(text):
     assert "scatter_add" not in write(found)
     first = np.array([[-0.0, np.nan, np.inf, -np.inf, 3]] * 4, np.float32)
     index = np.array([0, -3, 3, -1])
-    same(before, found, first[: None if "gather" in text else 4] if text is PICK else first[0][:4], index)
+    same(
+        before,
+        found,
+        first[: None if "gather" in text else 4] if text is PICK else first[0][:4],
+        index,
+    )
     with pytest.raises(IndexError, match="index 5 is out of bounds for axis 1 with size 5"):
         interpret(found, [first if text is PICK else first[0][:4], np.array([0, 5, 0, 0])])
 
 
 def test_other_indices_are_left_alone():
-    text = PICK.replace("iota[axis=0 dtype=i64 shape=(4, 1)]", "iota[axis=1 dtype=i64 shape=(4, 1)]")
+    text = PICK.replace(
+        "iota[axis=0 dtype=i64 shape=(4, 1)]", "iota[axis=1 dtype=i64 shape=(4, 1)]"
+    )
     assert match(graph(text)) == graph(text)
     adding = PUT.replace("0.0:f32[]", "1.0:f32[]")
     assert match(graph(adding)) == graph(adding)
@@ -114,7 +123,9 @@ def test_other_indices_are_left_alone():
 
 def test_the_pipelines_are_lists_of_names():
     tidy = "strong counted inline trim simplify fold match join"
-    assert {target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()} == {
+    assert {
+        target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
+    } == {
         "reference": f"{tidy} roll whole stack fuse",
         "c": f"{tidy} roll whole stack fuse writes grounded with_copies views_first checked_early",
         "cuda": f"{tidy} roll whole stack stack_all sums_after fuse epilogue indexed drawn resident"
@@ -124,7 +135,9 @@ def test_the_pipelines_are_lists_of_names():
 
 @pytest.mark.parametrize("target", PIPELINES)
 def test_a_limit_on_memory_leaves_the_order_of_passes(target):
-    """What is planned under a limit are passes of the pipeline in its order, after those that tidy."""
+    """What is planned under a limit are passes of the pipeline in its order,
+    after those that tidy.
+    """
     later = iter(PIPELINES[target][len(TIDY) :])
     assert all(step in later for step in LIMITED[target])
 
@@ -157,7 +170,10 @@ def test_each_step_can_be_dumped(tmp_path):
 def test_a_folder_that_cannot_be_written_stops_nothing(tmp_path):
     (tmp_path / "file").write_text("")
     text = graph("{ lambda ; x:f32[3]. let b:f32[3] = tanh x in (b,) }")
-    with config.using(dump=str(tmp_path / "file")), pytest.warns(Ge2Warning, match="nothing is dumped"):
+    with (
+        config.using(dump=str(tmp_path / "file")),
+        pytest.warns(Ge2Warning, match="nothing is dumped"),
+    ):
         rewritten(text, "reference", name="f")
 
 

@@ -137,7 +137,9 @@ def test_steps_along_another_axis(axis):
 
 def test_parts_of_an_axis_that_no_loop_reads_stay():
     def f(x):
-        return sum(x[:, t] * (t + 1) for t in range(N)) * np.stack([x[:, t] for t in range(N)]).sum()
+        return (
+            sum(x[:, t] * (t + 1) for t in range(N)) * np.stack([x[:, t] for t in range(N)]).sum()
+        )
 
     assert "transpose" not in names(passed(f, XS[:, 0].T))
 

@@ -1,4 +1,6 @@
-"""A rolled loop over rows of arrays becomes a scan, and sums of its rounds come after: the same numbers."""
+"""A rolled loop over rows of arrays becomes a scan, and sums of its rounds come
+after: the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -93,7 +95,9 @@ def test_the_derivative_has_a_scan_for_each_direction_and_sums_after_it() -> Non
     after = same(ge2.grad(forwards, (0, 1, 2)), W, H, XS)
     loops = [e.op for e in after.eqns if isinstance(e.op, ScanLoop)]
     assert [loop.reverse for loop in loops] == [False, True]
-    assert all(loop.carry == 1 for loop in loops), "the weights' derivative is a product after the loop"
+    assert all(loop.carry == 1 for loop in loops), (
+        "the weights' derivative is a product after the loop"
+    )
 
 
 def gated(w: Any, u: Any, h: Any, xs: Any) -> Any:

@@ -27,15 +27,17 @@ def trimmed(f, *args):
 
 
 def test_results_that_nobody_reads_are_not_stacked():
-    _, (loop,) = trimmed(lambda xs: lax.scan(lambda c, x: (c + x, (c * x, x + 1)), xs[0], xs)[1][1], XS)
+    _, (loop,) = trimmed(
+        lambda xs: lax.scan(lambda c, x: (c + x, (c * x, x + 1)), xs[0], xs)[1][1], XS
+    )
     assert (loop.carry, len(loop.body.outputs), len(loop.body.inputs)) == (0, 1, 1)
 
 
 def test_a_carry_that_only_keeps_itself_alive_is_dropped():
     def f(xs):
-        return lax.scan(lambda c, x: ((c[0] + x, c[1] * 2, c[2] + c[1]), c[0]), (xs[0], xs[1], xs[2]), xs)[0][
-            0
-        ]
+        return lax.scan(
+            lambda c, x: ((c[0] + x, c[1] * 2, c[2] + c[1]), c[0]), (xs[0], xs[1], xs[2]), xs
+        )[0][0]
 
     _, (loop,) = trimmed(f, XS)
     assert (loop.carry, len(loop.body.eqns)) == (1, 1)
@@ -43,7 +45,8 @@ def test_a_carry_that_only_keeps_itself_alive_is_dropped():
 
 def test_a_carry_that_stays_is_a_constant():
     _, (loop,) = trimmed(
-        lambda xs: lax.scan(lambda c, x: ((c[0], c[1] + c[0] * x), None), (xs[0], xs[1]), xs)[0][1], XS
+        lambda xs: lax.scan(lambda c, x: ((c[0], c[1] + c[0] * x), None), (xs[0], xs[1]), xs)[0][1],
+        XS,
     )
     assert (loop.consts, loop.carry) == (1, 1)
 

@@ -74,5 +74,8 @@ def test_writes_into_zeros_mean_the_same(f):
 
 def test_slices_that_meet_keep_their_order():
     graph = writes(ge2.make_jaxpr(meeting)(U).graph)
-    assert [e.op.name for e in graph.eqns if e.op.name in ("pad", "update_slice")] == ["pad", "update_slice"]
+    assert [e.op.name for e in graph.eqns if e.op.name in ("pad", "update_slice")] == [
+        "pad",
+        "update_slice",
+    ]
     assert next(e for e in graph.eqns if e.op.name == "pad").op.low == (0,)

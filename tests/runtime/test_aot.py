@@ -1,4 +1,6 @@
-"""Ahead of time: shapes in place of arrays, each stage looked at, and compiled functions called as in JAX."""
+"""Ahead of time: shapes in place of arrays, each stage looked at, and compiled
+functions called as in JAX.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def scaled(x: Any, n: Any, *, mode: Any = "a") -> Any:
 def test_a_shape_is_normal_and_compares() -> None:
     s = ShapeDtypeStruct([np.int64(2), 3], "float32")  # type: ignore[arg-type]
     assert (s.shape, s.dtype, s.ndim, s.size, s.weak_type) == ((2, 3), np.dtype("f4"), 2, 6, False)
-    assert s == ShapeDtypeStruct((2, 3), np.float32) and hash(s) == hash(ShapeDtypeStruct((2, 3), np.float32))
+    assert s == ShapeDtypeStruct((2, 3), np.float32) and hash(s) == hash(
+        ShapeDtypeStruct((2, 3), np.float32)
+    )
     assert s != ShapeDtypeStruct((2, 3), np.float64)
     assert s.type == ge2.eval_shape(lambda x: x, s).type
 
@@ -82,7 +86,11 @@ def test_eval_shape_of_a_jitted_function_and_method() -> None:
 
 
 def test_compiled_is_called_with_or_without_static_arguments() -> None:
-    compiled = ge2.jit(scaled, static_argnums=1, static_argnames="mode").lower(SHAPE, 2, mode="a").compile()
+    compiled = (
+        ge2.jit(scaled, static_argnums=1, static_argnames="mode")
+        .lower(SHAPE, 2, mode="a")
+        .compile()
+    )
     for result in (compiled(X), compiled(X, 2), compiled(X, mode="a"), compiled(X, 2, mode="a")):
         np.testing.assert_array_equal(result["y"], X * 2)
     with pytest.raises(InputError, match="n: static 2 against static 3"):
@@ -107,7 +115,9 @@ def test_compiled_traces_nothing() -> None:
 
 
 def test_a_weak_shape_is_a_python_number() -> None:
-    compiled = ge2.jit(lambda x, s: x * s).lower(SHAPE, ShapeDtypeStruct((), np.float64, True)).compile()
+    compiled = (
+        ge2.jit(lambda x, s: x * s).lower(SHAPE, ShapeDtypeStruct((), np.float64, True)).compile()
+    )
     result = compiled(X, 2.0)
     assert result.dtype == np.float32
     with pytest.raises(InputError, match="s: a Python float against f64"):
@@ -134,9 +144,15 @@ def test_a_compiled_function_reads_what_it_closes_over_as_it_is_now() -> None:
 
 
 def test_cost_and_memory_have_the_names_of_jax() -> None:
-    lowered = ge2.jit(lambda x: np.exp(x) @ np.ones((3, 2), np.float32)).lower(ShapeDtypeStruct((4, 3), "f4"))
+    lowered = ge2.jit(lambda x: np.exp(x) @ np.ones((3, 2), np.float32)).lower(
+        ShapeDtypeStruct((4, 3), "f4")
+    )
     cost, memory = lowered.cost_analysis(), lowered.compile().memory_analysis()
-    assert (cost["flops"] >= 48, cost["transcendentals"], cost["bytes accessed"] > 0) == (True, 12.0, True)
+    assert (cost["flops"] >= 48, cost["transcendentals"], cost["bytes accessed"] > 0) == (
+        True,
+        12.0,
+        True,
+    )
     assert memory.output_size_in_bytes == 32
     assert memory.argument_size_in_bytes >= 48
     assert memory.temp_size_in_bytes >= 0
@@ -144,8 +160,13 @@ def test_cost_and_memory_have_the_names_of_jax() -> None:
 
 
 def test_shapes_where_arrays_are_wanted() -> None:
-    for call in (lambda: ge2.vmap(lambda x: x)(SHAPE), lambda: ge2.grad(lambda x: np.sum(x))(SHAPE)):
-        with pytest.raises(InputError, match="x of .* is a ShapeDtypeStruct, which has no elements"):
+    for call in (
+        lambda: ge2.vmap(lambda x: x)(SHAPE),
+        lambda: ge2.grad(lambda x: np.sum(x))(SHAPE),
+    ):
+        with pytest.raises(
+            InputError, match="x of .* is a ShapeDtypeStruct, which has no elements"
+        ):
             call()
     with pytest.raises(InputError, match=r"is a ShapeDtypeStruct(.|\n)*f.lower"):
         ge2.jit(lambda x: x)(SHAPE)

@@ -1,4 +1,6 @@
-"""A compiler that is missing, hangs, dies or makes junk costs a warning and some time, never the answer."""
+"""A compiler that is missing, hangs, dies or makes junk costs a warning and
+some time, never the answer.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,12 @@ def run(tmp_path, cc: str) -> tuple[bool, float, float, list[str]]:
         "OPENBLAS_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PROGRAM],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
     )
     found = json.loads(done.stdout.splitlines()[-1])
     return found[0], found[1], found[2], found[3]

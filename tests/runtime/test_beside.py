@@ -1,4 +1,6 @@
-"""Arrays of steps that know nothing of each other lie apart; those that follow share their place."""
+"""Arrays of steps that know nothing of each other lie apart; those that
+follow share their place.
+"""
 
 from __future__ import annotations
 
@@ -124,5 +126,10 @@ def test_a_limit_on_memory_is_kept_to_the_byte():
     xs = given_arrays(2, 16, 16)
     with config.using(executor="shim"):
         free = ge2.jit(two_chains).lower(*xs).compile().memory_analysis()
-        limited = ge2.jit(partial(two_chains), memory_limit=free.peak).lower(*xs).compile().memory_analysis()
+        limited = (
+            ge2.jit(partial(two_chains), memory_limit=free.peak)
+            .lower(*xs)
+            .compile()
+            .memory_analysis()
+        )
     assert limited.peak < free.peak

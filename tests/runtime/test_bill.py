@@ -1,4 +1,6 @@
-"""The report of a call has a bill: what its signature's first call spent, and how each kernel was had."""
+"""The report of a call has a bill: what its signature's first call spent, and
+how each kernel was had.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,7 @@ def test_a_function_inside_another_is_part_of_its_trace():
     assert outer.report().bill.seconds("trace") > 0
 
 
-# ------------------------------------------------------------------------------------------------- new sizes
+# ---------------------------------------------------------------------------------------- new sizes
 
 
 @needs_compiler
@@ -124,7 +126,7 @@ def test_another_size_on_a_device_compiles_nothing(monkeypatch):
     assert "nothing traced, nothing compiled" in str(again)
 
 
-# ---------------------------------------------------------------------------------------------- what is said
+# ------------------------------------------------------------------------------------- what is said
 
 PROGRAM = """
 import numpy as np
@@ -138,14 +140,21 @@ f(np.ones(9))
 def said(**variables):
     given = {**os.environ, "PYTHONPATH": str(ROOT), **variables}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", PROGRAM], env=given, capture_output=True, text=True, check=True
+        [sys.executable, "-W", "error", "-c", PROGRAM],
+        env=given,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     return done.stderr
 
 
 def test_log_compiles_is_printed_where_no_logging_is_set_up():
     lines = said(GE2_LOG_COMPILES="1").splitlines()
-    assert lines[0] == "ge2: <lambda>(x: f64[9]) is traced and compiled: it is called for the first time"
+    assert (
+        lines[0]
+        == "ge2: <lambda>(x: f64[9]) is traced and compiled: it is called for the first time"
+    )
     assert lines[1].startswith("ge2: <lambda>: ready in ")
     assert {"trace", "render"} <= {line.split()[0] for line in lines[2:]}
     assert sum("is traced" in line for line in lines) == 1
@@ -173,6 +182,8 @@ def test_passes_of_a_gpu_alone_are_passes_like_others(tmp_path):
 
 
 def test_a_misspelt_pass_is_told():
-    told = pytest.warns(Ge2Warning, match="passes_off names 'resdent', which is no pass\n  try  resident")
+    told = pytest.warns(
+        Ge2Warning, match="passes_off names 'resdent', which is no pass\n  try  resident"
+    )
     with ge2.config.using(passes_off=("resdent", "roll")), told:
         assert ge2.jit(lambda x: x * 5)(np.ones(3)).tolist() == [5.0] * 3

@@ -35,13 +35,22 @@ def ran(op: Op, *arrays: Any) -> Any:
 def same(y: Any, wanted: Any) -> None:
     """To the bit, but for those of NaN."""
     for each in (y, wanted):
-        each[each != each] = np.array(np.nan).astype(each.dtype) if each.dtype.kind not in "iub" else 0
+        each[each != each] = (
+            np.array(np.nan).astype(each.dtype) if each.dtype.kind not in "iub" else 0
+        )
     assert y.tobytes() == np.ascontiguousarray(wanted).tobytes()
 
 
 @DTYPES
 def test_lines_are_sorted_stably_with_nan_last(dtype: np.dtype, rng: np.random.Generator) -> None:
-    for shape, axis in (((40,), 0), ((3, 17, 4), 1), ((5, 9), 0), ((0,), 0), ((2, 0), 1), ((1, 1), 1)):
+    for shape, axis in (
+        ((40,), 0),
+        ((3, 17, 4), 1),
+        ((5, 9), 0),
+        ((0,), 0),
+        ((2, 0), 1),
+        ((1, 1), 1),
+    ):
         x = numbers(rng, shape, dtype, small=bool(rng.integers(2)))
         same(ran(Sort(axis), x), Sort(axis).reference(x))
         same(ran(ArgSort(axis), x), ArgSort(axis).reference(x))
@@ -50,7 +59,10 @@ def test_lines_are_sorted_stably_with_nan_last(dtype: np.dtype, rng: np.random.G
 @DTYPES
 def test_values_are_sought(dtype: np.dtype, rng: np.random.Generator) -> None:
     for n, many in ((0, 3), (1, 5), (8, 20), (33, 50)):
-        line, values = Sort(1).reference(numbers(rng, (4, n), dtype)), numbers(rng, (4, many), dtype)
+        line, values = (
+            Sort(1).reference(numbers(rng, (4, n), dtype)),
+            numbers(rng, (4, many), dtype),
+        )
         values[:, : min(n, many)] = line[:, : min(n, many)]
         for side in ("left", "right"):
             alone, beside = SearchSorted(side), SearchSorted(side, 1)
@@ -58,7 +70,9 @@ def test_values_are_sought(dtype: np.dtype, rng: np.random.Generator) -> None:
             same(ran(beside, line, values), beside.reference(line, values))
 
 
-def test_the_reference_is_not_asked(monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator) -> None:
+def test_the_reference_is_not_asked(
+    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
+) -> None:
     x = rng.standard_normal((4, 5))
 
     def never(*arrays: Any) -> Any:
@@ -86,8 +100,12 @@ FACTORS = {**equations(), **decompositions(), **transforms()}
 
 
 @pytest.mark.parametrize("name", FACTORS)
-def test_matrices_and_transforms_by_the_device_s_functions(name: str, rng: np.random.Generator) -> None:
-    """The table's functions of CuPy's names, given CuPy's arrays; of empty matrices the reference."""
+def test_matrices_and_transforms_by_the_device_s_functions(
+    name: str, rng: np.random.Generator
+) -> None:
+    """The table's functions of CuPy's names, given CuPy's arrays; of empty
+    matrices the reference.
+    """
     xp = fake_cupy.module()
     for sample in FACTORS[name]:
         arrays = sample.draw(rng, sample.dtypes[-1])

@@ -1,4 +1,6 @@
-"""Loops as C: one function with nothing of Python inside, whatever is carried, stacked or chosen."""
+"""Loops as C: one function with nothing of Python inside, whatever is
+carried, stacked or chosen.
+"""
 
 from __future__ import annotations
 
@@ -116,7 +118,9 @@ def test_a_carry_is_updated_where_it_lies():
 
 def test_a_while_loop_whose_rounds_are_many_and_few():
     def f(x, n):
-        return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, np.sin(c[1]) + x, c[1]), (0, x, x))
+        return lax.while_loop(
+            lambda c: c[0] < n, lambda c: (c[0] + 1, np.sin(c[1]) + x, c[1]), (0, x, x)
+        )
 
     compiled = in_c(f, XS, 5)
     for n in (0, 1, 2, 9):
@@ -147,7 +151,10 @@ def test_loops_in_loops_in_branches():
         def inner(c, r):
             c = lax.while_loop(lambda v: (v * v).sum() < 50, lambda v: v * 2 + 0.1, c + r)
             c = lax.cond(
-                c[0] > 0, lambda c: np.sqrt(abs(c)), lambda c: lax.fori_loop(0, 3, lambda i, v: v / 2, c), c
+                c[0] > 0,
+                lambda c: np.sqrt(abs(c)),
+                lambda c: lax.fori_loop(0, 3, lambda i, v: v / 2, c),
+                c,
             )
             return c, c[0]
 
@@ -181,7 +188,9 @@ def test_another_length_is_the_same_text():
 
 def test_a_call_allocates_its_results_alone():
     def grad(xs):
-        return ge2.grad(lambda xs: (lax.scan(lambda c, x: (np.tanh(c * x), c), xs[0], xs)[1] ** 2).sum())(xs)
+        return ge2.grad(
+            lambda xs: (lax.scan(lambda c, x: (np.tanh(c * x), c), xs[0], xs)[1] ** 2).sum()
+        )(xs)
 
     f = ge2.jit(grad)
     xs = rng.standard_normal((500, 64))

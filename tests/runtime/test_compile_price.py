@@ -17,7 +17,11 @@ X = np.linspace(0.1, 1, 7)
 
 def unlike(x):
     for i in range(12):
-        x = x / FUNCTIONS[i % 5](x * (i % 7 + 1.5)).sum() if i % 2 else x + FUNCTIONS[i % 3](x[::-1])
+        x = (
+            x / FUNCTIONS[i % 5](x * (i % 7 + 1.5)).sum()
+            if i % 2
+            else x + FUNCTIONS[i % 3](x[::-1])
+        )
         x = np.cumsum(x)
     return x
 
@@ -38,10 +42,13 @@ def flags(monkeypatch):
 @pytest.mark.parametrize(
     ("kernel", "way"), [(0.7, "compiled with fewer optimisations"), (9.0, "run as blocked NumPy")]
 )
-def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(kernel, way, flags, monkeypatch):
+def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
+    kernel, way, flags, monkeypatch
+):
     monkeypatch.setattr(compile_price, "KERNEL", kernel)
     monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
-    compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))  # of sizes that nobody compiled
+    # of sizes that nobody compiled
+    compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
     words = f"(?s)12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
     with pytest.warns(Ge2Warning, match=words) as seen:
         found = compiled(x)

@@ -1,4 +1,6 @@
-"""While loops and branches on a device as items of the launches around them, by the device's own numbers."""
+"""While loops and branches on a device as items of the launches around them, by
+the device's own numbers.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,16 @@ import ge2
 from ge2.base.config import config
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch.dependencies import waits
-from ge2.targets.cuda.launch.template import At, Branch, Pending, While, accesses, anew, count, texts
+from ge2.targets.cuda.launch.template import (
+    At,
+    Branch,
+    Pending,
+    While,
+    accesses,
+    anew,
+    count,
+    texts,
+)
 from tests.together import needs_compiler
 
 lax = ge2.lax
@@ -22,18 +33,24 @@ F32 = np.float32
 def turns(x, n):
     """A count, and an array that two kernels and a product change."""
     return lax.while_loop(
-        lambda c: c[0] < n, lambda c: (c[0] + 1, np.tanh(c[1] @ W) + np.cumsum(c[1], 0)), (np.int32(0), x)
+        lambda c: c[0] < n,
+        lambda c: (c[0] + 1, np.tanh(c[1] @ W) + np.cumsum(c[1], 0)),
+        (np.int32(0), x),
     )
 
 
 def by_arrays(x):
     """Decided by what is computed, with a constant of the predicate's and one of the body's."""
     limit, step = abs(x).max() * 0.3, x.mean(0)
-    return lax.while_loop(lambda y: abs(y).max() > limit, lambda y: y * 0.8 - 0.01 * np.cumsum(step), x)
+    return lax.while_loop(
+        lambda y: abs(y).max() > limit, lambda y: y * 0.8 - 0.01 * np.cumsum(step), x
+    )
 
 
 def exchanged(x, n):
-    """Carries that change places, one that is never changed, and one that is a constant of the body's."""
+    """Carries that change places, one that is never changed, and one
+    that is a constant of the body's.
+    """
     w = x * 3
     start = np.int32(0), x, -x, x + 5, x
     return lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, c[2], c[1], c[3], w), start)
@@ -106,7 +123,9 @@ LOOPS = [turns, exchanged, flagged, twins, numbers, in_a_branch, in_a_scan]
 def written(f, *args, seed=0, **settings):
     """The results in the shim, and the text of the program, whose loops are none of one kernel."""
     cache.forget()
-    with config.using(**{"executor": "shim", "shim_seed": seed, "passes_off": ("resident",), **settings}):
+    with config.using(
+        **{"executor": "shim", "shim_seed": seed, "passes_off": ("resident",), **settings}
+    ):
         jitted = ge2.jit(f)
         found = jitted(*args)
         return found, jitted._last.executable.driver.texts["python"]
@@ -149,7 +168,9 @@ def test_loops_of_any_number_of_rounds(f, n):
 def test_any_order_gives_the_same_bits(f, seed):
     n = np.int32(3) if f is not in_a_scan else F32(2)
     for x, y in zip(
-        ge2.tree.leaves(written(f, X, n)[0]), ge2.tree.leaves(written(f, X, n, seed=seed)[0]), strict=True
+        ge2.tree.leaves(written(f, X, n)[0]),
+        ge2.tree.leaves(written(f, X, n, seed=seed)[0]),
+        strict=True,
     ):
         np.testing.assert_array_equal(x, y)
 
@@ -200,7 +221,9 @@ def test_carries_of_any_type(dtype, shape):
     x = np.ones(shape).astype(dtype)
 
     def f(x):
-        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[2], c[1]), (np.int32(0), x + x, x))
+        return lax.while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + 1, c[2], c[1]), (np.int32(0), x + x, x)
+        )
 
     found, _ = written(f, x)
     for a, b in zip(found, reference(f, x), strict=True):
@@ -255,7 +278,7 @@ def test_a_program_without_capture_is_the_same():
     assert "# while " in text
 
 
-# ------------------------------------------------------------------------------------------------- the data
+# ----------------------------------------------------------------------------------------- the data
 
 
 def pending(*arguments, written=()):
@@ -266,13 +289,21 @@ def test_a_loop_and_a_branch_touch_all_that_their_lists_do():
     inner = Branch(
         ((pending(At("a")),), (pending(At("b"), written=[0]),)), At("i"), np.dtype(bool), "cond", ""
     )
-    loop = While((pending(At("p", own=True), written=[0]),), (inner,), At("p", own=True), "while", "")
+    loop = While(
+        (pending(At("p", own=True), written=[0]),), (inner,), At("p", own=True), "while", ""
+    )
     found = accesses(loop, {"p": (64, 1)}, {"b": "c"})
     assert {(a.base, a.first, a.written) for a in found} == {
         ("arena", 64, False), ("arena", 64, True), ("a", 0, False), ("c", 0, True), ("i", 0, False),
     }  # fmt: skip
     around = [pending(At("c")), pending(At("a")), loop, pending(At("a")), pending(At("c"))]
-    assert waits([accesses(each, {"p": (64, 1)}, {"b": "c"}) for each in around]) == [(), (), (0,), (), (2,)]
+    assert waits([accesses(each, {"p": (64, 1)}, {"b": "c"}) for each in around]) == [
+        (),
+        (),
+        (0,),
+        (),
+        (2,),
+    ]
 
 
 def test_lists_within_lists_are_counted_named_and_moved():
@@ -308,7 +339,9 @@ def test_kernels_of_loops_and_branches_are_listed():
 
 @needs_compiler
 def test_a_branch_writes_an_element_of_a_stack_where_no_wide_access_may_begin():
-    """A round's rows have 33 numbers of two bytes; the host launches the branches, for one sorts."""
+    """A round's rows have 33 numbers of two bytes; the host launches the
+    branches, for one sorts.
+    """
 
     def f(xs, k):
         def step(c, x):

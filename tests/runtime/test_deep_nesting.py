@@ -1,4 +1,6 @@
-"""A hundred functions, branches or loops in each other compile, in time that grows with their number."""
+"""A hundred functions, branches or loops in each other compile, in time that
+grows with their number.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ DEPTH = 100
 def branches(x, depth=DEPTH):
     if depth == 0:
         return x * 2
-    return lax.cond(x.sum() > 5 * depth, lambda x: branches(x + 1, depth - 1), lambda x: x - depth, x)
+    return lax.cond(
+        x.sum() > 5 * depth, lambda x: branches(x + 1, depth - 1), lambda x: x - depth, x
+    )
 
 
 def as_numpy(x):
@@ -37,7 +41,8 @@ def test_nested_branches():
     lines = f.lower(xs[0]).as_text("c").splitlines()
     calls = [line for line in lines if line.startswith(("static int cond_", "GE2_FN int cond_"))]
     functions = [line for line in calls if line.startswith("static")]
-    assert len(calls) == 2 * DEPTH and len(functions) >= DEPTH // 2  # so that inlined code does not add up
+    # so that inlined code does not add up
+    assert len(calls) == 2 * DEPTH and len(functions) >= DEPTH // 2
 
 
 def test_nested_functions():

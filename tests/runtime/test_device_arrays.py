@@ -1,4 +1,6 @@
-"""CuPy's arrays in, CuPy's arrays out, on machines without a GPU: through a stand-in as strict as CuPy."""
+"""CuPy's arrays in, CuPy's arrays out, on machines without a GPU: through a
+stand-in as strict as CuPy.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def loop(x: Any) -> Any:
 
 def test_a_kernel_is_told_of_with_the_users_line() -> None:
     found = on(GEFORCE, tanh, X)
-    words = f"computes in float64 at {line_of(tanh)}, which GeForce does at 1/64 of the rate of float32"
+    words = (
+        f"computes in float64 at {line_of(tanh)}, which GeForce does at 1/64 of the rate of float32"
+    )
     assert found.slow == (f"pointwise_0 {words}",)
     (kernel,) = found.kernels
     assert kernel.slow == words
@@ -109,4 +111,10 @@ def test_the_report_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_ratios_are_those_of_the_architectures() -> None:
     assert [double_ratio(a) for a in ("sm_80", "sm_90a", "sm_100", "sm_100f")] == [2, 2, 2, 2]
-    assert [double_ratio(a) for a in ("sm_75", "sm_86", "sm_103", "sm_120", "sm_999")] == [32, 64, 64, 64, 64]
+    assert [double_ratio(a) for a in ("sm_75", "sm_86", "sm_103", "sm_120", "sm_999")] == [
+        32,
+        64,
+        64,
+        64,
+        64,
+    ]

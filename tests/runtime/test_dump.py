@@ -1,4 +1,6 @@
-"""What the setting `dump` writes: texts of each stage, and a program that runs by itself and judges."""
+"""What the setting `dump` writes: texts of each stage, and a program
+that runs by itself and judges.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ def softmax(x: Any, t: Any) -> Any:
     return e / e.sum(axis=1, keepdims=True), x.T @ x
 
 
-def dumped(folder: Path, function: Any, *args: Any, executor: str = "blocked", **options: Any) -> list[str]:
+def dumped(
+    folder: Path, function: Any, *args: Any, executor: str = "blocked", **options: Any
+) -> list[str]:
     with ge2.config.using(dump=str(folder), executor=executor):
         ge2.jit(function, **options)(*args)
     return sorted(path.name for path in folder.iterdir())
@@ -42,7 +46,10 @@ def run(path: Path) -> tuple[int, str]:
 @needs_compiler
 def test_every_stage_is_a_file(tmp_path: Path) -> None:
     names = dumped(tmp_path, softmax, X, 2.0, executor="c")
-    stages = [f"softmax-{n}-{p}.txt" for n, p in enumerate(("traced", *(p.__name__ for p in PIPELINES["c"])))]
+    stages = [
+        f"softmax-{n}-{p}.txt"
+        for n, p in enumerate(("traced", *(p.__name__ for p in PIPELINES["c"])))
+    ]
     kinds = ("regions.txt", "plan.txt", "program.c", "repro.py", "inputs.npz")
     assert {*stages, *(f"softmax-{kind}" for kind in kinds)} <= set(names)
     plan = (tmp_path / "softmax-plan.txt").read_text()
@@ -78,7 +85,9 @@ def test_the_program_runs_by_itself_and_agrees(tmp_path: Path, with_inputs: bool
 
 
 def test_the_program_takes_the_arguments_of_the_first_call(tmp_path: Path) -> None:
-    dumped(tmp_path, lambda x, i, n: (x[i] * n, x.sum()), X.astype(ge2.bfloat16), np.array([5, 0]), 3)
+    dumped(
+        tmp_path, lambda x, i, n: (x[i] * n, x.sum()), X.astype(ge2.bfloat16), np.array([5, 0]), 3
+    )
     found = np.load(tmp_path / "lambda-inputs.npz")
     np.testing.assert_array_equal(found["input_1"], [5, 0])
     code, text = run(tmp_path / "lambda-repro.py")
@@ -128,7 +137,9 @@ def test_donated_arguments_are_written_before_they_are_overwritten(tmp_path: Pat
     np.testing.assert_array_equal(np.load(tmp_path / "lambda-inputs.npz")["input_0"], X)
 
 
-def test_nothing_is_written_without_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_written_without_the_setting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     ge2.jit(lambda x: np.cos(x) * 3)(X)
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,6 @@
-"""Small products with what is done to their elements: which become one, and that no number changes."""
+"""Small products with what is done to their elements: which become one, and
+that no number changes.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,7 @@ def layer(x: Any, w: Any, b: Any) -> Any:
     return np.maximum(x @ w + b, 0)
 
 
-# ------------------------------------------------------------------------------------------------ the graph
+# ---------------------------------------------------------------------------------------- the graph
 
 
 def test_a_region_becomes_part_of_the_product_that_it_reads() -> None:
@@ -118,7 +120,7 @@ def test_the_operation_refuses_other_types() -> None:
         eqn.op.infer(*(v.type for v in eqn.inputs[:2]))
 
 
-# ----------------------------------------------------------------------------------------------- the kernel
+# --------------------------------------------------------------------------------------- the kernel
 
 
 def on_shim(f: Any, *xs: Any, **how: Any) -> tuple[Any, list[str]]:
@@ -138,7 +140,9 @@ def same(f: Any, *xs: Any, together: int = 1) -> None:
     for y, w, n in zip(leaves(found), leaves(wanted), leaves(f(*xs)), strict=True):
         np.testing.assert_array_equal(y, w)
         close = 2e-2 if y.dtype in HALF else 1e-4
-        np.testing.assert_allclose(*(np.asarray(z, np.float64) for z in (y, n)), rtol=close, atol=close)
+        np.testing.assert_allclose(
+            *(np.asarray(z, np.float64) for z in (y, n)), rtol=close, atol=close
+        )
 
 
 @needs_compiler
@@ -151,7 +155,9 @@ def test_a_layer(dtype: np.dtype) -> None:
 
 @needs_compiler
 def test_all_kinds_of_operands() -> None:
-    """Rows, columns, bools, numbers of Python's and of the host's, an operand that is multiplied as well."""
+    """Rows, columns, bools, numbers of Python's and of the host's, an operand
+    that is multiplied as well.
+    """
 
     def f(x: Any, w: Any, column: Any, mask: Any, scale: Any) -> Any:
         y = np.where(mask, x @ w, column[:, None]) * scale + x
@@ -224,7 +230,8 @@ def step(batch: int) -> dict[str, str]:
     x, y = np.zeros((batch, digits.SIZES[0]), F32), np.zeros(batch, np.int64)
     state = digits.start()
     return {
-        bare(text): kernel.kind for kernel, text in kernels(lambda *a: digits.train_step(state, *a), x, y)
+        bare(text): kernel.kind
+        for kernel, text in kernels(lambda *a: digits.train_step(state, *a), x, y)
     }
 
 

@@ -47,7 +47,7 @@ def f32(*shape: int) -> np.ndarray:
     return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
 
 
-# ------------------------------------------------------------------------------------------------- ownership
+# ---------------------------------------------------------------------------------------- ownership
 
 
 def test_results_are_fresh_arrays_that_alias_nothing():
@@ -116,7 +116,7 @@ def test_a_donated_argument_that_cannot_hold_a_result_is_not_used():
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
 
 
-# -------------------------------------------------------------------------------------------- Python numbers
+# ----------------------------------------------------------------------------------- Python numbers
 
 
 def test_python_numbers_stay_python_numbers():
@@ -141,7 +141,7 @@ def test_division_of_python_numbers_by_zero():
         g(1, 0)
 
 
-# --------------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 def test_concurrent_calls_have_memory_of_their_own():
@@ -192,7 +192,9 @@ def test_an_error_leaves_it_usable():
         a:f32[4] = exp x b:f32[2] = gather[axes=(0,)] a i c:f32[2] = tanh b in (c,) }""")
     with pytest.raises(IndexError):
         f(f32(4), np.array([0, 4]))
-    np.testing.assert_allclose(f(f32(4), np.array([0, -1]))[0], np.tanh(np.exp(f32(4)[[0, -1]])), rtol=1e-6)
+    np.testing.assert_allclose(
+        f(f32(4), np.array([0, -1]))[0], np.tanh(np.exp(f32(4)[[0, -1]])), rtol=1e-6
+    )
 
 
 def test_an_error_in_a_worker_is_raised_by_the_caller():
@@ -210,7 +212,7 @@ def test_an_error_in_a_worker_is_raised_by_the_caller():
     assert sorted(done) == list(range(64))
 
 
-# ------------------------------------------------------------------------------------------ silence, dtypes
+# ---------------------------------------------------------------------------------- silence, dtypes
 
 
 def test_floating_point_is_silent_and_the_callers_setting_stays():
@@ -233,7 +235,9 @@ def test_half_types_are_rounded_once(dtype):
     b, c, e = f(x)
     np.testing.assert_array_equal(b, (wide * 2).astype(narrow))
     np.testing.assert_array_equal(e, (wide * 2 + 1).astype(narrow))
-    np.testing.assert_allclose(c.astype(np.float32), (wide * 2).sum().astype(narrow).astype(np.float32))
+    np.testing.assert_allclose(
+        c.astype(np.float32), (wide * 2).sum().astype(narrow).astype(np.float32)
+    )
 
 
 def test_a_cast_to_a_half_type_rounds_inside_a_region():
@@ -265,7 +269,7 @@ def test_large_sums_lose_no_more_than_numpys():
     assert ours <= max(theirs, 1e-7 * exact)
 
 
-# ------------------------------------------------------------------------------------------- what it tells
+# ------------------------------------------------------------------------------------ what it tells
 
 
 def test_it_tells_what_it_runs(executor):
@@ -277,7 +281,9 @@ def test_it_tells_what_it_runs(executor):
         d:f32[8,8] = cumsum[axis=0 reverse=False] c
       in (d, m) }""")
     assert (f.regions, f.op_by_op) == (2, 2)
-    kinds = [kernel.kind for kernel in f.kernels if kernel.kind in ("pointwise", "rowwise", "reduce")]
+    kinds = [
+        kernel.kind for kernel in f.kernels if kernel.kind in ("pointwise", "rowwise", "reduce")
+    ]
     assert kinds == ["pointwise", "pointwise"]
     begins = '"""A pointwise region.' if executor == "blocked" else "/* A pointwise region."
     assert f.kernels[0].source.strip().startswith(begins)
@@ -310,7 +316,7 @@ def test_nothing_but_results_is_made_on_a_call(executor):
     assert "ndarray(" not in run
 
 
-# ------------------------------------------------------------------------------------- graphs within graphs
+# ----------------------------------------------------------------------------- graphs within graphs
 
 COND = """{ lambda ; i:~i64[] x:f32[4]. let
     t:f32[4] = exp x
@@ -382,11 +388,15 @@ def test_debug_prints_keep_their_order():
 
 
 def test_products_where_numpy_has_no_blas(monkeypatch, rng):
-    """Of sizes that are arguments of the C, and of sizes that stand in the text, where a loop is small."""
+    """Of sizes that are arguments of the C, and of sizes that stand in the
+    text, where a loop is small.
+    """
     for module in (linked, launcher):
         monkeypatch.setattr(module, "services", Blas)
     a, b = rng.standard_normal((33, 41)), rng.standard_normal((41, 57))
-    np.testing.assert_allclose(ge2.jit(lambda a, b: np.tanh(a @ b))(a, b), np.tanh(a @ b), rtol=0, atol=1e-14)
+    np.testing.assert_allclose(
+        ge2.jit(lambda a, b: np.tanh(a @ b))(a, b), np.tanh(a @ b), rtol=0, atol=1e-14
+    )
     w, x = rng.standard_normal((32, 32)) / 6, rng.standard_normal((16, 32))
     rounds = ge2.jit(lambda w, x: ge2.lax.fori_loop(0, 5, lambda i, x: np.tanh(x @ w), x))
     want = x

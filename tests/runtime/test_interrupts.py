@@ -21,7 +21,8 @@ from tests.backends.compilers import needs_compiler
 
 EXECUTORS = [pytest.param("c", marks=needs_compiler), "blocked"]
 on_main = pytest.mark.skipif(
-    threading.current_thread() is not threading.main_thread(), reason="signals reach the main thread alone"
+    threading.current_thread() is not threading.main_thread(),
+    reason="signals reach the main thread alone",
 )
 pytestmark = on_main
 

@@ -1,4 +1,6 @@
-"""`jit`: what counts as a signature, what may be an argument, what comes back, and how it is used."""
+"""`jit`: what counts as a signature, what may be an argument, what comes
+back, and how it is used.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from ge2.dispatch import jitted
 from ge2.errors import InputError, UnexpectedTracerError
 from tests.runtime.counted import Counted, X
 
-# ---------------------------------------------------------------------------------------- the signature
+# ------------------------------------------------------------------------------------ the signature
 
 
 def test_one_trace_for_many_values():
@@ -92,7 +94,7 @@ def test_the_oldest_signature_is_forgotten_first(monkeypatch):
     assert f.traces == 4
 
 
-# ----------------------------------------------------------------------------------------- static arguments
+# --------------------------------------------------------------------------------- static arguments
 
 
 def test_static_arguments_by_number_and_by_name():
@@ -133,7 +135,9 @@ def test_an_unhashable_static_argument_is_named(value):
 def test_static_arguments_that_are_not_there():
     with pytest.raises(InputError, match=r"static_argnums names argument 3, but .* takes 1"):
         ge2.jit(lambda x: x, static_argnums=3)
-    with pytest.raises(InputError, match=r"'n', which is no parameter(.|\n)*try  static_argnames='x'"):
+    with pytest.raises(
+        InputError, match=r"'n', which is no parameter(.|\n)*try  static_argnames='x'"
+    ):
         ge2.jit(lambda x: x, static_argnames="n")
     with pytest.raises(InputError, match="ints"):
         ge2.jit(lambda x: x, static_argnums="x")
@@ -163,7 +167,7 @@ def test_enums_and_functions_as_arguments():
     assert f.traces == 3
 
 
-# ------------------------------------------------------------------------------------ what may be jitted
+# ------------------------------------------------------------------------------- what may be jitted
 
 
 def test_as_a_decorator_with_and_without_options():
@@ -254,7 +258,9 @@ def test_a_static_self_is_an_object_by_its_hash():
 
 
 @pytest.mark.parametrize(
-    "wrong", [3, X, None.__class__, classmethod(len)], ids=["number", "array", "class", "classmethod"]
+    "wrong",
+    [3, X, None.__class__, classmethod(len)],
+    ids=["number", "array", "class", "classmethod"],
 )
 def test_what_is_no_function(wrong):
     if isinstance(wrong, type):
@@ -282,7 +288,7 @@ def test_devices():
         ge2.jit(lambda x: x, device="tpu")
 
 
-# ---------------------------------------------------------------------------------------- wrong arguments
+# ---------------------------------------------------------------------------------- wrong arguments
 
 
 @pytest.mark.parametrize(
@@ -343,7 +349,7 @@ def test_array_kinds_that_are_arrays(tmp_path):
         np.testing.assert_array_equal(y, X * 2)
 
 
-# -------------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------ results
 
 
 Pair = namedtuple("Pair", "a b")
@@ -410,7 +416,7 @@ def test_the_users_errors_come_through_unchanged():
         assert error.traceback[-1].name == "function"
 
 
-# ------------------------------------------------------------------------------------------------ nesting
+# ------------------------------------------------------------------------------------------ nesting
 
 
 def test_inside_another_jit_it_is_one_equation():

@@ -76,7 +76,7 @@ def follows(f, change, traces):
     assert len(seen) == traces
 
 
-# ------------------------------------------------------------------------------------------------- arrays
+# ------------------------------------------------------------------------------------------- arrays
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,9 @@ class Network:
 
 
 def test_objects_of_plain_classes_are_never_stale():
-    """Through properties, methods and calls; as the object of a bound method; as a static argument."""
+    """Through properties, methods and calls; as the object of a bound method;
+    as a static argument.
+    """
     for make in (
         lambda n: lambda x: x * n.scaled,
         lambda n: lambda x: n.predict(x),
@@ -327,7 +329,11 @@ def test_contents_that_the_trace_looked_at_are_part_of_the_signature():
 
 
 def test_an_index_from_a_table_needs_no_look():
-    follows(lambda x: sum(x[i] * n for n, i in enumerate(TABLE)), lambda: put(TABLE=np.array([0, 1, 2])), 1)
+    follows(
+        lambda x: sum(x[i] * n for n, i in enumerate(TABLE)),
+        lambda: put(TABLE=np.array([0, 1, 2])),
+        1,
+    )
 
 
 def test_a_branch_on_a_closed_over_array():
@@ -343,7 +349,7 @@ def test_arrays_that_ge2_does_not_compute_with_are_objects():
     follows(lambda x: x * len(names), lambda: None, 1)
 
 
-# ------------------------------------------------------------------------------------ numbers and the rest
+# ----------------------------------------------------------------------------- numbers and the rest
 
 
 def test_a_changed_number_or_string_is_a_new_signature():
@@ -539,7 +545,9 @@ def test_what_a_method_makes_of_a_global_is_not_stale(monkeypatch: pytest.Monkey
     assert f(np.ones(2)).tolist() == [5, 5]
 
 
-def test_what_a_method_makes_of_a_global_that_is_also_read_directly(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_a_method_makes_of_a_global_that_is_also_read_directly(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     reads = Reads()
     f = ge2.jit(lambda x: reads(x) + x @ FRESH)
     assert f(np.ones(2)).tolist() == [2, 2]

@@ -15,7 +15,7 @@ from ge2.base.log import Ge2Warning
 from ge2.errors import InputError
 from tests.runtime.counted import Counted, X
 
-# ------------------------------------------------------------------------------------------------ donation
+# ----------------------------------------------------------------------------------------- donation
 
 
 def test_a_donated_array_is_spoiled_under_check():
@@ -26,7 +26,9 @@ def test_a_donated_array_is_spoiled_under_check():
     np.testing.assert_array_equal(y, X)
 
 
-@pytest.mark.parametrize("make", [lambda: X.copy(), lambda: np.arange(5), lambda: np.array([True, False])])
+@pytest.mark.parametrize(
+    "make", [lambda: X.copy(), lambda: np.arange(5), lambda: np.array([True, False])]
+)
 def test_views_of_a_donated_array_are_spoiled_too(make):
     """Its memory would hold a result, and a view cannot be found from its base."""
     f, x = ge2.jit(lambda x: x * 2, donate_argnums=0), make()
@@ -74,7 +76,7 @@ def test_a_donated_array_that_is_closed_over_is_kept():
     np.testing.assert_array_equal(w, X)
 
 
-# ------------------------------------------------------------------------------------- looking at it
+# ------------------------------------------------------------------------------------ looking at it
 
 
 def test_lower_trace_and_compile():
@@ -88,7 +90,9 @@ def test_lower_trace_and_compile():
     assert "tanh" in lowered.as_text()
     compiled = lowered.compile()
     np.testing.assert_allclose(compiled(X, 2), np.tanh(X) * 2)
-    with pytest.raises(InputError, match=r"compiled for other arguments: x: f64\[3\] against f32\[2\]"):
+    with pytest.raises(
+        InputError, match=r"compiled for other arguments: x: f64\[3\] against f32\[2\]"
+    ):
         compiled(np.ones(2, np.float32), 2)
 
 

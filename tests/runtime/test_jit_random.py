@@ -70,7 +70,9 @@ def line_of(function: Any) -> int:
 
 @pytest.mark.parametrize("function", DRAWING, ids=lambda f: f.__name__)
 def test_the_line_is_named_and_ge2_random_offered(function):
-    with pytest.raises(ImpureError, match=rf"test_jit_random.py:{line_of(function)} in (.|\n)*ge2.random"):
+    with pytest.raises(
+        ImpureError, match=rf"test_jit_random.py:{line_of(function)} in (.|\n)*ge2.random"
+    ):
         ge2.jit(function)(X)
 
 
@@ -80,7 +82,9 @@ def test_under_grad_in_jit():
 
 
 def test_a_generator_as_an_argument():
-    with pytest.raises(ge2.errors.InputError, match=r"rng of .* random generator(.|\n)*ge2.random.key"):
+    with pytest.raises(
+        ge2.errors.InputError, match=r"rng of .* random generator(.|\n)*ge2.random.key"
+    ):
         ge2.jit(lambda x, rng: x)(X, RNG)
 
 
@@ -106,7 +110,9 @@ def test_drawing_between_calls_is_no_reason():
         np.testing.assert_array_equal(f(np.random.rand(n)) > 1, True)
 
 
-@pytest.mark.parametrize("generator", [np.random, RNG, LEGACY], ids=["global", "Generator", "RandomState"])
+@pytest.mark.parametrize(
+    "generator", [np.random, RNG, LEGACY], ids=["global", "Generator", "RandomState"]
+)
 def test_another_thread_that_draws_is_no_reason(generator):
     drawn, stop = threading.Event(), threading.Event()
 
@@ -158,7 +164,7 @@ def test_ge2_random_is_pure():
     np.testing.assert_array_equal(f(key), ge2.random.normal(key, (3,)))
 
 
-# ------------------------------------------------------------------- generators that nobody has imported yet
+# ---------------------------------------------------------- generators that nobody has imported yet
 
 
 def in_a_process(program):

@@ -1,4 +1,6 @@
-"""Many threads, forks and interruptions: one trace, right results, and a usable state afterwards."""
+"""Many threads, forks and interruptions: one trace, right results, and a
+usable state afterwards.
+"""
 
 from __future__ import annotations
 
@@ -213,6 +215,7 @@ def test_a_trace_belongs_to_its_thread():
             return pool.submit(lambda: x + 1).result()
 
     with pytest.raises(
-        ge2.errors.UnexpectedTracerError, match=r"test_jit_threads.py(.|\n)*another thread|another thread"
+        ge2.errors.UnexpectedTracerError,
+        match=r"test_jit_threads.py(.|\n)*another thread|another thread",
     ):
         f(X)

@@ -36,14 +36,16 @@ def low(request):
     return lowered(two_layers, X, W, B, executor=request.param)
 
 
-# --------------------------------------------------------------------------------------------------- kernels
+# ------------------------------------------------------------------------------------------ kernels
 
 
 def test_a_record_tells_what_its_kernel_computes(low):
     fused = next(k for k in low.kernels if "reduce_sum" in k.ops)
     assert [op for op in fused.ops if op != "broadcast_in_dim"] == ["add", "tanh", "reduce_sum"]
     assert len(fused.equations) == len(fused.ops)
-    assert re.fullmatch(r"\w+:f32\[32,24\] = tanh \w+", next(e for e in fused.equations if "tanh" in e))
+    assert re.fullmatch(
+        r"\w+:f32\[32,24\] = tanh \w+", next(e for e in fused.equations if "tanh" in e)
+    )
     assert {line.partition(" in ")[2] for line in fused.lines} == {"two_layers"}
     assert (fused.read, fused.written) == (4 * (32 * 24 + 24), 4 * (32 * 24 + 32))
     assert fused.nbytes == fused.read + fused.written
@@ -71,7 +73,10 @@ def test_the_kernels_print_as_a_table(low):
 
 
 def test_reprs_are_short(low):
-    assert repr(low.kernels) == f"<{len(low.kernels)} kernels: {', '.join(k.name for k in low.kernels)}>"
+    assert (
+        repr(low.kernels)
+        == f"<{len(low.kernels)} kernels: {', '.join(k.name for k in low.kernels)}>"
+    )
     assert all(len(repr(k)) <= 80 for k in low.kernels)
     assert repr(Kernels()) == "<no kernels>"
     assert str(Kernels()) == "no kernels"
@@ -117,7 +122,7 @@ def test_an_oracle_runs_no_kernels():
     assert low.memory_analysis().arena == 0
 
 
-# ------------------------------------------------------------------------------------------------------ texts
+# -------------------------------------------------------------------------------------------- texts
 
 
 @needs_compiler
@@ -157,7 +162,7 @@ def test_a_dump_has_files_of_the_right_kind(tmp_path):
     compile((tmp_path / "lambda.2-pointwise_0.py").read_text(), "kernel", "exec")
 
 
-# ----------------------------------------------------------------------------------------------- memory, work
+# ------------------------------------------------------------------------------------- memory, work
 
 
 def allocated(f, *args):
@@ -247,7 +252,12 @@ def test_work_is_counted_as_jax_counts_it():
     products, elements = 2 * 32 * 20 * 24 + 2 * 24 * 32 * 24, 32 * 24
     assert found["flops"] == products + 2 * elements  # the bias, the sum
     assert found["transcendentals"] == elements + 24 * 24
-    moved = [X.size + W.size + elements, 2 * elements + 24 + 32, 2 * elements + 24 * 24, 2 * 24 * 24]
+    moved = [
+        X.size + W.size + elements,
+        2 * elements + 24 + 32,
+        2 * elements + 24 * 24,
+        2 * 24 * 24,
+    ]
     assert found["bytes accessed"] == 4 * sum(moved)
 
 

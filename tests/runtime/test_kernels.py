@@ -1,4 +1,6 @@
-"""Kernels as text: how regions are cut and chosen for, and that the text reads as code a person wrote."""
+"""Kernels as text: how regions are cut and chosen for, and that the
+text reads as code a person wrote.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +83,9 @@ def test_large_spaces_are_cut_along_the_outermost_axis_that_may_be():
 def test_runs_of_blocks_cover_the_space_once(n):
     cut = tiling((n,), (), 4)
     blocks = [
-        b for part in range(cut.parts) for b in range(part * cut.run, min((part + 1) * cut.run, cut.blocks))
+        b
+        for part in range(cut.parts)
+        for b in range(part * cut.run, min((part + 1) * cut.run, cut.blocks))
     ]
     assert blocks == list(range(-(-n // cut.step)))
 
@@ -114,7 +118,9 @@ def test_large_sums_are_taken_by_halves_and_lose_nothing(n: int) -> None:
 
 def test_a_sum_by_halves_leaves_what_is_read_again() -> None:
     x = np.random.default_rng(0).standard_normal(600_000).astype(np.float32)
-    total, top, squares = ge2.jit(lambda x: (np.sum(np.square(x)), np.max(np.square(x)), np.square(x)))(x)
+    total, top, squares = ge2.jit(
+        lambda x: (np.sum(np.square(x)), np.max(np.square(x)), np.square(x))
+    )(x)
     np.testing.assert_array_equal(squares, np.square(x))
     assert top == np.square(x).max()
     np.testing.assert_allclose(total, np.square(x.astype(np.float64)).sum(), rtol=1e-6)

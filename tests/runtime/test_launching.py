@@ -24,7 +24,9 @@ def pending(*arguments, written):
 
 
 def in_order(f, seed):
-    """What `f` computes in the shim, where launches come in the order of a seed; 0: in their own."""
+    """What `f` computes in the shim, where launches come in the order of a
+    seed; 0: in their own.
+    """
     cache.forget()
     with config.using(executor="shim", shim_seed=seed):
         return f()
@@ -109,6 +111,8 @@ def test_a_report_says_how_launches_went():
     run.trouble = KernelError("cuGraphCreate fails")
     assert manner(run).endswith("; no graph, for cuGraphCreate fails")
     run = SimpleNamespace(counts=(9, 1, 4, 0), trouble=None, choices=(2, 5))
-    assert manner(run).endswith("4 captured graphs, 0 patches, 2 conditional nodes, 5 graphs made anew")
+    assert manner(run).endswith(
+        "4 captured graphs, 0 patches, 2 conditional nodes, 5 graphs made anew"
+    )
     run = SimpleNamespace(counts=(9, 9, 0, 0), trouble=None, choices=(2, 0))
     assert manner(run).endswith("0 captured graphs, 0 patches, 2 loops and branches by the host")

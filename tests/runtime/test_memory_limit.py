@@ -1,4 +1,6 @@
-"""jit(memory_limit=...): what a call allocates stays below the limit, and its results are what they were."""
+"""jit(memory_limit=...): what a call allocates stays below the limit, and its
+results are what they were.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def least(f: Any, *args: Any) -> int:
     return int(re.search(r"memory_limit=(\d+)", str(error.value))[1])
 
 
-# ----------------------------------------------------------------------------------------------- it fits
+# ------------------------------------------------------------------------------------------ it fits
 
 
 @pytest.mark.exhaustive("executor")
@@ -129,7 +131,11 @@ def test_the_report_names_the_users_lines():
     full = memory(plain, ws, X).peak
     remat = limited(network, full // 2).lower(ws, X).remat
     assert all("test_memory_limit.py" in line and "in network" in line for line in remat.lines)
-    assert memory(limited(network, full // 2), ws, X).repeated == sum(r.nbytes for r in remat.repeats) > 0
+    assert (
+        memory(limited(network, full // 2), ws, X).repeated
+        == sum(r.nbytes for r in remat.repeats)
+        > 0
+    )
     assert memory(plain, ws, X).repeated == 0
     assert remat.before == full and remat.after <= full // 2 == remat.limit
     assert "tanh" in str(remat) and "operations" in str(remat)
@@ -143,7 +149,7 @@ def test_the_report_is_a_table():
     )
 
 
-# ----------------------------------------------------------------------------------------------- measured
+# ----------------------------------------------------------------------------------------- measured
 
 
 def allocated(f: Any, *args: Any) -> int:
@@ -169,7 +175,7 @@ def test_what_is_allocated_is_what_was_planned():
         assert allocated(small, ws, x) < 1.1 * full / 2
 
 
-# ----------------------------------------------------------------------------------------------- programs
+# ----------------------------------------------------------------------------------------- programs
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -221,7 +227,7 @@ def test_checkpoints_inside():
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
 
 
-# -------------------------------------------------------------------------------------------- how it is given
+# ---------------------------------------------------------------------------------- how it is given
 
 
 def test_sizes_in_words():
@@ -279,8 +285,13 @@ def test_the_process_needs_what_was_planned():
 
     def measured(limit: int) -> tuple[int, int]:
         command = [sys.executable, "-c", MEASURED, str(limit)]
-        environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "GE2_THREADS": "1"}
-        found = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
+        environment = os.environ | {
+            "PYTHONPATH": str(Path(__file__).parents[2]),
+            "GE2_THREADS": "1",
+        }
+        found = subprocess.run(
+            command, capture_output=True, text=True, check=True, env=environment
+        ).stdout
         planned, grown = map(int, found.split())
         return planned, grown
 

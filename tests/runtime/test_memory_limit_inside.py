@@ -139,7 +139,11 @@ def test_the_report_counts_the_operations_of_all_rounds():
     assert once > 0 and often == 4 * once
     lowered = reported(branch)
     assert all("in network" in line for line in lowered.remat.lines)
-    assert lowered.memory_analysis().repeated == sum(r.nbytes for r in lowered.remat.repeats) >= 2 * ARRAY
+    assert (
+        lowered.memory_analysis().repeated
+        == sum(r.nbytes for r in lowered.remat.repeats)
+        >= 2 * ARRAY
+    )
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
@@ -206,5 +210,7 @@ def test_equal_rounds_are_one_loop_where_that_still_fits():
     found = [ge2.jit(ge2.grad(f), memory_limit=full * n // 100).lower(*args) for n in (95, 79, 65)]
     assert all(lowered.remat.repeats for lowered in found)
     rolled = [lowered for lowered in found if "scan[" in lowered.as_text()]
-    assert rolled and all(r.memory_analysis().peak == r.remat.after <= r.remat.limit for r in rolled)
+    assert rolled and all(
+        r.memory_analysis().peak == r.remat.after <= r.remat.limit for r in rolled
+    )
     np.testing.assert_allclose(rolled[0].compile()(*args), plain(*args), rtol=1e-9, atol=1e-12)

@@ -75,7 +75,10 @@ PROGRAMS = {
     "layernorm": (layernorm, lambda n: (f32(n, 64), f32(64), f32(64))),
     "layernorm's gradient": (layernorm_gradient, lambda n: (f32(n, 64), f32(64), f32(64))),
     "rows of a table": (lambda table, i: table[i] * 2.5, lambda n: (f32(1000, 20), integers(n))),
-    "one hot": (lambda y: (y[:, None] == np.arange(10)).astype(np.float32), lambda n: (integers(n),)),
+    "one hot": (
+        lambda y: (y[:, None] == np.arange(10)).astype(np.float32),
+        lambda n: (integers(n),),
+    ),
     "sum of all": (lambda x: np.tanh(x).sum(), lambda n: (f32(n, 64),)),
     "batched products": (
         lambda q, k: np.tanh(q @ k.transpose(0, 2, 1)).sum(axis=-1),
@@ -149,7 +152,9 @@ def test_an_equal_graph_is_not_compiled_again():
     assert "nothing compiled: an equal graph was compiled before" in str(g.report())
 
 
-@pytest.mark.parametrize(("executor", "words"), [("blocked", "as blocked NumPy"), ("reference", "op by op")])
+@pytest.mark.parametrize(
+    ("executor", "words"), [("blocked", "as blocked NumPy"), ("reference", "op by op")]
+)
 def test_other_executors_report_too(executor, words):
     with ge2.config.using(executor=executor):
         f = ge2.jit(lambda x: np.cos(x) * 0.66)
@@ -157,7 +162,7 @@ def test_other_executors_report_too(executor, words):
         assert words in str(f.report())
 
 
-# -------------------------------------------------------------------------------------------------- for a GPU
+# ---------------------------------------------------------------------------------------- for a GPU
 
 
 def for_a_gpu(graph, arch="sm_90a", **how):
@@ -185,7 +190,9 @@ def step_for_a_gpu(batch, arch):
     step = ge2.jit(lambda *args: adamw(ge2, np, *args), donate_argnums=0)
     with ge2.config.using(executor="reference"):  # nothing of the CPU's is compiled
         entry = step.trace(weights(rng, np.asarray), x, y).entry
-    return for_a_gpu(entry.graph, arch, donated=entry.donated, iotas=iotas(entry.graph, entry.captured))
+    return for_a_gpu(
+        entry.graph, arch, donated=entry.donated, iotas=iotas(entry.graph, entry.captured)
+    )
 
 
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
@@ -197,8 +204,9 @@ def test_a_training_step_compiles_nothing_for_another_batch(arch):
 
 
 def test_a_batch_of_another_magnitude_has_few_other_kernels():
-    """Another block of threads shares the rows that a sum folds; and where a product is one for the library,
-    what was done to its elements has a kernel of its own."""
+    """Another block of threads shares the rows that a sum folds; and where a product is one for the
+    library, what was done to its elements has a kernel of its own.
+    """
     assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 2
 
 
@@ -207,5 +215,7 @@ def test_comments_change_no_lines(code):
     """They have sizes in them, and machine code knows its lines."""
     texts = [note(Line(code, "mul " + "8" * n), 0) for n in range(1, 150, 7)]
     assert len({bare(text) for text in texts}) == 1
-    assert all(len(line) <= WIDTH for text in texts for line in text.split("\n") if len(code) <= MARGIN)
+    assert all(
+        len(line) <= WIDTH for text in texts for line in text.split("\n") if len(code) <= MARGIN
+    )
     assert all("mul 8" in text for text in texts)

@@ -1,4 +1,6 @@
-"""Small programs that read something from outside: a change is seen as NumPy sees it, or refused by name."""
+"""Small programs that read something from outside: a change is seen as NumPy
+sees it, or refused by name.
+"""
 
 from __future__ import annotations
 
@@ -152,7 +154,8 @@ ONES = 4 * np.ones(3)
 PAIRS = [("a", "f8"), ("b", "i4")]
 getter = operator.attrgetter("rate")
 
-# name: what is outside, the program, the change. `o` is closed over; the programs run as written in NumPy.
+# name: what is outside, the program, the change. `o` is closed over; the
+# programs run as written in NumPy.
 SEEN: dict[str, tuple[Any, Any, Any]] = {
     "a number in slots": (Slots, lambda x, o: x * o.rate, put("rate", 5.0)),
     "an array in slots": (Slots, lambda x, o: x @ o.w.T, put("w", ONES)),
@@ -228,7 +231,9 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def sees(call: Any, plain: Any, change: Any) -> None:
-    """That the calls are NumPy's before a change, after it, and again; and that the change matters."""
+    """That the calls are NumPy's before a change, after it, and again; and
+    that the change matters.
+    """
     before = plain(X)
     np.testing.assert_allclose(call(X), before)
     change()
@@ -254,7 +259,11 @@ def test_the_view_of_a_dict_that_cannot_be_written() -> None:
     view = types.MappingProxyType(inner)
     jitted = ge2.jit(lambda x: x * view["rate"] + view["w"].T)
     for name, value in (("rate", 5.0), ("w", ONES), ("rate", 2.0)):
-        sees(jitted, lambda x: x * inner["rate"] + inner["w"], lambda n=name, v=value: inner.update({n: v}))
+        sees(
+            jitted,
+            lambda x: x * inner["rate"] + inner["w"],
+            lambda n=name, v=value: inner.update({n: v}),
+        )
     inner["w"][:] = DRAWN.normal(size=3)
     np.testing.assert_allclose(jitted(X), X * 2 + inner["w"])
 
@@ -290,10 +299,14 @@ def test_a_static_argument_is_seen_through_its_attributes(make: Any) -> None:
 
 def test_a_class_among_the_arguments() -> None:
     jitted = ge2.jit(lambda x, c: scale_of(c, x))
-    sees(lambda x: jitted(x, Holder), lambda x: scale_of(Holder, x), lambda: put("scale", 5.0)(Holder))
+    sees(
+        lambda x: jitted(x, Holder),
+        lambda x: scale_of(Holder, x),
+        lambda: put("scale", 5.0)(Holder),
+    )
 
 
-# -------------------------------------------------------------------------------------------- refused by name
+# ---------------------------------------------------------------------------------- refused by name
 
 REFUSED: dict[str, Any] = {
     "time.time": lambda x: x * time.time(),
@@ -388,7 +401,7 @@ def test_the_line_watch_leaves_no_trace_behind() -> None:
     assert sys.gettrace() is before
 
 
-# ------------------------------------------------------------------------------- subclasses of NumPy's arrays
+# --------------------------------------------------------------------- subclasses of NumPy's arrays
 
 
 class Tagged(np.ndarray):
@@ -406,7 +419,10 @@ def test_subclasses_are_refused_where_they_compute_otherwise() -> None:
     masked = np.ma.masked_array([1.0, 2.0, 3.0], [0, 1, 0])
     crossed = np.ones(3).view(Crossed)
     for strange, words in ((matrix, "matrix"), (masked, "mask"), (crossed, "__mul__")):
-        for call in (lambda s: ge2.jit(lambda x: s * x)(X), lambda s: ge2.jit(lambda s, x: s * x)(s, X)):
+        for call in (
+            lambda s: ge2.jit(lambda x: s * x)(X),
+            lambda s: ge2.jit(lambda s, x: s * x)(s, X),
+        ):
             with pytest.raises(InputError, match=words):
                 call(strange)
     tagged = np.ones(3).view(Tagged)
@@ -414,7 +430,7 @@ def test_subclasses_are_refused_where_they_compute_otherwise() -> None:
     np.testing.assert_array_equal(ge2.jit(lambda t: t * 2)(tagged), tagged * 2)
 
 
-# ------------------------------------------------------------------------------------------ keys are exact
+# ----------------------------------------------------------------------------------- keys are exact
 
 
 @dataclass(frozen=True)

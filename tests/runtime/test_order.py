@@ -24,7 +24,9 @@ def access(base, first, size, written):
     return Access(base, first, first + size, written)
 
 
-accesses = st.builds(access, st.sampled_from("ab"), st.integers(0, 6), st.integers(1, 4), st.booleans())
+accesses = st.builds(
+    access, st.sampled_from("ab"), st.integers(0, 6), st.integers(1, 4), st.booleans()
+)
 
 
 @given(st.lists(st.lists(accesses, max_size=3), max_size=9), st.randoms(use_true_random=False))
@@ -42,7 +44,9 @@ def test_what_is_apart_does_not_wait():
     left, right = (0, 64), (64, 128)
     launches = [
         [Access("arena", *half, written), Access("out", i, i + 1, True)]
-        for i, (half, written) in enumerate([(left, True), (right, True), (left, False), (right, False)])
+        for i, (half, written) in enumerate(
+            [(left, True), (right, True), (left, False), (right, False)]
+        )
     ]
     assert waits(launches) == [(), (), (0,), (1,)]
 

@@ -1,4 +1,6 @@
-"""Ranges of a program in a profiler's time line: balanced, nested as the user's scopes are, free when off."""
+"""Ranges of a program in a profiler's time line: balanced, nested as the user's
+scopes are, free when off.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +136,9 @@ def test_off_it_costs_nothing_and_on_it_takes_effect_at_the_next_call() -> None:
     assert f.lower(X, W).as_text("python") == plain
     with config.using(nvtx=True):
         text = f.lower(X, W).as_text("python")
-    assert [line.strip() for line in text.splitlines() if "small_product" in line and "with" not in line]
+    assert [
+        line.strip() for line in text.splitlines() if "small_product" in line and "with" not in line
+    ]
     assert text.count("with range_") == 5
 
 

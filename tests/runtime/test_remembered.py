@@ -1,4 +1,6 @@
-"""The report of what a jitted function was traced for names the field that differs, and a remedy."""
+"""The report of what a jitted function was traced for names the field that
+differs, and a remedy.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ def test_settings_are_named() -> None:
     for executor in ("blocked", "reference"):
         with ge2.config.using(executor=executor):
             f(X)
-    assert f.cache_report().entries[1].differs == ("the settings: executor='blocked' against 'reference'",)
+    assert f.cache_report().entries[1].differs == (
+        "the settings: executor='blocked' against 'reference'",
+    )
 
 
 def test_what_the_function_reads_is_named() -> None:
@@ -94,7 +98,9 @@ def test_the_contents_of_an_array_that_was_looked_at() -> None:
     f = ge2.jit(lambda x: x if table[0] > 0 else -x, max_traces=1)
     f(X)
     table[0] = -1.0
-    with pytest.raises(RetraceError, match="unlike 1 in the contents of an array that the trace looked at"):
+    with pytest.raises(
+        RetraceError, match="unlike 1 in the contents of an array that the trace looked at"
+    ):
         f(X)
 
 

@@ -1,4 +1,6 @@
-"""Python loops whose iterations differ in offsets alone: each kernel is compiled and called in one place."""
+"""Python loops whose iterations differ in offsets alone: each kernel is
+compiled and called in one place.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def over_relaxation(a):
     for _ in range(2):
         for i in range(1, 13):
             for j in range(1, 13):
-                a[i, j] = 0.5 * a[i, j] + 0.125 * (a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1])
+                a[i, j] = 0.5 * a[i, j] + 0.125 * (
+                    a[i - 1, j] + a[i + 1, j] + a[i, j - 1] + a[i, j + 1]
+                )
     return a
 
 
@@ -105,10 +109,13 @@ def called(texts, numbers):
 def test_loops_make_the_same_calls_in_the_same_order(seed):
     draw = np.random.default_rng(seed)
     calls = []
-    for i in range(int(draw.integers(2, 7))):  # rows of varying length, numbers with and without a step
+    # rows of varying length, numbers with and without a step
+    for i in range(int(draw.integers(2, 7))):
         calls.append(Text(f"a(p[{draw.integers(3)}], n[{i}]);"))
         for j in range(int(draw.integers(3, 9)) if seed % 2 else 6):
-            calls.append(Text(f"b(n[{7 * i + j}], k[{draw.integers(2)}], n[{draw.integers(100)}] + p[4]);"))
+            calls.append(
+                Text(f"b(n[{7 * i + j}], k[{draw.integers(2)}], n[{draw.integers(100)}] + p[4]);")
+            )
             calls += [Text(f"c(n[{j}]);")] * (seed % 3)
     calls += [Text("d();")] * 20
     numbers, add = table()

@@ -18,7 +18,7 @@ def text_of(caught: pytest.ExceptionInfo[Any]) -> list[str]:
     return str(caught.value).splitlines()
 
 
-# ------------------------------------------------------------------------------------------------------ NaN
+# ---------------------------------------------------------------------------------------------- NaN
 
 
 def norm(x: Any) -> Any:
@@ -38,7 +38,11 @@ ROOT = norm.__code__.co_firstlineno + 2
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 def test_a_nan_is_blamed_on_the_first_equation_and_its_line(wrap: Any, executor: str) -> None:
     function = wrap(norm)
-    with ge2.debug_nans(), ge2.config.using(executor=executor), pytest.raises(NonFiniteError) as caught:
+    with (
+        ge2.debug_nans(),
+        ge2.config.using(executor=executor),
+        pytest.raises(NonFiniteError) as caught,
+    ):
         function(X)
     first, operand, place, fix = text_of(caught)
     assert first.startswith("sqrt made a NaN in ")
@@ -85,7 +89,9 @@ def test_infinities_have_a_setting_of_their_own() -> None:
         assert f(X)[0] == np.inf
     with ge2.debug_infs():
         assert np.isnan(ge2.jit(lambda x: np.sqrt(x))(-1.0))
-        with pytest.raises(NonFiniteError, match=r"exp made an infinity in <lambda> \(1 of 3 elements"):
+        with pytest.raises(
+            NonFiniteError, match=r"exp made an infinity in <lambda> \(1 of 3 elements"
+        ):
             f(X)
     assert f(X)[0] == np.inf
 
@@ -123,7 +129,7 @@ def test_a_nan_made_in_a_round_of_a_loop() -> None:
     assert place == f"  at   test_seeing.py:{body.__code__.co_firstlineno + 1} in body"
 
 
-# ---------------------------------------------------------------------------------------------------- leaks
+# -------------------------------------------------------------------------------------------- leaks
 
 
 class Holder:
@@ -139,9 +145,13 @@ def test_a_leak_is_an_error_when_its_trace_ends() -> None:
 
     ge2.jit(leaky)(X)
     with ge2.checking_leaks():
-        with pytest.raises(UnexpectedTracerError, match="the attribute value of a Holder still holds it"):
+        with pytest.raises(
+            UnexpectedTracerError, match="the attribute value of a Holder still holds it"
+        ):
             ge2.jit(leaky)(X[:2])
-        with pytest.raises(UnexpectedTracerError, match=r"x \(traced f64\[3\]\) outlived the trace"):
+        with pytest.raises(
+            UnexpectedTracerError, match=r"x \(traced f64\[3\]\) outlived the trace"
+        ):
             ge2.grad(lambda x: kept.append(x) or np.sum(x))(X)
 
 
@@ -163,7 +173,7 @@ def test_what_leaks_nothing_is_no_leak() -> None:
         ge2.vmap(ge2.jit(f))(np.ones((2, 3)))
 
 
-# --------------------------------------------------------------------------------------------------- scopes
+# ------------------------------------------------------------------------------------------- scopes
 
 
 def test_a_scope_names_kernels_and_errors() -> None:
@@ -195,7 +205,7 @@ def test_scopes_change_no_graph() -> None:
     assert plain == named
 
 
-# ------------------------------------------------------------------------------------------------- compiling
+# ---------------------------------------------------------------------------------------- compiling
 
 
 def test_log_compiles_says_what_and_why(caplog: pytest.LogCaptureFixture) -> None:

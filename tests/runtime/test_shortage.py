@@ -1,4 +1,6 @@
-"""A GPU without memory: what is idle is given back, and then an error says what is large, what would help."""
+"""A GPU without memory: what is idle is given back, and then an error says what
+is large, what would help.
+"""
 
 from __future__ import annotations
 
@@ -195,7 +197,9 @@ def test_memory_that_came_back_since(ledger: Ledger) -> None:
     f(x)
 
 
-def test_constants_are_sent_when_others_gave_back(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_constants_are_sent_when_others_gave_back(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (x,) = arrays((2048,))
     send, met = fake.array, list[int]()
 
@@ -207,11 +211,15 @@ def test_constants_are_sent_when_others_gave_back(ledger: Ledger, monkeypatch: p
 
     monkeypatch.setattr(device.gpu(0).xp, "array", failing_once)
     y = ge2.jit(lambda x: x[::-1] + np.cos(np.arange(2048, dtype=np.float32)))(x)
-    np.testing.assert_allclose(y.get(), x.get()[::-1] + np.cos(np.arange(2048, dtype=F32)), rtol=1e-5)
+    np.testing.assert_allclose(
+        y.get(), x.get()[::-1] + np.cos(np.arange(2048, dtype=F32)), rtol=1e-5
+    )
     assert met and ledger.spared == 1
 
 
-def test_what_cupy_computes_is_computed_again(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cupy_computes_is_computed_again(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (x,), xp, met = arrays((300,)), device.gpu(0).xp, list[int]()
     search = xp.searchsorted
 
@@ -229,7 +237,9 @@ def test_what_cupy_computes_is_computed_again(ledger: Ledger, monkeypatch: pytes
 
 
 def test_an_error_that_was_handled_keeps_no_arrays(ledger: Ledger) -> None:
-    """Whoever goes on with a smaller batch needs that memory, and not when the collector comes by."""
+    """Whoever goes on with a smaller batch needs that memory, and not when
+    the collector comes by.
+    """
     f, (x,) = ge2.jit(lambda x: x * 2), arrays((64, 64))
     f(x)
     seen, room = weakref.ref(x), ledger.room

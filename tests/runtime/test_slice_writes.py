@@ -80,7 +80,17 @@ def reshaped(u, v):
     return y[::-1] * 2.0
 
 
-PROGRAMS = [heat, jacobi, reflecting, leapfrog, in_sweeps, read_between, overlapping, strided, reshaped]
+PROGRAMS = [
+    heat,
+    jacobi,
+    reflecting,
+    leapfrog,
+    in_sweeps,
+    read_between,
+    overlapping,
+    strided,
+    reshaped,
+]
 
 
 @pytest.mark.parametrize("executor", ["c", "blocked"])

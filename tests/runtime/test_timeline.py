@@ -1,4 +1,6 @@
-"""The timeline of a program's memory: who is there when, and in whose place; compared with the plan."""
+"""The timeline of a program's memory: who is there when, and in whose
+place; compared with the plan.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,10 @@ from ge2.program.timeline import Row, Timeline, reusing
 from tests.together import needs_compiler
 
 F32 = np.dtype(np.float32)
-EXECUTORS = [pytest.param(name, marks=needs_compiler) for name in ("c", "shim")] + ["blocked", "reference"]
+EXECUTORS = [pytest.param(name, marks=needs_compiler) for name in ("c", "shim")] + [
+    "blocked",
+    "reference",
+]
 
 
 def struct(*shape: int) -> Any:
@@ -46,9 +51,16 @@ def test_rows_are_all_that_the_analysis_counts(executor: str) -> None:
         by_kind[row.kind] = by_kind.get(row.kind, 0) + row.nbytes
     assert by_kind["argument"] == memory.arguments
     assert by_kind["result"] == memory.outputs
-    assert sum(row.nbytes for row in found.rows if row.kind == "result" and row.reuse) == memory.donated
+    assert (
+        sum(row.nbytes for row in found.rows if row.kind == "result" and row.reuse)
+        == memory.donated
+    )
     if executor != "reference":
-        assert max(row.at + row.nbytes for row in found.rows if row.at >= 0) <= memory.arena == found.arena
+        assert (
+            max(row.at + row.nbytes for row in found.rows if row.at >= 0)
+            <= memory.arena
+            == found.arena
+        )
 
 
 @pytest.mark.parametrize("executor", EXECUTORS[:3])
@@ -113,7 +125,9 @@ def test_loops_have_scratch_of_their_own() -> None:
 
     with config.using(executor="blocked"):
         found = ge2.jit(f).lower(struct(32, 32)).memory_timeline()
-    assert any(row.kind == "scratch" and row.title.endswith("of while") for row in found.rows), str(found)
+    assert any(row.kind == "scratch" and row.title.endswith("of while") for row in found.rows), str(
+        found
+    )
 
 
 def rows_of(rng: np.random.Generator, count: int, most: int = 50) -> list[Row]:
@@ -121,11 +135,16 @@ def rows_of(rng: np.random.Generator, count: int, most: int = 50) -> list[Row]:
     for n in range(count):
         first = int(rng.integers(0, count))
         lives.append(
-            (f"v{n}", Lifetime(int(rng.integers(1, 900)), first, first + int(rng.integers(0, most))))
+            (
+                f"v{n}",
+                Lifetime(int(rng.integers(1, 900)), first, first + int(rng.integers(0, most))),
+            )
         )
     made = plan([life for _, life in lives])
     rooms = [Room(*each, at) for each, at in zip(lives, made.offsets, strict=True)]
-    rows = [Row(r.name, "", "arena", r.life.nbytes, r.life.first, r.life.last, r.offset) for r in rooms]
+    rows = [
+        Row(r.name, "", "arena", r.life.nbytes, r.life.first, r.life.last, r.offset) for r in rooms
+    ]
     return sorted(rows, key=lambda row: row.born)
 
 

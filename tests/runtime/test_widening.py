@@ -22,9 +22,17 @@ def inside_a_loop(x):
 
 
 WIDE = {
-    "a constant": (gelu, (X,), r"becomes f64 to go with the constant 0\.79.* in mul\n.*in gelu\n.*float\("),
+    "a constant": (
+        gelu,
+        (X,),
+        r"becomes f64 to go with the constant 0\.79.* in mul\n.*in gelu\n.*float\(",
+    ),
     "closed over": (lambda x: x @ W, (X,), r"W is f64\[3\]\n.*\n  try  W\.astype\(np\.float32\)"),
-    "an argument": (lambda x, y: x + y, (X, W), r"y is f64\[3\]\n.*\n  try  y\.astype\(np\.float32\)"),
+    "an argument": (
+        lambda x, y: x + y,
+        (X, W),
+        r"y is f64\[3\]\n.*\n  try  y\.astype\(np\.float32\)",
+    ),
     "made inside": (lambda x: x + np.arange(3.0), (X,), r"an array made .* is f64\[3\]"),
     "asked for": (lambda x: x.mean(dtype=np.float64), (X,), r"f32\[2,3\] becomes f64 by convert"),
     "of integers": (lambda n: n / 3, (np.arange(3),), r"f64\[3\] is made by"),

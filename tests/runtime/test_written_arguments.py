@@ -1,4 +1,6 @@
-"""Arguments that a jitted function writes: the caller's arrays change as under NumPy, or not at all."""
+"""Arguments that a jitted function writes: the caller's arrays change
+as under NumPy, or not at all.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ def arrays(*shapes: tuple[int, ...]) -> list[Array]:
 
 
 def heat(u: Array) -> None:
-    u[1:-1, 1:-1] += 0.1 * (u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1])
+    u[1:-1, 1:-1] += 0.1 * (
+        u[2:, 1:-1] + u[:-2, 1:-1] + u[1:-1, 2:] + u[1:-1, :-2] - 4 * u[1:-1, 1:-1]
+    )
     u[0] = u[-1] = 0.0
     u[:, 0] = u[:, -1] = 0.0
 
@@ -183,12 +187,16 @@ def test_random_programs_change_their_arguments_as_numpy_does(executor: str, cou
     rng, refused = random.Random(20), 0
     for _ in range(count):
         program, names = drawn(rng)
-        theirs, ours, before = ([LAYOUTS[n](x) for n, x in zip(names, BASE, strict=True)] for _ in range(3))
+        theirs, ours, before = (
+            [LAYOUTS[n](x) for n, x in zip(names, BASE, strict=True)] for _ in range(3)
+        )
         text = f"{names} " + "; ".join(f"{STEPS[s][0]} with {i}, {j}" for s, i, j in program)
         with np.errstate(all="ignore"):
             taken = run(program, [x.copy("K") for x in before])
             want = run(program, list(theirs), taken)
-        f = ge2.jit(lambda *xs, p=tuple(program), t=tuple(taken): tuple(run(list(p), list(xs), list(t))))
+        f = ge2.jit(
+            lambda *xs, p=tuple(program), t=tuple(taken): tuple(run(list(p), list(xs), list(t)))
+        )
         try:
             with ge2.config.using(executor=executor):
                 got = f(*ours)
@@ -304,7 +312,9 @@ def test_arguments_that_overlap_are_refused_by_name_unless_they_are_only_read() 
 def test_memory_that_cannot_be_written_is_refused_as_numpy_does() -> None:
     x, y = np.zeros(3), np.ones(3)
     x.flags.writeable = False
-    with pytest.raises(ValueError, match="assignment destination is read-only: a of shift") as caught:
+    with pytest.raises(
+        ValueError, match="assignment destination is read-only: a of shift"
+    ) as caught:
         shift(x, y)
     assert isinstance(caught.value, ReadOnlyError)
     repeated = np.lib.stride_tricks.as_strided(np.zeros(1), (3,), (0,))
@@ -322,7 +332,9 @@ def test_closed_over_arrays_stay_refused() -> None:
         np.add(w, x, out=w)
         return x
 
-    with pytest.raises(InPlaceError, match="would change the caller's array: w is an array from outside"):
+    with pytest.raises(
+        InPlaceError, match="would change the caller's array: w is an array from outside"
+    ):
         ge2.jit(f)(np.ones(3))
     assert not w.any()
 
@@ -355,7 +367,7 @@ def test_writing_through_a_reshape_asks_for_an_array_in_c_order() -> None:
     assert not turned.any()
 
 
-# ----------------------------------------------------------------------- what comes in, and goes out
+# ---------------------------------------------------------------------- what comes in, and goes out
 
 
 @ge2.tree_util.register_dataclass
@@ -392,7 +404,9 @@ def test_a_written_argument_that_is_returned_is_the_callers_own_array() -> None:
     x, y = np.ones(3), np.zeros(2)
     found = f(x, y)
     assert found["x"][0] is x and found["x"][1] is x
-    assert not any(np.shares_memory(found[name], z) for name in ("part", "y", "copy") for z in (x, y))
+    assert not any(
+        np.shares_memory(found[name], z) for name in ("part", "y", "copy") for z in (x, y)
+    )
     for name, want in (("part", [2.0, 2.0]), ("y", y), ("copy", x)):
         np.testing.assert_array_equal(found[name], want)
 
@@ -410,7 +424,9 @@ def test_a_result_that_equals_what_was_written_has_memory_of_its_own(executor: s
         x, y = np.zeros(4), np.ones(4)
         found = f(x, y)
     assert not any(np.shares_memory(a, b) for a in found for b in (x, y))
-    np.testing.assert_array_equal([x, y, *found], [[1.0] * 4, [1.0] * 4, [1.0] * 4, [0.0] * 4, [1.0] * 4])
+    np.testing.assert_array_equal(
+        [x, y, *found], [[1.0] * 4, [1.0] * 4, [1.0] * 4, [0.0] * 4, [1.0] * 4]
+    )
 
 
 def test_arguments_change_places() -> None:
@@ -468,7 +484,7 @@ def test_a_donated_argument_may_be_written_and_gives_its_memory() -> None:
     assert np.shares_memory(x, y)
 
 
-# -------------------------------------------------------------------------- under derivatives and batching
+# ------------------------------------------------------------------- under derivatives and batching
 
 
 def weighted(w: Array, buffer: Array, count: Array) -> Array:
@@ -569,7 +585,9 @@ def test_what_may_fail_is_computed_beside_the_argument() -> None:
 
 
 def test_what_is_read_of_an_argument_after_it_was_written_is_copied_before() -> None:
-    """Not the whole argument: boundary conditions cost what they touch, arrays that change places a copy."""
+    """Not the whole argument: boundary conditions cost what they touch, arrays
+    that change places a copy.
+    """
     u, v = np.ones((64, 64)), np.ones((64, 64))
     made = ge2.jit(reflecting).lower(u, v).memory_analysis()
     assert made.donated == 2 * u.nbytes and made.arena < u.nbytes // 4

@@ -17,7 +17,15 @@ import ge2.scipy.special
 from ge2.base.config import config
 from ge2.errors import Ge2Error
 
-MODULES = [ge2.numpy, ge2.numpy.linalg, ge2.numpy.fft, ge2.lax, ge2.random, ge2.tree, ge2.scipy.special]
+MODULES = [
+    ge2.numpy,
+    ge2.numpy.linalg,
+    ge2.numpy.fft,
+    ge2.lax,
+    ge2.random,
+    ge2.tree,
+    ge2.scipy.special,
+]
 X = np.arange(6.0).reshape(2, 3)
 PROGRAMS = {"while_loop", "fori_loop"}  # loops of arguments that are no functions may never end
 BAD: dict[str, Any] = {
@@ -81,7 +89,9 @@ def complaint(call: Callable[..., Any], *args: Any) -> str:
         notes = "\n".join(getattr(error, "__notes__", ()))
         ours = "raised inside ge2" in notes
         return (
-            "" if not ours or re.search(r"\n  in   .+\n  at   .+\n  try  .+", "\n" + notes) else repr(error)
+            ""
+            if not ours or re.search(r"\n  in   .+\n  at   .+\n  try  .+", "\n" + notes)
+            else repr(error)
         )
     return ""
 
@@ -109,7 +119,10 @@ def test_an_error_of_pythons_own_names_the_call_and_the_line() -> None:
     with config.using(traceback="short"), pytest.raises(TypeError) as caught:
         ge2.lax.associative_scan("abc", X)  # type: ignore[arg-type]
     text = "".join(traceback.format_exception_only(caught.value))
-    assert "  in   ge2.lax.associative_scan('abc', float64[2,3])\n  at   test_bad_arguments.py:" in text
+    assert (
+        "  in   ge2.lax.associative_scan('abc', float64[2,3])\n  at   test_bad_arguments.py:"
+        in text
+    )
     assert "  try  help(ge2.lax.associative_scan), which lists what it takes" in text
 
 
@@ -117,4 +130,6 @@ def test_trees_that_differ_name_the_line() -> None:
     with pytest.raises(ge2.errors.PytreeError) as caught:
         ge2.tree.map(lambda a, b: a, (1, 2), (1,))
     assert "\n  at   test_bad_arguments.py:" in str(caught.value)
-    assert str(caught.value).endswith("\n  try  trees of one structure, which ge2.tree.structure(tree) shows")
+    assert str(caught.value).endswith(
+        "\n  try  trees of one structure, which ge2.tree.structure(tree) shows"
+    )

@@ -101,15 +101,23 @@ smooth, extremes = Smooth(0.25), Extremes()
 W = np.array([1.0, -1.0, 2.0, 0.0])
 
 
-# --------------------------------------------------------------------------------------------- elementwise
+# -------------------------------------------------------------------------------------- elementwise
 
 
 def test_an_expression_obeys_the_laws():
     check_op(
-        logit, [P, P.astype(np.float32), P.astype(np.float16), P.astype(ge2.bfloat16), np.zeros((0, 2)) + 0.5]
+        logit,
+        [
+            P,
+            P.astype(np.float32),
+            P.astype(np.float16),
+            P.astype(ge2.bfloat16),
+            np.zeros((0, 2)) + 0.5,
+        ],
     )
     check_op(
-        norm2, [(P, P[::-1]), (np.arange(3), np.arange(3)), (P.astype(np.float32), P.astype(np.float32))]
+        norm2,
+        [(P, P[::-1]), (np.arange(3), np.arange(3)), (P.astype(np.float32), P.astype(np.float32))],
     )
 
 
@@ -132,14 +140,20 @@ def test_an_expression_is_fused_with_its_neighbours():
 
 
 def test_predicates_have_no_derivative():
-    above = extend.elementwise("test_above", lambda x: x > 1, "{0} > 1", None, result=bool, takes="if")
+    above = extend.elementwise(
+        "test_above", lambda x: x > 1, "{0} > 1", None, result=bool, takes="if"
+    )
     check_op(above, [np.array([0.5, 1.5]), np.array([1, 2])])
-    assert ge2.grad(lambda x: np.where(above(x), x * x, x).sum())(np.array([0.5, 1.5])).tolist() == [1.0, 3.0]
+    assert ge2.grad(lambda x: np.where(above(x), x * x, x).sum())(
+        np.array([0.5, 1.5])
+    ).tolist() == [1.0, 3.0]
 
 
 def test_defined_again_it_is_another():
     def make(k):
-        return extend.elementwise("test_again", lambda x: x * k, f"{{0}} * {k}", lambda y, x: float(k))
+        return extend.elementwise(
+            "test_again", lambda x: x * k, f"{{0}} * {k}", lambda y, x: float(k)
+        )
 
     first = make(2)
     double = ge2.jit(lambda x: first(x))
@@ -179,14 +193,15 @@ def test_an_expression_may_be_another_in_cuda():
         "test_odd", lambda x: 2 * x, "{0} * 2", lambda y, x: 2.0, cuda="{0} + {0} + ($T)0.5"
     )
     with config.using(executor="shim"):
-        assert ge2.jit(lambda x: odd(x))(P).tolist() == (2 * P + 0.5).tolist()  # so that one sees what ran
+        # so that one sees what ran
+        assert ge2.jit(lambda x: odd(x))(P).tolist() == (2 * P + 0.5).tolist()
         np.testing.assert_allclose(ge2.jit(lambda p: logit(p))(P), logit(P), rtol=1e-15, atol=1e-16)
     assert ge2.jit(lambda x: odd(x) * 1)(P).tolist() == (2 * P).tolist()
     with pytest.raises(AssertionError, match=r"test_odd of f64\[5\]: executed in CUDA"):
         check_op(odd, [P])
 
 
-# --------------------------------------------------------------------------------------------------- classes
+# ------------------------------------------------------------------------------------------ classes
 
 
 def test_a_class_obeys_the_laws():
@@ -223,7 +238,8 @@ def test_jit_runs_the_c():
 
     f = Marked(5, True, (1, 2))
     assert np.array_equal(ge2.jit(f)(X), X + 10)  # so that one sees what ran
-    assert np.array_equal(ge2.jit(lambda x: f(x.T * 2) - 1)(X), X.T * 2 + 9)  # operands lie in C order
+    # operands lie in C order
+    assert np.array_equal(ge2.jit(lambda x: f(x.T * 2) - 1)(X), X.T * 2 + 9)
     assert np.array_equal(ge2.jit(f)(X.astype(np.float16)), (X + 10).astype(np.float16))
     assert ge2.jit(lambda x: f(x * 2.0))(3.0) == 6.0 and np.array_equal(f(X), X)
     with config.using(executor="blocked"):
@@ -250,7 +266,9 @@ def test_any_number_of_operands():
 
 def test_the_dtype_of_a_reference_is_looked_at():
     wide = extend.elementwise("test_wide", lambda x: x * np.ones(1), "{0}", lambda y, x: 1.0)
-    with pytest.raises(TypeRuleError, match=r"returns f64\[5\]; its type rule says f32\[5\]") as error:
+    with pytest.raises(
+        TypeRuleError, match=r"returns f64\[5\]; its type rule says f32\[5\]"
+    ) as error:
         wide(P.astype(np.float32))
     assert "test_extend.py" in str(error.value)
 
@@ -262,7 +280,9 @@ def test_without_a_batch_vmap_is_a_loop():
     assert np.array_equal(high, [extremes(x, W)[1] for x in two])
     text = str(ge2.make_jaxpr(ge2.vmap(extremes, (0, None)))(two, W))
     assert text.count("test_extremes") == 1 and "scan[" in text
-    assert np.array_equal(ge2.jit(ge2.vmap(extremes, (1, None)))(X[:, None, :], W)[0], [extremes(X, W)[0]])
+    assert np.array_equal(
+        ge2.jit(ge2.vmap(extremes, (1, None)))(X[:, None, :], W)[0], [extremes(X, W)[0]]
+    )
     assert str(ge2.make_jaxpr(ge2.vmap(smooth))(two)).count("test_smooth") == 1
     assert ge2.vmap(extremes, (0, None))(two[:0], W)[0].shape == (0, 3)
 
@@ -333,7 +353,9 @@ def test_another_type_than_the_rule_says():
     f = extend.op(Narrow)()
     with pytest.raises(TypeRuleError, match=r"returns f32\[3,4\]; its type rule says f64\[3,4\]"):
         f(X)
-    with pytest.raises(AssertionError, match=r"the reference gives f32\[3,4\], the type rule f64\[3,4\]"):
+    with pytest.raises(
+        AssertionError, match=r"the reference gives f32\[3,4\], the type rule f64\[3,4\]"
+    ):
         check_op(f, [X])
 
 
@@ -342,7 +364,9 @@ def test_c_that_the_compiler_refuses():
     wrong = extend.elementwise("test_wrong", lambda x: x, "{0} +", lambda y, x: 1.0)
     with pytest.raises(CompileError, match=r"with test_wrong of your own in it") as error:
         ge2.jit(lambda x: wrong(x))(P)
-    assert "error:" in str(error.value) and "GE2_EXECUTOR=blocked runs the reference" in str(error.value)
+    assert "error:" in str(error.value) and "GE2_EXECUTOR=blocked runs the reference" in str(
+        error.value
+    )
     assert np.array_equal(ge2.jit(smooth)(X), smooth(X))  # the compiler is well
 
 
@@ -416,21 +440,38 @@ def test_cuda_that_the_compiler_refuses():
 
 
 def rules(**more):
-    return {"infer": lambda self, x: (x,), "reference": lambda self, x: x, "name": "test_made", **more}
+    return {
+        "infer": lambda self, x: (x,),
+        "reference": lambda self, x: x,
+        "name": "test_made",
+        **more,
+    }
 
 
 @pytest.mark.parametrize(
     ("body", "kind", "says"),
     [
         ({"reference": lambda self, x: x, "name": "test_made"}, NoRuleError, "Made has no infer"),
-        ({"infer": lambda self, x: (x,), "name": "test_made"}, NoRuleError, "Made has no reference"),
+        (
+            {"infer": lambda self, x: (x,), "name": "test_made"},
+            NoRuleError,
+            "Made has no reference",
+        ),
         (rules(name="add"), ArgumentError, "add is an operation of ge2"),
         (rules(name=None), ArgumentError, "Made has no name"),
         (rules(name="two words"), ArgumentError, "Made has no name of small letters"),
         (rules(cuda=lambda self: ""), ArgumentError, "cuda of Made is a function"),
         (rules(reference=lambda self, y: y, c=";"), ArgumentError, "has an operand y, which means"),
-        (rules(reference=lambda self, y: y, cuda=";"), ArgumentError, "has an operand y, which means"),
-        (rules(reference=lambda self, thread: 0, cuda=";"), ArgumentError, "has an operand thread, which"),
+        (
+            rules(reference=lambda self, y: y, cuda=";"),
+            ArgumentError,
+            "has an operand y, which means",
+        ),
+        (
+            rules(reference=lambda self, thread: 0, cuda=";"),
+            ArgumentError,
+            "has an operand thread, which",
+        ),
     ],
 )
 def test_classes_that_are_refused(body, kind, says):

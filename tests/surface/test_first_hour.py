@@ -1,4 +1,6 @@
-"""What people try in their first hour works as in NumPy, or says what is wrong, where, and what to write."""
+"""What people try in their first hour works as in NumPy, or says what is wrong,
+where, and what to write.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,12 @@ def same(function: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def refused(
-    error: type[Exception], words: str, function: Any, *args: Any, fix: str = "", wrap: Any = ge2.jit
+    error: type[Exception],
+    words: str,
+    function: Any,
+    *args: Any,
+    fix: str = "",
+    wrap: Any = ge2.jit,
 ) -> str:
     """The function is refused in these words, at a line of its own, with a fix."""
     with pytest.raises(error, match=words) as caught:
@@ -48,7 +55,7 @@ def refused_call(error: type[Exception], words: str, call: Any, fix: str = "") -
     return refused(error, words, call, fix=fix, wrap=lambda f: f)
 
 
-# ------------------------------------------------------------------------------------------ what is jitted
+# ----------------------------------------------------------------------------------- what is jitted
 
 
 class Model:
@@ -77,7 +84,9 @@ class Registered(Model):
 def test_jit_on_a_method():
     assert Registered(X).predict(X) == X @ X
     assert Model(X).constant(X) == X @ X
-    text = refused_call(errors.InputError, "self of predict .* is a Model", lambda: Model(X).predict(X))
+    text = refused_call(
+        errors.InputError, "self of predict .* is a Model", lambda: Model(X).predict(X)
+    )
     assert "register_pytree_node_class above Model" in text
     assert "static_argnums" in text
 
@@ -106,11 +115,14 @@ def test_a_list_of_a_thousand_floats():
 
 def test_jit_of_a_result():
     refused_call(
-        errors.InputError, "jit takes a function; got array", lambda: ge2.jit(np.sin(X)), fix="ge2.jit(f)(x)"
+        errors.InputError,
+        "jit takes a function; got array",
+        lambda: ge2.jit(np.sin(X)),
+        fix="ge2.jit(f)(x)",
     )
 
 
-# ------------------------------------------------------------------------------------- looking at a value
+# ------------------------------------------------------------------------------- looking at a value
 
 
 def test_print_in_a_trace(capsys):
@@ -144,7 +156,12 @@ def test_a_branch():
         fix="np.where",
     )
     refused(
-        errors.TracerBoolConversionError, "depends on x", lambda x, y: max(x, y), 1.0, 2.0, fix="np.maximum"
+        errors.TracerBoolConversionError,
+        "depends on x",
+        lambda x, y: max(x, y),
+        1.0,
+        2.0,
+        fix="np.maximum",
     )
 
 
@@ -173,7 +190,12 @@ def test_python_numbers_from_an_array():
             X,
             fix=fix,
         )
-    refused(errors.ConcretizationTypeError, "Python number, but it depends on x", lambda x: x[0].item(), X)
+    refused(
+        errors.ConcretizationTypeError,
+        "Python number, but it depends on x",
+        lambda x: x[0].item(),
+        X,
+    )
     refused(errors.ConcretizationTypeError, "x, traced .* Python number", lambda x: x.tolist(), X)
     refused(errors.TracerIntegerConversionError, "depends on x", lambda x: int(x[0]), X)
 
@@ -189,20 +211,45 @@ def test_len_iteration_unpacking_and_isinstance():
 
 
 def test_membership():
-    refused(errors.TracerBoolConversionError, "depends on x", lambda x: 2.0 in x, X, fix="np.any(x == 2.0)")
+    refused(
+        errors.TracerBoolConversionError,
+        "depends on x",
+        lambda x: 2.0 in x,
+        X,
+        fix="np.any(x == 2.0)",
+    )
 
 
-# --------------------------------------------------------------------------------------- making an array
+# ---------------------------------------------------------------------------------- making an array
 
 
 def test_arrays_from_traced_values():
     asked = "NumPy asked for the elements of"
     refused(
-        errors.TracerArrayConversionError, asked, lambda x, b: np.array([x[0], b]), X, 1.0, fix="np.stack"
+        errors.TracerArrayConversionError,
+        asked,
+        lambda x, b: np.array([x[0], b]),
+        X,
+        1.0,
+        fix="np.stack",
     )
-    refused(errors.TracerArrayConversionError, asked, lambda x: np.asarray(x), X, fix="ge2.numpy.asarray(x)")
-    refused(errors.TracerArrayConversionError, asked, lambda x, y: np.exp([x, y]), X, X, fix="np.stack")
-    refused(errors.TracerArrayConversionError, asked, lambda x: np.float32(x), X, fix="x.astype(np.float32)")
+    refused(
+        errors.TracerArrayConversionError,
+        asked,
+        lambda x: np.asarray(x),
+        X,
+        fix="ge2.numpy.asarray(x)",
+    )
+    refused(
+        errors.TracerArrayConversionError, asked, lambda x, y: np.exp([x, y]), X, X, fix="np.stack"
+    )
+    refused(
+        errors.TracerArrayConversionError,
+        asked,
+        lambda x: np.float32(x),
+        X,
+        fix="x.astype(np.float32)",
+    )
     refused(
         errors.TracerArrayConversionError,
         asked,
@@ -225,7 +272,7 @@ def test_zeros_like_with_a_shape():
     same(lambda x: np.ones_like(x, dtype=np.float32), X)
 
 
-# ------------------------------------------------------------------------------------------------ writing
+# ------------------------------------------------------------------------------------------ writing
 
 
 def fill(x):
@@ -268,7 +315,7 @@ def test_writing_into_arrays():
     same(change_argument, X.copy())
 
 
-# ------------------------------------------------------------------------------------------ randomness
+# --------------------------------------------------------------------------------------- randomness
 
 
 def dropout(x):
@@ -281,7 +328,7 @@ def test_np_random():
     assert "in dropout" in text
 
 
-# ------------------------------------------------------------------------------------- wrong arguments
+# ---------------------------------------------------------------------------------- wrong arguments
 
 
 @pytest.mark.parametrize(
@@ -361,24 +408,39 @@ def test_shapes_and_dtypes_that_do_not_fit():
     refused(errors.ShapeError, "concatenation axis 0", lambda x, y: np.concatenate([x, y]), X, M)
     refused(errors.TypeRuleError, "bitwise_and", lambda x: x & x, X)
     refused(errors.OutOfBoundsError, "index 5", lambda x: x[5], X)
-    with pytest.raises(errors.OutOfBoundsError, match=r"axis 2 is out of bounds(.|\n)*test_first_hour.py"):
+    with pytest.raises(
+        errors.OutOfBoundsError, match=r"axis 2 is out of bounds(.|\n)*test_first_hour.py"
+    ):
         ge2.jit(lambda x: x.sum(axis=2))(X)
 
 
 def test_results_that_are_no_arrays():
     refused_call(
-        errors.TypeRuleError, "returned 'a' .str.", lambda: ge2.jit(lambda x: "a")(X), fix="return x, y"
+        errors.TypeRuleError,
+        "returned 'a' .str.",
+        lambda: ge2.jit(lambda x: "a")(X),
+        fix="return x, y",
     )
 
 
-# --------------------------------------------------------------------------------------- what is not there
+# -------------------------------------------------------------------------------- what is not there
 
 
 def test_a_function_that_is_not_traced():
     refused(
-        errors.NoRuleError, "logn is not among", lambda x: np.emath.logn(2, x), M, fix="docs/functions.md"
+        errors.NoRuleError,
+        "logn is not among",
+        lambda x: np.emath.logn(2, x),
+        M,
+        fix="docs/functions.md",
     )
-    refused(errors.ConcretizationTypeError, "np.unique .* shape", lambda x: np.unique(x), X, fix="np.sort(x)")
+    refused(
+        errors.ConcretizationTypeError,
+        "np.unique .* shape",
+        lambda x: np.unique(x),
+        X,
+        fix="np.sort(x)",
+    )
 
 
 def test_a_missing_rule():
@@ -397,9 +459,19 @@ def test_a_missing_rule():
 
 
 def test_shapes_that_depend_on_values():
-    refused(errors.ConcretizationTypeError, "shape", lambda x: x[x > 1], X, fix="np.where(mask, x, other)")
     refused(
-        errors.ConcretizationTypeError, "shape", lambda x: np.nonzero(x), X, fix="np.where(mask, x, other)"
+        errors.ConcretizationTypeError,
+        "shape",
+        lambda x: x[x > 1],
+        X,
+        fix="np.where(mask, x, other)",
+    )
+    refused(
+        errors.ConcretizationTypeError,
+        "shape",
+        lambda x: np.nonzero(x),
+        X,
+        fix="np.where(mask, x, other)",
     )
 
 

@@ -1,9 +1,11 @@
-"""What goes wrong in silence with other compilers is right here, or an error that says what to write.
+"""What goes wrong in silence with other compilers is right here, or an error
+that says what to write.
 
-Held elsewhere: arrays, numbers, objects and their attributes that a function closes over and that change
-(tests/runtime/test_jit_closures.py); branches and loops on values, writing into arrays, traced values stored
-outside (test_first_hour.py, tests/trace); np.random (tests/runtime/test_jit_random.py); results that a later
-call must not overwrite, donation, nested jit (tests/runtime/test_outputs.py, test_jit.py). Here is the rest.
+Held elsewhere: arrays, numbers, objects and their attributes that a function closes over and that
+change (tests/runtime/test_jit_closures.py); branches and loops on values, writing into arrays,
+traced values stored outside (test_first_hour.py, tests/trace); np.random
+(tests/runtime/test_jit_random.py); results that a later call must not overwrite, donation, nested
+jit (tests/runtime/test_outputs.py, test_jit.py). Here is the rest.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from ge2.base.errors import ImpureError, InPlaceError, InputError
 X = np.array([1.0, 2.0, 3.0])
 
 
-# ------------------------------------------------------------------------------------------- what is frozen
+# ----------------------------------------------------------------------------------- what is frozen
 
 
 CONTAINERS: list[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = [
@@ -41,8 +43,12 @@ CONTAINERS: list[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("container", "read", "change"), CONTAINERS, ids=lambda x: type(x).__name__)
-def test_containers_that_are_no_pytrees_are_seen_to_change(container: Any, read: Any, change: Any) -> None:
+@pytest.mark.parametrize(
+    ("container", "read", "change"), CONTAINERS, ids=lambda x: type(x).__name__
+)
+def test_containers_that_are_no_pytrees_are_seen_to_change(
+    container: Any, read: Any, change: Any
+) -> None:
     f = ge2.jit(lambda x: x * read(container))
     np.testing.assert_array_equal(f(X), X * read(container))
     change(container)
@@ -94,7 +100,7 @@ def test_a_table_made_in_the_function_is_made_of_what_is_there_now() -> None:
     np.testing.assert_array_equal(f(X), [30.0, 18.0])
 
 
-# ---------------------------------------------------------------------------------------- what is used up
+# ---------------------------------------------------------------------------------- what is used up
 
 
 def counting() -> Iterator[int]:
@@ -109,7 +115,13 @@ class Loader:
         return x * next(self.batches)
 
 
-ITERATORS = [counting(), iter([1, 2]), itertools.count(), zip([1], [2], strict=True), map(float, [1, 2])]
+ITERATORS = [
+    counting(),
+    iter([1, 2]),
+    itertools.count(),
+    zip([1], [2], strict=True),
+    map(float, [1, 2]),
+]
 
 
 @pytest.mark.parametrize("source", ITERATORS, ids=lambda x: type(x).__name__)
@@ -117,7 +129,9 @@ def test_an_iterator_from_outside_is_refused(source: Any) -> None:
     kind = type(source).__name__
     f = ge2.jit(lambda x: x * next(source))
     for _ in range(2):
-        with pytest.raises(ImpureError, match=rf"reads an? {kind} from outside: what it yields") as caught:
+        with pytest.raises(
+            ImpureError, match=rf"reads an? {kind} from outside: what it yields"
+        ) as caught:
             f(X)
     assert "at   test_footguns.py:" in str(caught.value)
     assert "try  x = next(it) outside, and x as an argument" in str(caught.value)
@@ -140,11 +154,13 @@ def test_an_iterator_made_inside_is_fine() -> None:
 
 
 def test_a_generator_is_no_argument() -> None:
-    with pytest.raises(InputError, match="xs of .* is a generator, neither an array nor a container"):
+    with pytest.raises(
+        InputError, match="xs of .* is a generator, neither an array nor a container"
+    ):
         ge2.jit(lambda xs: sum(xs))(x for x in X)
 
 
-# --------------------------------------------------------------------------------------------- randomness
+# --------------------------------------------------------------------------------------- randomness
 
 
 own = random.Random(0)
@@ -181,7 +197,7 @@ def test_drawing_between_calls_is_no_reason() -> None:
         np.testing.assert_array_equal(f(np.ones(n)), np.full(n, 2.0))
 
 
-# ------------------------------------------------------------------------------------- arguments and results
+# ---------------------------------------------------------------------------- arguments and results
 
 
 @pytest.mark.parametrize("donated", [None, 0])
@@ -203,7 +219,9 @@ def test_the_same_array_passed_twice_and_donated(executor: str) -> None:
     f = ge2.jit(lambda x, y: (x * 2, x + y), donate_argnums=(0, 1))
     x = X.copy()
     with ge2.config.using(executor=executor):
-        with pytest.warns(ge2.errors.Ge2Warning, match="was not donated: it overlaps another argument"):
+        with pytest.warns(
+            ge2.errors.Ge2Warning, match="was not donated: it overlaps another argument"
+        ):
             a, b = f(x, x)
         np.testing.assert_array_equal(a, 2 * X)
         np.testing.assert_array_equal(b, 2 * X)
@@ -253,7 +271,9 @@ def test_writing_to_an_argument_changes_the_callers_array() -> None:
     x = X.copy()
     assert ge2.jit(f)(x) is x
     np.testing.assert_array_equal(x, f(X.copy()))
-    with pytest.raises(InPlaceError, match="would change the caller's array: x is an argument of <lambda>"):
+    with pytest.raises(
+        InPlaceError, match="would change the caller's array: x is an argument of <lambda>"
+    ):
         ge2.grad(lambda x: np.sum(f(x)))(X)
 
 
@@ -271,7 +291,7 @@ def test_results_stay_what_they_were(executor: str, size: int) -> None:
     assert (first[-1], view[-1], memory[-1]) == (1.0, 2.0, 3.0)
 
 
-# ------------------------------------------------------------------------------------------------ nested jit
+# --------------------------------------------------------------------------------------- nested jit
 
 
 def test_a_donation_inside_a_jitted_function_takes_nothing() -> None:
@@ -299,7 +319,7 @@ def test_static_arguments_pass_through_nested_functions() -> None:
     assert [outer(X, n).shape for n in (1, 2, 3)] == [(1,), (2,), (3,)]
 
 
-# ----------------------------------------------------------------------------------------------------- leaks
+# -------------------------------------------------------------------------------------------- leaks
 
 
 def held() -> int:
@@ -336,7 +356,9 @@ def test_ten_thousand_calls_leave_nothing(executor: str, traced: None) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("executor", "count"), [("c", 540), ("blocked", 540)])
 def test_hundreds_of_shapes_leave_little(executor: str, count: int, traced: None) -> None:
-    """What is remembered has a limit, while the function lives; and much of it goes with the function."""
+    """What is remembered has a limit, while the function lives; and
+    much of it goes with the function.
+    """
     with ge2.config.using(executor=executor, check=False):
         f = ge2.jit(lambda x: x + 1)
         for n in range(1, 5):

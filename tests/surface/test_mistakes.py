@@ -1,4 +1,5 @@
-"""docs/mistakes.md is true: each first mistake says exactly that, in ten lines, and what is mended works.
+"""docs/mistakes.md is true: each first mistake says exactly that, in ten lines,
+and what is mended works.
 
 `pytest tests/surface/test_mistakes.py --update-golden` writes the messages anew.
 """
@@ -22,7 +23,9 @@ import ge2
 from ge2.base.config import config
 
 PAGE = Path(__file__).parents[2] / "docs" / "mistakes.md"
-CASE = re.compile(r"### ([^\n]+)\n\n```python\n(.*?)```\n```\n(.*?)```\n```python\n(.*?)```\n", re.DOTALL)
+CASE = re.compile(
+    r"### ([^\n]+)\n\n```python\n(.*?)```\n```\n(.*?)```\n```python\n(.*?)```\n", re.DOTALL
+)
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass")
 LINES = 10  # of a traceback that Python prints
 
@@ -50,7 +53,15 @@ MISTAKES = [Mistake(*found) for found in CASE.findall(PAGE.read_text())]
 @pytest.fixture
 def names(tmp_path: Path) -> dict[str, Any]:
     X, M = np.array([1.0, 2.0, 3.0]), np.arange(6.0).reshape(2, 3)
-    known = {"np": np, "ge2": ge2, "math": math, "Fraction": Fraction, "Table": Table, "X": X, "M": M}
+    known = {
+        "np": np,
+        "ge2": ge2,
+        "math": math,
+        "Fraction": Fraction,
+        "Table": Table,
+        "X": X,
+        "M": M,
+    }
     return {"__name__": "__main__", "folder": str(tmp_path), **known}
 
 
@@ -81,9 +92,15 @@ def said(mistake: Mistake, names: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.title)
-def test_the_message_is_that_of_the_page(mistake: Mistake, names: dict[str, Any], request: Any) -> None:
+def test_the_message_is_that_of_the_page(
+    mistake: Mistake, names: dict[str, Any], request: Any
+) -> None:
     text = said(mistake, names)
-    message = text[text.rindex("\nge2.errors.") + 1 :] if "\nge2.errors." in text else text.splitlines()[-1]
+    message = (
+        text[text.rindex("\nge2.errors.") + 1 :]
+        if "\nge2.errors." in text
+        else text.splitlines()[-1]
+    )
     if request.config.getoption("--update-golden"):
         page = PAGE.read_text()
         old = f"### {mistake.title}\n\n```python\n{mistake.wrong}```\n```\n{mistake.message}```"
@@ -93,7 +110,9 @@ def test_the_message_is_that_of_the_page(mistake: Mistake, names: dict[str, Any]
         return
     assert message == mistake.message
     assert len(text.splitlines()) <= LINES, text
-    assert re.search(r"\n  at   mistake.py:\d+ in .+\n  try  .+\n$", text) or "UnknownSetting" in text
+    assert (
+        re.search(r"\n  at   mistake.py:\d+ in .+\n  try  .+\n$", text) or "UnknownSetting" in text
+    )
 
 
 @pytest.mark.parametrize("mistake", MISTAKES, ids=lambda m: m.title)

@@ -1,4 +1,6 @@
-"""The public names, how what they return looks, and that it can be copied, pickled and sent elsewhere."""
+"""The public names, how what they return looks, and that it can be copied,
+pickled and sent elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +80,9 @@ def test_cloudpickle_sends_a_jitted_function_to_another_process():
     f = ge2.jit(lambda x: x * scale)
     f(X)
     program = "import sys, pickle, numpy as np; f = pickle.load(sys.stdin.buffer); print(f(np.ones(3, 'f4')))"
-    found = subprocess.run([sys.executable, "-c", program], input=cloudpickle.dumps(f), capture_output=True)
+    found = subprocess.run(
+        [sys.executable, "-c", program], input=cloudpickle.dumps(f), capture_output=True
+    )
     assert found.stdout.decode().strip() == "[2. 2. 2.]", found.stderr.decode()
 
 
@@ -108,7 +112,9 @@ def test_a_program_has_a_text_for_each_stage():
     assert "arena" in low.as_text("memory")
     assert low.as_text("kernels").startswith("kernel ")
     assert "pointwise_0" in low.as_text("c")
-    with pytest.raises(ge2.errors.InputError, match="it has graph, jaxpr, kernels, plan, memory, c"):
+    with pytest.raises(
+        ge2.errors.InputError, match="it has graph, jaxpr, kernels, plan, memory, c"
+    ):
         low.as_text("plans")
     with pytest.raises(ge2.errors.InputError, match="runs no cuda"):
         low.as_text("cuda")

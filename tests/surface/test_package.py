@@ -1,4 +1,6 @@
-"""What a user installs: three dependencies, a light import, a wheel that holds all it needs and no more."""
+"""What a user installs: three dependencies, a light import, a wheel that holds
+all it needs and no more.
+"""
 
 from __future__ import annotations
 
@@ -88,4 +90,7 @@ def test_the_readme_names_the_two_commands():
 
 
 def test_ci_installs_by_the_readmes_command():
-    assert 'pip install --quiet --disable-pip-version-check ".[test]"' in (ROOT / ".ci/run").read_text()
+    assert (
+        'pip install --quiet --disable-pip-version-check ".[test]"'
+        in (ROOT / ".ci/run").read_text()
+    )

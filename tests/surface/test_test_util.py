@@ -18,7 +18,7 @@ def test_it_is_there_without_an_import():
     assert ge2.test_util.check_op is check_op
 
 
-# ------------------------------------------------------------------------------------------------- check_op
+# ----------------------------------------------------------------------------------------- check_op
 
 
 class Double(extend.Op):
@@ -44,8 +44,12 @@ def writes(self, x):
 
 
 WRONG = {
-    "vjp gives .* differences of the reference": {"vjp": lambda self, cts, ys, xs, wanted: [cts[0] * 2.1]},
-    r"jvp gives (.|\n)* differences of the reference": {"jvp": lambda self, ts, ys, xs: [ts[0] * 2.1]},
+    "vjp gives .* differences of the reference": {
+        "vjp": lambda self, cts, ys, xs, wanted: [cts[0] * 2.1]
+    },
+    r"jvp gives (.|\n)* differences of the reference": {
+        "jvp": lambda self, ts, ys, xs: [ts[0] * 2.1]
+    },
     "the second derivative gives": {
         "reference": lambda self, x: x**3,
         "vjp": lambda self, cts, ys, xs, wanted: [cts[0] * ge2.lax.stop_gradient(xs[0]) ** 2 * 3.0],
@@ -57,7 +61,9 @@ WRONG = {
     "along .* place 0 of the batch is": {
         "batch": lambda self, xs, axes, size: ((self(xs[0].move_axis(axes[0], 0)[::-1]),), (0,))
     },
-    "its batch along .2. has the shape": {"batch": lambda self, xs, axes, size: ((self(xs[0]),), (0,))},
+    "its batch along .2. has the shape": {
+        "batch": lambda self, xs, axes, size: ((self(xs[0]),), (0,))
+    },
     "read-only": {"reference": writes},
 }
 
@@ -76,11 +82,26 @@ def test_what_is_wrong_with_an_operation(says):
             {"infer": lambda self, x: x},
             "infer of test_double is to return a tuple of types; it returned Array",
         ),
-        ({"vjp": lambda self, cts, ys, xs, wanted: None}, "vjp of test_double .* list of 1; .* a NoneType"),
-        ({"vjp": lambda self, cts, ys, xs, wanted: [cts[0], None]}, "vjp of test_double .* of 1; .* 2"),
-        ({"jvp": lambda self, ts, ys, xs: ts[0] * 2.0}, "jvp of test_double .* list of 1; .* a Tracer"),
-        ({"batch": lambda self, xs, axes, size: self(xs[0])}, "batch of test_double .* of 2; .* a Tracer"),
-        ({"batch": lambda self, xs, axes, size: (self(xs[0]), [0])}, "batch of .* list of 1; .* a Tracer"),
+        (
+            {"vjp": lambda self, cts, ys, xs, wanted: None},
+            "vjp of test_double .* list of 1; .* a NoneType",
+        ),
+        (
+            {"vjp": lambda self, cts, ys, xs, wanted: [cts[0], None]},
+            "vjp of test_double .* of 1; .* 2",
+        ),
+        (
+            {"jvp": lambda self, ts, ys, xs: ts[0] * 2.0},
+            "jvp of test_double .* list of 1; .* a Tracer",
+        ),
+        (
+            {"batch": lambda self, xs, axes, size: self(xs[0])},
+            "batch of test_double .* of 2; .* a Tracer",
+        ),
+        (
+            {"batch": lambda self, xs, axes, size: (self(xs[0]), [0])},
+            "batch of .* list of 1; .* a Tracer",
+        ),
     ],
 )
 def test_what_a_rule_returns_is_looked_at(body, says):
@@ -104,7 +125,7 @@ def test_samples_are_needed():
         check_op(lambda x: x, [X])
 
 
-# ---------------------------------------------------------------------------------------------- check_grads
+# -------------------------------------------------------------------------------------- check_grads
 
 
 def test_right_derivatives():
@@ -117,7 +138,9 @@ def test_right_derivatives():
 def test_wrong_derivatives():
     forward = ge2.custom_jvp(np.sin)
     forward.defjvp(lambda p, t: (np.sin(p[0]), t[0] * 1.1))
-    with pytest.raises(AssertionError, match="fwd: the derivative is .* differences give .* off by"):
+    with pytest.raises(
+        AssertionError, match="fwd: the derivative is .* differences give .* off by"
+    ):
         check_grads(forward, (1.0,), order=1)
     backward = ge2.custom_vjp(lambda x: x**2)
     backward.defvjp(lambda x: (x**2, x), lambda x, ct: (2 * ge2.lax.stop_gradient(x) * ct,))

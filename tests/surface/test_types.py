@@ -1,4 +1,6 @@
-"""Signatures survive `jit`, `grad` and the others: pyright reads `typed_programs.py`, as mypy does in CI."""
+"""Signatures survive `jit`, `grad` and the others: pyright reads
+`typed_programs.py`, as mypy does in CI.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Programs that call ge2, as type checkers see them: read by mypy and pyright, never run.
 
-`assert_type` holds an expression to its type. A line of `mistakes` must be an error: where a checker finds
-none it reports the `type: ignore` as unused.
+`assert_type` holds an expression to its type. A line of `mistakes` must be an error: where a
+checker finds none it reports the `type: ignore` as unused.
 """
 
 from __future__ import annotations

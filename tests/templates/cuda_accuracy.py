@@ -1,6 +1,8 @@
-"""How far float32's functions of one number are from the truth, by a kernel over ranges of their bits.
+"""How far float32's functions of one number are from the truth, by a kernel
+over ranges of their bits.
 
-The truth is float64's function, whose own error is not to be seen. What each may err is said in float.cuh.
+The truth is float64's function, whose own error is not to be seen. What each
+may err is said in float.cuh.
 """
 
 from __future__ import annotations
@@ -56,7 +58,9 @@ worst(uint32_t first, uint32_t count, unsigned long long *most, unsigned *wrong)
 
 
 def unary() -> list[str]:
-    """The ops of one float32, and what else float.cuh has; powers are compared with NumPy's elsewhere."""
+    """The ops of one float32, and what else float.cuh has; powers are
+    compared with NumPy's elsewhere.
+    """
     ops = [n for n, f in ops_of(FLOAT32).items() if len(f.takes) == 1 and not n.startswith("pow_")]
     return sorted({*ops, "erf", "erfc"})
 
@@ -73,7 +77,9 @@ def source(name: str) -> str:
 
 
 def limit(name: str) -> float:
-    """In units of the last place, from the truth itself: half a unit more than is claimed of the nearest."""
+    """In units of the last place, from the truth itself: half a unit more than
+    is claimed of the nearest.
+    """
     if name in TWICE:
         return 1.5
     return claims()[name][FLOAT32] + 0.5 if name in claims() else 0.5 * (name in ROUNDED)

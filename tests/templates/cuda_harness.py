@@ -1,4 +1,6 @@
-"""Functions of the CUDA headers as functions of arrays: compiled as C++ for the CPU, by NVRTC for GPUs."""
+"""Functions of the CUDA headers as functions of arrays: compiled as C++
+for the CPU, by NVRTC for GPUs.
+"""
 
 from __future__ import annotations
 
@@ -32,20 +34,31 @@ Key = TypeVar("Key", bound=Hashable)
 INCLUDE = Path(__file__).parents[2] / "templates" / "cuda" / "include"
 SHIM = INCLUDE.parent / "shim"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
-FLAGS = ["-std=c++17", "-O1", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-Wall", "-Wextra"]
+FLAGS = [
+    "-std=c++17",
+    "-O1",
+    "-fPIC",
+    "-shared",
+    "-fno-math-errno",
+    "-ffp-contract=off",
+    "-Wall",
+    "-Wextra",
+]
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 GPUS = (found := driver()) is not None and bool(found.gpus)
 LACKS = "no GPU" if not GPUS else "" if importlib.util.find_spec("cupy") else "no CuPy"
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
 
-# -------------------------------------------------------------------------------------------- what is there
+# ------------------------------------------------------------------------------------ what is there
 
 CLAIM = re.compile(r"^GE2_(?:UNARY|BINARY)\((\w+), .*\) */\* (\d+), (\d+)", re.MULTILINE)
 
 
 @cache
 def claims() -> dict[str, dict[np.dtype, int]]:
-    """The errors, in units of the last place of the right result, that float.cuh says its functions have."""
+    """The errors, in units of the last place of the right result, that
+    float.cuh says its functions have.
+    """
     text = (INCLUDE / "ge2" / "float.cuh").read_text()
     return {name: {FLOAT32: int(a), FLOAT64: int(b)} for name, a, b in CLAIM.findall(text)}
 
@@ -53,7 +66,9 @@ def claims() -> dict[str, dict[np.dtype, int]]:
 @final
 @dataclass(frozen=True, slots=True)
 class Function:
-    """An expression of {0}, {1}, ... in values as kernels hold them; half types are their bits here."""
+    """An expression of {0}, {1}, ... in values as kernels hold them;
+    half types are their bits here.
+    """
 
     text: str
     takes: tuple[np.dtype, ...]
@@ -79,13 +94,17 @@ ALL = [*REAL, *sorted(COMPLEX, key=str)]
 @cache
 def ops_of(dtype: np.dtype) -> dict[str, Function]:
     """Every elementwise op that takes that dtype, by its name; powers are pow_3 and so on."""
-    found = {op.name: of_op(op, *[dtype] * count(op)) for op in ELEMENTWISE if kind(dtype) in op.takes}
+    found = {
+        op.name: of_op(op, *[dtype] * count(op)) for op in ELEMENTWISE if kind(dtype) in op.takes
+    }
     if dtype != BOOL:
         powers = [p for p in POWERS if p.y >= 0 or kind(dtype) != "i"]
         found.update((f"pow_{p.y}", of_op(p, dtype)) for p in powers)
     if dtype in (FLOAT32, FLOAT64):
         found["complex"] = of_op(COMPLEX_OF, dtype, dtype)
-        found.update((f"ldexp_{d}", of_op(LDEXP, dtype, d)) for d in (np.dtype("i4"), np.dtype("i8")))
+        found.update(
+            (f"ldexp_{d}", of_op(LDEXP, dtype, d)) for d in (np.dtype("i4"), np.dtype("i8"))
+        )
     return found
 
 
@@ -94,7 +113,7 @@ def casts_of(source: np.dtype) -> dict[np.dtype, Function]:
     return {to: Function(f"ge2_cast_{short}_{SHORT[to]}({{0}})", (source,), to) for to in SHORT}
 
 
-# -------------------------------------------------------------------------------------------- compiling it
+# ------------------------------------------------------------------------------------- compiling it
 
 
 def held(dtype: np.dtype) -> str:
@@ -102,9 +121,7 @@ def held(dtype: np.dtype) -> str:
 
 
 ALONE = "for (int64_t i = 0; i < n; i++)"
-TOGETHER = (
-    '_Pragma("unroll 1") for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)'
-)
+TOGETHER = '_Pragma("unroll 1") for (int64_t i = blockIdx.x * 256ll + threadIdx.x; i < n; i += gridDim.x * 256ll)'
 
 
 def source(functions: Iterable[Function], kernels: bool) -> str:
@@ -127,7 +144,8 @@ def built(text: str, folder: Path, flags: Sequence[str] = ()) -> Any:
     """The library made of a C++ text. It must compile without a warning."""
     file, library = folder / "loops.cc", folder / "loops.so"
     file.write_text(text)
-    shim = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}"]  # whose own warnings are not ours
+    # whose own warnings are not ours
+    shim = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}"]
     command = [str(COMPILER), *FLAGS, *flags, *shim, "-o", library, file, "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")
@@ -173,8 +191,13 @@ def elementwise(functions: Mapping[Key, Function], place: str) -> dict[Key, Any]
     return loops
 
 
-def launched(place: str, text: str, name: str, threads: int, args: Sequence[Any], seed: int = 0) -> list[Any]:
-    """The arguments after one block of a kernel has run. `seed`: of the order of threads on the CPU."""
+def launched(
+    place: str, text: str, name: str, threads: int, args: Sequence[Any], seed: int = 0
+) -> list[Any]:
+    """The arguments after one block of a kernel has run.
+
+    `seed`: of the order of threads on the CPU.
+    """
     device: Any = gpu(0) if place == "gpu" else ShimDevice(seed=seed)
     with device.here() if place == "gpu" else nullcontext():
         given = [device.xp.array(x) if isinstance(x, np.ndarray) else x for x in args]

@@ -1,4 +1,6 @@
-"""Functions of the C headers as functions of arrays: loops around them, compiled as the C target does."""
+"""Functions of the C headers as functions of arrays: loops around them,
+compiled as the C target does.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ DTYPES: dict[str, np.dtype] = {
     "int": np.dtype(np.int32),
 } | {f"{u}int{bits}_t": np.dtype(f"{u}int{bits}") for u in ("", "u") for bits in (8, 16, 32, 64)}
 
-Function = tuple[str, Sequence[str], str]  # a name or an expression of {0}, ...; argument types; result type
+# a name or an expression of {0}, ...; argument types; result type
+Function = tuple[str, Sequence[str], str]
 
 
 @final
@@ -63,7 +66,9 @@ class Loop:
 
 
 def source(functions: Iterable[Function], headers: Sequence[str]) -> str:
-    """One loop a function, named loop_0, loop_1, ...; the body of loop i stands alone in its line."""
+    """One loop a function, named loop_0, loop_1, ...; the body of loop i
+    stands alone in its line.
+    """
     lines = [f'#include "{header}"' for header in headers]
     for i, (name, takes, gives) in enumerate(functions):
         operands = [f"x{k}[i]" for k in range(len(takes))]
@@ -79,10 +84,24 @@ def source(functions: Iterable[Function], headers: Sequence[str]) -> str:
 
 
 def build(text: str, folder: Path, flags: Sequence[str] = ()) -> tuple[Path, str]:
-    """The library made of a C text, and what the compiler said. It must compile without a warning."""
+    """The library made of a C text, and what the compiler said.
+
+    It must compile without a warning.
+    """
     file, library = folder / "loops.c", folder / "loops.so"
     file.write_text(text)
-    command = [str(COMPILER), *FLAGS, "-Wall", "-Wextra", *flags, f"-I{INCLUDE}", "-o", library, file, "-lm"]
+    command = [
+        str(COMPILER),
+        *FLAGS,
+        "-Wall",
+        "-Wextra",
+        *flags,
+        f"-I{INCLUDE}",
+        "-o",
+        library,
+        file,
+        "-lm",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr, done.stderr
@@ -104,7 +123,8 @@ def elementwise(
 ) -> dict[str, Loop]:
     """`functions` as functions of arrays, by name, compiled together.
 
-    A function is ("ge2_tanh_f32", ["float"], "float"), or an expression for a name: "ge2_neg_f32({0}) + 1".
+    A function is ("ge2_tanh_f32", ["float"], "float"), or an expression for a
+    name: "ge2_neg_f32({0}) + 1".
     """
     with tempfile.TemporaryDirectory() as folder:
         return load(build(source(functions, headers), Path(folder), flags)[0], functions)

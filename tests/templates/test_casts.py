@@ -61,7 +61,11 @@ def bits(x: np.ndarray) -> np.ndarray:
 
 def drawn(dtype: np.dtype, size: int) -> np.ndarray:
     word = f"u{dtype.itemsize}"
-    return np.random.default_rng(dtype.itemsize).integers(0, np.iinfo(word).max, size, word, True).view(dtype)
+    return (
+        np.random.default_rng(dtype.itemsize)
+        .integers(0, np.iinfo(word).max, size, word, True)
+        .view(dtype)
+    )
 
 
 def integers(dtype: np.dtype) -> np.ndarray:
@@ -75,7 +79,12 @@ def integers(dtype: np.dtype) -> np.ndarray:
 
 def floats(dtype: np.dtype) -> np.ndarray:
     """The edges of all integers, special values, numbers near the half types' edges."""
-    powers = [s * 2.0**k * (1 + e) for s in (1, -1) for k in range(-30, 66) for e in (0, 2**-20, -(2**-20))]
+    powers = [
+        s * 2.0**k * (1 + e)
+        for s in (1, -1)
+        for k in range(-30, 66)
+        for e in (0, 2**-20, -(2**-20))
+    ]
     near = [np.nextafter(dtype.type(v), dtype.type(to)) for v in powers for to in (np.inf, -np.inf)]
     special = [
         0.0,
@@ -116,7 +125,9 @@ def samples(dtype: np.dtype) -> np.ndarray:
 
 
 def fits(x: np.ndarray, target: np.dtype) -> np.ndarray:
-    """Where all of NumPy's loops agree on a float as an integer: on x86-64 but for uint32 everywhere."""
+    """Where all of NumPy's loops agree on a float as an integer: on
+    x86-64 but for uint32 everywhere.
+    """
     if INTEL and target != np.uint32:
         return np.ones(x.shape, bool)
     with np.errstate(invalid="ignore"):
@@ -131,7 +142,9 @@ def test_every_cast_equals_numpy(source: np.dtype, casts: dict[str, Loop]) -> No
         part = x[fits(x, target)] if source in INEXACT and target in INTEGERS else x
         with np.errstate(all="ignore"):
             want = ConvertElementType(target).reference(part)
-        np.testing.assert_array_equal(bits(cast(casts, part, target)), bits(want), err_msg=f"to {target}")
+        np.testing.assert_array_equal(
+            bits(cast(casts, part, target)), bits(want), err_msg=f"to {target}"
+        )
 
 
 def test_a_float_outside_uint32_has_one_answer(casts: dict[str, Loop]) -> None:
@@ -143,10 +156,14 @@ def test_a_float_outside_uint32_has_one_answer(casts: dict[str, Loop]) -> None:
 
 
 @pytest.mark.parametrize("half", sorted(HALF, key=str), ids=str)
-def test_half_types_round_as_numpy_to_the_payload_of_nan(half: np.dtype, casts: dict[str, Loop]) -> None:
+def test_half_types_round_as_numpy_to_the_payload_of_nan(
+    half: np.dtype, casts: dict[str, Loop]
+) -> None:
     every = np.arange(1 << 8 * half.itemsize).astype(STORED[half]).view(half)
     single = every.astype(FLOAT32)
-    np.testing.assert_array_equal(cast(casts, every, FLOAT32).view(np.uint32), single.view(np.uint32))
+    np.testing.assert_array_equal(
+        cast(casts, every, FLOAT32).view(np.uint32), single.view(np.uint32)
+    )
     finite = np.sort(single[np.isfinite(single)].astype(FLOAT64))
     ties = (finite[1:] + finite[:-1]) / 2
     near = [ties * (1 + e) for e in (0, 2**-30, -(2**-30), 2**-52, -(2**-52))]

@@ -73,7 +73,9 @@ def samples(dtype: np.dtype) -> np.ndarray:
     rng = np.random.default_rng(0)
     edges = np.array(np.meshgrid(EDGES, EDGES)).reshape(2, -1)
     large = rng.choice([-1, 1], (2, 1000)) * np.exp(rng.uniform(-30, 30, (2, 1000)))
-    parts = np.concatenate([edges, rng.standard_normal((2, 1000)), large], 1).astype(real_part(dtype))
+    parts = np.concatenate([edges, rng.standard_normal((2, 1000)), large], 1).astype(
+        real_part(dtype)
+    )
     return COMPLEX_OF.reference(*parts)
 
 
@@ -104,7 +106,9 @@ def test_every_op_equals_numpy(dtype: np.dtype, loops: dict[str, Loop]) -> None:
         got = loops[in_c(op, dtype)](*given).view(want.dtype)
         if op.name in FUSED and not numpy_fuses(dtype):
             finite = np.isfinite(want) & np.isfinite(got)
-            near = np.abs(got[finite] - want[finite]) <= 9 * np.finfo(dtype).eps * np.abs(want[finite])
+            near = np.abs(got[finite] - want[finite]) <= 9 * np.finfo(dtype).eps * np.abs(
+                want[finite]
+            )
             assert near.all(), op.name
             continue
         np.testing.assert_array_equal(bits(got), bits(want), err_msg=op.name)

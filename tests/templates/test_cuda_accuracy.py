@@ -1,4 +1,6 @@
-"""How errors of float32's functions are measured, tried on the CPU where numbers change their kind."""
+"""How errors of float32's functions are measured, tried on the CPU where
+numbers change their kind.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,13 @@ from tests.templates.cuda_accuracy import limit, measured, unary
 from tests.templates.cuda_harness import needs_compiler
 
 pytestmark = needs_compiler
-# the bits of 0, 1, the last finite numbers, the ends of exp and the least normal number, of both signs
-EDGES = [s + e for s in (0, 1 << 31) for e in (0, 0x3F7FFF80, 0x7F7FFF00, 0x42B17200, 0x42CFF000, 0x007FFF80)]
+# the bits of 0, 1, the last finite numbers, the ends of exp and the least
+# normal number, of both signs
+EDGES = [
+    s + e
+    for s in (0, 1 << 31)
+    for e in (0, 0x3F7FFF80, 0x7F7FFF00, 0x42B17200, 0x42CFF000, 0x007FFF80)
+]
 
 
 @pytest.mark.exhaustive
@@ -34,6 +41,8 @@ def test_edges(name: str) -> None:
 )
 def test_errors_are_found(narrow: str, finds: str, monkeypatch: pytest.MonkeyPatch) -> None:
     own = cuda_accuracy.text_of
-    monkeypatch.setattr(cuda_accuracy, "text_of", lambda n, d: narrow if d.itemsize == 4 else own(n, d))
+    monkeypatch.setattr(
+        cuda_accuracy, "text_of", lambda n, d: narrow if d.itemsize == 4 else own(n, d)
+    )
     off, _, ends = measured(ShimDevice(), "exp", EDGES, 512, 1)
     assert off > limit("exp") if finds == "off" else ends

@@ -1,4 +1,6 @@
-"""Casts in CUDA equal `astype` to the bit, for all pairs of dtypes; NaN is NaN, whatever its payload."""
+"""Casts in CUDA equal `astype` to the bit, for all pairs of dtypes; NaN
+is NaN, whatever its payload.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +43,9 @@ def test_a_float_outside_uint32_has_one_answer(casts: Casts) -> None:
 
 @pytest.mark.parametrize("half", sorted(HALF, key=str), ids=str)
 def test_half_types_round_as_numpy(half: np.dtype, casts: Casts) -> None:
-    """Every number of the type, every tie between two of them and what lies beside it, and random bits."""
+    """Every number of the type, every tie between two of them and what lies
+    beside it, and random bits.
+    """
     every = np.arange(1 << 8 * half.itemsize).astype(STORED[half]).view(half)
     single = every.astype(FLOAT32)
     np.testing.assert_array_equal(bits(casts[half, FLOAT32](every)), bits(single))

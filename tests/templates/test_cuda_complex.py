@@ -1,4 +1,7 @@
-"""Complex numbers in CUDA, on the CPU: NumPy's bits in arithmetic, C99's infinities and zeros beyond."""
+"""Complex numbers in CUDA, on the CPU:
+
+NumPy's bits in arithmetic, C99's infinities and zeros beyond.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,8 @@ def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops, place:
     op = op_of(name)
     given = operands(op, dtype)
     got, want = loops[dtype, name](*given), op.reference(*given)
-    if name == "sign" and place == "gpu":  # by CUDA's hypot, which is not rounded as the C library's
+    # by CUDA's hypot, which is not rounded as the C library's
+    if name == "sign" and place == "gpu":
         finite = np.isfinite(want)
         assert (np.isfinite(got) == finite).all()
         assert (np.abs(got[finite] - want[finite]) <= 4 * np.finfo(dtype).eps).all()
@@ -64,7 +68,9 @@ def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops, place:
 
 
 def samples(name: str, dtype: np.dtype) -> tuple[np.ndarray, ...]:
-    """Operands; of powers those whose angle is a number of some size, for beyond any angle is noise."""
+    """Operands; of powers those whose angle is a number of some size, for
+    beyond any angle is noise.
+    """
     given = operands(op_of(name), dtype)
     if name == "exp2":
         return (given[0][~(np.abs(given[0].imag) > 1e4)],)
@@ -85,7 +91,9 @@ def allowed(name: str, xs: tuple[np.ndarray, ...]) -> Any:
 def unit(name: str, part: np.ndarray, whole: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """The last place of a part or, where parts cancel, of the number; NumPy's log1p adds to 1."""
     size = np.abs(whole if name in ("expm1", "pow", "exp2", "rsqrt") else part)
-    return np.maximum(np.spacing(size.astype(real_part(dtype))), np.finfo(part.dtype).eps * (name == "log1p"))
+    return np.maximum(
+        np.spacing(size.astype(real_part(dtype))), np.finfo(part.dtype).eps * (name == "log1p")
+    )
 
 
 def parts(z: np.ndarray) -> list[np.ndarray]:
@@ -93,7 +101,9 @@ def parts(z: np.ndarray) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", MATHS)
-def test_other_functions_are_near_the_truth(name: str, dtype: np.dtype, loops: Loops, place: str) -> None:
+def test_other_functions_are_near_the_truth(
+    name: str, dtype: np.dtype, loops: Loops, place: str
+) -> None:
     xs = samples(name, dtype)
     wide = np.complex128 if dtype == COMPLEX64 else np.clongdouble
     got, truth = loops[dtype, name](*xs), op_of(name).reference(*(x.astype(wide) for x in xs))
@@ -129,14 +139,17 @@ def test_other_functions_have_the_ends_of_numpy(name: str, dtype: np.dtype, loop
     for g, w in zip(parts(got), parts(want), strict=True):
         end = ~np.isfinite(w) | ((w == 0) & (g == 0)) | ~np.isfinite(g)
         agree = ((g == w) & (np.signbit(g) == np.signbit(w))) | ((g != g) & (w != w))
-        if name in ("atan", "asinh"):  # C leaves the sign open beside a NaN, which has none on a GPU
+        # C leaves the sign open beside a NaN, which has none on a GPU
+        if name in ("atan", "asinh"):
             agree |= (np.abs(g) == np.abs(w)) & (np.isnan(xs[0].real) | np.isnan(xs[0].imag))
         bad = np.flatnonzero(end & ~agree)[:5]
         assert not bad.size, [(*(x[i] for x in xs), "gives", got[i], "not", want[i]) for i in bad]
 
 
 def test_parts_that_nothing_cancels(place: str) -> None:
-    """log1p of small numbers, and logarithms near the unit circle, where NumPy's own lose their digits."""
+    """log1p of small numbers, and logarithms near the unit circle, where
+    NumPy's own lose their digits.
+    """
     z = np.array([1e-20 + 1e-12j, 3e-9 - 4e-9j, -0.6 + 0.8j, 0.28 + 0.96j, -1e-300 + 0j])
     names = {"log1p": ops_of(COMPLEX128)["log1p"], "log": ops_of(COMPLEX128)["log"]}
     loops = elementwise(names, place)
@@ -153,7 +166,9 @@ def test_parts_that_nothing_cancels(place: str) -> None:
 @pytest.mark.parametrize("name", INVERSE)
 def test_numbers_of_extreme_size(name: str, loops: Loops, place: str) -> None:
     sizes = [1e-310, 1e-300, 1e-160, 1e-20, 1e20, 1e160, 1e300, 1.7e308]
-    z = np.array([complex(a * s, b * t) for a in sizes for b in sizes for s in (1, -1) for t in (1, -1)])
+    z = np.array(
+        [complex(a * s, b * t) for a in sizes for b in sizes for s in (1, -1) for t in (1, -1)]
+    )
     truth = op_of(name).reference(z.astype(np.clongdouble))
     for g, t in zip(parts(loops[COMPLEX128, name](z)), parts(truth), strict=True):
         normal = np.abs(t) > 1e-300  # below, units of the last place are coarse

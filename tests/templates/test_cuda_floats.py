@@ -1,4 +1,7 @@
-"""float32 and float64 in CUDA, on the CPU: NumPy's bits where it is exact; CUDA's own functions by name."""
+"""float32 and float64 in CUDA, on the CPU:
+
+NumPy's bits where it is exact; CUDA's own functions by name.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,16 @@ import pytest
 from ge2.base.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, SHORT
 from ge2.ops.elementwise import BY_NAME, LDEXP, IntegerPow
 from tests.templates.cuda_harness import Function, claims, elementwise, ops_of
-from tests.templates.test_float_maths import CLOSE, WIDER, errors, pairs, points, same, special, ulps
+from tests.templates.test_float_maths import (
+    CLOSE,
+    WIDER,
+    errors,
+    pairs,
+    points,
+    same,
+    special,
+    ulps,
+)
 
 BOTH = (FLOAT32, FLOAT64)
 CUDA_OWN = {"rsqrt", *CLOSE}  # functions that err, here by what the C library's do
@@ -103,6 +115,9 @@ def test_parts_make_a_number(dtype: np.dtype, loops: Loops) -> None:
 
 def test_extremes_begin_beyond_every_number(dtype: np.dtype, place: str) -> None:
     short = "f32" if dtype == FLOAT32 else "f64"
-    ends = {k: Function(f"ge2_{k}_{short}() + 0 * {{0}}", (dtype,), dtype) for k in ("lowest", "highest")}
+    ends = {
+        k: Function(f"ge2_{k}_{short}() + 0 * {{0}}", (dtype,), dtype)
+        for k in ("lowest", "highest")
+    }
     found = {k: f(np.ones(1, dtype)).item() for k, f in elementwise(ends, place).items()}
     assert found == {"lowest": -np.inf, "highest": np.inf}

@@ -1,4 +1,6 @@
-"""Integers and truth values in CUDA equal NumPy's to the bit: all pairs of 8 bits, edges and draws beyond."""
+"""Integers and truth values in CUDA equal NumPy's to the bit: all pairs of 8
+bits, edges and draws beyond.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,9 @@ def test_every_op_equals_numpy(dtype: np.dtype, loops: dict[tuple[np.dtype, str]
 def test_a_negative_power_is_rounded_towards_zero(place: str) -> None:
     i64 = np.dtype(np.int64)
     a, b = (part.ravel() for part in np.meshgrid(np.arange(-5, 6), [-1, -2, -63]))
-    got = elementwise({"pow": Function("ge2_pow_i64({0}, {1})", (i64, i64), i64)}, place)["pow"](a, b)
+    got = elementwise({"pow": Function("ge2_pow_i64({0}, {1})", (i64, i64), i64)}, place)["pow"](
+        a, b
+    )
     with np.errstate(all="ignore"):
         want = np.where(a == 0, 0, a.astype(float) ** b).astype(np.int64)
     np.testing.assert_array_equal(got, want)

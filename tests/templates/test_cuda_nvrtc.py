@@ -1,4 +1,6 @@
-"""Every header and function of CUDA's vocabulary compiles for every architecture, and NVRTC says nothing."""
+"""Every header and function of CUDA's vocabulary compiles for every
+architecture, and NVRTC says nothing.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,8 @@ def groups() -> Iterator[tuple[str, list[Function]]]:
 
 
 GROUPS = dict(groups())
-# A register or two is put aside while angles beyond 2^20 or so are reduced, which is a call of CUDA's own.
+# A register or two is put aside while angles beyond 2^20 or so are reduced,
+# which is a call of CUDA's own.
 SPILL = {("c128", "ge2_cosh_c128({0})")}
 
 
@@ -41,7 +44,9 @@ SPILL = {("c128", "ge2_cosh_c128({0})")}
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("header", HEADERS)
 def test_a_header_stands_alone(header: str, architecture: str) -> None:
-    text = f'#include "ge2/{header}.cuh"\nextern "C" __global__ void nothing(int *x) {{ x[0] = 1; }}\n'
+    text = (
+        f'#include "ge2/{header}.cuh"\nextern "C" __global__ void nothing(int *x) {{ x[0] = 1; }}\n'
+    )
     assert [kernel.name for kernel in compiled(text, architecture).kernels] == ["nothing"]
 
 
@@ -51,9 +56,13 @@ def test_a_header_stands_alone(header: str, architecture: str) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_every_function_compiles(group: str, architecture: str) -> None:
     found = compiled(source(GROUPS[group], True), architecture)
-    assert {kernel.name for kernel in found.kernels} == {f"loop_{i}" for i in range(len(GROUPS[group]))}
+    assert {kernel.name for kernel in found.kernels} == {
+        f"loop_{i}" for i in range(len(GROUPS[group]))
+    }
     spilling = [kernel for kernel in found.kernels if kernel.spills]
-    assert all((group, GROUPS[group][int(kernel.name[5:])].text) in SPILL for kernel in spilling), spilling
+    assert all((group, GROUPS[group][int(kernel.name[5:])].text) in SPILL for kernel in spilling), (
+        spilling
+    )
 
 
 def included(name: str) -> str:

@@ -35,9 +35,13 @@ def test_indices_wrap_around(dtype: np.dtype, loops: dict[tuple[str, np.dtype], 
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_keys_have_the_order_of_numpy(dtype: np.dtype, loops: dict[tuple[str, np.dtype], Any]) -> None:
+def test_keys_have_the_order_of_numpy(
+    dtype: np.dtype, loops: dict[tuple[str, np.dtype], Any]
+) -> None:
     x = np.random.default_rng(3).permutation(np.tile(samples(dtype), 2))  # equals keep their order
     key = loops["key", dtype](x)
     order = x.astype(np.float32) if dtype in HALF else x
     with np.errstate(invalid="ignore"):
-        np.testing.assert_array_equal(np.argsort(key, kind="stable"), np.argsort(order, kind="stable"))
+        np.testing.assert_array_equal(
+            np.argsort(key, kind="stable"), np.argsort(order, kind="stable")
+        )

@@ -1,4 +1,6 @@
-"""Random bits in CUDA are those of the op, element by element, by blocks, and beyond 2^32 of those."""
+"""Random bits in CUDA are those of the op, element by element, by blocks, and
+beyond 2^32 of those.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,18 @@ def loops(place: str) -> dict[str, Any]:
     listed = {"fold": Function("ge2_random_fold({0}, {1}, {2}, {3})", (U32,) * 4, U64)}
     for d in UNSIGNED:
         t = SHORT[d]
-        listed[f"bits_{t}"] = Function(f"ge2_random_bits_{t}({{0}}, {{1}}, {{2}})", (U32, U32, U64), d)
+        listed[f"bits_{t}"] = Function(
+            f"ge2_random_bits_{t}({{0}}, {{1}}, {{2}})", (U32, U32, U64), d
+        )
         block = f"ge2_random_of_block_{t}(ge2_random_block({{0}}, {{1}}, {{2}}), {{3}})"
         listed[f"block_{t}"] = Function(block, (U32, U32, U64, I32), d)
     return elementwise(listed, place)
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.sampled_from(UNSIGNED), st.tuples(words, words), st.integers(0, 3000), st.integers(0, 300))
+@given(
+    st.sampled_from(UNSIGNED), st.tuples(words, words), st.integers(0, 3000), st.integers(0, 300)
+)
 def test_any_part_of_a_stream(
     loops: dict[str, Any], dtype: np.dtype, key: tuple[int, int], first: int, count: int
 ) -> None:
@@ -50,7 +56,9 @@ def test_blocks_beyond_32_bits_go_on(loops: dict[str, Any]) -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.tuples(words, words), st.lists(words, min_size=1, max_size=20), st.integers(0, 5))
-def test_new_keys(loops: dict[str, Any], key: tuple[int, int], data: list[int], purpose: int) -> None:
+def test_new_keys(
+    loops: dict[str, Any], key: tuple[int, int], data: list[int], purpose: int
+) -> None:
     want = RandomFold(purpose).reference(np.array(key, np.uint32), np.array(data, np.uint32))
     got = loops["fold"](*key, data, purpose)
     np.testing.assert_array_equal(np.stack([got & 0xFFFFFFFF, got >> np.uint64(32)], -1), want)

@@ -1,4 +1,7 @@
-"""States of reductions and scans in CUDA: NumPy's, for any split of the elements and any order of threads."""
+"""States of reductions and scans in CUDA:
+
+NumPy's, for any split of the elements and any order of threads.
+"""
 
 from __future__ import annotations
 
@@ -78,13 +81,18 @@ def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
         bounds = (0, 1) if dtype.kind == "b" else (-np.inf, np.inf)
         if dtype.kind in "iu":
             bounds = (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        assert (called(library, "loop", "max", nothing), called(library, "loop", "min", nothing)) == bounds
+        assert (
+            called(library, "loop", "max", nothing),
+            called(library, "loop", "min", nothing),
+        ) == bounds
 
 
 @needs_compiler
 @settings(max_examples=200, deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
-def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: int, split: int) -> None:
+def test_states_merge_in_any_order(
+    library: Any, dtype: np.dtype, n: int, seed: int, split: int
+) -> None:
     x = drawn(dtype, n, seed)
     for kind in ("argmax", "argmin"):
         assert called(library, "parts", kind, x, split) == KINDS[kind](x)
@@ -109,7 +117,7 @@ extern "C" __global__ void total(const {T} *x, {T} *y, int n) {{
             assert (y[0].real, np.signbit(y[0].real)) == (want, np.signbit(want))
 
 
-# -------------------------------------------------------------------------------- scans over warps and blocks
+# ---------------------------------------------------------------------- scans over warps and blocks
 
 SCANS = """#include "ge2/fold.cuh"
 #include "ge2/integer.cuh"

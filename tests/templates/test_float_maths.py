@@ -1,4 +1,7 @@
-"""The C vector maths of float32 and float64: NumPy's bits where NumPy is exact, else few ulp from truth."""
+"""The C vector maths of float32 and float64:
+
+NumPy's bits where NumPy is exact, else few ulp from truth.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,8 @@ TESTS: dict[str, Numpy] = {
     "truth": lambda x: x != 0,
 }
 RELATIONS: dict[str, Numpy] = {"lt": np.less, "le": np.less_equal}
-# Functions within few ulp of the truth: the NumPy function, which computes it in wider floats, and how many.
+# Functions within few ulp of the truth: the NumPy function, which computes it
+# in wider floats, and how many.
 CLOSE: dict[str, tuple[np.ufunc, float]] = {
     "exp": (np.exp, 4),
     "exp2": (np.exp2, 4),
@@ -126,10 +130,51 @@ def loops(compiled: Path) -> dict[str, Loop]:
 def special(dtype: np.dtype) -> np.ndarray:
     """Numbers at which functions change their mind, with both signs."""
     info = np.finfo(dtype)
-    edges = [0, 0.25, 0.5, 1, 1.5, 2, 2.5, 3, 10, 127, 1023, 1e6, np.pi, np.pi / 2, np.e, np.inf, np.nan]
-    edges += [info.max, info.tiny, info.smallest_subnormal, info.tiny / 2, info.eps, 2.0**info.nmant]
+    edges = [
+        0,
+        0.25,
+        0.5,
+        1,
+        1.5,
+        2,
+        2.5,
+        3,
+        10,
+        127,
+        1023,
+        1e6,
+        np.pi,
+        np.pi / 2,
+        np.e,
+        np.inf,
+        np.nan,
+    ]
+    edges += [
+        info.max,
+        info.tiny,
+        info.smallest_subnormal,
+        info.tiny / 2,
+        info.eps,
+        2.0**info.nmant,
+    ]
     edges += [2.0 ** (info.nmant + 1), 2.0 ** (info.nmant - 1) + 0.5, 2.0**31, 2.0**32, 2.0**63]
-    edges += [20, 40, 88.7, 88.8, 89, 104, 150, 709.7, 710, 746, 1075, 2.0**-12, 2.0**-27, 2.0**30, 2.0**60]
+    edges += [
+        20,
+        40,
+        88.7,
+        88.8,
+        89,
+        104,
+        150,
+        709.7,
+        710,
+        746,
+        1075,
+        2.0**-12,
+        2.0**-27,
+        2.0**30,
+        2.0**60,
+    ]
     edges += [
         np.sqrt(0.5),
         np.log(2) / 2,
@@ -143,7 +188,9 @@ def special(dtype: np.dtype) -> np.ndarray:
         6381956970095103 * 2.0**797 % float(info.max)
     ]  # as this float32 times 2**72, nearly whole turns
     x = np.array(edges, dtype)
-    return np.concatenate([x, -x, np.nextafter(x, dtype.type(np.inf)), np.nextafter(x, dtype.type(-np.inf))])
+    return np.concatenate(
+        [x, -x, np.nextafter(x, dtype.type(np.inf)), np.nextafter(x, dtype.type(-np.inf))]
+    )
 
 
 @cache
@@ -191,27 +238,35 @@ def quiet() -> Any:
 
 
 @pytest.mark.parametrize("name", UNARY)
-def test_functions_of_one_number_are_those_of_numpy(loops: dict[str, Loop], name: str, short: str) -> None:
+def test_functions_of_one_number_are_those_of_numpy(
+    loops: dict[str, Loop], name: str, short: str
+) -> None:
     x = points(DTYPE[short])
     same(loops[f"ge2_{name}_{short}"](x), UNARY[name](x), x)
 
 
 @pytest.mark.parametrize("name", BINARY)
-def test_functions_of_two_numbers_are_those_of_numpy(loops: dict[str, Loop], name: str, short: str) -> None:
+def test_functions_of_two_numbers_are_those_of_numpy(
+    loops: dict[str, Loop], name: str, short: str
+) -> None:
     a, b = pairs(DTYPE[short])
     extreme = name in ("max", "min", "fmax", "fmin")  # of two zeros NumPy takes either
     same(loops[f"ge2_{name}_{short}"](a, b), BINARY[name](a, b), a, b, zeros=not extreme)
 
 
 @pytest.mark.parametrize("name", [*TESTS, *RELATIONS])
-def test_questions_are_answered_as_numpy_does(loops: dict[str, Loop], name: str, short: str) -> None:
+def test_questions_are_answered_as_numpy_does(
+    loops: dict[str, Loop], name: str, short: str
+) -> None:
     xs = pairs(DTYPE[short]) if name in RELATIONS else (points(DTYPE[short]),)
     wanted = (TESTS | RELATIONS)[name](*xs)
     same(loops[f"ge2_{name}_{short}"](*xs), wanted.astype(np.uint8), *xs)
 
 
 def ulps(y: np.ndarray, truth: np.ndarray, largest: np.ndarray) -> np.ndarray:
-    """Signed errors in units of the last place of the result or of `largest`; beyond all floats, in steps."""
+    """Signed errors in units of the last place of the result or of `largest`;
+    beyond all floats, in steps.
+    """
     nearest = truth.astype(y.dtype)
     unit = np.spacing(np.maximum(np.abs(nearest), largest)).astype(truth.dtype)
     finite = np.isfinite(y) & np.isfinite(nearest)
@@ -229,13 +284,16 @@ def errors(f: Loop, name: str, short: str, *xs: np.ndarray) -> np.ndarray:
         largest = np.maximum(*(np.where(np.isfinite(x), np.abs(x), 0) for x in xs))
     undefined = np.isnan(truth)
     same(np.where(undefined, y, 0), np.where(undefined, truth, 0).astype(y.dtype), *xs)
-    zero = (y == 0) & (truth.astype(y.dtype) == 0) & (not name.startswith("logaddexp"))  # whose terms cancel
+    # whose terms cancel
+    zero = (y == 0) & (truth.astype(y.dtype) == 0) & (not name.startswith("logaddexp"))
     same(np.where(zero, y, 0), np.where(zero, truth, 0).astype(y.dtype), *xs)
     return np.where(undefined, 0, ulps(y, truth, largest))
 
 
 @pytest.mark.parametrize("name", CLOSE)
-def test_functions_are_within_few_ulp_of_the_truth(loops: dict[str, Loop], name: str, short: str) -> None:
+def test_functions_are_within_few_ulp_of_the_truth(
+    loops: dict[str, Loop], name: str, short: str
+) -> None:
     truth, limit = CLOSE[name]
     xs = (points(DTYPE[short]),) if truth.nin == 1 else pairs(DTYPE[short])
     off = np.abs(errors(loops[f"ge2_{name}_{short}"], name, short, *xs))
@@ -245,7 +303,9 @@ def test_functions_are_within_few_ulp_of_the_truth(loops: dict[str, Loop], name:
 
 
 @pytest.mark.parametrize("name", CLOSE)
-def test_ends_of_functions_are_those_of_numpy(loops: dict[str, Loop], name: str, short: str) -> None:
+def test_ends_of_functions_are_those_of_numpy(
+    loops: dict[str, Loop], name: str, short: str
+) -> None:
     truth = CLOSE[name][0]
     x = special(DTYPE[short])
     xs = [x] if truth.nin == 1 else [a.ravel() for a in np.meshgrid(x, x)]
@@ -260,12 +320,17 @@ def test_ends_of_functions_are_those_of_numpy(loops: dict[str, Loop], name: str,
 def test_errors_cancel_in_sums(loops: dict[str, Loop], name: str, short: str) -> None:
     x = np.random.default_rng(7).normal(size=1_000_000).astype(DTYPE[short])
     assert abs(errors(loops[f"ge2_{name}_{short}"], name, short, x).mean()) < 0.1
-    y, truth = loops[f"ge2_{name}_{short}"](x).astype(np.float64), CLOSE[name][0](x.astype(np.float64))
+    y, truth = (
+        loops[f"ge2_{name}_{short}"](x).astype(np.float64),
+        CLOSE[name][0](x.astype(np.float64)),
+    )
     assert abs(np.sum(y * y) / np.sum(truth * truth) - 1) < 1e-8
 
 
 @pytest.mark.parametrize("n", POWERS)
-def test_integer_powers_multiply_as_the_reference_does(loops: dict[str, Loop], n: int, short: str) -> None:
+def test_integer_powers_multiply_as_the_reference_does(
+    loops: dict[str, Loop], n: int, short: str
+) -> None:
     x = points(DTYPE[short])
     same(loops[f"ge2_integer_pow_{short}({{0}}, {n})"](x), IntegerPow(n).reference(x), x)
 
@@ -299,8 +364,9 @@ SCALAR |= {f"ge2_integer_pow_{s}({{0}}, 1)" for s in C}
 
 @pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
 def test_gcc_vectorises_the_loops(tmp_path: Path) -> None:
-    """For one processor, whichever this is: gcc fills vectors from a table, as sin, cos and tan of float64
-    need it, only where it takes the processor to do so fast."""
+    """For one processor, whichever this is: gcc fills vectors from a table, as sin, cos and tan of
+    float64 need it, only where it takes the processor to do so fast.
+    """
     flags = ["-fopt-info-vec-optimized", "-fno-ipa-icf", *AVX2]
     said = build(source(functions(), HEADERS), tmp_path, flags)[1]
     report, text = said.splitlines(), source(functions(), HEADERS).splitlines()

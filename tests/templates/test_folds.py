@@ -1,4 +1,6 @@
-"""States of reductions in C: as NumPy's max, min, argmax and argmin, for any split of the elements."""
+"""States of reductions in C: as NumPy's max, min, argmax and argmin, for any
+split of the elements.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +81,9 @@ def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any
 
 
 def drawn(dtype: np.dtype, size: int, seed: int) -> np.ndarray:
-    """Many equals; of floats now and then NaN, infinities and zeros of both signs, which are equal."""
+    """Many equals; of floats now and then NaN, infinities and zeros of both
+    signs, which are equal.
+    """
     rng = np.random.default_rng(seed)
     if dtype == BOOL:
         return rng.random(size) < 0.5
@@ -109,7 +113,9 @@ def test_rows_and_loops_equal_numpy(dtype: np.dtype, library: Any) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
-def test_states_merge_in_any_order(library: Any, dtype: np.dtype, n: int, seed: int, split: int) -> None:
+def test_states_merge_in_any_order(
+    library: Any, dtype: np.dtype, n: int, seed: int, split: int
+) -> None:
     x = drawn(dtype, n, seed)
     for kind in ("argmax", "argmin"):
         assert called(library, "parts", kind, x, split) == KINDS[kind](x)
@@ -122,7 +128,10 @@ def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
             bounds = (np.iinfo(dtype).min, np.iinfo(dtype).max)
         else:
             bounds = (0, 1) if dtype == BOOL else (-np.inf, np.inf)
-        assert (called(library, "loop", "max", nothing), called(library, "loop", "min", nothing)) == bounds
+        assert (
+            called(library, "loop", "max", nothing),
+            called(library, "loop", "min", nothing),
+        ) == bounds
 
 
 @pytest.mark.skipif(not GCC, reason="reads what gcc reports")
@@ -131,5 +140,7 @@ def test_the_loops_are_vectorised(built: tuple[Path, str]) -> None:
     lines = text().splitlines()
     for t in ("f32", "f64", "i32"):
         for kind in ("max", "min"):
-            loop = next(i for i, line in enumerate(lines, 1) if f"m = ge2_{kind}_{t}(m, x[i])" in line)
+            loop = next(
+                i for i, line in enumerate(lines, 1) if f"m = ge2_{kind}_{t}(m, x[i])" in line
+            )
             assert {loop, loop - 1} & vectorised, f"{kind} of {t}"

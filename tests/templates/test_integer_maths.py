@@ -1,4 +1,6 @@
-"""Integers and truth values in C equal NumPy's to the bit: all pairs of 8 bits, edges and draws beyond."""
+"""Integers and truth values in C equal NumPy's to the bit: all pairs of
+8 bits, edges and draws beyond.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Special functions in C, in CUDA and in the references: within a few ulp of the truth, ends as in SciPy."""
+"""Special functions in C, in CUDA and in the references: within a few ulp of
+the truth, ends as in SciPy.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,12 @@ from tests.templates.special_values import OF_TWO, VALUES
 from tests.templates.test_float_maths import AVX2
 
 HERE = Path(__file__).parents[2] / "templates"
-TEXTS = [(HERE / place).read_text() for place in ("c/include/ge2/special.h", "cuda/include/ge2/special.cuh")]
-# The largest errors, in units of the last place of the right result; docs/design/special.md says so, too.
+TEXTS = [
+    (HERE / place).read_text()
+    for place in ("c/include/ge2/special.h", "cuda/include/ge2/special.cuh")
+]
+# The largest errors, in units of the last place of the right result;
+# docs/design/special.md says so, too.
 BOUNDS = {
     "erf": 2, "erfc": 3, "erfcx": 5, "erfinv": 6, "ndtr": 4, "log_ndtr": 4, "ndtri": 4, "logistic": 3,
     "logit": 3, "gammaln": 4, "digamma": 4, "polygamma1": 5, "polygamma2": 6, "polygamma3": 6, "bessel0": 4,
@@ -32,7 +38,9 @@ LEFT = 24  # of gamma's functions below 0, away from roots
 CUDA_OWN = {"erf": 2, "erfc": 5}
 OPS: dict[str, Any] = {op.name: op for op in SPECIAL}
 OPS |= {f"polygamma{n}": Polygamma(n) for n in (1, 2, 3)}
-OPS |= {f"bessel{n}": Bessel(n) for n in (0, 1, 2)} | {f"bessel_scaled{n}": Bessel(n, True) for n in (0, 1)}
+OPS |= {f"bessel{n}": Bessel(n) for n in (0, 1, 2)} | {
+    f"bessel_scaled{n}": Bessel(n, True) for n in (0, 1)
+}
 inf, nan = np.inf, np.nan
 ENDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "erf": ((nan, inf, -inf, 0.0, -0.0), (nan, 1, -1, 0.0, -0.0)),
@@ -53,7 +61,15 @@ ENDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "bessel0": ((nan, inf, -inf, 0.0, 800.0), (nan, inf, inf, 1, inf)),
     "bessel_scaled0": ((nan, inf, -inf, 0.0), (nan, 0, 0, 1)),
 }
-PAIRS = ((0, 0, 0), (0, nan, nan), (-0.0, 2, 0), (0, inf, 0), (0, -3, 0), (nan, 1, nan), (1, -3, nan))
+PAIRS = (
+    (0, 0, 0),
+    (0, nan, nan),
+    (-0.0, 2, 0),
+    (0, inf, 0),
+    (0, -3, 0),
+    (nan, 1, nan),
+    (1, -3, nan),
+)
 Run = Callable[..., np.ndarray]
 
 
@@ -126,7 +142,9 @@ def test_float32_is_float64_rounded_once(runs: Any) -> None:
         xs = np.array(x, FLOAT32)
         with np.errstate(all="ignore"):
             want = of[FLOAT64][name](xs.astype(FLOAT64))
-            normal = (np.abs(want) < np.finfo(FLOAT32).max) & (np.abs(want) > np.finfo(FLOAT32).tiny)
+            normal = (np.abs(want) < np.finfo(FLOAT32).max) & (
+                np.abs(want) > np.finfo(FLOAT32).tiny
+            )
             y = of[FLOAT32][name](xs)
         assert y.dtype == FLOAT32
         check(name, y[normal], want[normal], own.get(name, 0.5001), xs[normal])
@@ -139,7 +157,9 @@ def test_ends_are_scipy_s(runs: Any) -> None:
                 y = of[name](np.array(x, dtype))
             np.testing.assert_array_equal(y, np.array(want, dtype), err_msg=name)
             zero = y == 0
-            np.testing.assert_array_equal(np.signbit(y)[zero], np.signbit(np.array(want))[zero], err_msg=name)
+            np.testing.assert_array_equal(
+                np.signbit(y)[zero], np.signbit(np.array(want))[zero], err_msg=name
+            )
         a, b, want = (np.array(z, dtype) for z in zip(*PAIRS, strict=True))
         for name in OF_TWO:
             with np.errstate(all="ignore"):
@@ -159,7 +179,8 @@ def test_c_and_cuda_share_their_text_and_the_references_their_numbers() -> None:
 @pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
 def test_gcc_vectorises_the_loops(tmp_path: Path) -> None:
     functions = [
-        (named(op, FLOAT64).text, ["double"] * len(named(op, FLOAT64).takes), "double") for op in OPS.values()
+        (named(op, FLOAT64).text, ["double"] * len(named(op, FLOAT64).takes), "double")
+        for op in OPS.values()
     ]
     text = harness.source(functions, ["ge2/special.h"])
     said = harness.build(text, tmp_path, ["-fopt-info-vec-optimized", "-fno-ipa-icf", *AVX2])[1]
@@ -170,7 +191,8 @@ def test_gcc_vectorises_the_loops(tmp_path: Path) -> None:
 
 
 @needs_nvrtc
-def test_nvrtc_compiles_them() -> None:  # the header by itself it compiles for all, in test_cuda_nvrtc
+# the header by itself it compiles for all, in test_cuda_nvrtc
+def test_nvrtc_compiles_them() -> None:
     text = cuda_harness.source(
         [named(op, d) for d in (FLOAT32, FLOAT64) for op in OPS.values()], kernels=True
     )

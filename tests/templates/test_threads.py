@@ -38,7 +38,9 @@ int64_t allowed_after(int at_home) {
 
 @needs_compiler
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="the system has no processor sets")
-@pytest.mark.skipif(os.cpu_count() == 1 or (os.cpu_count() or 64) > 48, reason="needs 2 to 48 processors")
+@pytest.mark.skipif(
+    os.cpu_count() == 1 or (os.cpu_count() or 64) > 48, reason="needs 2 to 48 processors"
+)
 def test_a_thread_at_home_moves_away_and_another_stays(tmp_path):
     allowed = os.sched_getaffinity(0)
     if len(allowed) == 1:

@@ -1,4 +1,7 @@
-"""A function gives the same traced as run plainly: NumPy's functions, operators and methods, all dtypes."""
+"""A function gives the same traced as run plainly:
+
+NumPy's functions, operators and methods, all dtypes.
+"""
 
 from __future__ import annotations
 
@@ -162,7 +165,9 @@ def agrees(got: Any, want: Any, text: str) -> None:
     assert (got.dtype, got.shape) == (want.dtype, want.shape), text
     if want.dtype.kind in "fc":
         resolution = np.finfo(want.dtype).eps
-        np.testing.assert_allclose(got, want, rtol=16 * resolution, atol=16 * resolution, err_msg=text)
+        np.testing.assert_allclose(
+            got, want, rtol=16 * resolution, atol=16 * resolution, err_msg=text
+        )
     else:
         np.testing.assert_array_equal(got, want, err_msg=text)
 
@@ -220,7 +225,9 @@ def test_each_of_two_arrays_of_any_dtypes(name: str, dtype: str) -> None:
             with pytest.raises((TypeError, ValueError)):
                 ge2.make_jaxpr(TWO[name])(x, y)
             continue
-        agrees(plainly(ge2.make_jaxpr(TWO[name])(x, y), x, y)[0], want, f"{name} of {dtype}, {other}")
+        agrees(
+            plainly(ge2.make_jaxpr(TWO[name])(x, y), x, y)[0], want, f"{name} of {dtype}, {other}"
+        )
 
 
 def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not() -> None:
@@ -315,6 +322,8 @@ def test_errors_carry_the_users_line_first_and_a_way_out(f: Any) -> None:
         ge2.make_jaxpr(f)(np.ones((2, 3)))
     lines = str(caught.value).split("\n")
     line = inspect.getsourcelines(f)[1]
-    assert any(s.startswith("  at   test_agreement.py:") and s.endswith("in <lambda>") for s in lines), lines
+    assert any(
+        s.startswith("  at   test_agreement.py:") and s.endswith("in <lambda>") for s in lines
+    ), lines
     assert line
     assert any(s.startswith("  try  ") for s in lines), lines

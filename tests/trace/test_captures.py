@@ -106,7 +106,10 @@ def test_special_values_count_as_contents() -> None:
 
 
 @given(
-    st.lists(st.tuples(st.sampled_from(["read", "write"]), st.integers(0, 2), st.integers(-3, 3)), max_size=8)
+    st.lists(
+        st.tuples(st.sampled_from(["read", "write"]), st.integers(0, 2), st.integers(-3, 3)),
+        max_size=8,
+    )
 )
 def test_reads_and_writes_in_any_order(steps: list[tuple[str, int, int]]) -> None:
     def f(x: Any) -> Any:

@@ -1,4 +1,6 @@
-"""Values on demand: evaluated where they are known, just what is needed, once; else an error says why."""
+"""Values on demand: evaluated where they are known, just what is
+needed, once; else an error says why.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def evaluated(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     return seen
 
 
-# ------------------------------------------------------------------------------------------- what is computed
+# --------------------------------------------------------------------------------- what is computed
 
 
 def test_only_what_a_branch_needs_is_evaluated(evaluated: list[str]) -> None:
@@ -99,7 +101,8 @@ def test_a_nested_trace_evaluates_in_the_trace_each_value_belongs_to(evaluated: 
 
 
 @pytest.mark.parametrize(
-    "transform", [ge2.grad, lambda f: lambda x: ge2.jvp(f, (x,), (x,)), lambda f: lambda x: ge2.vjp(f, x)[0]]
+    "transform",
+    [ge2.grad, lambda f: lambda x: ge2.jvp(f, (x,), (x,)), lambda f: lambda x: ge2.vjp(f, x)[0]],
 )
 def test_python_control_flow_works_under_derivatives(transform: Any) -> None:
     def f(x: Any) -> Any:
@@ -122,7 +125,7 @@ def test_an_inner_derivative_looks_at_an_argument_that_is_an_outer_value() -> No
     assert ge2.grad(ge2.grad(lambda x: x**3 if int(x) == 2 else x))(2.0) == 12.0
 
 
-# --------------------------------------------------------------------------------------------- being marked
+# ------------------------------------------------------------------------------------- being marked
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_looking_from_inside_marks_the_outer_trace() -> None:
     assert not known(lambda x: x * ge2.grad(lambda y: y * 2 if y > 0 else y)(1.0), X).looked
 
 
-# --------------------------------------------------------------------------------------- what cannot be known
+# ----------------------------------------------------------------------------- what cannot be known
 
 
 ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
@@ -173,11 +176,18 @@ ASKING: list[tuple[str, Callable[[Any], Any], type[Exception], str]] = [
     ("asarray", lambda x: np.asarray(x), TracerArrayConversionError, "ge2.numpy.asarray"),
     ("array", lambda x: np.array([x[0], 1.0]), TracerArrayConversionError, "np.stack"),
     ("float32", lambda x: np.float32(x[0]), ConcretizationTypeError, "x[0].astype(np.float32)"),
-    ("real array", lambda x: np.zeros(3).__setitem__(0, x[0]), ConcretizationTypeError, "np.zeros_like"),
+    (
+        "real array",
+        lambda x: np.zeros(3).__setitem__(0, x[0]),
+        ConcretizationTypeError,
+        "np.zeros_like",
+    ),
     ("format", lambda x: f"{x[0]:.3f}", ConcretizationTypeError, "ge2.debug.print"),
     ("in", lambda x: 3.0 in x, TracerBoolConversionError, "np.any(x == 3.0)"),
 ]
-asking = pytest.mark.parametrize(("f", "error", "fix"), [a[1:] for a in ASKING], ids=[a[0] for a in ASKING])
+asking = pytest.mark.parametrize(
+    ("f", "error", "fix"), [a[1:] for a in ASKING], ids=[a[0] for a in ASKING]
+)
 
 
 @asking
@@ -204,7 +214,9 @@ def test_under_vmap_a_batched_value_is_an_error_that_says_so(f: Any, error: Any,
             f(row + shared)
         return row
 
-    with pytest.raises(error, match="but row is mapped by vmap: it has a value for each place of the axis"):
+    with pytest.raises(
+        error, match="but row is mapped by vmap: it has a value for each place of the axis"
+    ):
         ge2.vmap(g, in_axes=(None, 0))(X, np.ones((2, 3)))
     with pytest.raises(error, match="row is mapped by vmap"):  # through any further trace
         ge2.vmap(lambda row: ge2.grad(lambda y: np.sum(y) + (f(row * 2), 0.0)[1])(np.zeros(3)))(
@@ -224,12 +236,17 @@ lossy = pytest.mark.parametrize("f", [a[1] for a in ASKING if a[0] in LOSSY], id
 
 @lossy
 def test_a_number_that_a_derivative_flows_through_is_an_error(f: Any) -> None:
-    for run in (ge2.grad, lambda g: lambda x: ge2.jvp(g, (x,), (x,)), lambda g: lambda x: ge2.vjp(g, x)):
+    for run in (
+        ge2.grad,
+        lambda g: lambda x: ge2.jvp(g, (x,), (x,)),
+        lambda g: lambda x: ge2.vjp(g, x),
+    ):
         with pytest.raises(
             ConcretizationTypeError, match="a derivative flows through it and would be lost"
         ) as caught:
             run(lambda x: np.sum(x) + (f(np.sin(x)), 0.0)[1])(X)
-        assert not re.search(r"try +ge2.stop_gradient", str(caught.value))  # not the first thing to do
+        # not the first thing to do
+        assert not re.search(r"try +ge2.stop_gradient", str(caught.value))
         assert "at   test_concrete.py:" in str(caught.value)
 
 
@@ -292,7 +309,9 @@ def test_printing_shows_the_type_and_the_name() -> None:
 
 
 def test_types_are_all_that_an_abstract_input_tells() -> None:
-    closed = stage(lambda x: [x.reshape(len(x), x.size // 3)], [Input(ArrayType((3,), np.dtype(np.float64)))])
+    closed = stage(
+        lambda x: [x.reshape(len(x), x.size // 3)], [Input(ArrayType((3,), np.dtype(np.float64)))]
+    )
     assert closed.graph.outputs[0].type.shape == (3, 1)
 
 
@@ -304,5 +323,7 @@ def test_a_list_repeated_by_a_traced_python_number_is_not_an_array() -> None:
 
 
 def test_numpy_does_not_hide_why_a_size_is_not_known() -> None:
-    with pytest.raises(TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnames"):
+    with pytest.raises(
+        TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnames"
+    ):
         ge2.jit(lambda n: np.zeros(n))(3)

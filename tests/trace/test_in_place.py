@@ -1,4 +1,7 @@
-"""Changing arrays in place, through any view: NumPy's result, or a clear error; never another result."""
+"""Changing arrays in place, through any view:
+
+NumPy's result, or a clear error; never another result.
+"""
 
 from __future__ import annotations
 
@@ -179,7 +182,9 @@ WRITE: dict[str, Callable[[Any, Any], Any]] = {
 STEPS = [*MAKE.items(), *VIEW.items(), *WRITE.items()]
 
 
-def run(program: Program, args: list[Any], only: list[bool] | None = None) -> tuple[list[Any], list[bool]]:
+def run(
+    program: Program, args: list[Any], only: list[bool] | None = None
+) -> tuple[list[Any], list[bool]]:
     """All variables after the steps, and which steps NumPy took; `only` says which to take."""
     values = [x + 0 for x in args]  # of the layout of the arguments, which a trace does not know
     done = []
@@ -213,9 +218,15 @@ def numpy_run(program: Program, args: list[Any]) -> tuple[list[Any], list[bool]]
     )
 )
 def test_programs_that_change_arrays_give_what_numpy_gives(program: Any) -> None:
-    args = [np.arange(6.0).reshape(2, 3) - 1, np.array([3.0, 1.0, 2.0]), np.arange(9.0).reshape(3, 3)]
+    args = [
+        np.arange(6.0).reshape(2, 3) - 1,
+        np.array([3.0, 1.0, 2.0]),
+        np.arange(9.0).reshape(3, 3),
+    ]
     want, done = numpy_run(program, args)
-    text = "; ".join(f"{STEPS[s][0]} with {i}, {j}" for (s, i, j), d in zip(program, done, strict=True) if d)
+    text = "; ".join(
+        f"{STEPS[s][0]} with {i}, {j}" for (s, i, j), d in zip(program, done, strict=True) if d
+    )
     try:
         closed = make_jaxpr(lambda *xs: tuple(run(program, list(xs), done)[0]))(*args)
     except InPlaceError:
@@ -226,7 +237,7 @@ def test_programs_that_change_arrays_give_what_numpy_gives(program: Any) -> None
             np.testing.assert_array_equal(g, w, err_msg=text, strict=True)
 
 
-# ------------------------------------------------------------------------------------------- what must not be
+# --------------------------------------------------------------------------------- what must not be
 
 
 ON_ARGUMENT: dict[str, Callable[[Any], Any]] = {
@@ -261,7 +272,9 @@ def test_an_argument_is_never_written(change: Any) -> None:
         with pytest.raises(InPlaceError) as caught:
             run_it(given)
         what, where, fix = str(caught.value).split("\n")
-        assert "would change the caller's array: theta is an argument of f (test_in_place.py:" in what
+        assert (
+            "would change the caller's array: theta is an argument of f (test_in_place.py:" in what
+        )
         assert where.startswith("  at   test_in_place.py:")
         assert fix.startswith("  try  x = x.copy() first")
     np.testing.assert_array_equal(given, before)
@@ -299,9 +312,18 @@ def test_a_returned_argument_and_its_copies_may_be_written_too() -> None:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (lambda a, x: np.add(a, x, out=a), "numpy.add was asked to write a traced value into a real array"),
-        (lambda a, x: a.__iadd__(x), "numpy.add was asked to write a traced value into a real array"),
-        (lambda a, x: np.copyto(a, x), "numpy.copyto was asked to write a traced value into a real array"),
+        (
+            lambda a, x: np.add(a, x, out=a),
+            "numpy.add was asked to write a traced value into a real array",
+        ),
+        (
+            lambda a, x: a.__iadd__(x),
+            "numpy.add was asked to write a traced value into a real array",
+        ),
+        (
+            lambda a, x: np.copyto(a, x),
+            "numpy.copyto was asked to write a traced value into a real array",
+        ),
         (
             lambda a, x: np.sum(x, axis=(), out=a),
             "numpy.sum was asked to write a traced value into a real array",
@@ -388,9 +410,9 @@ def test_a_reshape_that_may_be_a_copy_is_an_error_only_if_it_matters() -> None:
             InPlaceError, match="shares memory in NumPy or is a copy, depending on its strides"
         ) as caught:
             make_jaxpr(f)(x)
-        assert "y.copy() before the reshape" in str(caught.value) or "x.copy() before the reshape" in str(
+        assert "y.copy() before the reshape" in str(
             caught.value
-        )
+        ) or "x.copy() before the reshape" in str(caught.value)
 
 
 def test_a_reshape_of_a_transposed_array_is_a_copy() -> None:
@@ -434,7 +456,8 @@ def test_writing_a_part_costs_one_update() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*SHARING, "concatenate", "round", "roll", "clip", "copy", "astype", "positive", "asarray"]
+    "name",
+    [*SHARING, "concatenate", "round", "roll", "clip", "copy", "astype", "positive", "asarray"],
 )
 @pytest.mark.parametrize("side", ["base", "view"])
 def test_functions_of_ge2_numpy_share_memory_as_numpys_do(name: str, side: str) -> None:
@@ -458,7 +481,9 @@ def test_functions_of_ge2_numpy_share_memory_as_numpys_do(name: str, side: str) 
 
     def f(x: Any, xp: Any) -> Any:
         base = (x[:, :, None] if name == "dsplit" else x).copy()
-        before = {"einsum": ("ij->ji", base), "concatenate": ([base],)}.get(name, (base, *more.get(name, ())))
+        before = {"einsum": ("ij->ji", base), "concatenate": ([base],)}.get(
+            name, (base, *more.get(name, ()))
+        )
         found = getattr(xp, name)(*before)
         view = found[0] if isinstance(found, list | tuple) else found
         changed = base if side == "base" else view
@@ -504,5 +529,7 @@ def test_a_body_writes_into_its_carry_and_the_first_value_stays() -> None:
     expected = by_python(x)
     np.testing.assert_array_equal(lax.fori_loop(0, 3, write, x), expected)
     np.testing.assert_array_equal(lax.scan(step, x, np.arange(3))[0], expected)
-    np.testing.assert_array_equal(lax.while_loop(lambda p: p[0] < 3, while_body, (0, x))[1], expected)
+    np.testing.assert_array_equal(
+        lax.while_loop(lambda p: p[0] < 3, while_body, (0, x))[1], expected
+    )
     np.testing.assert_array_equal(x, np.arange(3.0))

@@ -1,4 +1,6 @@
-"""A traced value used outside its trace is an error at that line, which names the value and who kept it."""
+"""A traced value used outside its trace is an error at that line, which names
+the value and who kept it.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,15 @@ def in_closure() -> Any:
     return lambda: hidden * 2, "the variable hidden of a function around"
 
 
-HIDING = (in_global, in_global_list, in_global_dict, in_attribute, in_list_of_attribute, in_slot, in_closure)
+HIDING = (
+    in_global,
+    in_global_list,
+    in_global_dict,
+    in_attribute,
+    in_list_of_attribute,
+    in_slot,
+    in_closure,
+)
 
 
 @pytest.mark.parametrize("hide", HIDING)
@@ -99,7 +109,9 @@ def test_a_leaked_value_is_named_with_its_line_and_who_kept_it(hide: Any) -> Non
     assert f"; {kept}" in what
     assert what.endswith("still holds it")
     assert where.startswith("  at   test_leaks.py:")
-    assert fix == "  try  return x, y: a value leaves the function as its result, not by being stored"
+    assert (
+        fix == "  try  return x, y: a value leaves the function as its result, not by being stored"
+    )
 
 
 def leaked(f: Any = lambda x: x * 2) -> Any:
@@ -134,7 +146,9 @@ USES: dict[str, Any] = {
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_every_use_after_the_trace_is_refused(use: Any) -> None:
-    with pytest.raises(UnexpectedTracerError, match=r"outlived the trace of <lambda> \(test_leaks.py:\d+\)"):
+    with pytest.raises(
+        UnexpectedTracerError, match=r"outlived the trace of <lambda> \(test_leaks.py:\d+\)"
+    ):
         use(leaked())
 
 
@@ -160,7 +174,8 @@ def test_a_value_of_an_inner_trace_is_refused_by_the_outer_one() -> None:
         return np.sum(x * kept[0])
 
     with pytest.raises(
-        UnexpectedTracerError, match=r"made at test_leaks.py:\d+ in <lambda> outlived the trace of <lambda>"
+        UnexpectedTracerError,
+        match=r"made at test_leaks.py:\d+ in <lambda> outlived the trace of <lambda>",
     ):
         ge2.grad(outer)(X)
 
@@ -209,7 +224,8 @@ def test_changing_an_outer_array_inside_is_refused(change: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    "copied", [lambda y: y.copy(), np.copy, copy.copy, lambda y: y.astype(y.dtype), lambda y: y[:].copy()]
+    "copied",
+    [lambda y: y.copy(), np.copy, copy.copy, lambda y: y.astype(y.dtype), lambda y: y[:].copy()],
 )
 def test_a_copy_of_an_outer_array_may_be_changed_inside(copied: Any) -> None:
     def outer(x: Any) -> Any:
@@ -231,7 +247,7 @@ def test_a_copy_of_an_outer_array_may_be_changed_inside(copied: Any) -> None:
     np.testing.assert_array_equal(ys, wanted)
 
 
-# ------------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 def in_a_thread(f: Any) -> list[Any]:
@@ -271,7 +287,9 @@ def test_another_thread_may_not_use_a_value_while_its_trace_goes_on(use: Any) ->
 
     ge2.grad(f)(X)
     assert isinstance(found[0], UnexpectedTracerError)
-    assert "was used where that function is not being traced, such as another thread" in str(found[0])
+    assert "was used where that function is not being traced, such as another thread" in str(
+        found[0]
+    )
     assert "made at test_leaks.py" in str(found[0])
 
 
@@ -283,7 +301,7 @@ def test_threads_trace_on_their_own() -> None:
     np.testing.assert_array_equal(ge2.grad(f)(X), 3 * X)
 
 
-# ------------------------------------------------------------------------------------------- errors inside
+# ------------------------------------------------------------------------------------ errors inside
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit, GeneratorExit])
@@ -330,7 +348,9 @@ def test_a_trace_is_freed_when_its_values_are() -> None:
         import weakref
 
         seen: list[Any] = []
-        stage(lambda x: [(seen.append(weakref.ref(y := np.sin(x))), y)[1]], [Input(ge2.ir.type_of(X))])
+        stage(
+            lambda x: [(seen.append(weakref.ref(y := np.sin(x))), y)[1]], [Input(ge2.ir.type_of(X))]
+        )
         assert seen[0]() is None
     finally:
         gc.enable()

@@ -1,4 +1,6 @@
-"""Python numbers stay weak through operators, become strong in NumPy's functions, come back as numbers."""
+"""Python numbers stay weak through operators, become strong in NumPy's
+functions, come back as numbers.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,16 @@ DTYPES = ("?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [2, 2.5, True, 1j])
 @pytest.mark.parametrize(
-    "f", [operator.add, operator.mul, operator.truediv, operator.pow, operator.lt, operator.eq, operator.mod]
+    "f",
+    [
+        operator.add,
+        operator.mul,
+        operator.truediv,
+        operator.pow,
+        operator.lt,
+        operator.eq,
+        operator.mod,
+    ],
 )
 def test_a_weak_number_yields_to_the_dtype_of_an_array_as_nep_50_says(
     f: Any, number: Any, dtype: str
@@ -153,7 +164,9 @@ def test_numpys_functions_make_a_number_strong(f: Any, x: Any) -> None:
     assert not out.type.weak
     assert out.type.dtype == np.asarray(f(x)).dtype
     (beside,) = ge2.make_jaxpr(lambda x: f(x) * np.ones(2, np.float16))(x).graph.outputs
-    assert beside.type.dtype == (np.asarray(f(x)) * np.ones(2, np.float16)).dtype or not np.shape(f(x))
+    assert beside.type.dtype == (np.asarray(f(x)) * np.ones(2, np.float16)).dtype or not np.shape(
+        f(x)
+    )
 
 
 def test_dtypes_do_not_creep_and_the_text_marks_weak_types() -> None:
@@ -200,7 +213,7 @@ def test_adding_to_a_number_in_place_binds_it_anew() -> None:
 
 def test_number_classes_of_python_are_not_arrays() -> None:
     seen: list[bool] = []
-    ge2.make_jaxpr(lambda x, y: (seen.extend([isinstance(x, np.ndarray), isinstance(y, np.ndarray)]), x)[1])(
-        1.0, np.ones(2)
-    )
+    ge2.make_jaxpr(
+        lambda x, y: (seen.extend([isinstance(x, np.ndarray), isinstance(y, np.ndarray)]), x)[1]
+    )(1.0, np.ones(2))
     assert seen == [False, True]

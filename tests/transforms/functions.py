@@ -1,4 +1,6 @@
-"""Functions to transform: smooth ones of an array (n,) in float64; and differences to judge them by."""
+"""Functions to transform: smooth ones of an array (n,) in float64; and
+differences to judge them by.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,8 @@ FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "cond": lambda x: cond(np.sum(x) > 0.0, lambda z: np.sin(z) * z, lambda z: z * z + z, x),
     "stopped": lambda x: x * np.sin(x) + stop_gradient(np.floor(x)),
 }
-FORWARD = {name: f for name, f in FUNCTIONS.items() if name != "cube"}  # a custom_vjp has no forward mode
+# a custom_vjp has no forward mode
+FORWARD = {name: f for name, f in FUNCTIONS.items() if name != "cube"}
 
 
 def points(rng: np.random.Generator, *shape: int) -> np.ndarray:

@@ -41,7 +41,7 @@ def chain(x, f=block):
     return np.sum(f(f(f(x))))
 
 
-# ------------------------------------------------------------------------------------------- recomputing
+# -------------------------------------------------------------------------------------- recomputing
 
 
 def test_values_are_computed_again_and_not_merged():
@@ -54,7 +54,9 @@ def test_values_are_computed_again_and_not_merged():
 
 
 def test_the_barrier_is_tied_to_the_cotangent():
-    """What is computed again needs the cotangent to have begun: nothing of it can be scheduled before."""
+    """What is computed again needs the cotangent to have begun: nothing of it
+    can be scheduled before.
+    """
     graph = make_jaxpr(lambda x, ct: vjp(checkpoint(block), x)[1](ct))(np.ones(3), np.ones(3)).graph
     made = {v: e for e in graph.eqns for v in e.outs}
     (barrier,) = (e for e in graph.eqns if e.op.name == "barrier")
@@ -71,7 +73,7 @@ def test_only_the_inputs_are_kept_between_forward_and_backward():
         assert residuals == kept, forward
 
 
-# ------------------------------------------------------------------------------------------ as the plain one
+# --------------------------------------------------------------------------------- as the plain one
 
 
 @pytest.mark.parametrize("name", FORWARD)
@@ -95,7 +97,10 @@ def test_nested_and_around_other_transforms(rng):
         grad(lambda x: np.sum(checkpoint(grad(lambda x: np.sum(inner(x))))(x)))(x),
         grad(lambda x: np.sum(grad(lambda x: np.sum(plain(x)))(x)))(x),
     )
-    close(grad(lambda x: np.sum(cond(x[0] > 0, inner, plain, x)))(x), grad(lambda x: np.sum(plain(x)))(x))
+    close(
+        grad(lambda x: np.sum(cond(x[0] > 0, inner, plain, x)))(x),
+        grad(lambda x: np.sum(plain(x)))(x),
+    )
     close(
         grad(lambda x: np.sum(vmap(checkpoint(block))(np.stack([x, x]))))(x),
         2 * grad(lambda x: np.sum(block(x)))(x),
@@ -107,11 +112,14 @@ def test_structures_integers_weak_numbers_and_closures():
     f = checkpoint(lambda t, n: {"y": np.sum(t["x"] * w) * n, "i": n + 1})
     assert grad(lambda t: f(t, 3)["y"])({"x": 2.0}) == {"x": 9.0}
     assert type(grad(checkpoint(lambda x: x * x))(3.0)) is float
-    assert grad(lambda w: checkpoint(lambda x: x * w * w)(2.0))(3.0) == 12.0  # by what it closes over, too
+    # by what it closes over, too
+    assert grad(lambda w: checkpoint(lambda x: x * w * w)(2.0))(3.0) == 12.0
 
 
 def test_static_and_keyword_arguments():
-    f = checkpoint(lambda mode, x, scale=1.0: np.sin(x) * scale if mode == "sin" else x, static_argnums=(0,))
+    f = checkpoint(
+        lambda mode, x, scale=1.0: np.sin(x) * scale if mode == "sin" else x, static_argnums=(0,)
+    )
     assert grad(lambda x: f("sin", x, scale=2.0))(0.0) == 2.0
     assert grad(lambda x: f("id", x))(0.0) == 1.0
     assert remat is checkpoint

@@ -15,7 +15,16 @@ from ge2.ops import TABLE, Checkpoint
 from ge2.passes.inline import inline
 from ge2.passes.simplify import simplify
 from ge2.trace import tidy
-from ge2.transforms import checkpoint, checkpoint_name, grad, jvp, make_jaxpr, value_and_grad, vjp, vmap
+from ge2.transforms import (
+    checkpoint,
+    checkpoint_name,
+    grad,
+    jvp,
+    make_jaxpr,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from ge2.transforms.derive import DERIVE
 from tests.transforms.functions import close
 
@@ -112,12 +121,13 @@ def test_a_function_of_the_users_is_a_policy():
 def test_labels_inside_jitted_functions_count():
     inner = ge2.jit(lambda x: checkpoint_name(np.sin(x), "kept") * 2.0)
     policy = policies.save_only_these_names("kept")
-    assert kept(halves(policy, lambda x: inner(np.tanh(x)), X)) == []  # the derivative reads no sine
+    # the derivative reads no sine
+    assert kept(halves(policy, lambda x: inner(np.tanh(x)), X)) == []
     found = halves(policy, lambda x: np.exp(np.exp(inner(np.tanh(x)))), X)
     assert kept(found) == ["sin"] and again(found) == ["exp", "exp", "mul", "tanh"]
 
 
-# ----------------------------------------------------------------------------------------------- derivatives
+# -------------------------------------------------------------------------------------- derivatives
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -169,7 +179,9 @@ def test_nested_policies():
 def test_jax_names():
     assert policies.checkpoint_dots is policies.dots_saveable
     assert policies.checkpoint_dots_with_no_batch_dims is policies.dots_with_no_batch_dims_saveable
-    both = policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("a"))
+    both = policies.save_from_both_policies(
+        policies.dots_saveable, policies.save_only_these_names("a")
+    )
     assert repr(both) == (
         "ge2.checkpoint_policies.save_from_both_policies(ge2.checkpoint_policies.dots_saveable, "
         "ge2.checkpoint_policies.save_only_these_names('a'))"
@@ -179,7 +191,8 @@ def test_jax_names():
 
 def test_the_text_holds_the_policy_and_reads_back():
     f = checkpoint(
-        block, policy=policies.save_from_both_policies(*[policies.save_only_these_names("in a")] * 2)
+        block,
+        policy=policies.save_from_both_policies(*[policies.save_only_these_names("in a")] * 2),
     )
     with config.using(check=True):
         graph = make_jaxpr(grad(lambda w: np.sum(f(X, w))))(W).graph

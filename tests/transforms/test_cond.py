@@ -30,9 +30,13 @@ def here(error):
 
 
 def f(x, y):
-    """Two branches that read different values, capture different ones, and keep different residuals."""
+    """Two branches that read different values, capture different ones,
+    and keep different residuals.
+    """
     k = np.cos(y)
-    return cond(np.sum(x) > 0.0, lambda x, y: np.sin(x) * np.exp(y), lambda x, y: x * x * k + y, x, y)
+    return cond(
+        np.sum(x) > 0.0, lambda x, y: np.sin(x) * np.exp(y), lambda x, y: x * x * k + y, x, y
+    )
 
 
 def branchless(x, y):
@@ -53,7 +57,9 @@ def test_values_and_derivatives(x):
         close(jacfwd(f, n)(x, y), jacfwd(branchless, n)(x, y))
     close(jvp(f, (x, y), (t, y))[1], jvp(branchless, (x, y), (t, y))[1])
     total = lambda f: lambda x, y: np.sum(np.sin(f(x, y)))  # noqa: E731
-    for a, b in zip(hessian(total(f), (0, 1))(x, y), hessian(total(branchless), (0, 1))(x, y), strict=True):
+    for a, b in zip(
+        hessian(total(f), (0, 1))(x, y), hessian(total(branchless), (0, 1))(x, y), strict=True
+    ):
         close(a[0], b[0])
         close(a[1], b[1])
     close(hessian(total(f))(x, y) @ t, slope(lambda x: grad(total(f))(x, y), x, t), 1e-7)
@@ -61,7 +67,9 @@ def test_values_and_derivatives(x):
 
 def test_only_the_branch_taken_is_computed():
     def run(x):
-        return cond(x > 0, lambda x: np.log(x), lambda x: gnp.take(np.zeros(2), x.astype(int) - 100) * x, x)
+        return cond(
+            x > 0, lambda x: np.log(x), lambda x: gnp.take(np.zeros(2), x.astype(int) - 100) * x, x
+        )
 
     graph = make_jaxpr(run)(np.float64(1.0))
     close(graph(np.float64(1.0))[0], 0.0)
@@ -107,7 +115,9 @@ def test_branches_of_which_one_is_mapped():
 
 def test_nested():
     def g(x):
-        inner = lambda x: cond(x > 1.0, lambda x: x**3, lambda x: cond(x > 0.5, np.sin, np.cos, x), x)  # noqa: E731
+        def inner(x):
+            return cond(x > 1.0, lambda x: x**3, lambda x: cond(x > 0.5, np.sin, np.cos, x), x)
+
         return cond(x > 0.0, inner, lambda x: 0.5 * x, x)
 
     xs = np.array([-1.0, 0.2, 0.7, 2.0])
@@ -118,17 +128,24 @@ def test_nested():
         close(jvp(g, (x,), (2.0,))[1], 2 * grad(h)(x))
         close(linearize(g, x)[1](2.0), 2 * grad(h)(x))
     close(vmap(grad(g))(xs), np.array([grad(h)(x) for x, h in zip(xs, plain, strict=True)]))
-    close(vmap(grad(grad(g)))(xs), np.array([grad(grad(h))(x) for x, h in zip(xs, plain, strict=True)]))
+    close(
+        vmap(grad(grad(g)))(xs),
+        np.array([grad(grad(h))(x) for x, h in zip(xs, plain, strict=True)]),
+    )
 
 
 def test_trees_and_no_operands():
     def g(p, t):
-        return cond(p > 0, lambda t: {"a": t["x"], "b": [t["y"]]}, lambda t: {"a": t["y"], "b": [t["x"]]}, t)
+        return cond(
+            p > 0, lambda t: {"a": t["x"], "b": [t["y"]]}, lambda t: {"a": t["y"], "b": [t["x"]]}, t
+        )
 
     assert grad(lambda t: g(1.0 * t["x"], t)["a"])({"x": 2.0, "y": 3.0}) == {"x": 1.0, "y": 0.0}
     assert grad(lambda x: cond(x > 0, lambda: x * x, lambda: x))(3.0) == 6.0
     assert (
-        grad(lambda x: cond(x > 0, lambda: {"p": (x, None)}, lambda: {"p": (2 * x, None)})["p"][0])(-3.0)
+        grad(lambda x: cond(x > 0, lambda: {"p": (x, None)}, lambda: {"p": (2 * x, None)})["p"][0])(
+            -3.0
+        )
         == 2.0
     )
 
@@ -136,7 +153,8 @@ def test_trees_and_no_operands():
 def test_weak_numbers():
     x = np.float32(2.0)
     run = make_jaxpr(lambda x: cond(x > 0, lambda x: x, lambda x: 0.0, x))(x)
-    assert run.graph.outputs[0].type.dtype == np.float32  # a Python number takes the dtype beside it
+    # a Python number takes the dtype beside it
+    assert run.graph.outputs[0].type.dtype == np.float32
     assert type(grad(lambda x: cond(x > 0, lambda x: x * x, lambda x: -x, x))(3.0)) is float
     value, pull = vjp(lambda x: cond(x > 0, lambda x: x * x, lambda x: 0, x), 3.0)
     assert (value, pull(1.0)) == (9.0, (6.0,)) and type(value) is float
@@ -160,7 +178,10 @@ def test_custom_rules_and_checkpoints_in_branches():
     h.defvjp(lambda x: (np.sin(x), x), lambda x, ct: (10 * np.cos(x) * ct,))
     g = lambda x: cond(x > 0, h, checkpoint(lambda x: np.exp(np.sin(x))), x)  # noqa: E731
     close(grad(g)(0.0 + 0.5), 10 * np.cos(0.5))
-    close(vmap(grad(g))(np.array([0.5, -0.5])), [10 * np.cos(0.5), np.exp(np.sin(-0.5)) * np.cos(-0.5)])
+    close(
+        vmap(grad(g))(np.array([0.5, -0.5])),
+        [10 * np.cos(0.5), np.exp(np.sin(-0.5)) * np.cos(-0.5)],
+    )
 
 
 def test_decided_outside_of_a_trace():
@@ -169,15 +190,23 @@ def test_decided_outside_of_a_trace():
     assert grad(lambda x: cond(1 > 2, lambda x: x, lambda x: 3 * x, x))(1.0) == 3.0
 
 
-# --------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
     ("true", "false", "says"),
     [
-        (lambda x: x, lambda x: x[0], r"false branch.*returns f64\[\], the true branch.*returns f64\[2\]"),
+        (
+            lambda x: x,
+            lambda x: x[0],
+            r"false branch.*returns f64\[\], the true branch.*returns f64\[2\]",
+        ),
         (lambda x: x, lambda x: x.astype(np.float32), r"f32\[2\].*f64\[2\]"),
-        (lambda x: {"a": [x, x]}, lambda x: {"a": [x, x > 0]}, r"at \['a'\]\[1\].*bool\[2\].*f64\[2\]"),
+        (
+            lambda x: {"a": [x, x]},
+            lambda x: {"a": [x, x > 0]},
+            r"at \['a'\]\[1\].*bool\[2\].*f64\[2\]",
+        ),
         (lambda x: {"a": x}, lambda x: {"b": x}, "differ"),
         (lambda x: (x, x), lambda x: x, "differ"),
         (lambda x: x[0] > 0, lambda x: 1.0, r"~f64\[\].*bool\[\]"),
@@ -239,7 +268,8 @@ def test_what_the_derivative_reads_is_given_again_or_shared():
 def test_a_result_that_is_an_operand_or_comes_twice():
     def f(x):
         return sum(
-            y.sum() for y in cond(x[0] > 0, lambda x: (x, np.exp(x), np.exp(x)), lambda x: (x * x, x, x), x)
+            y.sum()
+            for y in cond(x[0] > 0, lambda x: (x, np.exp(x), np.exp(x)), lambda x: (x * x, x, x), x)
         )
 
     close(grad(f)(np.array([1.0, 2.0])), 1 + 2 * np.exp([1.0, 2.0]))

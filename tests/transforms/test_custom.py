@@ -52,7 +52,7 @@ def with_jvp(factor=1.0):
 both = pytest.mark.parametrize("make", [with_vjp, with_jvp])
 
 
-# ------------------------------------------------------------------------------------------ both alike
+# --------------------------------------------------------------------------------------- both alike
 
 
 @both
@@ -86,7 +86,9 @@ def test_second_derivatives_are_those_of_the_rule(make):
 @both
 def test_vmap_with_shared_and_mapped_arguments(make):
     g = custom_vjp(lambda x, w: np.sum(x * w))
-    g.defvjp(lambda x, w: (np.sum(x * w), (x, w)), lambda res, ct: (7.0 * res[1] * ct, 5.0 * res[0] * ct))
+    g.defvjp(
+        lambda x, w: (np.sum(x * w), (x, w)), lambda res, ct: (7.0 * res[1] * ct, 5.0 * res[0] * ct)
+    )
     if make is with_jvp:
         g = custom_jvp(lambda x, w: np.sum(x * w))
         g.defjvp(lambda p, t: (np.sum(p[0] * p[1]), np.sum(7.0 * t[0] * p[1] + 5.0 * p[0] * t[1])))
@@ -102,7 +104,9 @@ def test_vmap_with_shared_and_mapped_arguments(make):
 def test_other_transforms_inside_the_rule(make):
     g = make(1.0)
     h = custom_vjp(lambda x: np.sum(g(x)))
-    h.defvjp(lambda x: vjp(lambda x: np.sum(g(x)), x), lambda pull, ct: pull(ct)) if False else h.defvjp(
+    h.defvjp(
+        lambda x: vjp(lambda x: np.sum(g(x)), x), lambda pull, ct: pull(ct)
+    ) if False else h.defvjp(
         lambda x: (np.sum(g(x)), x), lambda x, ct: (3.0 * ct * vmap(grad(g))(x),)
     )
     x = np.linspace(-1, 1, 3)
@@ -130,7 +134,8 @@ def test_closures_over_outer_traced_values(make):
         return f
 
     close(vmap(lambda w: grad(rule_of_closure(w))(3.0))(np.array([1.0, 2.0])), [10.0, 20.0])
-    assert grad(lambda w: grad(rule_of_closure(w))(3.0))(2.0) == 10.0  # the rule itself has a derivative by w
+    # the rule itself has a derivative by w
+    assert grad(lambda w: grad(rule_of_closure(w))(3.0))(2.0) == 10.0
 
 
 @both
@@ -301,7 +306,7 @@ def test_without_a_rule(make):
     assert here(error)
 
 
-# ------------------------------------------------------------------------------------------- custom_vjp
+# --------------------------------------------------------------------------------------- custom_vjp
 
 
 def test_trees_as_arguments_residuals_and_results():
@@ -337,13 +342,16 @@ def test_forward_mode_of_a_custom_vjp_is_an_error():
         with pytest.raises(NoRuleError, match="custom_vjp has no forward derivative") as error:
             transform(with_vjp())
         assert here(error) and "custom_jvp" in str(error.value)
-    close(jvp(grad(with_vjp()), (0.5,), (1.0,))[1], -np.sin(0.5))  # of its reverse derivative it is none
+    # of its reverse derivative it is none
+    close(jvp(grad(with_vjp()), (0.5,), (1.0,))[1], -np.sin(0.5))
 
 
 def test_unread_results_have_a_zero_cotangent():
     seen = []
     f = custom_vjp(lambda x: (x, x * 2))
-    f.defvjp(lambda x: ((x, x * 2), None), lambda _, ct: (seen.append(len(ct)) or ct[0] + 10 * ct[1],))
+    f.defvjp(
+        lambda x: ((x, x * 2), None), lambda _, ct: (seen.append(len(ct)) or ct[0] + 10 * ct[1],)
+    )
     assert grad(lambda x: f(x)[1])(1.0) == 10.0
     assert set(seen) == {2}
 
@@ -361,7 +369,10 @@ def test_clipping_of_gradients():
     [
         (lambda res, ct: ct, "returns a tuple"),
         (lambda res, ct: (ct, ct), "1 arguments; got 2 values"),
-        (lambda res, ct: (np.ones(3),), r"cotangent that bwd.*returns for x \(f64\[2\]\) is f64\[3\]"),
+        (
+            lambda res, ct: (np.ones(3),),
+            r"cotangent that bwd.*returns for x \(f64\[2\]\) is f64\[3\]",
+        ),
         (lambda res, ct: (np.ones(2, np.float32),), "f32"),
         (lambda res, ct: ("ct",), "is a str"),
         (lambda res, ct: ({"a": ct},), "a dict"),
@@ -392,7 +403,7 @@ def test_wrong_results_of_fwd(fwd, says):
     assert here(error)
 
 
-# ------------------------------------------------------------------------------------------- custom_jvp
+# --------------------------------------------------------------------------------------- custom_jvp
 
 
 def test_both_modes_follow_from_a_jvp_rule(rng):
@@ -445,7 +456,7 @@ def test_wrong_results_of_a_rule(rule, says):
     assert here(error)
 
 
-# --------------------------------------------------------------------------------------- nondiff by name
+# ---------------------------------------------------------------------------------- nondiff by name
 
 
 @both
@@ -469,7 +480,10 @@ def test_closures_become_arguments(make):
         plain, consts = closure_convert(lambda x: x * w["a"], x)
         f = (custom_vjp if make is with_vjp else custom_jvp)(lambda x, *consts: plain(x, *consts))
         if make is with_vjp:
-            f.defvjp(lambda x, a: (plain(x, a), (x, a)), lambda res, ct: (res[1] * ct, res[0] * ct * 10.0))
+            f.defvjp(
+                lambda x, a: (plain(x, a), (x, a)),
+                lambda res, ct: (res[1] * ct, res[0] * ct * 10.0),
+            )
         else:
             f.defjvp(lambda p, t: (plain(*p), t[0] * p[1] + p[0] * t[1] * 10.0))
         return f(x, *consts)

@@ -52,7 +52,9 @@ def test_under_other_transforms():
     want = XS * W + 1
     close(ge2.jit(ge2.vmap(f))(XS, np.ones(2))["sum"], want)
     close(ge2.vmap(ge2.jit(f))(XS, np.ones(2))["sum"], want)
-    close(ge2.vmap(ge2.vmap(f, (None, 0)))(XS, np.ones((2, 4)))["sum"], np.repeat(want[:, None], 4, 1))
+    close(
+        ge2.vmap(ge2.vmap(f, (None, 0)))(XS, np.ones((2, 4)))["sum"], np.repeat(want[:, None], 4, 1)
+    )
     close(ge2.grad(lambda xs: ge2.vmap(f)(xs, np.ones(2))["sum"].sum())(XS), [W, W])
     assert len(calls) == 4
     close(ge2.jvp(f, (XS[0], 1.0), (XS[1], 1.0))[1]["sum"], XS[1] * W + 1)
@@ -60,12 +62,16 @@ def test_under_other_transforms():
 
 
 def squares():
-    """The sum of w x^2, and a rule that is ten times too large, so that one sees where it was used."""
+    """The sum of w x^2, and a rule that is ten times too large, so that one
+    sees where it was used.
+    """
     f = ge2.custom_batch(lambda x, w: (w * x * x).sum())
 
     @f.def_vmap
     def rule(size, batched, x, w):
-        x, w = (a if b else np.broadcast_to(a, (size, 3)) for a, b in zip((x, w), batched, strict=True))
+        x, w = (
+            a if b else np.broadcast_to(a, (size, 3)) for a, b in zip((x, w), batched, strict=True)
+        )
         return (w * x * x).sum(1) * 10.0, True
 
     return f
@@ -79,14 +85,17 @@ def test_the_rule_of_a_derivative_is_the_derivative_of_the_rule():
         close(by_x(XS, w), 20 * w * XS)
         close(by_w(XS, w), 10 * XS * XS)
         close(wrap(ge2.vmap(ge2.hessian(f), (0, None)))(XS, w), np.stack([np.diag(2 * w)] * 2))
-        close(wrap(ge2.vmap(ge2.grad(lambda x: ge2.grad(f)(x, w).sum())))(XS), np.stack([20 * w] * 2))
+        close(
+            wrap(ge2.vmap(ge2.grad(lambda x: ge2.grad(f)(x, w).sum())))(XS), np.stack([20 * w] * 2)
+        )
         pushed = wrap(ge2.vmap(lambda x, t: ge2.jvp(f, (x, w), (t, w))))(XS, XS + 1)
         close(pushed[0], (10 * w * XS * XS).sum(1))
         close(pushed[1], (20 * w * XS * (XS + 1) + 10 * w * XS * XS).sum(1))
         one = wrap(ge2.vmap(lambda t: ge2.jvp(lambda x: f(x, w), (XS[1],), (t,))[1]))(XS)
         close(one, (2 * w * XS[1] * XS).sum(1))  # nothing but the tangent is mapped
         pulled = wrap(ge2.vmap(lambda ct: ge2.vjp(f, XS[1], w)[1](ct)[0]))(np.array([1.0, 2.0]))
-        close(pulled, np.stack([2 * w * XS[1], 4 * w * XS[1]]))  # nothing but the cotangent is mapped
+        # nothing but the cotangent is mapped
+        close(pulled, np.stack([2 * w * XS[1], 4 * w * XS[1]]))
     close(ge2.grad(lambda x: f(x, w))(XS[0]), 2 * w * XS[0])
 
 
@@ -95,7 +104,9 @@ def test_the_rule_of_a_derivative_with_results_that_are_shared():
     f.def_vmap(lambda size, batched, x, y: ((x * 2.0, y * 3.0), batched))
     got = ge2.vmap(ge2.grad(lambda x: f(x, 1.0)[0] * f(x, x)[1]))(np.array([1.0, 2.0]))
     close(got, [12.0, 24.0])
-    dx, dy = ge2.vmap(lambda x, ct: ge2.vjp(f, x, 1.0)[1]((ct, ct)))(np.ones(2), np.array([1.0, 2.0]))
+    dx, dy = ge2.vmap(lambda x, ct: ge2.vjp(f, x, 1.0)[1]((ct, ct)))(
+        np.ones(2), np.array([1.0, 2.0])
+    )
     close(dx, [2.0, 4.0])
     close(dy, [3.0, 6.0])
 
@@ -116,10 +127,15 @@ def test_values_from_around_the_rule():
     def outer(w):
         return ge2.vmap(total, (0, None))(XS, w).sum()
 
-    assert outer(2.0) == 30.0 and ge2.grad(outer)(2.0) == 15.0 and ge2.jit(ge2.grad(outer))(2.0) == 15.0
+    assert (
+        outer(2.0) == 30.0
+        and ge2.grad(outer)(2.0) == 15.0
+        and ge2.jit(ge2.grad(outer))(2.0) == 15.0
+    )
     close(ge2.vmap(outer)(np.array([1.0, 2.0])), [15.0, 30.0])
     before = len(used)
-    close(ge2.vmap(total)(XS, np.array([1.0, 2.0])), [3.0, 24.0])  # the value is mapped too: not by the rule
+    # the value is mapped too: not by the rule
+    close(ge2.vmap(total)(XS, np.array([1.0, 2.0])), [3.0, 24.0])
     assert len(used) == before > 0
 
 

@@ -37,7 +37,12 @@ STOPPED = [
     (lambda x: stop_gradient(doubled(x)), 0.0),
     (lambda x: stop_gradient(doubled(x)) * x, 12.0),
     (lambda x: x * lax.cond(x > 0, lambda x: stop_gradient(doubled(x)), identity, x), 12.0),
-    (lambda x: lax.scan(lambda c, _: (c + stop_gradient(doubled(c)), None), x, None, length=2)[0], 1.0),
+    (
+        lambda x: lax.scan(lambda c, _: (c + stop_gradient(doubled(c)), None), x, None, length=2)[
+            0
+        ],
+        1.0,
+    ),
     (lambda x: x + np.floor(doubled(x)).astype(int), 1.0),
 ]
 
@@ -82,7 +87,11 @@ def test_refused_with_the_line(kind, call):
 def test_numbers_become_the_type_of_what_they_belong_to():
     assert isinstance(vjp(identity, 1.0)[1](2)[0], float)
     found = lax.cond(True, identity, lambda x: F32, 1.0)
-    assert found.dtype == jit(lambda p: lax.cond(p, identity, lambda x: F32, 1.0))(True).dtype == np.float32
+    assert (
+        found.dtype
+        == jit(lambda p: lax.cond(p, identity, lambda x: F32, 1.0))(True).dtype
+        == np.float32
+    )
     assert lax.while_loop(lambda x: x < 3, lambda x: 5, F32).dtype == np.float32
 
 
@@ -175,7 +184,12 @@ def test_pullbacks_leave_a_jitted_function_and_are_carried():
 def test_custom_gradient():
     f = custom_gradient(lambda x: (np.sin(x), lambda ct: ct * x * 10.0))
     x = np.array([0.5, 2.0])
-    assert (f(2.0), grad(f)(2.0), jit(grad(f))(2.0), grad(grad(f))(2.0)) == (np.sin(2.0), 20.0, 20.0, 10.0)
+    assert (f(2.0), grad(f)(2.0), jit(grad(f))(2.0), grad(grad(f))(2.0)) == (
+        np.sin(2.0),
+        20.0,
+        20.0,
+        10.0,
+    )
     np.testing.assert_allclose(vmap(grad(f))(x), 10 * x)
     want = 10 * np.sin(2.0) + np.sin(1.0) * 2 * 20.0
     np.testing.assert_allclose(grad(lambda x: f(x) * f(2 * x))(1.0), want)

@@ -1,4 +1,6 @@
-"""Prints and callbacks happen in the order of the program, once where they are written, however it is run."""
+"""Prints and callbacks happen in the order of the program, once where they are
+written, however it is run.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ def talking(x: Any) -> Any:
 WANTED = ["before 1.0", "between", "after 5.44"]
 
 
-def refused(error: type[Exception], words: str, function: Callable[..., Any], fix: str = "") -> None:
+def refused(
+    error: type[Exception], words: str, function: Callable[..., Any], fix: str = ""
+) -> None:
     """Calling the function is an error in these words, at a line of its own, with a fix."""
     with pytest.raises(error, match=words) as caught:
         function()
@@ -48,7 +52,7 @@ def refused(error: type[Exception], words: str, function: Callable[..., Any], fi
     assert re.search(rf"\n  try  .*{re.escape(fix)}", text), text
 
 
-# ------------------------------------------------------------------------------------------------- printing
+# ----------------------------------------------------------------------------------------- printing
 
 
 @in_each_executor
@@ -87,7 +91,9 @@ def test_a_batch_prints_for_each_element(wrap: Any, capsys: pytest.CaptureFixtur
 
     wrap(ge2.vmap(f, in_axes=(0, None)))(np.array([1, 2]), 5)
     assert lines(capsys) == ["1 5", "2 5", "no argument", "shared 5"]
-    wrap(ge2.vmap(ge2.vmap(f, in_axes=(None, 0)), in_axes=(0, None)))(np.array([1, 2]), np.array([5, 6]))
+    wrap(ge2.vmap(ge2.vmap(f, in_axes=(None, 0)), in_axes=(0, None)))(
+        np.array([1, 2]), np.array([5, 6])
+    )
     assert lines(capsys)[:4] == ["1 5", "1 6", "2 5", "2 6"]
     wrap(ge2.vmap(f, in_axes=(1, 0)))(np.array([[1, 2], [3, 4]]), np.array([7, 8]))
     assert lines(capsys)[:2] == ["[1 3] 7", "[2 4] 8"]
@@ -126,7 +132,9 @@ def test_inside_branches_only_the_taken_one_prints(capsys: pytest.CaptureFixture
 
 
 @in_each_executor
-def test_inside_loops_each_round_prints_in_order(executor: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inside_loops_each_round_prints_in_order(
+    executor: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     def body(c: Any, x: Any) -> Any:
         ge2.debug.print("{} {}", c, x)
         return c + x, c * x
@@ -162,7 +170,9 @@ def test_a_long_python_loop_prints_each_round(capsys: pytest.CaptureFixture[str]
     compiled = lines(capsys)
     f(x, w)
     assert len(compiled) == 20
-    np.testing.assert_allclose(np.array(compiled, float), np.array(lines(capsys), float), rtol=1e-12)
+    np.testing.assert_allclose(
+        np.array(compiled, float), np.array(lines(capsys), float), rtol=1e-12
+    )
 
 
 def test_a_pure_callback_in_a_loop() -> None:
@@ -199,7 +209,9 @@ def test_containers_strings_and_braces(capsys: pytest.CaptureFixture[str]) -> No
 
 def test_formats_that_do_not_fit() -> None:
     fits = "does not fit its arguments: "
-    refused(ArgumentError, fits + "there are too few", lambda: ge2.debug.print("{} {}", X), fix="{}")
+    refused(
+        ArgumentError, fits + "there are too few", lambda: ge2.debug.print("{} {}", X), fix="{}"
+    )
     refused(ArgumentError, fits + "argument 1 has no place", lambda: ge2.debug.print("{}", X, X))
     refused(ArgumentError, fits + "scale has no place", lambda: ge2.debug.print("{}", X, scale=2))
     refused(ArgumentError, fits + "'x' is not among them", lambda: ge2.debug.print("{x}"))
@@ -211,11 +223,13 @@ def test_formats_that_do_not_fit() -> None:
 
 def test_an_f_string_of_a_traced_value_is_refused() -> None:
     f = ge2.jit(lambda x: ge2.debug.print(f"x = {x}"))
-    with pytest.raises(ArgumentError, match=r"made of a traced value: it holds <x, traced f64\[3\]>"):
+    with pytest.raises(
+        ArgumentError, match=r"made of a traced value: it holds <x, traced f64\[3\]>"
+    ):
         f(X)
 
 
-# ------------------------------------------------------------------------------------------------ callbacks
+# ---------------------------------------------------------------------------------------- callbacks
 
 
 @in_each_executor
@@ -371,10 +385,15 @@ def test_a_callback_that_closes_over_a_traced_value() -> None:
     with pytest.raises(InputError, match=r"reads k, a traced value, which is gone"):
         ge2.jit(lambda x: ge2.debug.callback(lambda v, k=x: [v], x))(X)
     assert "try  pass it as an argument: ge2.debug.callback(f, ..., y)" in str(caught.value)
-    refused(InputError, "takes a function; got a NoneType", lambda: ge2.debug.callback(print()), fix="f, x)")
+    refused(
+        InputError,
+        "takes a function; got a NoneType",
+        lambda: ge2.debug.callback(print()),
+        fix="f, x)",
+    )
 
 
-# ------------------------------------------------------------------------------------------- pure callbacks
+# ----------------------------------------------------------------------------------- pure callbacks
 
 
 def sorted_rows(x: Any, **options: Any) -> Any:
@@ -385,7 +404,9 @@ def sorted_rows(x: Any, **options: Any) -> Any:
 def test_a_pure_callback_computes(executor: str) -> None:
     def f(x: Any) -> Any:
         out = {"a": ge2.ShapeDtypeStruct((), np.float32), "b": (x,)}
-        found = ge2.pure_callback(lambda v, k: {"a": np.float32(v.sum() * k), "b": (v[::-1],)}, out, x, k=2)
+        found = ge2.pure_callback(
+            lambda v, k: {"a": np.float32(v.sum() * k), "b": (v[::-1],)}, out, x, k=2
+        )
         return found["a"] + 1, found["b"][0] * x
 
     with ge2.config.using(executor=executor):
@@ -408,7 +429,9 @@ def test_how_a_batch_is_computed(method: str) -> None:
         return np.asarray(a + b)
 
     def f(x: Any, y: Any) -> Any:
-        return ge2.pure_callback(add, ge2.ShapeDtypeStruct((), np.float64), x, y, vmap_method=method)
+        return ge2.pure_callback(
+            add, ge2.ShapeDtypeStruct((), np.float64), x, y, vmap_method=method
+        )
 
     for wrap in (lambda f: f, ge2.jit):
         shapes.clear()
@@ -445,12 +468,20 @@ def test_a_result_is_the_callers_own() -> None:
 def test_what_a_pure_callback_cannot() -> None:
     again = "custom_vjp or ge2.custom_jvp around it"
     total = lambda x: np.sum(sorted_rows(x))  # noqa: E731
-    for wrap in (ge2.grad, lambda f: ge2.jit(ge2.grad(f)), lambda f: lambda x: ge2.jvp(f, (x,), (x,))):
-        with pytest.raises(NoRuleError, match="pure_callback of <lambda> .* has no derivative") as caught:
+    for wrap in (
+        ge2.grad,
+        lambda f: ge2.jit(ge2.grad(f)),
+        lambda f: lambda x: ge2.jvp(f, (x,), (x,)),
+    ):
+        with pytest.raises(
+            NoRuleError, match="pure_callback of <lambda> .* has no derivative"
+        ) as caught:
             wrap(total)(X)
         assert again in str(caught.value)
         assert "in sorted_rows" in str(caught.value)
-    with pytest.raises(NoRuleError, match='does not say how it is to be batched(.|\n)*vmap_method="seq'):
+    with pytest.raises(
+        NoRuleError, match='does not say how it is to be batched(.|\n)*vmap_method="seq'
+    ):
         ge2.vmap(sorted_rows)(np.ones((2, 3)))
     with pytest.raises(ArgumentError, match="no vmap_method 'each'(.|\n)*'sequential'"):
         sorted_rows(X, vmap_method="each")
@@ -478,7 +509,7 @@ def test_python_numbers_are_results_too() -> None:
     )  # fmt: skip
 
 
-# ------------------------------------------------------------------------------------------------ as graphs
+# ---------------------------------------------------------------------------------------- as graphs
 
 
 def test_effects_are_seen_through_graphs_that_hold_graphs() -> None:
@@ -503,12 +534,16 @@ def test_the_text_of_a_callback_reads_back_while_there_is_its_function() -> None
     text = str(traced.jaxpr)
     assert "debug_callback[function=announce loops=()] a" in text
     assert ge2.parse(text) == traced.jaxpr
-    with pytest.raises(ge2.errors.ParseError, match="nobody is a Python function, which a text cannot hold"):
+    with pytest.raises(
+        ge2.errors.ParseError, match="nobody is a Python function, which a text cannot hold"
+    ):
         ge2.parse(text.replace("announce", "nobody"))
 
 
 @pytest.mark.parametrize("wrap", [lambda f: f, ge2.jit])
-def test_what_a_checkpoint_runs_again_prints_nothing(wrap: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_a_checkpoint_runs_again_prints_nothing(
+    wrap: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
     def said(x: Any) -> Any:
         y = np.sin(x)
         ge2.debug.print("{}", y)

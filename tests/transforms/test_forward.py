@@ -40,7 +40,9 @@ def test_has_aux():
     assert (y, push(1.0), push(2.0), aux) == (9.0, 6.0, 12.0, {"x": 3.0, "n": 2})
 
 
-@pytest.mark.parametrize("call", [lambda f, x, t: jvp(f, (x,), (t,)), lambda f, x, t: linearize(f, x)[1](t)])
+@pytest.mark.parametrize(
+    "call", [lambda f, x, t: jvp(f, (x,), (t,)), lambda f, x, t: linearize(f, x)[1](t)]
+)
 @pytest.mark.parametrize(
     ("t", "says"),
     [
@@ -104,4 +106,7 @@ def test_a_linear_function_can_be_batched_and_differentiated():
 
 def test_the_point_may_be_traced():
     close(grad(lambda x: linearize(np.sin, x)[1](1.0))(0.5), -np.sin(0.5))
-    close(vmap(lambda x: linearize(np.sin, x)[1](np.float64(2.0)))(np.array([0.0, np.pi])), [2.0, -2.0])
+    close(
+        vmap(lambda x: linearize(np.sin, x)[1](np.float64(2.0)))(np.array([0.0, np.pi])),
+        [2.0, -2.0],
+    )

@@ -72,7 +72,9 @@ def test_eval_shape_computes_nothing():
     assert found["w"] == big and found["b"].shape == ()
     assert eval_shape(lambda x: (x > 1, 2), 3.0)[0].dtype == bool
     assert eval_shape(lambda x: vmap(np.sum)(x), big).shape == (10**6,)
-    assert eval_shape(hessian(lambda x: np.sum(x**2)), ShapeDtypeStruct((3,), np.float64)).shape == (3, 3)
+    assert eval_shape(
+        hessian(lambda x: np.sum(x**2)), ShapeDtypeStruct((3,), np.float64)
+    ).shape == (3, 3)
 
 
 def test_a_shape_has_no_value_to_branch_on():
@@ -83,7 +85,9 @@ def test_a_shape_has_no_value_to_branch_on():
 
 
 def test_graphs_of_functions_of_tangents():
-    closed = make_jaxpr(lambda x, t: (jvp(np.sin, (x,), (t,))[1], linearize(np.sin, x)[1](t)))(0.5, 2.0)
+    closed = make_jaxpr(lambda x, t: (jvp(np.sin, (x,), (t,))[1], linearize(np.sin, x)[1](t)))(
+        0.5, 2.0
+    )
     close(closed(0.5, 2.0), [2 * np.cos(0.5)] * 2)
 
 

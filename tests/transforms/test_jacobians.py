@@ -16,7 +16,9 @@ both = pytest.mark.parametrize("jac", [jacfwd, jacrev])
 @both
 def test_result_axes_come_first(jac):
     x = np.arange(1.0, 7.0).reshape(2, 3)
-    found = jac(lambda x: np.stack([np.sum(x * x), np.prod(x[0]), x[1, 2], 0.0 * x[0, 0]]).reshape(2, 2))(x)
+    found = jac(
+        lambda x: np.stack([np.sum(x * x), np.prod(x[0]), x[1, 2], 0.0 * x[0, 0]]).reshape(2, 2)
+    )(x)
     assert found.shape == (2, 2, 2, 3)
     close(found[0, 0], 2 * x)
     close(found[1, 0], [[0, 0, 0], [0, 0, 1]])
@@ -38,7 +40,9 @@ def test_trees_in_and_out(jac):
 
 @both
 def test_has_aux_dtypes_and_negative_argnums(jac):
-    found, aux = jac(lambda n, x: (x * n, {"n": n}), argnums=-1, has_aux=True)(2, np.ones(2, np.float32))
+    found, aux = jac(lambda n, x: (x * n, {"n": n}), argnums=-1, has_aux=True)(
+        2, np.ones(2, np.float32)
+    )
     assert found.dtype == np.float32 and aux == {"n": 2}
     close(found, 2 * np.eye(2))
 
@@ -56,7 +60,10 @@ def test_inside_other_transforms(jac):
     f = lambda x: np.sin(x) * x[0]  # noqa: E731
     xs = np.arange(6.0).reshape(3, 2)
     close(vmap(jac(f))(xs), np.stack([jac(f)(x) for x in xs]))
-    close(grad(lambda x: np.sum(jac(f)(x) ** 2))(xs[1]), jacrev(lambda x: np.sum(jacfwd(f)(x) ** 2))(xs[1]))
+    close(
+        grad(lambda x: np.sum(jac(f)(x) ** 2))(xs[1]),
+        jacrev(lambda x: np.sum(jacfwd(f)(x) ** 2))(xs[1]),
+    )
     close(jac(jac(f))(xs[1]), jacfwd(jacrev(f))(xs[1]))
 
 
@@ -65,7 +72,9 @@ def test_hessian_of_a_tree():
     p = {"w": np.array([0.3, -0.5, 1.0]), "b": 0.7}
     found = hessian(f)(p)
     assert (
-        found["w"]["w"].shape == (3, 3) and found["w"]["b"].shape == (3,) and np.shape(found["b"]["b"]) == ()
+        found["w"]["w"].shape == (3, 3)
+        and found["w"]["b"].shape == (3,)
+        and np.shape(found["b"]["b"]) == ()
     )
     close(found["w"]["b"], found["b"]["w"])
     step = 1e-4
@@ -122,7 +131,7 @@ def test_jacrev_takes_real_results_and_jacfwd_real_arguments():
     close(jacfwd(lambda x: x * 1j)(np.ones(2)), 1j * np.eye(2))
 
 
-# ---------------------------------------------------------------------------------------------- integers
+# ----------------------------------------------------------------------------------------- integers
 
 
 def test_derivatives_by_integers_through_every_transform():
@@ -159,7 +168,7 @@ def test_jacrev_allows_integers():
         ge2.jacrev(lambda p: p["w"] * p["n"].sum())(p)
 
 
-# ------------------------------------------------------------------------------ products with the Hessian
+# ------------------------------------------------------------------------ products with the Hessian
 
 
 def test_hessian_vector_products_by_composition(rng):

@@ -54,7 +54,11 @@ def constant(w, h, x):
 def rnn(scan, step, first=lambda h: h, **more):
     def loss(w, h, xs):
         carry, ys = scan(partial(step, w), first(h), xs, **more)
-        total = sum((np.sum(np.sin(c)) for c in carry), 0.0) if isinstance(carry, tuple) else np.sum(carry)
+        total = (
+            sum((np.sum(np.sin(c)) for c in carry), 0.0)
+            if isinstance(carry, tuple)
+            else np.sum(carry)
+        )
         return total + np.sum(ys * ys)
 
     return loss
@@ -115,9 +119,9 @@ def test_a_loop_of_no_rounds(executor):
     carry, ys = f(H, XS[:0])
     np.testing.assert_array_equal(carry, H)
     assert ys.shape == (0, 3)
-    grads = ge2.jit(ge2.grad(lambda h, xs: lax.scan(lambda c, x: (c + x, c), h, xs)[0].sum(), (0, 1)))(
-        H, XS[:0]
-    )
+    grads = ge2.jit(
+        ge2.grad(lambda h, xs: lax.scan(lambda c, x: (c + x, c), h, xs)[0].sum(), (0, 1))
+    )(H, XS[:0])
     np.testing.assert_array_equal(grads[0], np.ones(3))
     assert grads[1].shape == (0, 3)
     assert ge2.jit(lambda x: lax.fori_loop(3, 1, lambda i, c: c + 1, x))(2.0) == 2.0
@@ -125,7 +129,10 @@ def test_a_loop_of_no_rounds(executor):
 
 def test_containers_and_python_numbers_are_carried(executor):
     def step(c, x):
-        return {"n": c["n"] + 1, "total": c["total"] + x["a"] * c["n"]}, {"seen": c["n"], "x": x["a"]}
+        return {"n": c["n"] + 1, "total": c["total"] + x["a"] * c["n"]}, {
+            "seen": c["n"],
+            "x": x["a"],
+        }
 
     f = ge2.jit(lambda xs: lax.scan(step, {"n": 0, "total": np.float32(0)}, {"a": xs, "b": None}))
     carry, ys = f(np.arange(4, dtype=np.float32))
@@ -153,17 +160,25 @@ def test_a_while_loop_under_every_transform_it_has(executor):
         np.testing.assert_allclose(ge2.jit(newton)(x), np.sqrt(x), rtol=1e-12)
         np.testing.assert_allclose(ge2.jit(ge2.jacfwd(newton))(x), 0.5 / np.sqrt(x), rtol=1e-6)
     np.testing.assert_allclose(ge2.jit(ge2.vmap(newton))(a), np.sqrt(a), rtol=1e-12)
-    np.testing.assert_allclose(ge2.jit(ge2.vmap(ge2.jacfwd(newton)))(a), 0.5 / np.sqrt(a), rtol=1e-6)
+    np.testing.assert_allclose(
+        ge2.jit(ge2.vmap(ge2.jacfwd(newton)))(a), 0.5 / np.sqrt(a), rtol=1e-6
+    )
 
 
 def test_elements_of_a_batch_end_at_different_rounds(executor):
     f = ge2.jit(
-        ge2.vmap(lambda x, n: lax.while_loop(lambda v: v[0] < n, lambda v: (v[0] + 1, v[1] * 2.0), (0, x)))
+        ge2.vmap(
+            lambda x, n: lax.while_loop(
+                lambda v: v[0] < n, lambda v: (v[0] + 1, v[1] * 2.0), (0, x)
+            )
+        )
     )
     count, y = f(np.ones(4), np.array([0, 3, 1, 7]))
     np.testing.assert_array_equal(count, [0, 3, 1, 7])
     np.testing.assert_array_equal(y, [1, 8, 2, 128])
-    shared = ge2.vmap(lambda x: lax.while_loop(lambda v: v[0] < 3, lambda v: (v[0] + 1, v[1] * x), (0, x)))
+    shared = ge2.vmap(
+        lambda x: lax.while_loop(lambda v: v[0] < 3, lambda v: (v[0] + 1, v[1] * x), (0, x))
+    )
     np.testing.assert_array_equal(ge2.jit(shared)(np.array([1.0, 2.0])), ([3, 3], [1, 16]))
 
 
@@ -229,7 +244,9 @@ def test_map(batch_size, executor):
     total, double = f(XS)
     np.testing.assert_allclose(total, XS.sum(1))
     np.testing.assert_array_equal(double, XS * 2)
-    np.testing.assert_allclose(ge2.grad(lambda xs: f(xs)[0].sum() ** 2)(XS), np.full_like(XS, 2 * XS.sum()))
+    np.testing.assert_allclose(
+        ge2.grad(lambda xs: f(xs)[0].sum() ** 2)(XS), np.full_like(XS, 2 * XS.sum())
+    )
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 13])
@@ -257,12 +274,18 @@ def test_checkpoint_inside_a_scan():
         return lambda w, h, xs: scan(wrap(partial(cell, w)), h, xs)[0].sum()
 
     f, g = loss(lax.scan, ge2.checkpoint), loss(python_scan, lambda k: k)
-    for a, b in zip(ge2.jit(ge2.grad(f, (0, 2)))(W, H, XS), ge2.grad(g, (0, 2))(W, H, XS), strict=True):
+    for a, b in zip(
+        ge2.jit(ge2.grad(f, (0, 2)))(W, H, XS), ge2.grad(g, (0, 2))(W, H, XS), strict=True
+    ):
         np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
 def test_forward_mode_stacks_no_residuals():
-    text = str(ge2.make_jaxpr(lambda xs: ge2.jvp(lambda xs: lax.scan(cell_sum, H, xs)[0], (xs,), (xs,)))(XS))
+    text = str(
+        ge2.make_jaxpr(lambda xs: ge2.jvp(lambda xs: lax.scan(cell_sum, H, xs)[0], (xs,), (xs,)))(
+            XS
+        )
+    )
     (line,) = [line for line in text.splitlines() if "= scan[" in line]
     assert line.split("=")[0].count("f64[6") == 0
 
@@ -278,7 +301,8 @@ def test_only_what_changes_is_stacked_for_the_derivative():
     )
     text = str(graph(W[0], H, XS))
     (line,) = [line for line in text.splitlines() if "= scan_saving[" in line]
-    assert line.split("=")[0].count("f64[6,3]") <= 2  # its slope, and the carry that w is multiplied with
+    # its slope, and the carry that w is multiplied with
+    assert line.split("=")[0].count("f64[6,3]") <= 2
 
 
 @pytest.mark.parametrize("batched", [False, True])
@@ -294,7 +318,9 @@ def test_a_switch(executor, batched):
     slope = ge2.grad(lambda i, x: f(i, x).sum(), 1)
     if batched:
         np.testing.assert_allclose(ge2.jit(ge2.vmap(f, (0, None)))(every, x), want, rtol=1e-12)
-        np.testing.assert_allclose(ge2.jit(ge2.vmap(slope, (0, None)))(every, x), slopes, rtol=1e-12)
+        np.testing.assert_allclose(
+            ge2.jit(ge2.vmap(slope, (0, None)))(every, x), slopes, rtol=1e-12
+        )
         return
     for i, w, s in zip(every, want, slopes, strict=True):
         np.testing.assert_allclose(ge2.jit(f)(i, x), w, rtol=1e-12)
@@ -304,7 +330,9 @@ def test_a_switch(executor, batched):
 
 
 def test_results_that_are_stacked_anyway_are_read_again():
-    """The slope of tanh is made of them; only the carry that w is multiplied with is stacked for it."""
+    """The slope of tanh is made of them; only the carry that w is
+    multiplied with is stacked for it.
+    """
     f = lambda w, h, xs: (lax.scan(lambda h, x: (np.tanh(h @ w + x),) * 2, h, xs)[1] ** 2).sum()  # noqa: E731
     eqns = ge2.make_jaxpr(ge2.grad(f))(W, H, XS).graph.eqns
     (saving,) = [e.op for e in eqns if e.op.name == "scan_saving"]
@@ -318,7 +346,7 @@ def test_a_loop_costs_what_its_rounds_do():
     assert flops == [2 * 3, 6 * 3]
 
 
-# ------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def check(error, *parts):
@@ -417,7 +445,9 @@ def test_what_a_derivative_adds_to_a_loop_comes_from_the_line_of_the_loop():
 
 
 def test_an_associative_scan_combines_element_by_element_along_an_axis_there_is():
-    with pytest.raises(TypeRuleError, match=r"combines f64\[3,3\] to f64\[3\](?s:.*)element by element"):
+    with pytest.raises(
+        TypeRuleError, match=r"combines f64\[3,3\] to f64\[3\](?s:.*)element by element"
+    ):
         lax.associative_scan(lambda a, b: (a * b).sum(0), XS)
     with pytest.raises(TypeRuleError, match=r"at \['n'\] to f64\[1\]"):
         lax.associative_scan(lambda a, b: {"n": a["n"] * 0.5}, {"n": np.arange(3)})

@@ -1,7 +1,8 @@
-"""Transforms of transforms, drawn at random: each against the same nest built from other transforms.
+"""Transforms of transforms, drawn at random: each against the same nest
+built from other transforms.
 
-A gradient is checked against directional derivatives, a batch against a loop, forward against reverse mode:
-the two sides share as little as can be.
+A gradient is checked against directional derivatives, a batch against a loop, forward against
+reverse mode: the two sides share as little as can be.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ def summed(jacobian):
 
 
 def pushed_back(f):
-    """The directional derivative from reverse mode alone: what is pulled back is linear in the cotangent."""
+    """The directional derivative from reverse mode alone: what is pulled back
+    is linear in the cotangent.
+    """
     zero = lambda x: np.zeros(shape_of(f))  # noqa: E731
     return lambda x: pulled(lambda ct: pulled(f, x, ct), zero(x), np.cos(x))
 

@@ -25,7 +25,7 @@ FEW = settings(max_examples=60, deadline=None)
 F32 = np.dtype(np.float32)
 
 
-# ------------------------------------------------------------------------------------------ the cut itself
+# ----------------------------------------------------------------------------------- the cut itself
 
 
 def network(edges: list[tuple[int, int, int]]) -> Network:
@@ -63,7 +63,7 @@ def test_the_least_of_all_cuts(nodes: int, data: st.DataObject):
     assert price(behind) == total and 0 not in behind
 
 
-# --------------------------------------------------------------------------------------- saving or repeating
+# ------------------------------------------------------------------------------ saving or repeating
 
 
 @FEW
@@ -75,7 +75,8 @@ def test_the_least_of_all_ways_to_have_values_again(data: st.DataObject):
     for _ in range(data.draw(st.integers(1, 6))):
         read = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=2))
         outs = tuple(
-            Var(ArrayType((data.draw(st.integers(1, 9)),), F32)) for _ in range(data.draw(st.integers(1, 2)))
+            Var(ArrayType((data.draw(st.integers(1, 9)),), F32))
+            for _ in range(data.draw(st.integers(1, 2)))
         )
         makers.update(dict.fromkeys(outs, Eqn(BY_NAME["add"], tuple(read), outs)))
         values += outs
@@ -99,7 +100,8 @@ def test_the_least_of_all_ways_to_have_values_again(data: st.DataObject):
     assert found.price == best
     needed = {*wanted, *(a for e in found.again for a in e.inputs)}
     assert (
-        sum(price(v) for v in needed if makers.get(v) not in found.again) + sum(map(efforts.get, found.again))
+        sum(price(v) for v in needed if makers.get(v) not in found.again)
+        + sum(map(efforts.get, found.again))
         == best
     )
     assert {v for v in needed if makers.get(v) not in found.again} == found.saved
@@ -107,7 +109,11 @@ def test_the_least_of_all_ways_to_have_values_again(data: st.DataObject):
 
 def joint(f: Any, *args: Any) -> tuple[Graph, int, int]:
     graph = make_jaxpr(f)(*args).graph
-    return vjp_graph(graph, (True,) * len(graph.inputs), DERIVE), len(graph.inputs), len(graph.outputs)
+    return (
+        vjp_graph(graph, (True,) * len(graph.inputs), DERIVE),
+        len(graph.inputs),
+        len(graph.outputs),
+    )
 
 
 def saved_bytes(forward: Graph, count: int) -> int:
@@ -154,7 +160,9 @@ def test_the_sum_of_a_row_is_saved_rather_than_summed_again():
     assert "exp" in names(backward)
     sums = [e for e in backward.eqns if e.op.name == "reduce_sum"]
     forward_sums = [e for e in forward.eqns if e.op.name == "reduce_sum"]
-    assert len(forward_sums) == 1 and forward_sums[0].inputs[0] not in {a for e in sums for a in e.inputs}
+    assert len(forward_sums) == 1 and forward_sums[0].inputs[0] not in {
+        a for e in sums for a in e.inputs
+    }
 
 
 def test_what_is_held_anyway_is_free():
@@ -165,7 +173,9 @@ def test_what_is_held_anyway_is_free():
     forward, backward, count = partition(*whole, held=(True, False))
     assert forward.outputs[-1:] == forward.inputs and "tanh" in names(backward)
     forward, backward, count = partition(*whole, held=(False, False))
-    assert count == 1 and forward.outputs[-1] not in forward.inputs and "tanh" not in names(backward)
+    assert (
+        count == 1 and forward.outputs[-1] not in forward.inputs and "tanh" not in names(backward)
+    )
 
 
 def test_small_programs_run_op_by_op_compute_nothing_again():
@@ -185,11 +195,12 @@ def test_random_bits_scans_and_sorts_are_not_repeated():
     forward = partition(*joint(f, np.ones(100)))[0]
     before = {v for e in forward.eqns for v in e.outs}
     assert not any(
-        e.op.name in ("cumsum", "sort", "argsort") and not before.isdisjoint(e.outs) for e in backward.eqns
+        e.op.name in ("cumsum", "sort", "argsort") and not before.isdisjoint(e.outs)
+        for e in backward.eqns
     )
 
 
-# ------------------------------------------------------------------------------------------- the derivatives
+# ---------------------------------------------------------------------------------- the derivatives
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -199,7 +210,9 @@ def test_never_more_bytes_and_the_same_derivative(name: str, rng: np.random.Gene
     found, plain = partition(*whole), split(*whole)
     assert saved_bytes(*found[::2]) <= saved_bytes(*plain[::2])
     again = {v for e in found[0].eqns for v in e.outs}
-    dear = [e.op for e in found[1].eqns if not again.isdisjoint(e.outs) and isinstance(e.op, DotGeneral)]
+    dear = [
+        e.op for e in found[1].eqns if not again.isdisjoint(e.outs) and isinstance(e.op, DotGeneral)
+    ]
     assert not dear
 
 
@@ -262,7 +275,9 @@ def test_a_compiled_forward_half_copies_no_input(monkeypatch: pytest.MonkeyPatch
 
 
 def test_in_one_program_nothing_is_computed_twice():
-    """Only where forward and backward run apart (branches, loops, vjp by itself) does repeating pay."""
+    """Only where forward and backward run apart (branches, loops, vjp by
+    itself) does repeating pay.
+    """
     w = np.eye(4)
     chain = lambda x: np.exp(np.sin(np.tanh(x @ w) * x))  # noqa: E731
     loss = lambda f: lambda x: np.sum(f(f(x)))  # noqa: E731
@@ -278,7 +293,12 @@ def test_a_value_and_the_largest_of_it_are_repeated_together():
     _, backward, _ = partition(*joint(f, np.ones((30, 40))))
     again = names(backward)
     assert again.count("reduce_max") == again.count("sin")
-    g = lambda x: np.sum(np.cumprod(np.sin(x), axis=1)) + np.sum(np.maximum.accumulate(np.sin(x), axis=1))  # noqa: E731
+
+    def g(x):
+        return np.sum(np.cumprod(np.sin(x), axis=1)) + np.sum(
+            np.maximum.accumulate(np.sin(x), axis=1)
+        )
+
     for h in (f, g):
         found = twins(joint(h, np.ones((30, 40)))[0].eqns)
         assert [(a.op.name, [b.op.name for b in choices]) for a, choices in found.items()][:1] in (

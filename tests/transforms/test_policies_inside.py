@@ -1,4 +1,6 @@
-"""Policies of checkpoints inside of loops and branches: what they save of each round is stacked, no more."""
+"""Policies of checkpoints inside of loops and branches: what they save of each
+round is stacked, no more.
+"""
 
 from __future__ import annotations
 
@@ -67,27 +69,29 @@ def kept(found: tuple[Graph, Graph, int]) -> list[tuple[int, ...]]:
 
 
 def count(graph: Graph, name: str) -> int:
-    inner = sum(count(g, name) for e in graph.eqns if hasattr(e.op, "graphs") for g in e.op.graphs())
+    inner = sum(
+        count(g, name) for e in graph.eqns if hasattr(e.op, "graphs") for g in e.op.graphs()
+    )
     return inner + sum(e.op.name == name for e in graph.eqns)
 
 
 NAMES = policies.save_only_these_names
-# A policy; what is saved; how many products the backward half has: two for each that is no repetition.
-# fmt: off
+# A policy; what is saved; how many products the backward half has: two for each
+# that is no repetition. fmt: off
 CASES = {
-    "nothing":         (recurrent, None, [], 4 + 2),
-    "products":        (recurrent, policies.dots_saveable, [STACK, STACK], 4),
-    "a label":         (recurrent, NAMES("z"), [STACK], 4 + 1),
-    "another":         (recurrent, NAMES("g"), [STACK], 4 + 2),
-    "no such label":   (recurrent, NAMES("q"), [], 4 + 2),
-    "branch":          (branched, None, [], 6 + 3),
+    "nothing": (recurrent, None, [], 4 + 2),
+    "products": (recurrent, policies.dots_saveable, [STACK, STACK], 4),
+    "a label": (recurrent, NAMES("z"), [STACK], 4 + 1),
+    "another": (recurrent, NAMES("g"), [STACK], 4 + 2),
+    "no such label": (recurrent, NAMES("q"), [], 4 + 2),
+    "branch": (branched, None, [], 6 + 3),
     "branch products": (branched, policies.dots_saveable, [STATE, STATE], 6),
-    "branch label":    (branched, NAMES("z"), [STATE], 6 + 2),
-    "nested":          (nested, None, [], 8 + 4),
-    "nested branch":   (nested, NAMES("z"), [STACK], 8 + 3),
-    "nested loop":     (nested, NAMES("g"), [(6, 2, 4, 5)], 8 + 3),
+    "branch label": (branched, NAMES("z"), [STATE], 6 + 2),
+    "nested": (nested, None, [], 8 + 4),
+    "nested branch": (nested, NAMES("z"), [STACK], 8 + 3),
+    "nested loop": (nested, NAMES("g"), [(6, 2, 4, 5)], 8 + 3),
     "nested products": (nested, policies.dots_saveable, [(6, 2, 4, 5), STACK, STACK], 8),
-    "both":            (nested, NAMES("z", "g"), [(6, 2, 4, 5), STACK], 8 + 2),
+    "both": (nested, NAMES("z", "g"), [(6, 2, 4, 5), STACK], 8 + 2),
 }
 # fmt: on
 
@@ -121,7 +125,9 @@ def test_the_derivatives_are_those_of_the_plain_function(name: str):
                 close(a, b)
 
 
-@pytest.mark.parametrize("name", ["products", "a label", "branch label", "nested loop", "everything"])
+@pytest.mark.parametrize(
+    "name", ["products", "a label", "branch label", "nested loop", "everything"]
+)
 def test_second_derivatives_are_those_of_the_plain_function(name: str):
     f, policy = EVERY[name]
     second = lambda f: grad(lambda w: np.sum(grad(f)(w, H, X) ** 2))(W)  # noqa: E731

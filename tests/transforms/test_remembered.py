@@ -59,7 +59,9 @@ def cells(g):
 
 def entries(g):
     """What a transformed function remembers."""
-    memories = {id(c.cell_contents): c.cell_contents for c in cells(g) if hasattr(c.cell_contents, "known")}
+    memories = {
+        id(c.cell_contents): c.cell_contents for c in cells(g) if hasattr(c.cell_contents, "known")
+    }
     return [e for memory in memories.values() for e in memory.known.values() if e is not None]
 
 
@@ -75,7 +77,10 @@ def settled(g, *args):
 def test_a_pure_function_is_remembered_by_signature():
     g = grad(lambda x, y: np.sum(np.sin(x) * helper(y)), (0, 1))
     for x, y in ((X, 2 * X), (X, 1.5), (X.astype("f4"), X.astype("f4")), (X[:2], X[:2])):
-        want = np.cos(x) * y * SCALE, (np.sin(x) * SCALE if np.ndim(y) else np.sum(np.sin(x) * SCALE))
+        want = (
+            np.cos(x) * y * SCALE,
+            (np.sin(x) * SCALE if np.ndim(y) else np.sum(np.sin(x) * SCALE)),
+        )
         for _ in range(3):
             for found, w in zip(g(x, y), want, strict=True):
                 np.testing.assert_allclose(found, w, rtol=1e-6)

@@ -22,7 +22,7 @@ def here(error):
     return "test_reverse.py" in str(error.value).split("\n  at   ")[1].split("\n")[0]
 
 
-# ------------------------------------------------------------------------------------------------ arguments
+# ---------------------------------------------------------------------------------------- arguments
 
 
 def test_argnums():
@@ -85,7 +85,9 @@ def test_python_numbers_in_and_out():
     assert type(grad(lambda x: np.sin(x))(0.0)) is float
     assert type(grad(grad(lambda x: np.sin(x)))(2.0)) is float
     y, pull = vjp(lambda x: x * 3.0, 2.0)
-    assert type(y) is float and type(pull(1.0)[0]) is float and type(pull(np.float64(1.0))[0]) is float
+    assert (
+        type(y) is float and type(pull(1.0)[0]) is float and type(pull(np.float64(1.0))[0]) is float
+    )
 
 
 def test_sizes_of_zero():
@@ -111,7 +113,7 @@ def test_results_are_owned():
     close(pull((ct, ct))[0], [2.0, 2.0, 2.0])  # a second call, after the first
 
 
-# ---------------------------------------------------------------------------------------------- auxiliary
+# ---------------------------------------------------------------------------------------- auxiliary
 
 
 def test_has_aux():
@@ -148,7 +150,7 @@ def test_a_pair_without_has_aux():
     assert here(error) and "has_aux=True" in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------ integers
+# ----------------------------------------------------------------------------------------- integers
 
 
 def test_integer_gradients_are_errors_that_name_the_argument():
@@ -167,7 +169,9 @@ def test_integer_gradients_are_errors_that_name_the_argument():
 def test_allow_int():
     found = grad(lambda n, x: n * x * x, argnums=(0, 1), allow_int=True)(3, 2.0)
     assert found[0].dtype == float0 and found[0].shape == () and found[1] == 12.0
-    found = grad(lambda t: np.sum(t["n"] * t["x"]), allow_int=True)({"n": np.arange(3), "x": np.ones(3)})
+    found = grad(lambda t: np.sum(t["n"] * t["x"]), allow_int=True)(
+        {"n": np.arange(3), "x": np.ones(3)}
+    )
     assert found["n"].dtype == float0 and found["n"].shape == (3,)
     close(found["x"], [0.0, 1.0, 2.0])
 
@@ -184,7 +188,7 @@ def test_integers_inside_a_function_carry_no_derivative():
     close(grad(f)(np.array([1.5, 2.5])), [1.0, 3.0])
 
 
-# -------------------------------------------------------------------------------------------------- results
+# ------------------------------------------------------------------------------------------ results
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_a_cotangent_of_an_integer_is_no_number():
         pull((np.ones(3), 1.0))
 
 
-# ------------------------------------------------------------------------------------- values, and no rules
+# ----------------------------------------------------------------------------- values, and no rules
 
 
 def test_branches_on_values_under_nested_grad():
@@ -319,7 +323,8 @@ ODD = Odd()
 
 
 @pytest.mark.parametrize(
-    "transform", [grad, lambda f: lambda x: jvp(f, (x,), (1.0,)), lambda f: lambda x: vmap(f)(np.ones(2) * x)]
+    "transform",
+    [grad, lambda f: lambda x: jvp(f, (x,), (1.0,)), lambda f: lambda x: vmap(f)(np.ones(2) * x)],
 )
 def test_a_missing_rule_is_named_with_the_line_and_the_way_to_add_it(odd, transform):
     with pytest.raises(NoRuleError, match="odd") as error:
@@ -327,7 +332,7 @@ def test_a_missing_rule_is_named_with_the_line_and_the_way_to_add_it(odd, transf
     assert here(error) and "CONTRIBUTING.md" in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------- size of graphs
+# ----------------------------------------------------------------------------------- size of graphs
 
 
 def test_three_gradients_of_fifteen_equations_are_at_most_300():

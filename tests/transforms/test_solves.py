@@ -1,4 +1,6 @@
-"""custom_root and custom_linear_solve: derivatives are those of the solution, whatever the solver did."""
+"""custom_root and custom_linear_solve: derivatives are those of the solution,
+whatever the solver did.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,9 @@ SOLVES = {
     "forward twice": lambda f: ge2.jacfwd(ge2.jacfwd(f))(M, B),
     "reverse twice": lambda f: ge2.jacrev(ge2.jacrev(cubed(f)))(M, B),
     "vmap by both": lambda f: ge2.vmap(f)(STACKED, STACKED[0]),
-    "vmap by the matrix": lambda f: ge2.jit(ge2.vmap(ge2.grad(cubed(f), (0, 1)), (0, None)))(STACKED, B),
+    "vmap by the matrix": lambda f: ge2.jit(ge2.vmap(ge2.grad(cubed(f), (0, 1)), (0, None)))(
+        STACKED, B
+    ),
     "vmap by b": lambda f: ge2.vmap(f, (None, 1))(M, M),
     "grad of vmap": lambda f: ge2.grad(lambda m: ge2.vmap(cubed(f), (None, 0))(m, M).sum())(M),
     "in a branch": lambda f: ge2.jit(
@@ -72,7 +76,9 @@ SOLVES = {
 
 @pytest.mark.parametrize("name", SOLVES)
 def test_a_linear_solve_is_differentiated_as_its_solution(name):
-    for ours, plain in zip(*(ge2.tree.leaves(SOLVES[name](f)) for f in (solved, cramer)), strict=True):
+    for ours, plain in zip(
+        *(ge2.tree.leaves(SOLVES[name](f)) for f in (solved, cramer)), strict=True
+    ):
         close(ours, plain)
 
 
@@ -182,7 +188,9 @@ def test_the_guess_has_no_derivative():
 def test_reverse_mode_needs_a_transposed_solver():
     f = lambda a: custom_linear_solve(lambda x: a * x, 1.0, by_division)  # noqa: E731
     close(ge2.jvp(f, (2.0,), (1.0,))[1], -0.25)
-    with pytest.raises(NoRuleError, match="no reverse derivative without a transpose_solve") as error:
+    with pytest.raises(
+        NoRuleError, match="no reverse derivative without a transpose_solve"
+    ) as error:
         ge2.grad(f)(2.0)
     assert "test_solves.py" in str(error.value)
 
@@ -218,7 +226,7 @@ def test_what_is_refused(says):
     assert "test_solves.py" in str(error.value)
 
 
-# ------------------------------------------------------------------------------------------------ with loops
+# --------------------------------------------------------------------------------------- with loops
 
 
 def until_it_stands(f, x):
@@ -261,4 +269,7 @@ def test_conjugate_gradients_by_a_while_loop(rng):
     dm, db = ge2.jit(ge2.grad(lambda m, b: x_of(m, b).sum(), (0, 1)))(m, b)
     close(db, inverse.sum(0))
     close(dm, -np.outer(inverse.sum(0), inverse @ b))
-    close(ge2.vmap(x_of, (None, 1))(m, np.stack([b, 2 * b], 1)), np.stack([inverse @ b, 2 * inverse @ b]))
+    close(
+        ge2.vmap(x_of, (None, 1))(m, np.stack([b, 2 * b], 1)),
+        np.stack([inverse @ b, 2 * inverse @ b]),
+    )

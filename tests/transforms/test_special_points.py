@@ -1,4 +1,6 @@
-"""First, second and mixed derivatives where rules and functions have guards, against analytic values."""
+"""First, second and mixed derivatives where rules and functions have guards,
+against analytic values.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ def test_powers(x, y, by, want):
     np.testing.assert_allclose(f(x, y), want, rtol=1e-12)
 
 
-@pytest.mark.parametrize("at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 0.0), (1.0, 1.0)])
+@pytest.mark.parametrize(
+    "at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 0.0), (1.0, 1.0)]
+)
 @pytest.mark.parametrize(
     "f",
     [np.power, np.float_power, np.hypot, np.arctan2, np.logaddexp, np.logaddexp2],
@@ -70,7 +74,9 @@ def test_sinc(x):
     f = np.sinc
     for order in range(4):
         np.testing.assert_allclose(f(x), sinc_derivative(x, order), rtol=1e-9, atol=1e-13)
-        np.testing.assert_allclose(f(np.float64(x)), sinc_derivative(x, order), rtol=1e-9, atol=1e-13)
+        np.testing.assert_allclose(
+            f(np.float64(x)), sinc_derivative(x, order), rtol=1e-9, atol=1e-13
+        )
         f = grad(f)
     assert grad(np.sinc)(1e200) == pytest.approx(0.0)
 
@@ -94,7 +100,9 @@ def test_moments_of_some_elements(f, hole):
         assert not h[1].any() and not h[:, 1].any() and grad(some)(x)[1] == 0
 
 
-@pytest.mark.parametrize(("f", "g"), [(np.nanvar, np.var), (np.nanstd, np.std), (np.nanmean, np.mean)])
+@pytest.mark.parametrize(
+    ("f", "g"), [(np.nanvar, np.var), (np.nanstd, np.std), (np.nanmean, np.mean)]
+)
 def test_moments_of_what_is_no_nan(f, g):
     x = np.array([[1.0, np.nan, 3.0, 4.5], [2.0, 0.5, np.nan, np.nan]])
     keep = ~np.isnan(x)
@@ -116,11 +124,36 @@ def test_sums_of_infinite_logarithms(f, x):
 
 
 ZEROS = [
-    (np.prod, [0.0, 2.0, 3.0], [6.0, 0.0, 0.0], [[0.0, 3.0, 2.0], [3.0, 0.0, 0.0], [2.0, 0.0, 0.0]]),
-    (np.prod, [0.0, 2.0, 0.0], [0.0, 0.0, 0.0], [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]]),
-    (np.nanprod, [0.0, np.nan, 3.0], [3.0, 0.0, 0.0], [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]]),
-    (lambda x: np.cumprod(x).sum(), [0.0, 2.0, 0.0], [3.0, 0.0, 0.0], [[0, 1, 2], [1, 0, 0], [2, 0, 0]]),
-    (lambda x: np.max(x) ** 2, [1.0, 3.0, 3.0], [0.0, 3.0, 3.0], [[0, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]]),
+    (
+        np.prod,
+        [0.0, 2.0, 3.0],
+        [6.0, 0.0, 0.0],
+        [[0.0, 3.0, 2.0], [3.0, 0.0, 0.0], [2.0, 0.0, 0.0]],
+    ),
+    (
+        np.prod,
+        [0.0, 2.0, 0.0],
+        [0.0, 0.0, 0.0],
+        [[0.0, 0.0, 2.0], [0.0, 0.0, 0.0], [2.0, 0.0, 0.0]],
+    ),
+    (
+        np.nanprod,
+        [0.0, np.nan, 3.0],
+        [3.0, 0.0, 0.0],
+        [[0.0, 0.0, 1.0], [0.0, 0.0, 0.0], [1.0, 0.0, 0.0]],
+    ),
+    (
+        lambda x: np.cumprod(x).sum(),
+        [0.0, 2.0, 0.0],
+        [3.0, 0.0, 0.0],
+        [[0, 1, 2], [1, 0, 0], [2, 0, 0]],
+    ),
+    (
+        lambda x: np.max(x) ** 2,
+        [1.0, 3.0, 3.0],
+        [0.0, 3.0, 3.0],
+        [[0, 0, 0], [0, 0.5, 0.5], [0, 0.5, 0.5]],
+    ),
     (lambda x: np.sum(np.abs(x) ** 3), [0.0, -1.0], [0.0, -3.0], [[0.0, 0.0], [0.0, 6.0]]),
 ]
 

@@ -42,7 +42,11 @@ def test_what_is_not_exact_stays():
 
 def test_numbers_spread_over_a_shape_are_read_as_numbers():
     assert tidied(lambda x: np.full_like(x, 3.0) * x + np.zeros_like(x), SPECIAL) == ["mul", "add"]
-    assert tidied(lambda x: np.ones_like(x) * 2.0 + x, SPECIAL) == ["broadcast_in_dim", "mul", "add"]
+    assert tidied(lambda x: np.ones_like(x) * 2.0 + x, SPECIAL) == [
+        "broadcast_in_dim",
+        "mul",
+        "add",
+    ]
 
 
 def test_numbers_are_folded():

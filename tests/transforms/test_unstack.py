@@ -27,7 +27,9 @@ MORE = STACK // 5  # what a round needs to make its values again
 
 
 def gated(ws, xs, reverse=False):
-    """Each round has two gates, of products; the derivative reads them and both parts of the carry."""
+    """Each round has two gates, of products; the derivative reads them and
+    both parts of the carry.
+    """
     a, b, c, d = ws
 
     def body(state, x):
@@ -93,7 +95,8 @@ def test_stacks_of_gates_are_given_up_one_by_one():
     assert [r.nbytes for r in two.remat.repeats] == [STACK, STACK]
     assert all("in body" in line for line in two.remat.lines)
     work = sum(r.operations for r in one.remat.repeats)
-    assert ROUNDS * 2 * BATCH * N * N * 2 <= work < 1.2 * ROUNDS * 2 * BATCH * N * N * 2  # two products
+    # two products
+    assert ROUNDS * 2 * BATCH * N * N * 2 <= work < 1.2 * ROUNDS * 2 * BATCH * N * N * 2
 
 
 def test_what_is_allocated_is_less():
@@ -127,7 +130,9 @@ def test_the_graph_without_a_stack():
 
 
 def highest_of(read: bool) -> Graph:
-    """A loop that stacks z and its maximum in each round, or where that is, and one that reads these."""
+    """A loop that stacks z and its maximum in each round, or where that
+    is, and one that reads these.
+    """
 
     def first(h, x):
         z = np.tanh(x @ WS[0])
@@ -152,7 +157,9 @@ def test_a_stack_whose_values_are_compared_is_kept():
 
 
 def test_a_maximum_is_made_again_with_what_it_is_of():
-    found = [u for u in unstacked(highest_of(False), lambda v: True) if u.value.type.shape == XS.shape]
+    found = [
+        u for u in unstacked(highest_of(False), lambda v: True) if u.value.type.shape == XS.shape
+    ]
     assert [e.op.name for u in found for e in u.again].count("reduce_max") == 1
 
 

@@ -17,7 +17,9 @@ def root_or_exp(x, w):
 
 
 def never_taken(x, w):
-    """The second branch divides by zero, takes logarithms of it, and multiplies by what comes out."""
+    """The second branch divides by zero, takes logarithms of it, and
+    multiplies by what comes out.
+    """
 
     def bad(x):
         return np.sum(np.log(x - x) * np.sqrt(w - w)) + np.sum((w / x) @ (np.ones(2) / (x - x)))
@@ -91,7 +93,9 @@ def test_nested_batches():
 
 def test_elements_whose_loop_is_over():
     def f(x):
-        return while_loop(lambda c: c[0] < 3, lambda c: (c[0] + np.sqrt(4.0 - c[0]), c[1] * 2), (x, x))[1]
+        return while_loop(
+            lambda c: c[0] < 3, lambda c: (c[0] + np.sqrt(4.0 - c[0]), c[1] * 2), (x, x)
+        )[1]
 
     xs, t = np.array([0.0, 4.0, 2.9]), np.ones(3)
     want = [jvp(f, (x,), (1.0,))[1] for x in xs]

@@ -49,7 +49,9 @@ def test_keyword_arguments_are_mapped_over_their_first_axis():
 
 
 def test_shared_results():
-    got = vmap(lambda x, y: (x * 2, y * 3.0, 7), in_axes=(0, None), out_axes=(0, None, None))(np.ones(2), 5.0)
+    got = vmap(lambda x, y: (x * 2, y * 3.0, 7), in_axes=(0, None), out_axes=(0, None, None))(
+        np.ones(2), 5.0
+    )
     close(got[0], [2.0, 2.0])
     assert got[1:] == (15.0, 7) and type(got[1]) is float
     close(vmap(lambda x, y: y, in_axes=(0, None))(np.ones(2), 5.0), [5.0, 5.0])
@@ -83,11 +85,13 @@ def test_closures_over_outer_traced_values():
 
 
 def test_shared_operands_of_products_are_not_repeated():
-    graph = make_jaxpr(vmap(lambda w, x: w @ x, in_axes=(None, 0)))(np.ones((4, 3)), np.ones((5, 3))).graph
+    graph = make_jaxpr(vmap(lambda w, x: w @ x, in_axes=(None, 0)))(
+        np.ones((4, 3)), np.ones((5, 3))
+    ).graph
     assert [e.op.name for e in graph.eqns].count("broadcast_in_dim") == 0
 
 
-# --------------------------------------------------------------------------------------------------- errors
+# ------------------------------------------------------------------------------------------- errors
 
 
 def test_mapped_axes_that_differ_are_named():
@@ -154,5 +158,8 @@ def test_a_mapped_value_decides_no_branch_in_a_nested_transform():
     with pytest.raises(ConcretizationTypeError, match="mapped by vmap"):
         vmap(grad(lambda x: x if x > 0 else -x))(np.ones(2))
     close(
-        grad(lambda w: np.sum(vmap(lambda x, w: x * w if w > 0 else x, (0, None))(np.ones(2), w)))(2.0), 2.0
+        grad(lambda w: np.sum(vmap(lambda x, w: x * w if w > 0 else x, (0, None))(np.ones(2), w)))(
+            2.0
+        ),
+        2.0,
     )

@@ -1,4 +1,6 @@
-"""Functions that write into their arguments, under what is no jit: a meaning, or an error that says why."""
+"""Functions that write into their arguments, under what is no jit: a meaning,
+or an error that says why.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +52,13 @@ def test_checkpoint_writes_what_its_function_writes() -> None:
 
     expected = after(lambda a, b: (scaled(a, b) * b).sum(), X, X)
     same(after(ge2.jit(loss), X, X), expected)
-    same(after(ge2.value_and_grad(loss), X, X), [expected[0], 11 * np.array([6, 2, 3]), *expected[1:]])
-    with pytest.raises(InPlaceError, match="b is an argument of loss .*which is differentiated(.|\n)*copy"):
+    same(
+        after(ge2.value_and_grad(loss), X, X),
+        [expected[0], 11 * np.array([6, 2, 3]), *expected[1:]],
+    )
+    with pytest.raises(
+        InPlaceError, match="b is an argument of loss .*which is differentiated(.|\n)*copy"
+    ):
         ge2.grad(loss, 1)(X, X.copy())
 
 
@@ -61,7 +68,10 @@ def test_jacobians_write_arguments_that_are_not_differentiated(jacobian: Any) ->
     same(after(jacobian(scaled), X, X), expected)
     same(after(lambda a, b: jacobian(scaled)(a, b=b), X, X), expected)
     same(after(ge2.jit(jacobian(scaled)), X, X), expected)
-    same(after(lambda a, b: jacobian(lambda b, a: shifted(b, a), 1)(b, a), X, X), [np.eye(3), X, X + X])
+    same(
+        after(lambda a, b: jacobian(lambda b, a: shifted(b, a), 1)(b, a), X, X),
+        [np.eye(3), X, X + X],
+    )
     with pytest.raises(InPlaceError, match="b is an argument .*which is differentiated(.|\n)*copy"):
         jacobian(scaled, 1)(X, X.copy())
     counted = jacobian(lambda a, n, mode: a**n if mode == "power" else a)  # neither is an array

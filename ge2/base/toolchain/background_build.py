@@ -1,4 +1,5 @@
-"""An extension in C that is compiled once a machine, in another thread; who asks for it before is told later.
+"""An extension in C that is compiled once a machine, in another thread; who
+asks for it before is told later.
 
 So the first program of a machine waits for no compiler but its own.
 """
@@ -17,7 +18,8 @@ import numpy as np
 
 from ge2.base.config import config
 
-ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"  # of an extension
+# of an extension
+ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"
 
 
 class Waiting(Protocol):
@@ -31,8 +33,8 @@ class Waiting(Protocol):
 class Awaited:
     """An extension, one for each compiler that the settings name; None where it cannot be made.
 
-    `make` compiles and loads it, which is `at_hand` if nothing has to be compiled. The thread that makes it
-    leaves the processor to others for so many seconds of `patience` first.
+    `make` compiles and loads it, which is `at_hand` if nothing has to be compiled. The thread that
+    makes it leaves the processor to others for so many seconds of `patience` first.
     """
 
     def __init__(
@@ -69,7 +71,9 @@ class Awaited:
             begun = setting in self.waiting
             self.waiting.setdefault(setting, []).append(waiting)
         if not begun:
-            Thread(target=copy_context().run, args=(self.patiently, setting), name=self.name).start()
+            Thread(
+                target=copy_context().run, args=(self.patiently, setting), name=self.name
+            ).start()
         return True
 
     def patiently(self, setting: str) -> None:

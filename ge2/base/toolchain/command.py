@@ -1,7 +1,8 @@
 """A program run to its end, but no longer than it may take, and heard no more than one can read.
 
-It outlives nobody: its standard input was a pipe of which this process alone has the other end, and a process
-of its group waits for the end of that pipe. So it ends with us, even where nothing of ours could stop it.
+It outlives nobody: its standard input was a pipe of which this process alone has the
+other end, and a process of its group waits for the end of that pipe. So it ends with
+us, even where nothing of ours could stop it.
 """
 
 from __future__ import annotations
@@ -39,14 +40,19 @@ class TookTooLong(Exception):
 @final
 @record
 class Outcome:
-    """How a program ended: its exit status (below 0: the signal that killed it) and how its output began."""
+    """How a program ended: its exit status (below 0: the signal that killed it)
+    and how its output began.
+    """
 
     status: int
     output: str
 
 
 def run(command: Sequence[str], folder: str, seconds: float) -> Outcome:
-    """Runs a program in a folder, which also holds its temporary files. OSError if it cannot be started."""
+    """Runs a program in a folder, which also holds its temporary files.
+
+    OSError if it cannot be started.
+    """
     return run_together([command], folder, seconds)[0]
 
 

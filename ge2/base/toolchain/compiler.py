@@ -1,8 +1,8 @@
 """C sources as loaded libraries: each is compiled once a machine, and loaded once a process.
 
-What is loaded are bytes whose checksum was verified, never a file that another process may cut short: code on
-a page that is gone ends the process. Everything that goes wrong is a CompilerTrouble, raised again at once
-for the same source; whoever asked has another way to compute.
+What is loaded are bytes whose checksum was verified, never a file that another process may cut
+short: code on a page that is gone ends the process. Everything that goes wrong is a
+CompilerTrouble, raised again at once for the same source; whoever asked has another way to compute.
 """
 
 from __future__ import annotations
@@ -35,18 +35,30 @@ from ge2.base.toolchain.folders import workplace
 
 @final
 class Library:
-    """A loaded library. `cached`: it was compiled before; `seconds`: of compiling; `path`: as loaded."""
+    """A loaded library.
+
+    `cached`: it was compiled before; `seconds`: of compiling; `path`: as loaded.
+    """
 
     __slots__ = ("cached", "handle", "key", "nbytes", "path", "seconds")
 
     def __init__(
         self, handle: Any, key: str, path: str, cached: bool, seconds: float, nbytes: int = 0
     ) -> None:
-        self.handle, self.key, self.path, self.cached, self.seconds = handle, key, path, cached, seconds
+        self.handle, self.key, self.path, self.cached, self.seconds = (
+            handle,
+            key,
+            path,
+            cached,
+            seconds,
+        )
         self.nbytes = nbytes
 
     def address(self, symbol: str) -> int:
-        """Where a function or a variable of the library is. CompilerTrouble if it has none of that name."""
+        """Where a function or a variable of the library is.
+
+        CompilerTrouble if it has none of that name.
+        """
         return _address(self.handle, symbol)
 
 
@@ -71,10 +83,12 @@ def library(
     about: Mapping[str, str] | None = None,
     symbol: str = "ge2_run",
 ) -> Library:
-    """The library of a C source that defines `symbol`, from this process, from the cache, or compiled now.
+    """The library of a C source that defines `symbol`, from this process, from
+    the cache, or compiled now.
 
-    `include_key` names the contents of folders that `extra_flags` include; those of `templates/c/include` are
-    known. CompilerTrouble if there is no compiler, or it refuses the source, hangs, dies, or makes junk.
+    `include_key` names the contents of folders that `extra_flags` include; those of
+    `templates/c/include` are known. CompilerTrouble if there is no compiler, or it refuses the
+    source, hangs, dies, or makes junk.
     """
 
     def load(path: str) -> Any:
@@ -84,7 +98,9 @@ def library(
         _address(handle, symbol)
         return handle
 
-    return _library(Order(source, name, tuple(extra_flags), include_key, tuple((about or {}).items()), load))
+    return _library(
+        Order(source, name, tuple(extra_flags), include_key, tuple((about or {}).items()), load)
+    )
 
 
 def extension(
@@ -113,7 +129,9 @@ def extension(
 
 
 def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = "") -> bool:
-    """Whether a library or an extension need not be compiled: it is loaded, in the cache, or was refused."""
+    """Whether a library or an extension need not be compiled: it is loaded, in
+    the cache, or was refused.
+    """
     tools = toolchain()
     if tools is None:
         return False
@@ -121,7 +139,7 @@ def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = 
     return key in _libraries or key in _refused or cache().get(key) is not None
 
 
-# ---------------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------ finding
 
 _libraries: dict[str, Library] = {}
 _refused: dict[str, str] = {}
@@ -154,7 +172,8 @@ def _kept(order: Order, key: str) -> Library | None:
     try:
         with spent("load"):
             handle, path = _loaded(content, order)
-    except CompilerTrouble as trouble:  # of a system that changed since; what is compiled now fits it
+    # of a system that changed since; what is compiled now fits it
+    except CompilerTrouble as trouble:
         logger().info("%s is compiled again: %s", order.name, trouble)
         return None
     note("disk")
@@ -177,7 +196,9 @@ def _compiled(order: Order, tools: Toolchain, key: str) -> Library:
     return Library(handle, key, path, cached=False, seconds=seconds, nbytes=len(content))
 
 
-def _saved(order: Order, tools: Toolchain, key: str, trouble: CompilerTrouble, end: float) -> Library:
+def _saved(
+    order: Order, tools: Toolchain, key: str, trouble: CompilerTrouble, end: float
+) -> Library:
     """Tries whether fewer options help; if they do not, the source will not be tried again."""
     _refused[key] = str(trouble)
     better = None if isinstance(trouble, Hang) else settled(tools, _check_trial, end)
@@ -196,7 +217,7 @@ def _about(order: Order, tools: Toolchain, seconds: float) -> dict[str, str]:
     return words | {"compiler": tools.version, "options": options} | dict(order.about)
 
 
-# ------------------------------------------------------------------------------------------------------- keys
+# --------------------------------------------------------------------------------------------- keys
 
 STRINGS_AND_COMMENTS: Final = re.compile(
     r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//(?:\\.|[^\\\n])*""", re.DOTALL
@@ -204,8 +225,12 @@ STRINGS_AND_COMMENTS: Final = re.compile(
 
 
 @lru_cache(16)  # it holds the sources
-def library_key(tools: Toolchain, source: str, flags: tuple[str, ...] = (), include_key: str = "") -> str:
-    """The name of what a toolchain makes of a source: everything that could change it is part of it."""
+def library_key(
+    tools: Toolchain, source: str, flags: tuple[str, ...] = (), include_key: str = ""
+) -> str:
+    """The name of what a toolchain makes of a source: everything that could
+    change it is part of it.
+    """
     return content_key(
         "library", VERSION, tools.identity, tools.version, tools.target, "\0".join(tools.flags),
         "\0".join(flags), include_digest(), include_key, significant(source),
@@ -250,13 +275,16 @@ def include_digest() -> str:
     return content_key(*parts)
 
 
-# ---------------------------------------------------------------------------------------------------- loading
+# ------------------------------------------------------------------------------------------ loading
 
 _numbers = count()
 
 
 def _loaded(content: bytes, order: Order) -> tuple[Any, str]:
-    """What loading gives, and the path by which it was loaded. CompilerTrouble if it is no library."""
+    """What loading gives, and the path by which it was loaded.
+
+    CompilerTrouble if it is no library.
+    """
     if not _is_whole(content):
         raise CompilerTrouble(f"what the compiler made of {order.name} is no library", fix=ELSE)
     for place in (_in_memory, _in_a_file):
@@ -290,13 +318,17 @@ def _address(handle: Any, symbol: str) -> int:
 
 @contextmanager
 def _in_memory(content: bytes, name: str) -> Iterator[str]:
-    """A path that no other had: the loader takes a path that it has seen before for the same library."""
+    """A path that no other had: the loader takes a path that it has
+    seen before for the same library.
+    """
     if not hasattr(os, "memfd_create"):
         raise OSError("this system has no files in memory")
     fd = os.memfd_create(name[:100], os.MFD_CLOEXEC)
     with os.fdopen(fd, "wb", buffering=0) as file:
         file.write(content)
-        yield "/proc/self/fd/" + f"{next(_numbers):b}".replace("0", "./").replace("1", "/") + str(fd)
+        yield (
+            "/proc/self/fd/" + f"{next(_numbers):b}".replace("0", "./").replace("1", "/") + str(fd)
+        )
 
 
 @contextmanager
@@ -312,7 +344,9 @@ ELF_HEAD: Final = struct.Struct("<16xHHIQQQIHHHHHH")
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether all that an ELF library's own tables speak of is there; the loader judges other formats."""
+    """Whether all that an ELF library's own tables speak of is there; the
+    loader judges other formats.
+    """
     if not content.startswith(b"\x7fELF\x02\x01"):
         return bool(content) and not content.startswith(b"\x7fELF")
     if len(content) < ELF_HEAD.size:

@@ -1,7 +1,8 @@
 """The C compiler of this machine: which it is, what it makes code for, and which options it takes.
 
-Finding it again costs two looks at the disk: its version and the options it takes are kept in the cache,
-for as long as the compiler's file does not change. Its options are tried only when a compilation fails.
+Finding it again costs two looks at the disk: its version and the options it takes are
+kept in the cache, for as long as the compiler's file does not change. Its options are
+tried only when a compilation fails.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ FLAGS: Final = (
     "-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp",
     "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off", "-fwrapv",
 )  # fmt: skip
-DISPENSABLE: Final = ((), ("-fopenmp",), ("-march=native",), ("-march=native", "-fopenmp"))  # tried in turn
+# tried in turn
+DISPENSABLE: Final = ((), ("-fopenmp",), ("-march=native",), ("-march=native", "-fopenmp"))
 TRIAL: Final = """#include <complex.h>
 #include <stdint.h>
 #include <string.h>
@@ -52,7 +54,10 @@ CPU_WORDS: Final = (
 @final
 @record
 class Toolchain:
-    """A compiler and how it is called. `target`: machine and CPU, since the code may run on no other."""
+    """A compiler and how it is called.
+
+    `target`: machine and CPU, since the code may run on no other.
+    """
 
     command: tuple[str, ...]
     path: str
@@ -81,7 +86,10 @@ def toolchain() -> Toolchain | None:
 
 
 def replaced(old: Toolchain, new: Toolchain | None) -> None:
-    """From now on, the new toolchain is used in place of the old one; None: C is not compiled any more."""
+    """From now on, the new toolchain is used in place of the old one; None:
+
+    C is not compiled any more.
+    """
     for place, tools in list(_found.items()):
         if tools == old:
             _found[place] = new
@@ -96,7 +104,10 @@ def _tried(setting: str) -> Toolchain | None:
 
 
 def identified(setting: str) -> Toolchain:
-    """The compiler that a setting names; "": that of this machine. CompilerTrouble says why there is none."""
+    """The compiler that a setting names; "": that of this machine.
+
+    CompilerTrouble says why there is none.
+    """
     if setting == "none":
         what = "GE2_CC=none asks for no compiler"
         raise CompilerTrouble(what, fix="GE2_EXECUTOR=blocked, which says nothing")
@@ -113,7 +124,7 @@ def time_limit() -> float:
     return config.compile_timeout or NEVER
 
 
-# ----------------------------------------------------------------------------------------------- who it is
+# ---------------------------------------------------------------------------------------- who it is
 
 
 def _command(setting: str) -> tuple[str, ...]:
@@ -160,7 +171,8 @@ def _identified(command: tuple[str, ...]) -> Toolchain:
     if kept is not None:
         version, *flags = kept.decode().split("\n")
         return Toolchain(command, path, version, identity, target, tuple(flags))
-    flags = [f for f in FLAGS if cpu or f != "-march=native"]  # without a name for the target it has none
+    # without a name for the target it has none
+    flags = [f for f in FLAGS if cpu or f != "-march=native"]
     tools = Toolchain(command, path, _version(command), identity, target, tuple(flags))
     _remember(tools)
     return tools
@@ -180,7 +192,9 @@ def _version(command: tuple[str, ...]) -> str:
     outcome = called((*command, "--version"), os.path.abspath(os.sep), time_limit())
     lines = outcome.output.split("\n")
     if outcome.status != 0 or not lines[0].strip():
-        raise CompilerTrouble(f"{command[0]} --version {ending(outcome)}", where=said(outcome), fix=ELSE)
+        raise CompilerTrouble(
+            f"{command[0]} --version {ending(outcome)}", where=said(outcome), fix=ELSE
+        )
     return lines[0].strip()[:200]
 
 
@@ -193,7 +207,9 @@ def _cpu() -> str:
     except OSError:
         return _cpu_of_sysctl()
     lines = (line.partition(":") for line in first.splitlines())
-    return "\n".join(f"{name.strip()}:{value}" for name, _, value in lines if name.strip() in CPU_WORDS)
+    return "\n".join(
+        f"{name.strip()}:{value}" for name, _, value in lines if name.strip() in CPU_WORDS
+    )
 
 
 def _cpu_of_sysctl() -> str:
@@ -209,7 +225,7 @@ def _cpu_of_sysctl() -> str:
     return "" if failed else text.value.decode("utf-8", "replace")
 
 
-# ----------------------------------------------------------------------------------------------- what it does
+# ------------------------------------------------------------------------------------- what it does
 
 
 @final
@@ -243,7 +259,9 @@ def said(outcome: Outcome) -> str:
     return f"{text[:SHOWN]} ..." if len(text) > SHOWN else text
 
 
-def build(tools: Toolchain, source: str, name: str, flags: tuple[str, ...], seconds: float) -> bytes:
+def build(
+    tools: Toolchain, source: str, name: str, flags: tuple[str, ...], seconds: float
+) -> bytes:
     """A shared library of one C file. CompilerTrouble if the compiler gives none."""
     try:
         with workplace() as folder:
@@ -265,7 +283,9 @@ def _built(
     jobs = min(source.count(PARTED), allowed_cores(), config.thread_count())
     if jobs > 1:
         inputs = _in_parts(command, file, name, folder, seconds, shares(source.count(PARTED), jobs))
-    outcome = called((*command, *inputs, "-o", f"{file}.so"), folder, max(end - time.monotonic(), 0.0))
+    outcome = called(
+        (*command, *inputs, "-o", f"{file}.so"), folder, max(end - time.monotonic(), 0.0)
+    )
     _check(outcome, command[0], name)
     try:
         with open(os.path.join(folder, f"{file}.so"), "rb") as made:
@@ -276,7 +296,12 @@ def _built(
 
 
 def _in_parts(
-    command: tuple[str, ...], file: str, name: str, folder: str, seconds: float, parts: list[tuple[int, int]]
+    command: tuple[str, ...],
+    file: str,
+    name: str,
+    folder: str,
+    seconds: float,
+    parts: list[tuple[int, int]],
 ) -> list[str]:
     """The parts of a large source, some each by compilers that run at once."""
     objects = [f"{file}{first}.o" for first, _ in parts]
@@ -312,7 +337,8 @@ def _file_name(name: str) -> str:
 def settled(tools: Toolchain, check: Callable[[bytes], None], end: float) -> Toolchain | None:
     """The toolchain with the options that it can do, found by trials; None if it can do nothing.
 
-    `check(content)` raises CompilerTrouble for a library that cannot be loaded. `end`: when to give up.
+    `check(content)` raises CompilerTrouble for a library that cannot be
+    loaded. `end`: when to give up.
     """
     for left_out in DISPENSABLE:
         tried = replace(tools, flags=tuple(f for f in tools.flags if f not in left_out))

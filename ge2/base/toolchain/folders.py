@@ -1,7 +1,8 @@
-"""Folders for the files of one compilation, removed after it; those of killed processes, by the next.
+"""Folders for the files of one compilation, removed after it; those of
+killed processes, by the next.
 
-A folder is locked for as long as it is used, and a lock ends with its process: so one that can be locked is
-left over.
+A folder is locked for as long as it is used, and a lock ends with its process: so one
+that can be locked is left over.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def _locked() -> tuple[str, int | None]:
 
 
 def _lock(folder: str, wait: bool) -> int | None:
-    """The open folder, locked; None if another has it, it is not this user's, or nothing can be locked."""
+    """The open folder, locked; None if another has it, it is not this user's,
+    or nothing can be locked.
+    """
     try:
         import fcntl
 

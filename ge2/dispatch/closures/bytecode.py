@@ -16,13 +16,15 @@ WRITING: Final = frozenset(
     ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
 )
 CALLBACKS: Final = ("callback", "pure_callback")
-AROUND: Final = ("LOAD_CLOSURE", "LOAD_FAST", "BUILD_TUPLE")  # how the cells of a function are gathered
+# how the cells of a function are gathered
+AROUND: Final = ("LOAD_CLOSURE", "LOAD_FAST", "BUILD_TUPLE")
 GENERATORS: Final = ("default_rng", "RandomState", "Random", "SystemRandom")
 LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
 ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN", "PRECALL")
 COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
-PAIRED: Final = re.compile("(?:LOAD|STORE)_FAST")  # how an instruction on two variables spells its halves
+# how an instruction on two variables spells its halves
+PAIRED: Final = re.compile("(?:LOAD|STORE)_FAST")
 LATER: Final = {  # names that Pythons after 3.11 have for instructions of 3.11
     "LOAD_FAST_BORROW": "LOAD_FAST",
     "LOAD_FAST_CHECK": "LOAD_FAST",
@@ -48,7 +50,8 @@ class Reads:
     paths: tuple[Path, ...]
     attributes: frozenset[str]  # names of attributes of whatever it is
     written: frozenset[str]  # global names that it assigns
-    unseeded: frozenset[tuple[CodeType, int]]  # lines that make a generator of random numbers without a seed
+    # lines that make a generator of random numbers without a seed
+    unseeded: frozenset[tuple[CodeType, int]]
     handed: frozenset[str]  # paths that it only hands to a callback, which runs later
     methods: frozenset[str]  # attributes of its own variables that it only hands to a callback
     imports: frozenset[str]  # modules that it imports when it runs
@@ -59,7 +62,9 @@ _known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
 
 def steps_of(code: CodeType) -> list[dis.Instruction]:
     """The instructions of code, as Python 3.11 would name them, without those that do nothing."""
-    return [step for i in dis.get_instructions(code) if i.opname not in SILENT for step in halves(i)]
+    return [
+        step for i in dis.get_instructions(code) if i.opname not in SILENT for step in halves(i)
+    ]
 
 
 def halves(step: dis.Instruction) -> Iterator[dis.Instruction]:
@@ -141,7 +146,10 @@ def uses(code: CodeType) -> Iterator[tuple[CodeType, dis.Instruction, Path]]:
 
 
 def imported_modules(steps: Sequence[dis.Instruction]) -> Iterator[str]:
-    """The modules that code may import, as it spells them: `from a import b` is of `a`, and of `a.b`."""
+    """The modules that code may import, as it spells them:
+
+    `from a import b` is of `a`, and of `a.b`.
+    """
     module = ""
     for step in steps:
         if step.opname == "IMPORT_NAME":
@@ -177,7 +185,9 @@ def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
 
 
 def nested(code: CodeType) -> Iterator[CodeType]:
-    """The code, and that of the functions defined in it; not of those that it hands to a callback at once."""
+    """The code, and that of the functions defined in it; not of those that it
+    hands to a callback at once.
+    """
     yield code
     steps = steps_of(code)
     for at, step in enumerate(steps):
@@ -192,7 +202,9 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 def after_callback(steps: Sequence[dis.Instruction], at: int) -> bool:
     """Whether what is loaded here is the first argument of a callback."""
     before = steps[at - 1] if at else None
-    return before is not None and before.opname in (*ATTRIBUTES, *LOADS) and before.argval in CALLBACKS
+    return (
+        before is not None and before.opname in (*ATTRIBUTES, *LOADS) and before.argval in CALLBACKS
+    )
 
 
 def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
@@ -212,10 +224,17 @@ def counts(steps: Sequence[dis.Instruction], at: int) -> bool:
 
 
 def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt."""
+    """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] +=
+    1`: nothing is learnt.
+    """
     load, after = steps[at], [*steps[at + 1 : at + 10]]
     ops = [i.opname for i in after]
-    if len(ops) > 2 and ops[0].startswith("LOAD_") and ops[1] == "BINARY_OP" and ops[2].startswith("STORE_"):
+    if (
+        len(ops) > 2
+        and ops[0].startswith("LOAD_")
+        and ops[1] == "BINARY_OP"
+        and ops[2].startswith("STORE_")
+    ):
         return after[1].argrepr.endswith("=") and after[2].argval == load.argval
     if ops and ops[0] in ATTRIBUTES:
         return after[0].argval in WRITING

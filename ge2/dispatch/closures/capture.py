@@ -1,8 +1,10 @@
-"""What a function reads besides its arguments, looked at again at each call: arrays become hidden inputs.
+"""What a function reads besides its arguments, looked at again at each call:
+arrays become hidden inputs.
 
-A function's code names cells and globals; functions found there are followed, containers are taken apart.
-Arrays are inputs that the user did not write down, numbers and strings are part of the key by value, all else
-by identity. What the code only writes (`count += 1`, `seen.append(x)`) is not looked at.
+A function's code names cells and globals; functions found there are followed,
+containers are taken apart. Arrays are inputs that the user did not write down, numbers
+and strings are part of the key by value, all else by identity. What the code only
+writes (`count += 1`, `seen.append(x)`) is not looked at.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ LIMIT = 512  # functions that are followed from one
 
 @final
 class Token:
-    """The part of a key that stays while the same objects are bound; its hash is worked out once."""
+    """The part of a key that stays while the same objects are bound; its hash
+    is worked out once.
+    """
 
     __slots__ = ("_hash", "parts")
 
@@ -109,7 +113,9 @@ class Scope:
         through = {p.names[0] for p in self.paths}
         inner = [n for n in free if n in reads.free and n not in through]
         outer = [
-            n for n in reads.globals if n not in through and (n in self.globals or not hasattr(builtins, n))
+            n
+            for n in reads.globals
+            if n not in through and (n in self.globals or not hasattr(builtins, n))
         ]
         self.cells = [self.closure[n] for n in inner]
         self.names = (
@@ -118,7 +124,9 @@ class Scope:
             else [n for n in outer if not isinstance(self.root(n), ModuleType | type)]
         )
         self.getter = itemgetter(*self.names) if len(self.names) > 1 else None
-        self.modules = sorted(modules_of(reads.imports, function.__globals__.get("__package__") or ""))
+        self.modules = sorted(
+            modules_of(reads.imports, function.__globals__.get("__package__") or "")
+        )
         self.labels = [*inner, *self.names, *(".".join(p.names) for p in self.paths)]
         self.labels += self.modules
         self.handed = reads.handed
@@ -151,7 +159,9 @@ class Scope:
         return self.globals.get(name, MISSING) if cell is None else cell_value(cell)
 
     def at(self, path: Path) -> Any:
-        """The value at the end of `a.b.c`, or as far as it goes without running code of the user's."""
+        """The value at the end of `a.b.c`, or as far as it goes without
+        running code of the user's.
+        """
         return self.steps(path)[-1]
 
     def steps(self, path: Path) -> list[Any]:
@@ -166,10 +176,14 @@ class Scope:
 
 
 def modules_of(imports: Set[str], package: str) -> set[str]:
-    """The modules of the user's that imports may mean, as names: those within the package, and others."""
+    """The modules of the user's that imports may mean, as names: those within
+    the package, and others.
+    """
     above = ["", *accumulate(package.split("."), "{}.{}".format)] if package else [""]
     found = {f"{each}.{name.strip('.')}".strip(".") for each in above for name in imports}
-    return {n for n in found if n.partition(".")[0] not in (*sys.stdlib_module_names, "ge2", "numpy")}
+    return {
+        n for n in found if n.partition(".")[0] not in (*sys.stdlib_module_names, "ge2", "numpy")
+    }
 
 
 def of_package(function: FunctionType) -> bool:
@@ -238,7 +252,9 @@ class Plan:
 
     def reached(self) -> list[Any]:
         """The values, and those of the attributes of objects among them that some code reads."""
-        inner = [x for v in self.values if is_plain(v) for name, x in attributes_of(v, self.attributes)]
+        inner = [
+            x for v in self.values if is_plain(v) for name, x in attributes_of(v, self.attributes)
+        ]
         return [*self.values, *inner]
 
 
@@ -283,7 +299,9 @@ def is_near(function: FunctionType, home: str) -> bool:
 
 
 def outer_values(function: Any) -> list[Any]:
-    """What a callable that is no plain function holds: the arguments of a partial, the object of a method."""
+    """What a callable that is no plain function holds: the arguments of a
+    partial, the object of a method.
+    """
     if isinstance(function, FunctionType):
         return []
     if isinstance(function, functools.partial):
@@ -334,7 +352,9 @@ class Closure:
                 if is_live(value):
                     leaves, structure = leaves_of(value)
                     paths = [()] if structure is None else key_paths(structure)
-                    found.update((id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True))
+                    found.update(
+                        (id(x), label + keystr(p)) for x, p in zip(leaves, paths, strict=True)
+                    )
         return found
 
     def labels(self) -> list[str]:
@@ -363,13 +383,16 @@ def is_live(value: Any) -> bool:
         return any(map(is_live, value))
     if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
         return True
-    return is_array(value) or is_plain(value) or holds_elements(value.__class__) or holds_names(value)
+    return (
+        is_array(value) or is_plain(value) or holds_elements(value.__class__) or holds_names(value)
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def holds_elements(cls: type) -> bool:
-    """True for what is compared by its contents: containers that are no pytrees, such as a set, a deque or a
-    Counter, and arrays that are not computed with."""
+    """True for what is compared by its contents: containers that are no pytrees, such as a set, a
+    deque or a Counter, and arrays that are not computed with.
+    """
     return kind_of(cls) is None and (issubclass(cls, CONTAINERS) or holds_bytes(cls))
 
 
@@ -379,7 +402,10 @@ def holds_bytes(cls: type) -> bool:
 
 
 def contents(value: Any) -> Any:
-    """The key of such a value: what it holds now. Arrays in it are constants, so their elements count."""
+    """The key of such a value: what it holds now.
+
+    Arrays in it are constants, so their elements count.
+    """
     if isinstance(value, Set):
         return type(value), frozenset(map(contents, value))
     if isinstance(value, Mapping):
@@ -446,7 +472,8 @@ def look_into(
             for name, inner in attributes_of(leaf, attributes):
                 keys.append(name)
                 look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
-        elif holds_names(leaf):  # its attributes cannot be replaced for a trace: their contents count
+        # its attributes cannot be replaced for a trace: their contents count
+        elif holds_names(leaf):
             keys.append(Same(leaf))
             keys += [(name, contents(inner)) for name, inner in attributes_of(leaf, attributes)]
         else:

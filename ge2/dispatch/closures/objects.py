@@ -1,6 +1,7 @@
 """Objects, classes and modules of the user's: which are looked into, and what their attributes are.
 
-An attribute is looked up without running code of the user's: in the object, in its slots, in its classes.
+An attribute is looked up without running code of the user's: in the object, in
+its slots, in its classes.
 """
 
 from __future__ import annotations
@@ -34,12 +35,19 @@ def cell_value(cell: CellType) -> Any:
 
 
 def opens(value: Any) -> bool:
-    """True for what is looked at attribute by attribute: the user's modules, classes and plain objects."""
+    """True for what is looked at attribute by attribute: the user's modules,
+    classes and plain objects.
+    """
     if is_namespace(value):
         return True
     if isinstance(value, ModuleType | type):
         return False
-    if is_traced(value) or isinstance(value, np.ndarray) or on_gpu(value) or kind_of(type(value)) is not None:
+    if (
+        is_traced(value)
+        or isinstance(value, np.ndarray)
+        or on_gpu(value)
+        or kind_of(type(value)) is not None
+    ):
         return False
     return is_plain(value) or (hasattr(value, "__dict__") and not callable(value))
 
@@ -61,12 +69,16 @@ def holds_names(value: Any) -> bool:
 def is_plain(value: Any) -> bool:
     """True for an object of a class of the user's, which may hold arrays in its attributes."""
     cls: type = type(value)
-    return is_plain_class(cls) and kind_of(cls) is None and not on_gpu(value) and not is_traced(value)
+    return (
+        is_plain_class(cls) and kind_of(cls) is None and not on_gpu(value) and not is_traced(value)
+    )
 
 
 @functools.lru_cache(maxsize=1024)
 def is_plain_class(cls: type) -> bool:
-    """True for a class of the user's whose objects hold nothing but attributes, and can be copied."""
+    """True for a class of the user's whose objects hold nothing but
+    attributes, and can be copied.
+    """
     if f"{cls.__module__}.{cls.__qualname__}" in STORES:
         return True
     if cls in (FunctionType, MethodType) or issubclass(cls, type | np.ndarray | ModuleType):
@@ -125,7 +137,9 @@ def is_special(name: str) -> bool:
 
 
 def lookup_order(cls: type) -> tuple[type, ...]:
-    """The classes in which an attribute of a class is looked up: its bases', then its metaclass's."""
+    """The classes in which an attribute of a class is looked up: its bases',
+    then its metaclass's.
+    """
     kind: type = type(cls)
     return cls.__mro__ if kind is type else (*cls.__mro__, *kind.__mro__)
 

@@ -23,9 +23,11 @@ Generators = Sequence[Any]
 
 
 def shared() -> list[Any]:
-    """The generators behind `np.random.normal` and `random.random`, as far as anybody has asked for them.
+    """The generators behind `np.random.normal` and `random.random`, as far as
+    anybody has asked for them.
 
-    Another thread may be importing them at this moment, so that their modules are there without them.
+    Another thread may be importing them at this moment, so that their
+    modules are there without them.
     """
     pythons = [draw.__self__ for draw in loaded("random", "random")]
     return [*pythons, *loaded("numpy.random.mtrand", "_rand")]
@@ -59,9 +61,11 @@ class Purity:
         self.unseeded = frozenset(line for code in codes for line in reads_of(code).unseeded)
 
     def check(self, again: Callable[[], object]) -> None:
-        """ImpureError if a state changed, and does so at a line of the user's when the work is done again.
+        """ImpureError if a state changed, and does so at a line of the user's
+        when the work is done again.
 
-        Another thread that draws at the same time is no reason: then the line must name a generator.
+        Another thread that draws at the same time is no reason: then
+        the line must name a generator.
         """
         self.look_at_late_ones(again)
         if self.unchanged() and not self.unseeded:
@@ -72,7 +76,9 @@ class Purity:
             raise ImpureError(what, where=place, fix=FIX)
 
     def look_at_late_ones(self, again: Callable[[], object]) -> None:
-        """Does the work again if generators were imported meanwhile, of which nobody knows how they began."""
+        """Does the work again if generators were imported meanwhile, of which
+        nobody knows how they began.
+        """
         late = [g for g in shared() if not any(g is known for known in self.generators)]
         if late:
             self.generators += late
@@ -144,7 +150,8 @@ def is_library(frame: FrameType) -> bool:
 def names_any(frame: FrameType, lasti: int, wanted: Callable[[Any], bool]) -> bool:
     """Whether the line has a name for something of that kind."""
     return any(
-        wanted(resolve(frame, chain)) for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line)
+        wanted(resolve(frame, chain))
+        for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line)
     )
 
 
@@ -179,7 +186,9 @@ def resolve(frame: FrameType, chain: Sequence[str]) -> Any:
 
 
 def attribute(value: Any, name: str) -> Any:
-    """An attribute, or None if it cannot be had: a value of a trace that is over refuses to be used."""
+    """An attribute, or None if it cannot be had: a value of a trace that is
+    over refuses to be used.
+    """
     try:
         return getattr(value, name, None)
     except Exception:  # noqa: BLE001 whatever a property of the user's raises, a generator it is not

@@ -1,8 +1,10 @@
-"""A copy of a function whose names stand for traced values, so that what it computes from them is traced too.
+"""A copy of a function whose names stand for traced values, so that what it computes
+from them is traced too.
 
-`x @ W.T` with a global `W` would ask NumPy for `W.T` at once, and the trace would hold the weights of its
-first call for ever. So while a function is traced, the cells and globals in which arrays were found hold
-traced values: in copies of the cells and of the namespace, for other threads go on with the real ones.
+`x @ W.T` with a global `W` would ask NumPy for `W.T` at once, and the trace would hold
+the weights of its first call for ever. So while a function is traced, the cells and
+globals in which arrays were found hold traced values: in copies of the cells and of the
+namespace, for other threads go on with the real ones.
 """
 
 from __future__ import annotations
@@ -42,7 +44,10 @@ class Rebound:
         self.outer: dict[int, dict[str, Any]] = {}
         self.real: dict[int, CellType] = {}
         self.roots |= {
-            id(s.root(p.names[0])) for s in self.scopes.values() for p in s.paths if self.holds(s.at(p))
+            id(s.root(p.names[0]))
+            for s in self.scopes.values()
+            for p in s.paths
+            if self.holds(s.at(p))
         }
         self.frozen: set[int] = set()  # arrays that could not be replaced: attributes of classes
         self.placed: list[
@@ -67,7 +72,9 @@ class Rebound:
         return x if kind_of(type(x)) is None else self.container(x)
 
     def opened(self, x: Any) -> Any:
-        """An object of the user's with traced values in its attributes; itself if it holds no arrays."""
+        """An object of the user's with traced values in its attributes;
+        itself if it holds no arrays.
+        """
         if id(x) not in self.opening:
             self.opening.add(id(x))  # it may refer to itself
             for name, old in list(own_attributes(x).items()):
@@ -77,7 +84,9 @@ class Rebound:
         return self.objects[id(x)].copy if id(x) in self.objects else x
 
     def container(self, x: Any) -> Any:
-        """A container with traced values in it, one for all that name it; itself if it holds none."""
+        """A container with traced values in it, one for all that name it;
+        itself if it holds none.
+        """
         if id(x) not in self.containers:
             leaves, structure = leaves_of(x)
             new = [self.value(leaf) for leaf in leaves]
@@ -107,7 +116,9 @@ class Rebound:
         new = self.made.get(id(f))
         if new is None:
             cells = tuple(self.cell(c) for c in f.__closure__ or ())
-            new = FunctionType(f.__code__, self.namespace(f.__globals__), f.__name__, f.__defaults__, cells)
+            new = FunctionType(
+                f.__code__, self.namespace(f.__globals__), f.__name__, f.__defaults__, cells
+            )
             self.made[id(f)] = new
             self.copies[id(new)] = f
             new.__kwdefaults__, new.__qualname__ = f.__kwdefaults__, f.__qualname__
@@ -130,7 +141,9 @@ class Rebound:
             new.__kwdefaults__ = {k: self.value(v) for k, v in f.__kwdefaults__.items()}
 
     def graft(self, scope: Scope, path: Path, function: FunctionType) -> None:
-        """Puts a copy of the object that `a.b.c` begins at in its place, with a traced value at the end."""
+        """Puts a copy of the object that `a.b.c` begins at in its place, with a
+        traced value at the end.
+        """
         steps = scope.steps(path)
         value = self.value(steps[-1])
         if value is steps[-1]:
@@ -163,7 +176,9 @@ class Rebound:
         self.placed.append((scope, name, at, new))
 
     def cell(self, old: CellType) -> CellType:
-        """The cell itself if it holds nothing that is traced, so that counters in it go on counting."""
+        """The cell itself if it holds nothing that is traced, so that
+        counters in it go on counting.
+        """
         if id(old) not in self.cells:
             value = cell_value(old)
             keep = value is MISSING or not self.holds(value)
@@ -185,7 +200,9 @@ class Rebound:
         return self.namespaces[id(old)]
 
     def original(self, x: Any) -> Any:
-        """The user's own for a copy made here; a function defined in one is made to read the real arrays."""
+        """The user's own for a copy made here; a function defined in one is
+        made to read the real arrays.
+        """
         if isinstance(x, FunctionType):
             return self.original_function(x)
         if isinstance(x, MethodType):
@@ -206,7 +223,9 @@ class Rebound:
         return found
 
     def unreached(self) -> set[int]:
-        """Arrays named by methods that had to run as they are: what they make of those is not traced."""
+        """Arrays named by methods that had to run as they are: what
+        they make of those is not traced.
+        """
         found: set[int] = set()
         for key, scope in self.scopes.items():
             inside = scope.function.__qualname__.rpartition(".")[0]
@@ -215,13 +234,13 @@ class Rebound:
         return found & set(self.traced)
 
     def close(self) -> None:
-        """After the trace: assigns what the function assigned; an array that it replaced is an error."""
+        """After the trace: assigns what the function assigned; an array
+        that it replaced is an error.
+        """
         for scope, name, at, new in self.placed:
             now = cell_value(at) if isinstance(at, CellType) else at.get(name, MISSING)
             if now is not new:
-                what = (
-                    f"{title(scope.function)} assigns to {name}, an array from outside: compiled, it cannot"
-                )
+                what = f"{title(scope.function)} assigns to {name}, an array from outside: compiled, it cannot"
                 raise ImpureError(
                     what,
                     where=of_function(scope.function),
@@ -265,13 +284,17 @@ class Copied:
         return self.copy
 
     def close(self) -> None:
-        """Assigns to the object what was assigned to the stand-in; an array that it replaced is an error."""
+        """Assigns to the object what was assigned to the stand-in; an array
+        that it replaced is an error.
+        """
         for name, value in own_attributes(self.copy).items():
             if value is not self.before.get(name, MISSING):
                 if name in self.replaced:
                     owner = type(self.original).__name__
                     what = f"the attribute {name} of a {owner} was assigned: compiled, it cannot be"
-                    raise ImpureError(what, where=here(), fix=f"return the new {name} and assign it outside")
+                    raise ImpureError(
+                        what, where=here(), fix=f"return the new {name} and assign it outside"
+                    )
                 set_attribute(self.original, name, value)
 
 
@@ -297,10 +320,14 @@ def affected(plans: Sequence[Plan]) -> dict[int, Scope]:
     """The functions that read an array from outside, themselves or in a function that they call."""
     scopes = {id(s.function): s for p in plans for s in p.scopes}
     values = {i: s.values() for i, s in scopes.items()}
-    reached = {i for i, vs in values.items() if any(any(map(is_array, inner_leaves(v))) for v in vs)}
+    reached = {
+        i for i, vs in values.items() if any(any(map(is_array, inner_leaves(v))) for v in vs)
+    }
     calls = {i: {id(f) for v in vs for f in functions_in(v)} for i, vs in values.items()}
     grew = True
     while grew:
-        more = {i for i, inner in calls.items() if i not in reached and not reached.isdisjoint(inner)}
+        more = {
+            i for i, inner in calls.items() if i not in reached and not reached.isdisjoint(inner)
+        }
         reached, grew = reached | more, bool(more)
     return {i: scopes[i] for i in reached}

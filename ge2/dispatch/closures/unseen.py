@@ -1,8 +1,10 @@
-"""Things a function may not read while it is traced, since no later call could see that they have changed.
+"""Things a function may not read while it is traced, since no later call could
+see that they have changed.
 
-Clocks, files, the environment, random bytes, names that are worked out (`globals()`, `eval`). The byte code
-tells which lines name one of these; a trace that comes to such a line is an error there. What it names in a
-branch that is not taken, or in a callback, does not matter, and a function that names none is not watched.
+Clocks, files, the environment, random bytes, names that are worked out (`globals()`, `eval`). The
+byte code tells which lines name one of these; a trace that comes to such a line is an error there.
+What it names in a branch that is not taken, or in a callback, does not matter, and a function that
+names none is not watched.
 """
 
 from __future__ import annotations
@@ -35,18 +37,26 @@ class Unseen(NamedTuple):
 
 
 CLOCK = Unseen("the clock", "now = {name}() outside, and now as an argument")
-SYSTEM = Unseen("the environment of the process", "its value read outside, and passed as an argument")
+SYSTEM = Unseen(
+    "the environment of the process", "its value read outside, and passed as an argument"
+)
 FILES = Unseen("a file or a stream", "its contents read outside, and passed as an argument")
 RANDOM = Unseen("random bytes", "key = ge2.random.key(0) as an argument, and ge2.random")
 SETTINGS = Unseen("a setting", "its value read outside, and passed as an argument")
-NAMES = Unseen("names that are worked out", "the names themselves in the code, or values as arguments")
+NAMES = Unseen(
+    "names that are worked out", "the names themselves in the code, or values as arguments"
+)
 
 CLOCKS: Final = " ".join(
-    f"{name} {name}_ns" for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
+    f"{name} {name}_ns"
+    for name in ("time", "perf_counter", "monotonic", "process_time", "thread_time")
 )
 UNSEEN: Final[dict[str, tuple[Unseen, str]]] = {
     "time": (CLOCK, f"{CLOCKS} localtime gmtime ctime asctime strftime"),
-    "os": (SYSTEM, "environ environb getenv getenvb getcwd getcwdb listdir scandir stat getloadavg"),
+    "os": (
+        SYSTEM,
+        "environ environb getenv getenvb getcwd getcwdb listdir scandir stat getloadavg",
+    ),
     "os.path": (SYSTEM, "exists isfile isdir getsize getmtime abspath"),
     "sys": (SYSTEM, "argv modules stdin _getframe"),
     "secrets": (RANDOM, "token_bytes token_hex token_urlsafe randbelow randbits choice"),
@@ -107,12 +117,16 @@ def unseen_lines(scopes: Iterable[Scope]) -> Lines:
 
 
 def is_suspect(scope: Scope, name: str, known: dict[int, Unseen]) -> bool:
-    """True for a name that may stand for something unseen: most functions have none, and are not read."""
+    """True for a name that may stand for something unseen: most
+    functions have none, and are not read.
+    """
     return name in WORDS or id(scope.root(name)) in known
 
 
 def all_names(code: CodeType) -> Iterator[str]:
-    """The names that stand in the code and in that defined in it, but for those of its variables."""
+    """The names that stand in the code and in that defined in it, but for
+    those of its variables.
+    """
     yield from code.co_names
     yield from code.co_freevars
     for inner in code.co_consts:
@@ -134,7 +148,9 @@ def kind_of_path(scope: Scope, path: Path, known: dict[int, Unseen]) -> Unseen |
     """The kind of unseen thing that `a.b.c` comes to, if it does."""
     value = scope.root(path.names[0])
     if value is MISSING:
-        value = getattr(sys.modules["builtins"], path.names[0], sys.modules.get(path.names[0], MISSING))
+        value = getattr(
+            sys.modules["builtins"], path.names[0], sys.modules.get(path.names[0], MISSING)
+        )
     for name in path.names[1:]:
         if id(value) in known:
             break
@@ -177,16 +193,19 @@ def watching_lines(f: Function, lines: Lines) -> Iterator[None]:
 
 
 def refuse(f: Function, name: str, kind: Unseen, offset: int, code: CodeType) -> NoReturn:
-    what = f"{title(f)} reads {kind.what} ({name}): compiled, every call would get what its trace got"
+    what = (
+        f"{title(f)} reads {kind.what} ({name}): compiled, every call would get what its trace got"
+    )
     raise ImpureError(what, where=Source(code, offset), fix=kind.fix.format(name=name))
 
 
-# ------------------------------------------------------------------------------------ values from outside
+# ------------------------------------------------------------------------------ values from outside
 
 
 def refuse_values(f: Function, plans: Sequence[Plan]) -> None:
-    """ImpureError for an iterator or a weak reference from outside; InputError for an array of a subclass
-    that computes otherwise, as among the arguments."""
+    """ImpureError for an iterator or a weak reference from outside; InputError for an array of a
+    subclass that computes otherwise, as among the arguments.
+    """
     for value in (x for plan in plans for v in plan.reached() for x in leaves_of(v)[0]):
         kind = type(value)
         if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
@@ -201,7 +220,9 @@ def refuse_values(f: Function, plans: Sequence[Plan]) -> None:
 
 
 def refuse_value(f: Function, name: str, why: str, fix: str) -> NoReturn:
-    raise ImpureError(f"{title(f)} reads {name} from outside: {why}", where=of_function(f) or here(), fix=fix)
+    raise ImpureError(
+        f"{title(f)} reads {name} from outside: {why}", where=of_function(f) or here(), fix=fix
+    )
 
 
 def refuse_array(f: Function, value: Any) -> None:

@@ -1,8 +1,8 @@
 """A rolled loop takes the rounds at its ends that do less than the others.
 
-The derivative of a loop begins with nothing to add to, and its last round leaves out what nobody reads; so
-both stay outside when equal rounds are rolled. The first becomes one of the loop that begins with -0.0, to
-which x may be added and is x, or 1.0; the last computes what is then not read.
+The derivative of a loop begins with nothing to add to, and its last round leaves out what nobody
+reads; so both stay outside when equal rounds are rolled. The first becomes one of the loop that
+begins with -0.0, to which x may be added and is x, or 1.0; the last computes what is then not read.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ def whole(graph: Graph) -> Graph:
     while at < len(graph.eqns):
         if isinstance(graph.eqns[at].op, RepeatLoop):
             rows = rows_of(graph)
-            found = with_first(graph, at, rows) or with_last(graph, at, rows) or turned(graph, at, rows)
+            found = (
+                with_first(graph, at, rows) or with_last(graph, at, rows) or turned(graph, at, rows)
+            )
             if found is not None:
                 graph, at = found, -1  # fewer equations come before it now
         at += 1
@@ -33,7 +35,9 @@ def whole(graph: Graph) -> Graph:
 
 @final
 class Loop:
-    """A rolled loop, and what is known of one more round of it, which is among the other equations."""
+    """A rolled loop, and what is known of one more round of it, which is
+    among the other equations.
+    """
 
     def __init__(self, graph: Graph, at: int, others: Sequence[Eqn]) -> None:
         eqn = graph.eqns[at]
@@ -55,7 +59,9 @@ class Loop:
         self.matched: dict[Eqn, None] = {}
 
     def same(self, p: Atom, x: Atom) -> bool:
-        """Whether a value of the body can be `x` in this round, which then settles what it is made of."""
+        """Whether a value of the body can be `x` in this round, which then
+        settles what it is made of.
+        """
         if isinstance(p, Literal) or p in self.env:
             return self.env.get(p, p) == x
         if p not in self.inner:
@@ -89,7 +95,9 @@ class Loop:
         return number and self.begins and p in self.carry
 
     def alone(self, eqn: Eqn, p: Var, x: Atom) -> bool:
-        """The same where a carry is nothing yet, to which it is added, or one, by which it is multiplied."""
+        """The same where a carry is nothing yet, to which it is added, or one,
+        by which it is multiplied.
+        """
         number = neutral(eqn)
         if not self.begins or number is None:
             return False
@@ -107,7 +115,8 @@ class Loop:
         """The equations that make a value of elements alone, if nobody else reads them; or None."""
         if part in self.elements and isinstance(part, Var):
             return []
-        cone, inputs = dict.fromkeys([self.inner[part]] if part in self.inner else []), set(self.body.inputs)  # type: ignore[index]
+        maker = self.inner.get(part) if isinstance(part, Var) else None
+        cone, inputs = dict.fromkeys([maker] if maker else []), set(self.body.inputs)
         for eqn in reversed(self.body.eqns):
             if any(v in e.inputs for v in eqn.outs for e in cone):
                 cone[eqn] = None
@@ -131,7 +140,9 @@ class Loop:
         return any(self.made(maker, p, v) for e in self.others if e.op == maker.op for v in e.outs)
 
     def settled(self, rows: Rows) -> list[Atom] | None:
-        """The elements of this round, if they are known and there before the loop, in few arrays."""
+        """The elements of this round, if they are known and there before the
+        loop, in few arrays.
+        """
         if not self.matched or any(v not in self.env for v in self.elements):
             return None
         there = {v for e in self.graph.eqns[: self.at] for v in e.outs} | set(self.graph.inputs)
@@ -203,8 +214,8 @@ def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
 def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
     """The loop whose rounds begin with what they ended with, if it then takes the last round.
 
-    That is a sum or a product with something that each round has of its own, as of a derivative: the last
-    round computes none for the round before.
+    That is a sum or a product with something that each round has of its own, as of a derivative:
+    the last round computes none for the round before.
     """
     for i, p in enumerate(graph.eqns[at].op.body.outputs[: graph.eqns[at].op.carry]):  # type: ignore[attr-defined]
         loop = Loop(graph, at, graph.eqns[:at])
@@ -235,13 +246,19 @@ def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tu
     lists = dict(zip(loop.elements, loop.lists, strict=True))
     kept: dict[Atom, Sequence[Atom]] = {v: each for v, each in lists.items() if v in read}
     kept.update((fresh[v], [loop.env[v], *lists[v][:-1]]) for v in own)
-    inputs = (*loop.body.inputs[: op.consts], *(carry if v is old else v for v in loop.carry), *kept)
+    inputs = (
+        *loop.body.inputs[: op.consts],
+        *(carry if v is old else v for v in loop.carry),
+        *kept,
+    )
     outputs = (*loop.body.outputs[:i], rest, *loop.body.outputs[i + 1 :])
     turning = RepeatLoop(Graph(inputs, (*moved, *others), outputs), op.length, op.consts, op.carry)  # type: ignore[arg-type]
     start = (*loop.start[:i], *first.outs, *loop.start[i + 1 :])
     given = (*loop.eqn.inputs[: op.consts], *start, *(a for each in kept.values() for a in each))
     outs = (*loop.eqn.outs[:i], end, *loop.eqn.outs[i + 1 :])
-    after = at_end(loop, (*cone, total), loop.eqn.outs[i], {v: lists[v][-1] for v in own} | {rest: end})
+    after = at_end(
+        loop, (*cone, total), loop.eqn.outs[i], {v: lists[v][-1] for v in own} | {rest: end}
+    )
     graph, at, made = loop.graph, loop.at, Eqn(turning, given, outs, loop.eqn.source)
     eqns = (*graph.eqns[:at], first, made, *after, *graph.eqns[at + 1 :])
     return Graph(graph.inputs, eqns, graph.outputs, graph.consts), at + 1
@@ -249,7 +266,9 @@ def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tu
 
 def at_end(loop: Loop, eqns: Sequence[Eqn], result: Var, values: Mapping[Atom, Atom]) -> list[Eqn]:
     """The equations of a round after the loop, the last of which makes the result."""
-    env: dict[Var, Atom] = dict(zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False))
+    env: dict[Var, Atom] = dict(
+        zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False)
+    )
     env.update(values)  # type: ignore[arg-type]
     found = list[Eqn]()
     for eqn in eqns:
@@ -298,4 +317,6 @@ def replaced(loop: Loop, eqns: Sequence[Eqn], names: Mapping[Var, Atom]) -> Grap
     graph, at = loop.graph, loop.at
     after = [Eqn(e.op, rename(names, e.inputs), e.outs, e.source) for e in graph.eqns[at + 1 :]]
     outputs = rename(names, graph.outputs)
-    return without_dead_code(Graph(graph.inputs, (*graph.eqns[:at], *eqns, *after), outputs, graph.consts))
+    return without_dead_code(
+        Graph(graph.inputs, (*graph.eqns[:at], *eqns, *after), outputs, graph.consts)
+    )

@@ -1,4 +1,6 @@
-"""Scans without what nobody reads; what no round changes is computed before them, what is gathered after."""
+"""Scans without what nobody reads; what no round changes is computed before
+them, what is gathered after.
+"""
 
 from __future__ import annotations
 
@@ -97,7 +99,9 @@ class Scan:
             (number,) = maker.inputs
             if isinstance(number, Literal) and not number.type.weak:
                 self.elements.remove((inner, outer))
-                made.append(Eqn(BroadcastInDim(inner.type.shape, ()), (number,), (inner,), self.eqn.source))
+                made.append(
+                    Eqn(BroadcastInDim(inner.type.shape, ()), (number,), (inner,), self.eqn.source)
+                )
         if made:
             self.body = Graph(self.body.inputs, (*made, *self.body.eqns), self.body.outputs)
 
@@ -116,7 +120,9 @@ class Scan:
             moved.append(Eqn(eqn.op, rename(outer, eqn.inputs), fresh, eqn.source))
             outer.update(zip(eqn.outs, fresh, strict=True))
             stays.append(eqn)
-        heavy = [e for e in self.body.eqns if e.op.cost is not FREE and all(v in outer for v in e.outs)]
+        heavy = [
+            e for e in self.body.eqns if e.op.cost is not FREE and all(v in outer for v in e.outs)
+        ]
         if not heavy:
             return
         out = {v for e in heavy for v in e.outs}
@@ -148,8 +154,18 @@ class Scan:
         self.elements = [(inner, outer) for inner, outer in self.elements if inner in live]
 
     def made(self) -> Eqn:
-        inner = (*(v for v, _ in self.consts), *(c[0] for c in self.carry), *(v for v, _ in self.elements))
-        given = (*(a for _, a in self.consts), *(c[1] for c in self.carry), *(a for _, a in self.elements))
+        inner = (
+            *(v for v, _ in self.consts),
+            *(c[0] for c in self.carry),
+            *(v for v, _ in self.elements),
+        )
+        given = (
+            *(a for _, a in self.consts),
+            *(c[1] for c in self.carry),
+            *(a for _, a in self.elements),
+        )
         body = without_dead_code(Graph(inner, self.body.eqns, tuple(self.outputs())))
         op = self.op.of(body, len(self.consts), len(self.carry))
-        return Eqn(op, given, (*(c[3] for c in self.carry), *(v for _, v in self.results)), self.eqn.source)
+        return Eqn(
+            op, given, (*(c[3] for c in self.carry), *(v for _, v in self.results)), self.eqn.source
+        )

@@ -1,10 +1,11 @@
-"""A Python loop of equal rounds, found in the graph again and made one loop: compiled once, not a round each.
+"""A Python loop of equal rounds, found in the graph again and made one loop:
+compiled once, not a round each.
 
-Equations in a row that repeat with a period are rounds if what each reads is made in the same round, or in
-the one before (a carry), or is the same for all (a constant), or is made before all of them (an element).
-What later equations read of every round is a result of every round. Rounds of elementwise work alone could be
-one kernel, which keeps values in registers and takes long to compile; several of them may be one of the loop.
-Which it is to be is a question of price.
+Equations in a row that repeat with a period are rounds if what each reads is made in the same
+round, or in the one before (a carry), or is the same for all (a constant), or is made before all of
+them (an element). What later equations read of every round is a result of every round. Rounds of
+elementwise work alone could be one kernel, which keeps values in registers and takes long to
+compile; several of them may be one of the loop. Which it is to be is a question of price.
 """
 
 from __future__ import annotations
@@ -21,7 +22,16 @@ from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import (
+    Barrier,
+    BroadcastInDim,
+    Iota,
+    Reshape,
+    Rev,
+    Slice,
+    StopGradient,
+    Transpose,
+)
 from ge2.passes.loops.row_runs import along_first
 from ge2.passes.price import CALLS, compile_seconds, traffic_seconds
 
@@ -64,7 +74,8 @@ def roll(graph: Graph) -> Graph:
 
 
 def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
-    """Views of the inputs that lie in one piece, which cost nothing and come first; the other equations.
+    """Views of the inputs that lie in one piece, which cost nothing and come
+    first; the other equations.
 
     Among those a view of what is made lies right after it, not in the round that reads it.
     """
@@ -102,8 +113,11 @@ def in_one_piece(eqn: Eqn) -> bool:
 
 
 def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int, int]]:
-    """Where names of operations repeat: the first equation, the one after the last, and the period."""
-    names = [e.op.name for e in eqns]  # cheap; whether all else is equal is looked at where these repeat
+    """Where names of operations repeat: the first equation, the one after the
+    last, and the period.
+    """
+    # cheap; whether all else is equal is looked at where these repeat
+    names = [e.op.name for e in eqns]
     last: dict[Any, int] = {}
     distances: Counter[int] = Counter()
     for i in range(len(names) - GRAM + 1):
@@ -142,7 +156,9 @@ class Rolled:
 
 
 def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int) -> Rolled | None:
-    """The first loop that there is between two equations, perhaps without the first ones that repeat."""
+    """The first loop that there is between two equations, perhaps
+    without the first ones that repeat.
+    """
     for first, last in runs([key_of(e) for e in eqns[start:stop]], period):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
@@ -168,9 +184,11 @@ class Rounds:
     count: int
     places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within a round
-    carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)  # by what makes the next
+    # by what makes the next
+    carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)
     elements: dict[tuple[Atom, ...], Var] = field(default_factory=dict)
-    inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)  # of each equation
+    # of each equation
+    inputs: dict[tuple[int, int], Atom | tuple[int, int]] = field(default_factory=dict)
 
     def can_repeat(self) -> bool:
         """True if equations have neither effects nor Python numbers."""
@@ -178,7 +196,9 @@ class Rounds:
         return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
 
     def at_once(self) -> int:
-        """The number of iterations that are to be one of the loop; 0 if all of them are to be one kernel."""
+        """The number of iterations that are to be one of the loop; 0 if all of
+        them are to be one kernel.
+        """
         body = self.round(0)
         if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
             return 1
@@ -196,8 +216,12 @@ class Rounds:
         return 0 if best == self.count else best
 
     def by(self, several: int) -> Rolled | None:
-        """The loop each of whose iterations is several of these; what is left of them comes after it."""
-        loop = Rounds(self.graph, self.eqns, self.start, self.period * several, self.count // several)
+        """The loop each of whose iterations is several of these; what
+        is left of them comes after it.
+        """
+        loop = Rounds(
+            self.graph, self.eqns, self.start, self.period * several, self.count // several
+        )
         return loop.rolled() if loop.read() else None
 
     def round(self, t: int) -> Sequence[Eqn]:
@@ -209,7 +233,11 @@ class Rounds:
         for t in range(self.count):
             for o, eqn in enumerate(self.round(t)):
                 self.places.update((v, (t, o, i)) for i, v in enumerate(eqn.outs))
-        return all(self.operand(o, k) for o, eqn in enumerate(self.round(0)) for k in range(len(eqn.inputs)))
+        return all(
+            self.operand(o, k)
+            for o, eqn in enumerate(self.round(0))
+            for k in range(len(eqn.inputs))
+        )
 
     def operand(self, o: int, k: int) -> bool:
         """Finds out what input `k` of equation `o` is in every round."""
@@ -254,7 +282,11 @@ class Rounds:
         results, outs = self.results()
         carry = [names[key] for key in self.carries]
         graph = Graph(
-            (*self.consts.values(), *(v for v, _ in self.carries.values()), *self.elements.values()),
+            (
+                *self.consts.values(),
+                *(v for v, _ in self.carries.values()),
+                *self.elements.values(),
+            ),
             tuple(body),
             (*carry, *(names[key] for key in results)),
         )
@@ -266,21 +298,34 @@ class Rounds:
         )
         source = body[0].source
         logger().info(
-            "%d equal rounds from %s on are one loop of %d equations", self.count, source, self.period
+            "%d equal rounds from %s on are one loop of %d equations",
+            self.count,
+            source,
+            self.period,
         )
-        return Rolled(Eqn(op, given, outs, source), self.start, self.start + self.count * self.period)
+        return Rolled(
+            Eqn(op, given, outs, source), self.start, self.start + self.count * self.period
+        )
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """Which results of a round are read outside, and all that the loop makes."""
         outside = {a for e in self.eqns[: self.start] for a in e.inputs}
-        outside.update(a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs)
+        outside.update(
+            a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs
+        )
         outside.update(self.graph.outputs)
         last = self.count - 1
         read = {self.places[a] for a in outside if a in self.places}
         carried = [self.value(last, o, i) for o, i in self.carries]
         results = sorted({(o, i) for t, o, i in read if t != last or (o, i) not in self.carries})
-        outs = [Var(v.type) if key in results else v for key, v in zip(self.carries, carried, strict=True)]
-        return results, (*outs, *(self.value(t, *key) for key in results for t in range(self.count)))
+        outs = [
+            Var(v.type) if key in results else v
+            for key, v in zip(self.carries, carried, strict=True)
+        ]
+        return results, (
+            *outs,
+            *(self.value(t, *key) for key in results for t in range(self.count)),
+        )
 
     def value(self, t: int, o: int, i: int) -> Var:
         return self.round(t)[o].outs[i]

@@ -1,6 +1,8 @@
-"""A rolled loop over rows of arrays is a scan over the arrays, and what it makes of each round is stacked.
+"""A rolled loop over rows of arrays is a scan over the arrays, and what it
+makes of each round is stacked.
 
-What reads all of these one after another, as a concatenation or another such loop does, reads the stack.
+What reads all of these one after another, as a concatenation or another such
+loop does, reads the stack.
 
 repeat (x[0]) (x[1]) ... -> y0 y1 ...; concatenate y0 y1 ...  ->  scan x
 """
@@ -31,8 +33,9 @@ def stack(graph: Graph) -> Graph:
 
 
 def stack_all(graph: Graph) -> Graph:
-    """The same, however many results the caller gets: on a GPU a copy of each costs less than its round does
-    as launches, and a scan of them may be one kernel."""
+    """The same, however many results the caller gets: on a GPU a copy of each costs less than its
+    round does as launches, and a scan of them may be one kernel.
+    """
     return stacked_loops(graph, len(graph.outputs))
 
 
@@ -84,7 +87,9 @@ class Stacking:
         return self.arrays[key]
 
     def few(self, atoms: Sequence[Atom], deep: int = DEEP) -> bool:
-        """Whether arrays of one type are rows of few others, after what makes each is done for all."""
+        """Whether arrays of one type are rows of few others, after what makes
+        each is done for all.
+        """
         if len(runs(atoms, self.rows)) <= RUNS:
             return True
         if not deep or any(isinstance(a, Literal) or a.type != atoms[0].type for a in atoms):
@@ -97,18 +102,24 @@ class Stacking:
         return len(runs(atoms, self.rows)) <= RUNS
 
     def at_once(self, pairs: Sequence[tuple[Atom, Eqn]], deep: int) -> None:
-        """Makes values, each by the same operation, as rows of one array, if what they are made of is."""
+        """Makes values, each by the same operation, as rows of one array, if
+        what they are made of is.
+        """
         lists = list(zip(*(e.inputs for _, e in pairs), strict=True))
         varied = [each for each in lists if any(a != each[0] for a in each)]
         if not varied or pairs[0][0].type.weak or not all(self.few(each, deep) for each in varied):
             return
         if isinstance(pairs[0][1].op, Reshape):
-            self.rows.update((a, self.rows[e.inputs[0]]) for a, e in pairs if e.inputs[0] in self.rows)
+            self.rows.update(
+                (a, self.rows[e.inputs[0]]) for a, e in pairs if e.inputs[0] in self.rows
+            )
             return
         if self.backwards(varied):
             pairs, lists = pairs[::-1], [each[::-1] for each in lists]
         eqn = pairs[0][1]
-        given = [self.array(each, eqn) if any(a != each[0] for a in each) else each[0] for each in lists]
+        given = [
+            self.array(each, eqn) if any(a != each[0] for a in each) else each[0] for each in lists
+        ]
         stack = self.lifted(eqn, given, len(pairs))
         self.rows.update((a, Row(stack, t)) for t, (a, _) in enumerate(pairs))
 
@@ -123,7 +134,9 @@ class Stacking:
             op = replace(op, axes=after_first(op.axes))  # type: ignore[type-var]
         else:
             shape = (n, *(old.type.shape))
-            given = [self.stretched(x, a, shape, eqn) for x, a in zip(given, eqn.inputs, strict=True)]
+            given = [
+                self.stretched(x, a, shape, eqn) for x, a in zip(given, eqn.inputs, strict=True)
+            ]
         return self.make(op, given, eqn)
 
     def stretched(self, x: Atom, row: Atom, shape: Dims, eqn: Eqn) -> Atom:
@@ -184,7 +197,9 @@ class Stacking:
                 at += part.count
         if len(pieces) > len(eqn.inputs) // 2:
             return False
-        arrays = [self.side_by_side(each, op.axis, eqn) if len(each) > 1 else each[0] for each in pieces]
+        arrays = [
+            self.side_by_side(each, op.axis, eqn) if len(each) > 1 else each[0] for each in pieces
+        ]
         self.names[eqn.outs[0]] = arrays[0] if len(arrays) == 1 else self.make(op, arrays, eqn)
         return True
 
@@ -201,15 +216,20 @@ class Stacking:
 
 
 def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
-    """What equations have in common that may be done at once: the results of others may be alike, and what
-    they are made of not."""
+    """What equations have in common that may be done at once: the results of others may be alike,
+    and what they are made of not.
+    """
     return None if maker is None else (maker.op, tuple(a.type for a in maker.inputs))
 
 
 def unshaped(body: Graph, a: Atom) -> Atom:
     """What a result is a reshape of, which is stacked as well, and read by more."""
     makers = {v: e for e in body.eqns for v in e.outs}
-    while isinstance(a, Var) and (maker := makers.get(a)) is not None and isinstance(maker.op, Reshape):
+    while (
+        isinstance(a, Var)
+        and (maker := makers.get(a)) is not None
+        and isinstance(maker.op, Reshape)
+    ):
         if maker.inputs[0] not in makers:
             break
         a = maker.inputs[0]

@@ -28,7 +28,9 @@ class Row:
 def along_first(graph: Graph, fewest: int) -> Graph:
     """The graph where many parts of one index along another axis are rows of the array turned."""
     places = [
-        (e.inputs[0], thin(e.op, e.inputs[0].type.shape)) for e in graph.eqns if isinstance(e.op, Slice)
+        (e.inputs[0], thin(e.op, e.inputs[0].type.shape))
+        for e in graph.eqns
+        if isinstance(e.op, Slice)
     ]
     many = {place for place, count in Counter(places).items() if count >= fewest and place[1] > 0}
     if not many:
@@ -36,7 +38,10 @@ def along_first(graph: Graph, fewest: int) -> Graph:
     turned: dict[tuple[Atom, int], Var] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        place = isinstance(eqn.op, Slice) and (eqn.inputs[0], thin(eqn.op, eqn.inputs[0].type.shape))
+        place = isinstance(eqn.op, Slice) and (
+            eqn.inputs[0],
+            thin(eqn.op, eqn.inputs[0].type.shape),
+        )
         if not place or place not in many:
             eqns.append(eqn)
             continue
@@ -61,13 +66,18 @@ def row(base: Var, at: int, out: Var, source: Source | None) -> list[Eqn]:
     shape, zeros = base.type.shape, (0,) * (base.type.ndim - 1)
     part = Var(base.type.with_shape((1, *shape[1:])))
     cut = Slice((at, *zeros), (at + 1, *shape[1:]), (1,) * len(shape))
-    return [Eqn(cut, (base,), (part,), source), Eqn(Reshape(out.type.shape), (part,), (out,), source)]
+    return [
+        Eqn(cut, (base,), (part,), source),
+        Eqn(Reshape(out.type.shape), (part,), (out,), source),
+    ]
 
 
 @final
 @record
 class Run:
-    """`count` rows of `base` in a row, by `step`; or one array that is no row of another, with no step."""
+    """`count` rows of `base` in a row, by `step`; or one array that is no row
+    of another, with no step.
+    """
 
     base: Atom
     first: int
@@ -93,7 +103,11 @@ def note(rows: Rows, eqn: Eqn) -> None:
     op = eqn.op
     if isinstance(op, Reshape) and eqn.inputs[0] in rows:
         rows[eqn.outs[0]] = rows[eqn.inputs[0]]
-    elif isinstance(op, Slice) and isinstance(base := eqn.inputs[0], Var) and one_row(op, base.type.shape):
+    elif (
+        isinstance(op, Slice)
+        and isinstance(base := eqn.inputs[0], Var)
+        and one_row(op, base.type.shape)
+    ):
         rows[eqn.outs[0]] = Row(base, op.start[0])
 
 

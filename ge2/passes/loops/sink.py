@@ -1,8 +1,8 @@
 """What a scan's rounds only gather is computed after the loop, from what they stack anyway.
 
-A carry to which each round adds a product of stacked values, as the derivative by a weight is, becomes one
-product over all rounds. A carry that is stacked before and after each round is stacked once, and shifted.
-Neither needs memory that the loop did not.
+A carry to which each round adds a product of stacked values, as the derivative by a weight is,
+becomes one product over all rounds. A carry that is stacked before and after each round is stacked
+once, and shifted. Neither needs memory that the loop did not.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def late(scan: Scan) -> list[Eqn]:
     return [*shifted(scan), *sums]
 
 
-# --------------------------------------------------------------------------- a carry, before and after
+# ------------------------------------------------------------------------ a carry, before and after
 
 
 def shifted(scan: Scan) -> list[Eqn]:
@@ -43,7 +43,8 @@ def shifted(scan: Scan) -> list[Eqn]:
         if stack is not None:
             scan.results.remove((old, result))
             made = moved_on(start, stack, result, scan.op.reverse, scan.eqn)
-            found = [*made, *found]  # a stack that is itself shifted later comes before what is made of it
+            # a stack that is itself shifted later comes before what is made of it
+            found = [*made, *found]
     return found
 
 
@@ -65,7 +66,7 @@ def moved_on(start: Atom, stack: Var, result: Var, reverse: bool, loop: Eqn) -> 
     ]
 
 
-# ------------------------------------------------------------------------------------------ sums of products
+# --------------------------------------------------------------------------------- sums of products
 
 
 def summed(scan: Scan) -> list[Eqn]:
@@ -79,7 +80,9 @@ def summed(scan: Scan) -> list[Eqn]:
 
 
 def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
-    """The product that each round adds to a carry, the views of it, and the sum; nothing if it is another."""
+    """The product that each round adds to a carry, the views of it, and the sum;
+    nothing if it is another.
+    """
     makers = {v: e for e in scan.body.eqns for v in e.outs}
     uses = Counter(a for e in scan.body.eqns for a in e.inputs if isinstance(a, Var))
     uses.update(a for a in scan.outputs() if isinstance(a, Var))
@@ -87,7 +90,13 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
     if not isinstance(new, Var):
         return []
     total = makers.get(new)
-    if total is None or total.op != ADD or uses[new] != 1 or uses[old] != 1 or old not in total.inputs:
+    if (
+        total is None
+        or total.op != ADD
+        or uses[new] != 1
+        or uses[old] != 1
+        or old not in total.inputs
+    ):
         return []
     chain, value = [total], next((a for a in total.inputs if a is not old), old)
     while isinstance(value, Var) and uses[value] == 1 and (maker := makers.get(value)) is not None:
@@ -101,7 +110,9 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
 
 
 def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list[Eqn]] | None:
-    """A round's value with those of all others: what is stacked, and the transpositions that make it so."""
+    """A round's value with those of all others: what is stacked, and the
+    transpositions that make it so.
+    """
     for inner, outer in (*scan.elements, *scan.results):
         if inner is a:
             return outer, []
@@ -128,7 +139,11 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
         contract=((0, *after_first(left)), (0, *after_first(right))),
         beside=(after_first(one), after_first(other)),
     )
-    makers, found, stacks = {v: e for e in scan.body.eqns for v in e.outs}, list[Eqn](), list[Atom]()
+    makers, found, stacks = (
+        {v: e for e in scan.body.eqns for v in e.outs},
+        list[Eqn](),
+        list[Atom](),
+    )
     for a in product.inputs:
         stack, made = stack_of(scan, a, makers) or (a, [])
         stacks.append(stack)

@@ -1,8 +1,8 @@
 """Sums of products that a scan carries become one product after it, at the price of stacks.
 
-`late.py` does so where both factors are stacked anyway. On a GPU the product of all rounds is many times as
-fast as one a round, and without it the rows of a round know nothing of each other; so here a factor is
-stacked for it, as long as a loop's stacks no more than double.
+`late.py` does so where both factors are stacked anyway. On a GPU the product of all rounds is many
+times as fast as one a round, and without it the rows of a round know nothing of each other; so here
+a factor is stacked for it, as long as a loop's stacks no more than double.
 """
 
 from __future__ import annotations
@@ -45,7 +45,9 @@ def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
 
 
 def factors(eqn: Eqn) -> list[Var]:
-    """What is to be stacked so that each sum of products may be taken; nothing if it is too much."""
+    """What is to be stacked so that each sum of products may be taken;
+    nothing if it is too much.
+    """
     op = eqn.op
     assert isinstance(op, ScanLoop)
     inputs = op.body.inputs

@@ -78,17 +78,22 @@ class Driver:
     threads: int
     title: str
     branches: Mapping[int, Sequence[Inner]]
-    lent: bool = False  # whether all of its scratch is lent by another program, and it keeps no results
-    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
-    meter: Meter | None = None  # what times each step, if somebody wants to know: each is then called apart
+    # whether all of its scratch is lent by another program, and it keeps no results
+    lent: bool = False
+    # whether the program is to run; else it is written for people, and nothing is compiled
+    run: bool = True
+    # what times each step, if somebody wants to know: each is then called apart
+    meter: Meter | None = None
     names: dict[str, Any] = field(default_factory=dict)
     bind: list[Line] = field(default_factory=list)
     bound: dict[str, None] = field(default_factory=dict)  # names that `bind` hands to `run`
     body: list[Line] = field(default_factory=list)
     made: list[Made] = field(default_factory=list)  # the kernels, for people
     needs: list[tuple[str, tuple[int, ...], np.dtype, int, int]] = field(default_factory=list)
-    views: list[Line] = field(default_factory=list)  # lines of `bind` that follow the arrays of the arena
-    begun: set[str] = field(default_factory=set)  # results that have an array: a lent one has it early
+    # lines of `bind` that follow the arrays of the arena
+    views: list[Line] = field(default_factory=list)
+    # results that have an array: a lent one has it early
+    begun: set[str] = field(default_factory=set)
     early: set[str] = field(default_factory=set)  # names known once the arena is
     passing: dict[str, Buffer] = field(
         default_factory=dict
@@ -109,7 +114,9 @@ class Driver:
         self.names["matmul"] = matmul_on(self.threads)
         if self.program.target == "c":
             measured = self.meter is not None
-            self.shared = Linked(self.program, self.threads, self.title, self.lent or measured, measured)
+            self.shared = Linked(
+                self.program, self.threads, self.title, self.lent or measured, measured
+            )
             if self.shared.whole is not None:
                 return self.build_whole(self.shared)
         for buffer in self.program.buffers.values():
@@ -127,7 +134,10 @@ class Driver:
                 self.forget(part.number)
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         self.plan = plan(
-            [Lifetime(math.prod(s) * d.itemsize, first, last) for _, s, d, first, last in self.needs]
+            [
+                Lifetime(math.prod(s) * d.itemsize, first, last)
+                for _, s, d, first, last in self.needs
+            ]
         )
         for (name, shape, dtype, _, _), offset in zip(self.needs, self.plan.offsets, strict=True):
             self.bind.append(Line(f"{name} = ndarray({shape}, {dtype.name}, arena, {offset})"))
@@ -191,7 +201,9 @@ class Driver:
     # -- compiled C
 
     def build_whole(self, linked: Linked) -> Driver:
-        """A program that is one C function: the launcher allocates, and Python does its own numbers."""
+        """A program that is one C function: the launcher allocates, and
+        Python does its own numbers.
+        """
         segment = linked.whole
         assert segment is not None
         needs = linked.native.needs
@@ -201,10 +213,16 @@ class Driver:
         launcher = linked.launcher(segment, self.plan.nbytes, offsets) if self.run else None
         self.compiling = linked.how if self.run else ""
         graph = self.program.graph
-        made = [v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"]
+        made = [
+            v for v in graph.outputs if isinstance(v, Var) and self.buffer(v).storage == "output"
+        ]
         early = [step for step in self.program.steps if step.kind == "host"]
         given = linked.given(segment)
-        if given == list(graph.inputs) and list(graph.outputs) == made and len(set(made)) == len(made):
+        if (
+            given == list(graph.inputs)
+            and list(graph.outputs) == made
+            and len(set(made)) == len(made)
+        ):
             self.direct = launcher
             return self
         self.names["compiled"] = launcher
@@ -215,7 +233,9 @@ class Driver:
         self.add(f"{outs}= compiled({', '.join(map(self.name, given))})")
         results = [self.result(a, i) for i, a in enumerate(graph.outputs)]
         body, bound = tuple(self.body), tuple(self.bound)
-        python = render(TEMPLATE, Text("program", ", ".join(inputs), 0, (), bound, body, ", ".join(results)))
+        python = render(
+            TEMPLATE, Text("program", ", ".join(inputs), 0, (), bound, body, ", ".join(results))
+        )
         self.texts["python"] = python
         if self.run:
             execute(python, self.names)
@@ -233,7 +253,9 @@ class Driver:
         for i, array in enumerate(segment.arrays):
             if isinstance(array, Need):
                 shape = (array.nbytes,)
-                names.append(self.need(f"{segment.name}_{i}", shape, np.dtype(np.uint8), array.first))
+                names.append(
+                    self.need(f"{segment.name}_{i}", shape, np.dtype(np.uint8), array.first)
+                )
                 self.needs[-1] = (*self.needs[-1][:3], array.first, array.last)
             else:
                 if array.name in self.early:
@@ -296,9 +318,15 @@ class Driver:
         self.body.append(Line(code, comment))
 
     def fresh(self, var: Var) -> None:
-        """Makes an array for the caller, that of the result or of what is returned in another form."""
+        """Makes an array for the caller, that of the result or of what is
+        returned in another form.
+        """
         buffer = self.buffer(var)
-        if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
+        if (
+            buffer.storage == "view"
+            and buffer.base is not None
+            and var not in self.program.graph.outputs
+        ):
             buffer = buffer.base
         if buffer.storage != "output" or buffer.name in self.begun:
             return
@@ -311,11 +339,15 @@ class Driver:
             made = f"{self.given(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 
-    def timed(self, f: str, given: str, step: Step, by: str, name: str = "", work: Cost | None = None) -> str:
+    def timed(
+        self, f: str, given: str, step: Step, by: str, name: str = "", work: Cost | None = None
+    ) -> str:
         """The text of a call, through what times it if there is somebody who does."""
         if self.meter is None:
             return f"{f}({given})"
-        found = cost(step.eqn, partial(bytes_behind, self.program.layouts)) if work is None else work
+        found = (
+            cost(step.eqn, partial(bytes_behind, self.program.layouts)) if work is None else work
+        )
         call = Call(self.title, name or step.name, by, step.eqn, found)
         return f"{self.given(self.meter.timed(call), 'timed_')}({f}, {given})"
 
@@ -324,7 +356,10 @@ class Driver:
     def run_host(self, step: Step) -> None:
         (out,) = step.eqn.outs
         f = self.given(partial(compute, step.eqn.op, out.type), "host_")
-        self.add(f"{self.name(out)} = {f}({', '.join(map(self.operand, step.eqn.inputs))})", note(step.eqn))
+        self.add(
+            f"{self.name(out)} = {f}({', '.join(map(self.operand, step.eqn.inputs))})",
+            note(step.eqn),
+        )
 
     def run_library(self, step: Step) -> None:
         eqn = step.eqn
@@ -332,7 +367,9 @@ class Driver:
             self.run_host(step)
             return
         inner = self.branches.get(step.number)
-        f = self.given(reference_of(eqn) if inner is None else hosted(eqn.op, inner), f"{eqn.op.name}_")
+        f = self.given(
+            reference_of(eqn) if inner is None else hosted(eqn.op, inner), f"{eqn.op.name}_"
+        )
         outs = ", ".join(self.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
         given = list(map(self.operand, eqn.inputs))
         if inner is not None:
@@ -343,7 +380,9 @@ class Driver:
         self.add(f"{outs} = {call}" if eqn.outs else call, note(eqn))
 
     def lend(self, step: Step, f: str, inner: Sequence[Inner]) -> str:
-        """The name of what programs that a step runs are bound to: a part of the arena, for that step."""
+        """The name of what programs that a step runs are bound to: a part of
+        the arena, for that step.
+        """
         nbytes = max(each.nbytes for each in inner)
         if not nbytes:
             return self.given(bound(inner, np.empty(0, np.uint8)), "bound_")
@@ -392,14 +431,18 @@ class Driver:
         (out,) = eqn.outs
         a, b, y = product(eqn)
         self.fresh(out)
-        left, right = (self.matrix(x, *turned) for x, turned in zip(eqn.inputs, (a, b), strict=True))
+        left, right = (
+            self.matrix(x, *turned) for x, turned in zip(eqn.inputs, (a, b), strict=True)
+        )
         given = f"{left}, {right}, out={self.aligned(out, None, y)}"
         self.add(self.timed("matmul", given, step, "NumPy"), note(eqn))
 
     def run_kernel(self, step: Step) -> None:
         eqn = step.eqn
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        choice = choose(Problem(eqn.op, *types, shared=step.shared), Caps(self.threads), prefs(), BLOCKED)
+        choice = choose(
+            Problem(eqn.op, *types, shared=step.shared), Caps(self.threads), prefs(), BLOCKED
+        )
         chosen: Launch = choice.kernels()
         view = chosen.view
         name = f"{view.kind}_{len(self.made)}"
@@ -412,7 +455,9 @@ class Driver:
         for var in eqn.outs:
             self.fresh(var)
         arrays = [self.param(outer, p) for p in (*view.inputs, *view.outputs)]
-        partials = [self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.partials]
+        partials = [
+            self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.partials
+        ]
         self.call(step, name, view, [*arrays, *partials])
         if view.after:
             self.names[f"{name}_finish"] = module["finish"]
@@ -422,7 +467,9 @@ class Driver:
 
     def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
         if not view.looped:
-            scratch = [self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.scratch]
+            scratch = [
+                self.need(f"{name}_{s.name}", s.shape, s.dtype, step.number) for s in view.scratch
+            ]
             self.add(self.timed(name, ", ".join([*arrays, *scratch]), step, "Python", name))
             return
         sets = []
@@ -448,7 +495,10 @@ class Driver:
         return name
 
     def matrix(self, atom: Atom, order: Dims | None, shape: Dims | None) -> str:
-        """An operand of a product. Its axes may not merge without a copy, which is then made at each call."""
+        """An operand of a product.
+
+        Its axes may not merge without a copy, which is then made at each call.
+        """
         if (
             shape is None
             or isinstance(atom, Literal)
@@ -493,13 +543,23 @@ class Driver:
         again = atom in self.program.graph.outputs[:i]
         if buffer.storage == "output" and not again:
             return name
-        return f"owned({name})" if buffer.storage == "library" and not again else f"array({name}, order='C')"
+        return (
+            f"owned({name})"
+            if buffer.storage == "library" and not again
+            else f"array({name}, order='C')"
+        )
 
 
 def owned(y: Any) -> Any:
     """A result that a library made, or a copy where somebody else may hold its memory."""
     flags = y.flags
-    if type(y) is np.ndarray and flags.owndata and flags.c_contiguous and flags.writeable and y.base is None:
+    if (
+        type(y) is np.ndarray
+        and flags.owndata
+        and flags.c_contiguous
+        and flags.writeable
+        and y.base is None
+    ):
         return y
     return np.array(y, order="C")
 
@@ -513,5 +573,7 @@ def reuse(x: Any, dtype: np.dtype) -> Any:
 
 
 def written(x: Any, dtype: np.dtype) -> Any:
-    """An argument that is written if its last contents can be made in it, else a new array like it."""
+    """An argument that is written if its last contents can be made in it,
+    else a new array like it.
+    """
     return x if x.flags.carray else np.empty(x.shape, dtype)

@@ -1,8 +1,10 @@
-"""The time in which a C compiler makes a program, said before it begins: a Python loop may need too much.
+"""The time in which a C compiler makes a program, said before it begins: a
+Python loop may need too much.
 
-A long loop that cannot be rolled, since its iterations differ in more than offsets and sizes, is a kernel or
-more for each iteration. If these need longer than `config.compile_patience`, the user is warned, and the
-program is compiled with fewer optimisations; if that takes too long as well, it is run as blocked NumPy.
+A long loop that cannot be rolled, since its iterations differ in more than offsets and
+sizes, is a kernel or more for each iteration. If these need longer than
+`config.compile_patience`, the user is warned, and the program is compiled with fewer
+optimisations; if that takes too long as well, it is run as blocked NumPy.
 """
 
 from __future__ import annotations
@@ -45,7 +47,10 @@ def calls(texts: Iterable[Text]) -> int:
 
 
 def cheaper(title: str, native: Native, source: str, flags: tuple[str, ...]) -> tuple[str, ...]:
-    """The options for a file. TooLong if no options make a compiler end within the user's patience."""
+    """The options for a file.
+
+    TooLong if no options make a compiler end within the user's patience.
+    """
     seconds, patience = program_seconds(native), config.compile_patience
     line, iterations = longest_loop(native.sources)
     if not patience or seconds <= patience or iterations < ITERATIONS or is_known(source, flags):

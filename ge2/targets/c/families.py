@@ -1,4 +1,7 @@
-"""Kernel families of the C target in the order of preference. Adding one is a line here and a file."""
+"""Kernel families of the C target in the order of preference.
+
+Adding one is a line here and a file.
+"""
 
 from __future__ import annotations
 

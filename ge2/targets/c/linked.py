@@ -27,8 +27,8 @@ _loaded: set[str] = set()  # keys of libraries that serve a program of this proc
 class Linked:
     """`whole` is the one segment of a program that needs nothing of Python but its own numbers.
 
-    With `apart` there is none: Python makes its results, and hands it its scratch. With `singly` each step is
-    a function of its own.
+    With `apart` there is none: Python makes its results, and hands it its scratch. With `singly`
+    each step is a function of its own.
     """
 
     def __init__(
@@ -58,12 +58,16 @@ class Linked:
             return False
         given = set(program.graph.inputs)
         storage = [
-            program.buffers[v].storage for v in program.graph.outputs if isinstance(v, Var) and v not in given
+            program.buffers[v].storage
+            for v in program.graph.outputs
+            if isinstance(v, Var) and v not in given
         ]
         return set(storage) <= {"output", "host"}
 
     def cut(self) -> None:
-        """Runs of steps in C; what Python computes stays between them, its own numbers come first."""
+        """Runs of steps in C; what Python computes stays between them, its
+        own numbers come first.
+        """
         early = self.early()
         self.parts += early
         run: list[Step] = []
@@ -152,7 +156,9 @@ class Linked:
         return [number(v.type) if v.type.weak else array(v.type) for v in self.given(segment)]
 
     def given(self, segment: Segment) -> list[Var]:
-        """What a whole program is called with: arguments that C reads, then what Python makes of others."""
+        """What a whole program is called with: arguments that C reads, then
+        what Python makes of others.
+        """
         inputs = [v for v in self.program.graph.inputs if not v.type.weak or v in segment.hosts]
         later = [v for v in segment.hosts if v not in set(inputs)]
         return [*inputs, *self.native.computed(segment.steps), *later]
@@ -165,13 +171,19 @@ class Linked:
         found = []
         for v in outputs(self.program):
             donor, written = buffers[v].donor, buffers[v].written
-            found.append(Output(v.type.dtype, v.type.shape, names[donor] if donor else -1, written=written))
+            found.append(
+                Output(v.type.dtype, v.type.shape, names[donor] if donor else -1, written=written)
+            )
         return found
 
 
 def outputs(program: Program) -> list[Var]:
     """The results that a launcher makes, each once."""
-    made = [v for v in program.graph.outputs if isinstance(v, Var) and program.buffers[v].storage == "output"]
+    made = [
+        v
+        for v in program.graph.outputs
+        if isinstance(v, Var) and program.buffers[v].storage == "output"
+    ]
     return list(dict.fromkeys(made))
 
 

@@ -1,8 +1,9 @@
-"""Loops and branches as C: the function of a round, and the statements that call it again and again.
+"""Loops and branches as C: the function of a round, and the statements that
+call it again and again.
 
-A round is a program of its own, written into the same file. What it reads and writes are pointers in an array
-`q`: constants stay, elements and results move on by one, and a carry has two places that change roles, or a
-single one where a round may write over what it reads.
+A round is a program of its own, written into the same file. What it reads and writes are pointers
+in an array `q`: constants stay, elements and results move on by one, and a carry has two places
+that change roles, or a single one where a round may write over what it reads.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ if TYPE_CHECKING:
     from ge2.targets.c.native import Native, Need, Segment
 
 COUNTED = (ScanLoop, RepeatLoop)
-SMALL = 1 << 12  # elements that a round makes up to which sizes are written out: it is made for them alone
-SHORT = 256  # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+# elements that a round makes up to which sizes are written out: it is made for them alone
+SMALL = 1 << 12
+# bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+SHORT = 256
 MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
 KNOWN = 64  # bytes up to which the size of a copy is written out
 ALIGNED = "__attribute__((aligned(64)))"
-OFTEN = (1 << 10) - 1  # a mask: of short iterations, one in so many looks whether there was an interrupt
+# a mask: of short iterations, one in so many looks whether there was an interrupt
+OFTEN = (1 << 10) - 1
 STOPS = "return lib->error->code;"
 
 
@@ -45,7 +49,9 @@ def held(op: Any) -> tuple[Graph, ...]:
 
 
 def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
-    """Which results of graph `i` become which carry; a long one that is stacked as well has a place there."""
+    """Which results of graph `i` become which carry; a long one that is stacked
+    as well has a place there.
+    """
     if isinstance(op, COUNTED):
         first, count = op.consts, op.carry
     elif isinstance(op, WhileLoop) and i == 1:
@@ -74,7 +80,9 @@ def written_over(op: Cond, graph: Graph) -> dict[Var, Var]:
 
 
 def grounded(graph: Graph, context: Context) -> Graph:
-    """The graph with literals that a loop reads, or that it returns itself if it is a body, as arrays."""
+    """The graph with literals that a loop reads, or that it returns itself if
+    it is a body, as arrays.
+    """
     eqns: list[Eqn] = []
     made: dict[Literal, Var] = {}
 
@@ -98,7 +106,9 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
     """Whether a program needs nothing but C."""
     given = set(program.graph.inputs)
     return all(step.kind in (*kinds, "view") for step in program.steps) and all(
-        isinstance(a, Var) and not a.type.weak and (a in given or program.buffers[a].storage == "output")
+        isinstance(a, Var)
+        and not a.type.weak
+        and (a in given or program.buffers[a].storage == "output")
         for a in program.graph.outputs
     )
 
@@ -106,7 +116,10 @@ def stands(program: Program, kinds: Sequence[str]) -> bool:
 @final
 @mutable
 class Round:
-    """The function of a round as the loop sees it. Its arrays are numbered: inputs, then results."""
+    """The function of a round as the loop sees it.
+
+    Its arrays are numbered: inputs, then results.
+    """
 
     program: Program
     call: str  # with `q`
@@ -129,9 +142,17 @@ class Round:
 
 
 def spares(op: Any, i: int, program: Program) -> int:
-    """Bytes of second places for the carry that graph `i` makes, but for what is made in a stack."""
+    """Bytes of second places for the carry that graph `i` makes, but for what
+    is made in a stack.
+    """
     outputs, total = program.graph.outputs, 0
-    carry = op.carry if isinstance(op, COUNTED) else len(outputs) if isinstance(op, WhileLoop) and i else 0
+    carry = (
+        op.carry
+        if isinstance(op, COUNTED)
+        else len(outputs)
+        if isinstance(op, WhileLoop) and i
+        else 0
+    )
     for n, out in enumerate(outputs[:carry]):
         assert isinstance(out, Var)
         new = out not in program.graph.inputs and outputs.index(out) == n
@@ -140,8 +161,11 @@ def spares(op: Any, i: int, program: Program) -> int:
     return total
 
 
-def write_round(native: Native, segment: Segment, scratch: Need, program: Program, kind: str) -> Round:
-    """Writes the function into the file; what it needs besides arrays is part of what `segment` is given.
+def write_round(
+    native: Native, segment: Segment, scratch: Need, program: Program, kind: str
+) -> Round:
+    """Writes the function into the file; what it needs besides arrays is part
+    of what `segment` is given.
 
     Its scratch is that of all graphs of the step, of which one runs at a time.
     """
@@ -157,9 +181,10 @@ def write_round(native: Native, segment: Segment, scratch: Need, program: Progra
     segment.sizes += sizes
     segment.constants += inner.constants
     arena = native.shared(segment, scratch, found.nbytes) if found.nbytes else "arena"
-    made = [v for v in dict.fromkeys(program.graph.outputs) if program.buffers[v].storage == "output"]  # type: ignore[index]
+    returned = [v for v in dict.fromkeys(program.graph.outputs) if isinstance(v, Var)]
+    made = [v for v in returned if program.buffers[v].storage == "output"]
     call = f"{inner.name}({{}}, n + {at_n}, k + {at_k}, {arena}, threads, lib)"
-    return Round(program, call, [v for v in made if isinstance(v, Var)], inner.work, child.fails)
+    return Round(program, call, made, inner.work, child.fails)
 
 
 @final
@@ -218,7 +243,9 @@ class Loop:
         return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
 
     def looks(self, turn: Round) -> list[Text]:
-        """The statement that lets an interrupt end the loop; of short iterations, one in many has a look."""
+        """The statement that lets an interrupt end the loop; of short
+        iterations, one in many has a look.
+        """
         self.native.fails = True
         seldom = "" if turn.work > SMALL else f"(t & {OFTEN}) == {OFTEN} && "
         return [Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}")]
@@ -234,7 +261,8 @@ class Loop:
     def carry(self, turn: Round, i: int, first: int, length: int | None) -> None:
         """How part `i` of the carry gets from one round to the next, and at last to the results.
 
-        `first`: the number of the first of them among the inputs; `length`: how many rounds, if it is known.
+        `first`: the number of the first of them among the inputs; `length`: how
+        many rounds, if it is known.
         """
         slot, out = first + i, turn.program.graph.outputs[i]
         a, result = turn.program.graph.inputs[slot], self.results[i]
@@ -273,7 +301,9 @@ class Loop:
             )
 
     def moved(self, i: int, slot: int, target: int, a: Atom) -> None:
-        """Has part `i` of the carry, a few bytes, in variables, which a compiler keeps in registers."""
+        """Has part `i` of the carry, a few bytes, in variables, which a
+        compiler keeps in registers.
+        """
         state, later = f"state{i}", f"next{i}"
         self.before += [Text(f"char {name}[{a.type.nbytes}] {ALIGNED};") for name in (state, later)]
         self.before.append(self.copied(state, self.pointers[slot], a))
@@ -299,7 +329,9 @@ class Loop:
         for slot in range(first, len(graph.inputs)):
             at = self.stack(first, slot - first)
             if isinstance(op, RepeatLoop):
-                self.pointers[slot] = self.listed(slot, self.step.eqn.inputs[at : at + op.length], False)
+                self.pointers[slot] = self.listed(
+                    slot, self.step.eqn.inputs[at : at + op.length], False
+                )
                 continue
             self.pointers[slot] = self.moving(moves, slot, self.given[at], graph.inputs[slot])
         for i in range(op.carry):
@@ -318,7 +350,10 @@ class Loop:
             return [
                 self.copied(y, x, v)
                 for y, x, v in zip(
-                    self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
+                    self.results,
+                    self.given[op.consts :],
+                    graph.inputs[op.consts : first],
+                    strict=False,
                 )
             ]
         return [*self.before, self.array("q", self.pointers), length, rounds, *self.after]
@@ -328,7 +363,9 @@ class Loop:
         return first + i * (self.op.length if isinstance(self.op, RepeatLoop) else 1)
 
     def listed(self, slot: int, atoms: Sequence[Atom], written: bool) -> str:
-        """Arrays of their own, one for each round, found by numbers: code for each takes long to compile."""
+        """Arrays of their own, one for each round, found by numbers: code for
+        each takes long to compile.
+        """
         sizes, native = self.segment.sizes, self.native
         self.first.append(Text(f"q[{slot}] = ge2_place(p, arena, n + {len(sizes)} + 3 * t);"))
         for a in atoms:
@@ -357,7 +394,9 @@ class Loop:
             slot = turn.slot(out)
         at = self.stack(self.op.carry, n - self.op.carry)
         if isinstance(self.op, RepeatLoop):
-            self.pointers[slot] = self.listed(slot, self.step.eqn.outs[at : at + self.op.length], True)
+            self.pointers[slot] = self.listed(
+                slot, self.step.eqn.outs[at : at + self.op.length], True
+            )
         else:
             self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
 

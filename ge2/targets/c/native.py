@@ -55,7 +55,10 @@ class Need:
 @final
 @mutable
 class Segment:
-    """Steps in a row that are one C function. `arrays` are its `p`: buffers, or scratch that it needs."""
+    """Steps in a row that are one C function.
+
+    `arrays` are its `p`: buffers, or scratch that it needs.
+    """
 
     name: str
     steps: tuple[Step, ...]
@@ -104,7 +107,12 @@ class Native:
         child = Native(program, ALONE if small else self.threads, self.title)
         child.depth = self.depth + 1
         child.spelt = small and len(program.steps) < MANY
-        child.named, child.texts, child.runs, child.made = self.named, self.texts, self.runs, self.made
+        child.named, child.texts, child.runs, child.made = (
+            self.named,
+            self.texts,
+            self.runs,
+            self.made,
+        )
         child.inner, child.inlined, child.prices = self.inner, self.inlined, self.prices
         child.first, own = len(self.sources), child.sources
         self.sources += own
@@ -121,33 +129,44 @@ class Native:
             segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
             segment.arrays += [self.program.buffers[v] for v in self.computed(steps)]
             made = [
-                v for v in graph.outputs if isinstance(v, Var) and self.program.buffers[v].storage == "output"
+                v
+                for v in graph.outputs
+                if isinstance(v, Var) and self.program.buffers[v].storage == "output"
             ]
             segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
         for step in steps:
             self.step(segment, step)
-        arrays = [Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};") for i, b in enumerate(segment.local)]
+        arrays = [
+            Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};")
+            for i, b in enumerate(segment.local)
+        ]
         calls = repeated_calls(segment.calls, segment.table)
         self.runs.append(Run(name, (*arrays, *calls), bool(inner), self.short))
         return segment
 
     @property
     def short(self) -> bool:
-        """True if the program is part of the loop that runs it: what it calls takes longer than its work.
+        """True if the program is part of the loop that runs it: what it calls
+        takes longer than its work.
 
-        Of nested ones each fourth is a function: inlined at all depths, code grows with their square.
+        Of nested ones each fourth is a function: inlined at all depths, code
+        grows with their square.
         """
         return self.spelt and len(self.program.steps) <= FEW and self.depth % INLINED != 0
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
         """The Python numbers that C reads."""
-        read = {a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)}
+        read = {
+            a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)
+        }
         return [v for v in self.program.buffers if v in read and v.type.weak]
 
     def computed(self, steps: Sequence[Step]) -> list[Var]:
         """The scalars that Python makes and C reads as arrays."""
         buffers = self.program.buffers
-        atoms = [a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)]
+        atoms = [
+            a for step in steps if step.kind in IN_C for a in step.eqn.inputs if isinstance(a, Var)
+        ]
         read = {id(buffers[a].base or buffers[a]) for a in atoms}  # themselves, or by way of a view
         made = [v for step in steps if step.kind == "host" for v in step.eqn.outs]
         return [v for v in made if id(buffers[v]) in read and not v.type.weak]
@@ -206,9 +225,13 @@ class Native:
         return found.base or found
 
     def surely_shared(self, step: Step) -> frozenset[tuple[int, int]]:
-        """The results that lie in the memory of inputs, but for arguments: a caller may lend these or not."""
+        """The results that lie in the memory of inputs, but for arguments: a
+        caller may lend these or not.
+        """
         buffers, inputs = self.program.buffers, step.eqn.inputs
-        lent = [k for k, a in enumerate(inputs) if isinstance(a, Var) and buffers[a].storage == "input"]
+        lent = [
+            k for k, a in enumerate(inputs) if isinstance(a, Var) and buffers[a].storage == "input"
+        ]
         return frozenset(pair for pair in step.shared if pair[1] not in lent)
 
     def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
@@ -312,7 +335,9 @@ class Native:
         return any(isinstance(step.eqn.op, RepeatLoop) for step in self.program.steps)
 
     def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
-        """Where an array is: the number of a pointer, or -1 for the arena, and the offset from there."""
+        """Where an array is: the number of a pointer, or -1 for the
+        arena, and the offset from there.
+        """
         base = buffer.base or buffer
         if segment.direct and base.storage == "arena":
             found = self.arena.get(id(base))
@@ -346,7 +371,9 @@ class Native:
 
 
 def shown(graph: Graph) -> str:
-    """The text of a graph, of a long one the first equations: what nobody would read takes long to write."""
+    """The text of a graph, of a long one the first equations: what nobody would
+    read takes long to write.
+    """
     if len(graph.eqns) <= SHOWN:
         return str(graph)
     more = len(graph.eqns) - SHOWN
@@ -358,7 +385,9 @@ def local(i: int) -> str:
 
 
 def made(step: Step) -> int:
-    """The elements that a step makes anew; what it writes into an array that is there is not all of that."""
+    """The elements that a step makes anew; what it writes into an array that is
+    there is not all of that.
+    """
     there = {i for i, _ in step.shared}
     if step.kind == "view":
         return 0
@@ -375,7 +404,11 @@ def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
     """The condition on which a copy is made: its result does not lie where it would copy from."""
     if not kernel.unless_same:
         return ""
-    arrays = [text for a, text in zip(kernel.arguments, handed, strict=True) if a.kind in ("array", "result")]
+    arrays = [
+        text
+        for a, text in zip(kernel.arguments, handed, strict=True)
+        if a.kind in ("array", "result")
+    ]
     return f"if ((const void *){arrays[0]} != (const void *){arrays[1]}) "
 
 

@@ -26,7 +26,9 @@ def reference_of(eqn: Eqn) -> Any:
         return reference
 
     def with_arrays(*xs: Any) -> Any:
-        return reference(*(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True)))
+        return reference(
+            *(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True))
+        )
 
     return with_arrays
 
@@ -46,7 +48,9 @@ def view_text(eqn: Eqn, x: str) -> str:
         return f"{x}[{', '.join(parts)}]" if parts else x
     if isinstance(op, Rev):
         rank = eqn.inputs[0].type.ndim
-        return f"{x}[{', '.join('::-1' if a in op.axes else ':' for a in range(rank))}]" if rank else x
+        return (
+            f"{x}[{', '.join('::-1' if a in op.axes else ':' for a in range(rank))}]" if rank else x
+        )
     if isinstance(op, BroadcastInDim):
         spread = tuple(n if d in op.dims else 1 for d, n in enumerate(op.shape))
         return f"broadcast_to({x}.reshape({spread}), {op.shape})"
@@ -77,4 +81,6 @@ def volume(type_: ArrayType, axes: Dims) -> int:
 
 def turn(shape: Dims, order: Dims, wanted: Dims) -> Turn:
     turned = tuple(shape[i] for i in order)
-    return None if order == tuple(range(len(order))) else order, None if turned == wanted else wanted
+    return None if order == tuple(
+        range(len(order))
+    ) else order, None if turned == wanted else wanted

@@ -1,9 +1,10 @@
-"""Calls that repeat, as loops over a table of their arguments: compiled once, however many there are.
+"""Calls that repeat, as loops over a table of their arguments: compiled
+once, however many there are.
 
-The calls of a C function differ in the numbers within `n[...]`, `p[...]` and `k[...]`: which size, array or
-constant each is passed. Where all else repeats with a period, such a number becomes `first + step * t`, or is
-read from a table in `n` where it has no step. Loops that repeat become a loop again, so nested Python loops
-stay nested.
+The calls of a C function differ in the numbers within `n[...]`, `p[...]` and `k[...]`: which size,
+array or constant each is passed. Where all else repeats with a period, such a number becomes `first
++ step * t`, or is read from a table in `n` where it has no step. Loops that repeat become a loop
+again, so nested Python loops stay nested.
 """
 
 from __future__ import annotations
@@ -22,8 +23,10 @@ PERIODS = 4  # how many candidates are tried at a time
 REFERENCE = re.compile(r"\b([npk])\[(\d+)\]")
 MARK = "\0"  # in place of a number
 
-Node = tuple[Text, tuple[int, ...]]  # statements with marks, and the numbers they stand for, in order
-Table = Callable[[Sequence[int]], int]  # appends integers to `n`, and returns the index of the first
+# statements with marks, and the numbers they stand for, in order
+Node = tuple[Text, tuple[int, ...]]
+# appends integers to `n`, and returns the index of the first
+Table = Callable[[Sequence[int]], int]
 
 
 def repeated_calls(calls: Sequence[Text], table: Table) -> tuple[Text, ...]:
@@ -92,13 +95,17 @@ def runs(keys: Sequence[int], period: int) -> list[tuple[int, int]]:
         if iterations >= ITERATIONS:
             found.append((start, start + iterations * period))
         start = i + 1
-    return [run for run, before in zip(found, [(0, 0), *found], strict=False) if run[0] >= before[1]]
+    return [
+        run for run, before in zip(found, [(0, 0), *found], strict=False) if run[0] >= before[1]
+    ]
 
 
 def looped(nodes: Sequence[Node], period: int, variable: str, table: Table) -> Node:
     """Iterations of equal nodes as one loop, whose length is a number in `n` too."""
     iterations = [nodes[i : i + period] for i in range(0, len(nodes), period)]
-    columns = zip(*([n for _, numbers in each for n in numbers] for each in iterations), strict=True)
+    columns = zip(
+        *([n for _, numbers in each for n in numbers] for each in iterations), strict=True
+    )
     moved = [by_iteration(column, variable, table) for column in columns]
     marks = iter([mark for mark, _ in moved])
     body = tuple(marked(text, marks) for text, _ in nodes[:period])
@@ -108,7 +115,8 @@ def looped(nodes: Sequence[Node], period: int, variable: str, table: Table) -> N
 
 
 def by_iteration(column: Sequence[int], variable: str, table: Table) -> tuple[str, int]:
-    """A number that changes from iteration to iteration, as text with a mark and the number for that mark.
+    """A number that changes from iteration to iteration, as text with a mark
+    and the number for that mark.
 
     >>> by_iteration((3, 5, 7), "t0", lambda numbers: 0), by_iteration((3, 3), "t0", lambda numbers: 0)
     (('\\x00 + 2 * t0', 3), ('\\x00', 3))

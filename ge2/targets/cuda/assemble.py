@@ -1,7 +1,8 @@
-"""A program as launches: the Python text that each call runs on a device, and the kernels it launches.
+"""A program as launches: the Python text that each call runs on a device, and
+the kernels it launches.
 
-What no kernel of ours serves is computed by the array module where it can (`by_arrays`), and else by the
-reference on the CPU: right, and slow, and the report says so.
+What no kernel of ours serves is computed by the array module where it can (`by_arrays`), and else
+by the reference on the CPU: right, and slow, and the report says so.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ class GpuDriver:
     device: Device
     title: str
     branches: Mapping[int, Sequence[Body]]
-    run: bool = True  # whether the program is to run; else it is written for people, and nothing is compiled
+    # whether the program is to run; else it is written for people, and nothing is compiled
+    run: bool = True
     within: Op | None = None  # the loop or the branch whose program it is
     ranged: bool = False  # whether each step is a range in a profiler's time line
     scope: str = ""  # the user's name for what is around the program
@@ -88,12 +90,14 @@ class GpuDriver:
     made: list[Made] = field(default_factory=list)
     needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
     apart: bool = False  # whether the next launch begins a group
-    named: set[str] = field(default_factory=set)  # arrays that the text names elsewhere than in launches
+    # arrays that the text names elsewhere than in launches
+    named: set[str] = field(default_factory=set)
     begun: set[str] = field(default_factory=set)
     computed: list[Line] = field(default_factory=list)  # what makes numbers, on the host
     uploads: bool = False  # whether one of them becomes an array of the device
     numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
-    sources: dict[str, Source] = field(default_factory=dict)  # by their code, in the order of their numbers
+    # by their code, in the order of their numbers
+    sources: dict[str, Source] = field(default_factory=dict)
     numbered: dict[str, int] = field(default_factory=dict)  # likewise
     kernel_texts: list[str] = field(default_factory=list)  # of the sources
     owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
@@ -101,11 +105,13 @@ class GpuDriver:
     texts: dict[str, str] = field(default_factory=dict)
     direct: Callable[..., list[Any]] | None = None
     launched: list[Any] = field(default_factory=list)  # what launches each group
-    splits: list[tuple[int, str]] = field(default_factory=list)  # what the host does, after so many groups
+    # what the host does, after so many groups
+    splits: list[tuple[int, str]] = field(default_factory=list)
     had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
     code: int = 0  # bytes of the kernels, compiled
     results: list[tuple[str, ArrayType]] = field(default_factory=list)  # arrays made for the caller
-    narrowings: dict[np.dtype, str] = field(default_factory=dict)  # names of what makes numbers of a dtype
+    # names of what makes numbers of a dtype
+    narrowings: dict[np.dtype, str] = field(default_factory=dict)
     loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
     turn: Turn | None = None
 
@@ -137,13 +143,17 @@ class GpuDriver:
         return self
 
     def planned(self) -> Plan:
-        """Where arrays lie: apart where steps may run at once, tight where they follow or memory is short."""
+        """Where arrays lie: apart where steps may run at once, tight where they
+        follow or memory is short.
+        """
         if self.tight or self.within is not None:
             return plan([life for _, life in self.needs], ALIGNMENT)
         return planned_beside(self.program, self.needs, ALIGNMENT)
 
     def begin(self) -> None:
-        """What the text names whatever the program is, and what is known of arrays before the first step."""
+        """What the text names whatever the program is, and what is known of
+        arrays before the first step.
+        """
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
         scratch = getattr(device, "scratch", None)
@@ -158,11 +168,15 @@ class GpuDriver:
         self.numbers = self.handed_over()
         for buffer in self.program.buffers.values():
             if buffer.storage == "arena":
-                self.needs.append((buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last)))
+                self.needs.append(
+                    (buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last))
+                )
 
     def write(self, parts: Sequence[Part]) -> None:
         """The texts, of what is run inside it too if people are to read them."""
-        written = self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
+        written = (
+            self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
+        )
         results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
         text = Text(
             self.parameters(),
@@ -179,8 +193,12 @@ class GpuDriver:
         self.texts["python"] = render(TEMPLATE, text)
 
     def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
-        """The program as it is called: in C where it is simple enough, and the device has such calls."""
-        found = current_first(self.device, run if self.silent() else partial(quietly, run), self.failed)
+        """The program as it is called: in C where it is simple enough,
+        and the device has such calls.
+        """
+        found = current_first(
+            self.device, run if self.silent() else partial(quietly, run), self.failed
+        )
         calls, work = getattr(self.device, "call", None), straight(self)
         return found if calls is None or work is None else calls(work, found)
 
@@ -190,7 +208,9 @@ class GpuDriver:
         return not numbers and all(step.kind in ON_DEVICE for step in self.program.steps)
 
     def parameters(self) -> str:
-        """What the function takes: if another program runs it the memory and the places, then the arrays."""
+        """What the function takes: if another program runs it the memory and the
+        places, then the arrays.
+        """
         outputs = self.program.graph.outputs
         places = [self.name(outputs[i]) for i in placed(self)] if self.within is not None else []  # type: ignore[arg-type]
         memory = ["memory"] if self.within is not None else []
@@ -235,7 +255,9 @@ class GpuDriver:
         return name
 
     def sent(self, value: Any) -> Any:
-        """An array that is there from the start; a text that nobody runs needs none on the device."""
+        """An array that is there from the start; a text that nobody runs
+        needs none on the device.
+        """
         return upload(self.device, value) if self.run else value
 
     # -- the text
@@ -267,7 +289,9 @@ class GpuDriver:
     # -- steps
 
     def part(self, step: Step) -> Part:
-        """A step's lines; if it is to be a range, with the names of that one and of those around it."""
+        """A step's lines; if it is to be a range, with the names of
+        that one and of those around it.
+        """
         first, before, self.apart = len(self.body), len(self.made), self.ranged
         self.step(step)
         if not self.ranged:
@@ -296,7 +320,9 @@ class GpuDriver:
             by_kernels(self, step)
 
     def handed_over(self) -> set[Var]:
-        """What the host computes of a dtype of its own and kernels alone read: it needs no memory there."""
+        """What the host computes of a dtype of its own and kernels alone read:
+        it needs no memory there.
+        """
         made = {v for step in self.program.steps if step.kind == "host" for v in step.eqn.outs}
         made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
         asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
@@ -346,19 +372,26 @@ class GpuDriver:
         """Makes arrays for the caller, of results or of what is returned in another form."""
         for var in made:
             buffer = self.buffer(var)
-            if buffer.storage == "view" and buffer.base is not None and var not in self.program.graph.outputs:
+            if (
+                buffer.storage == "view"
+                and buffer.base is not None
+                and var not in self.program.graph.outputs
+            ):
                 buffer = buffer.base
             if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
                 continue
             self.begun.add(buffer.name)  # a donor is as launches read it: `donate` sees to that
             if buffer.donor:
-                self.group().before.append(Line(f"{buffer.name} = {buffer.donor}", str(buffer.type)))
+                self.group().before.append(
+                    Line(f"{buffer.name} = {buffer.donor}", str(buffer.type))
+                )
             else:
                 self.results.append((buffer.name, buffer.type))
 
     def makings(self) -> tuple[tuple[Line, ...], str]:
-        """The lines that make arrays for the caller, before anything is launched: so they can be made again
-        when others have given memory back."""
+        """The lines that make arrays for the caller, before anything is launched: so they can be
+        made again when others have given memory back.
+        """
         wanted = [(name, f"{t.shape}, {t.dtype.name}", t) for name, t in self.results]
         made = tuple(Line(f"{name} = empty({given})", str(t)) for name, given, t in wanted)
         names, specs = (
@@ -397,7 +430,9 @@ class GpuDriver:
         if self.buffer(atom).storage == "output" and not again:
             return self.name(atom)
         nbytes = atom.type.nbytes
-        copy = Call(self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes))
+        copy = Call(
+            self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes)
+        )
         return self.call("array", f"{self.array(atom)}, order='C'", copy)
 
 

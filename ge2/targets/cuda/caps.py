@@ -14,7 +14,9 @@ from ge2.targets.cuda.limits import Limits
 @final
 @record
 class Caps:
-    """A chip, its limits as its driver tells them, and the device whose library multiplies matrices."""
+    """A chip, its limits as its driver tells them, and the device whose
+    library multiplies matrices.
+    """
 
     chip: Chip
     limits: Limits

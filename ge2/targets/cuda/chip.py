@@ -29,8 +29,10 @@ class Known(Protocol):
 @final
 @record
 class Chip:
-    """Multiprocessors, and of each of them its threads, its registers and the bytes of its shared memory;
-    `most`: bytes that a single block may have; `together`: blocks that may wait for each other."""
+    """Multiprocessors, and of each of them its threads, its registers and the bytes of
+    its shared memory; `most`: bytes that a single block may have; `together`: blocks
+    that may wait for each other.
+    """
 
     multiprocessors: int
     threads: int

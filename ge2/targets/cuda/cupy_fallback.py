@@ -1,7 +1,8 @@
 """What a device's own array module computes: CuPy's functions where no kernel of ours serves.
 
-An entry of the table is handed the module, the operation and its inputs as arrays of the device; it returns
-another. bfloat16 and fp8, which CuPy does not order, go by integers that are ordered as they are.
+An entry of the table is handed the module, the operation and its inputs as arrays of
+the device; it returns another. bfloat16 and fp8, which CuPy does not order, go by
+integers that are ordered as they are.
 """
 
 from __future__ import annotations
@@ -77,7 +78,9 @@ def searchsorted(xp: ModuleType, op: Any, line: Any, values: Any) -> Any:
 
 
 def halved(xp: ModuleType, lines: Any, sought: Any, after: bool) -> Any:
-    """The place of each value in the line of its row, all at once: the part where it lies is halved."""
+    """The place of each value in the line of its row, all at once: the part
+    where it lies is halved.
+    """
     n = lines.shape[1]
     low, high = xp.zeros(sought.shape, INT64), xp.full(sought.shape, n, INT64)
     for _ in range(n.bit_length()):
@@ -96,7 +99,7 @@ def before(a: Any, b: Any, equal: bool) -> Any:
     return (a <= b) | none_b if equal else (a < b) | (none_b & ~none_a)
 
 
-# -------------------------------------------------------------------------- matrices, Fourier transforms
+# --------------------------------------------------------------------- matrices, Fourier transforms
 
 
 def transform(xp: ModuleType, op: Any, x: Any) -> Any:

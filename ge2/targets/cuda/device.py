@@ -1,4 +1,6 @@
-"""What runs CUDA kernels: a GPU, or the CPU in its place; and its arrays, as addresses, views and copies."""
+"""What runs CUDA kernels: a GPU, or the CPU in its place; and its arrays, as
+addresses, views and copies.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Device(Protocol):
     def xp(self) -> ModuleType: ...
 
     def prepare(self, sources: list[str]) -> None:
-        """Compiles sources, so that `module` finds them compiled. Several threads may ask at once."""
+        """Compiles sources, so that `module` finds them compiled.
+
+        Several threads may ask at once.
+        """
 
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
@@ -50,7 +55,9 @@ class Device(Protocol):
         """That on which launches go."""
 
     def span(self, name: str) -> AbstractContextManager[None]:
-        """A range of that name in the time line of a profiler; it may be entered again and again."""
+        """A range of that name in the time line of a profiler; it may be
+        entered again and again.
+        """
 
 
 def address(x: Any) -> int:
@@ -79,7 +86,9 @@ def empty(device: Device, shape: Sequence[int], dtype: np.dtype) -> Any:
 
 
 def surely(device: Device, make: Callable[[], T]) -> T:
-    """What `make` gives; if there is no memory for it, again when what nobody uses was given back."""
+    """What `make` gives; if there is no memory for it, again when what nobody
+    uses was given back.
+    """
     scratch: Scratch | None = getattr(device, "scratch", None)
     return make() if scratch is None else scratch.surely(make)
 
@@ -88,7 +97,9 @@ def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
     kept = kept_as(device, x.dtype)
     with getattr(device, "here", nullcontext)():  # CuPy's current device may be another
-        return surely(device, lambda: device.xp.array(x if kept == x.dtype else x.view(kept), order="C"))
+        return surely(
+            device, lambda: device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
+        )
 
 
 def put(to: Any, x: Any) -> None:

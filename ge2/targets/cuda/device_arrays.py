@@ -1,4 +1,6 @@
-"""What stands around a call on a device: which is current, arguments as kernels read them, the CPU's part."""
+"""What stands around a call on a device: which is current, arguments as kernels
+read them, the CPU's part.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,10 @@ Failed = Callable[[BaseException], BaseException]
 def current_first(
     device: Device, run: Callable[..., list[Any]], failed: Failed | None = None
 ) -> Callable[..., list[Any]]:
-    """Runs a program with its device CuPy's current one. `failed` makes the error of one without memory."""
+    """Runs a program with its device CuPy's current one.
+
+    `failed` makes the error of one without memory.
+    """
     if not hasattr(device, "here"):
         return run
     here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
@@ -48,7 +53,10 @@ def explain(failed: Failed | None, error: BaseException) -> None:
 
 
 def again(device: Device, trouble: Exception, *wanted: tuple[Any, ...]) -> list[Any]:
-    """Arrays for which there was no memory, when all that nobody uses was given back. Else the trouble."""
+    """Arrays for which there was no memory, when all that nobody uses was given back.
+
+    Else the trouble.
+    """
     scratch: Scratch | None = getattr(device, "scratch", None)
     if scratch is None or not ran_out(trouble):
         raise trouble
@@ -57,7 +65,9 @@ def again(device: Device, trouble: Exception, *wanted: tuple[Any, ...]) -> list[
 
 
 def anew(device: Device, nbytes: int) -> tuple[Any, list[Any]]:
-    """Scratch of one call alone, where nothing is gained by keeping it; and where it is put after that."""
+    """Scratch of one call alone, where nothing is gained by keeping it; and
+    where it is put after that.
+    """
     return device.xp.empty(nbytes, np.uint8), []
 
 
@@ -83,7 +93,9 @@ def narrowed(dtype: np.dtype, wanted: np.dtype, x: Any) -> Any:
 
 
 def ready(device: Device, x: Any) -> Any:
-    """An array of the device as kernels read it: in C order, from a place that wide accesses may begin at."""
+    """An array of the device as kernels read it: in C order, from a place that
+    wide accesses may begin at.
+    """
     x = x if isinstance(x, device.xp.ndarray) else upload(device, x)
     if x.flags.c_contiguous and address(x) % 16 == 0:
         return x

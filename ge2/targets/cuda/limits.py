@@ -1,4 +1,6 @@
-"""What a GPU has and allows: as its driver says, or as NVIDIA documents it, for machines without one."""
+"""What a GPU has and allows: as its driver says, or as NVIDIA documents
+it, for machines without one.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,12 @@ GB: Final = 1 << 30
 @final
 @record
 class Limits:
-    """Sizes in bytes. `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
+    """Sizes in bytes.
 
-    `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how many
-    blocks may wait for each other where multiprocessors are not real.
+    `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
+
+    `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how
+    many blocks may wait for each other where multiprocessors are not real.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
@@ -57,7 +61,8 @@ class Limits:
         return self.emulated or self.multiprocessors
 
 
-# Tuning guides and data sheets of Ampere, Hopper and Blackwell; L2 of the H200 as its driver reports it.
+# Tuning guides and data sheets of Ampere, Hopper and Blackwell; L2 of the H200
+# as its driver reports it.
 A100: Final = Limits(
     "A100",
     "sm_80",
@@ -73,15 +78,17 @@ B200: Final = Limits("B200", "sm_100a", 148, l2=126 * MB, memory=180_000_000_000
 
 KNOWN: Final = (A100, H100, H200, B200)
 
-# Multiply-adds in float32 for one in float64, by compute capability: quotients of the table "Throughput of
-# Native Arithmetic Instructions" in the CUDA C++ Programming Guide. A GPU that is there tells its own.
+# Multiply-adds in float32 for one in float64, by compute capability: quotients of the
+# table "Throughput of Native Arithmetic Instructions" in the CUDA C++ Programming
+# Guide. A GPU that is there tells its own.
 DOUBLE: Final = {
     "75": 32, "80": 2, "86": 64, "87": 64, "89": 64, "90": 2, "100": 2, "103": 64, "120": 64, "121": 64,
 }  # fmt: skip
 
 
 def double_ratio(arch: str) -> int:
-    """How much longer float64 takes than float32; of an architecture that we do not know, the worst there is.
+    """How much longer float64 takes than float32; of an architecture that we do not
+    know, the worst there is.
 
     >>> double_ratio("sm_90a"), double_ratio("sm_89"), double_ratio("sm_103a")
     (2, 64, 64)

@@ -1,4 +1,6 @@
-"""Steps that compute in float64 on a GPU that has few units for it: a sentence with the user's line."""
+"""Steps that compute in float64 on a GPU that has few units for it: a
+sentence with the user's line.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from ge2.program.program import Program
 from ge2.targets.cuda.limits import Limits
 
 WIDE: Final = (FLOAT64, COMPLEX128)
-SLOW: Final = 8  # times as long as float32: 2 where a GPU is made for float64, 32 or 64 where it is not
+# times as long as float32: 2 where a GPU is made for float64, 32 or 64 where it is not
+SLOW: Final = 8
 
 
 def slow(eqn: Eqn, limits: Limits) -> str:
@@ -25,7 +28,9 @@ def slow(eqn: Eqn, limits: Limits) -> str:
 
 
 def in_double(eqn: Eqn) -> Eqn | None:
-    """The first equation of a step that computes on elements of float64, as those that move them do not."""
+    """The first equation of a step that computes on elements of float64, as
+    those that move them do not.
+    """
     if isinstance(eqn.op, GraphOp):
         found = (in_double(e) for graph in eqn.op.graphs() for e in graph.eqns)
         return next((e for e in found if e is not None), None)

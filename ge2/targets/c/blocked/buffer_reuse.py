@@ -1,4 +1,6 @@
-"""Where each value of a kernel lies: in the array of its result, over a finished operand, or in scratch."""
+"""Where each value of a kernel lies: in the array of its result, over a
+finished operand, or in scratch.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,8 @@ FOREVER = 1 << 60
 class Cell:
     """An array that holds one value after another.
 
-    That of a result may hold others until step `due`, which makes the result, but none before step `since`,
-    while an input still lies there.
+    That of a result may hold others until step `due`, which makes the result, but none before step
+    `since`, while an input still lies there.
     """
 
     name: str
@@ -42,7 +44,8 @@ class Cells:
     of: dict[Held, Cell] = field(default_factory=dict)
     scratch: list[Cell] = field(default_factory=list)
     temps: dict[Step, Cell] = field(default_factory=dict)
-    late: list[Held] = field(default_factory=list)  # stored at the end, since an input lies in their place
+    # stored at the end, since an input lies in their place
+    late: list[Held] = field(default_factory=list)
 
     def run(self) -> Cells:
         for n, step in enumerate(self.values.steps):
@@ -71,7 +74,9 @@ class Cells:
             (
                 c
                 for c in self.candidates(n, step)
-                if c.due == FOREVER or last < c.due or (last == c.due and self.replaceable(c.due, y))
+                if c.due == FOREVER
+                or last < c.due
+                or (last == c.due and self.replaceable(c.due, y))
             ),
             None,
         )
@@ -89,9 +94,12 @@ class Cells:
         dtype = None if step.eqn is None else wants_temp(step.eqn, size)
         if dtype is None:
             return
-        used = [self.of.get(v) for v in (step.y, *step.xs)]  # a result that nobody reads may lie on one
+        # a result that nobody reads may lie on one
+        used = [self.of.get(v) for v in (step.y, *step.xs)]
         free = (
-            c for c in self.scratch if c.last < n and (c.axes, c.dtype) == (x.axes, dtype) and c not in used
+            c
+            for c in self.scratch
+            if c.last < n and (c.axes, c.dtype) == (x.axes, dtype) and c not in used
         )
         cell = next(free, None) or Cell(f"s{len(self.scratch)}", x.axes, dtype)
         if cell not in self.scratch:
@@ -100,7 +108,9 @@ class Cells:
         self.temps[step] = cell
 
     def candidates(self, n: int, step: Step) -> Sequence[Cell]:
-        """Cells of the right form that are free once the operands are read, those of operands first."""
+        """Cells of the right form that are free once the operands are read,
+        those of operands first.
+        """
         mine = [
             self.of[x]
             for x in step.xs
@@ -118,7 +128,9 @@ class Cells:
         return tiling.blocks > 1 and not set(y.axes) & set(tiling.cut)
 
     def over_inputs(self, step: Step) -> bool:
-        return step.eqn is not None and all(may_overwrite(step.eqn.op, i) for i in range(len(step.xs)))
+        return step.eqn is not None and all(
+            may_overwrite(step.eqn.op, i) for i in range(len(step.xs))
+        )
 
     def replaceable(self, n: int, y: Held) -> bool:
         """Whether step `n` may write its result over `y`, which it reads."""

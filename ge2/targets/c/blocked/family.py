@@ -38,7 +38,9 @@ class Blocked(Family[Caps, Launch]):
             return f"{op.name} is not a region"
         if op.kind != self.kind:
             return f"the region is {op.kind}"
-        lacking = [e.op.name for e in op.graph.eqns if isinstance(e.op, Pointlike) and not has_text(e.op)]
+        lacking = [
+            e.op.name for e in op.graph.eqns if isinstance(e.op, Pointlike) and not has_text(e.op)
+        ]
         return f"{lacking[0]} cannot write to an array that is there already" if lacking else ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Launch:

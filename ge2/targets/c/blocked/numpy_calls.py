@@ -120,7 +120,9 @@ def zero_or_one(eqn: Eqn) -> bool:
 
 
 def choose_bits(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary, temp: str) -> list[str]:
-    """A `where` by integer arithmetic, several times as fast as a masked copy: b ^ ((a ^ b) & -mask)."""
+    """A `where` by integer arithmetic, several times as fast as a
+    masked copy: b ^ ((a ^ b) & -mask).
+    """
     mask, a, b = xs
     integer = words.use(f"int{8 * eqn.outs[0].type.dtype.itemsize}")
     bits_y, bits_a, bits_b = (f"{x}.view({integer})" for x in (y, a, b))
@@ -152,7 +154,11 @@ def all_zero(atom: Atom) -> bool:
 def wants_temp(eqn: Eqn, elements: int) -> np.dtype | None:
     """The integer type in which a `where` of so many elements is better done."""
     dtype = eqn.outs[0].type.dtype
-    plain = dtype.kind in "iuf" and dtype.itemsize in (4, 8) and not any(a.type.weak for a in eqn.inputs)
+    plain = (
+        dtype.kind in "iuf"
+        and dtype.itemsize in (4, 8)
+        and not any(a.type.weak for a in eqn.inputs)
+    )
     if not isinstance(eqn.op, Where) or not plain or elements < MANY or zero_or_one(eqn):
         return None
     return np.dtype(f"int{8 * dtype.itemsize}")

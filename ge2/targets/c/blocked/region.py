@@ -7,10 +7,30 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, FLOATS, HALF, INT64
+from ge2.base.dtypes import (
+    BOOL,
+    COMPLEX,
+    COMPLEX64,
+    COMPLEX128,
+    FLOAT32,
+    FLOAT64,
+    FLOATS,
+    HALF,
+    INT64,
+)
 from ge2.codegen.blocks import Tiling, tiling
 from ge2.codegen.environment import render
-from ge2.codegen.kernel_values import Held, Param, Step, Values, aligned, form, safe, whole_axes, widest
+from ge2.codegen.kernel_values import (
+    Held,
+    Param,
+    Step,
+    Values,
+    aligned,
+    form,
+    safe,
+    whole_axes,
+    widest,
+)
 from ge2.codegen.view import KernelView, Line, Scratch
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
@@ -89,7 +109,9 @@ class Kernel:
         for y in self.cells.late:
             self.store(y)
         looped = self.tiling.blocks > 1
-        scratch = tuple(Scratch(c.name, self.block_shape(c.axes), c.dtype) for c in self.cells.scratch)
+        scratch = tuple(
+            Scratch(c.name, self.block_shape(c.axes), c.dtype) for c in self.cells.scratch
+        )
         before, body = self.lines[False], self.lines[True]
         return KernelView(
             name=name, kind=self.region.kind, graph=self.text, tiling=self.tiling,
@@ -112,7 +134,8 @@ class Kernel:
         into = self.cell_text(self.cells.of[y])
         if eqn is None:
             self.add(
-                y.axes, f"{self.words.use('copyto')}({into}, {self.operand(step.xs[0])}, casting='unsafe')"
+                y.axes,
+                f"{self.words.use('copyto')}({into}, {self.operand(step.xs[0])}, casting='unsafe')",
             )
         elif isinstance(eqn.op, Reduce | ArgReduce):
             self.add(y.axes, self.folded(step, into), self.note(eqn))
@@ -170,7 +193,9 @@ class Kernel:
             return
         target = self.part(param.name, param.axes)
         casting = ", casting='unsafe'" if y.dtype != y.var.type.dtype else ""
-        self.add(param.axes, f"{self.words.use('copyto')}({target}, {self.cell_text(cell)}{casting})")
+        self.add(
+            param.axes, f"{self.words.use('copyto')}({target}, {self.cell_text(cell)}{casting})"
+        )
 
     # -- operands
 
@@ -188,7 +213,9 @@ class Kernel:
         numbers = f"{self.words.use('arange')}({op.shape[op.axis]}).astype('{dtype}')"
         shape = form(axes, self.region.space)
         return self.words.constant(
-            numbers if len(shape) == 1 else f"{numbers}.reshape({list(shape or [()])})".replace("[()]", "()")
+            numbers
+            if len(shape) == 1
+            else f"{numbers}.reshape({list(shape or [()])})".replace("[()]", "()")
         )
 
     def cell_text(self, cell: Cell) -> str:
@@ -197,7 +224,9 @@ class Kernel:
     def part(self, name: str, axes: Dims) -> str:
         """The text of what of an array is in the block."""
         scratch = any(c.name == name for c in self.cells.scratch)
-        if not self.varies(axes) or (scratch and not (self.tiling.ragged and self.tiling.axis in axes)):
+        if not self.varies(axes) or (
+            scratch and not (self.tiling.ragged and self.tiling.axis in axes)
+        ):
             return name
         index = self.index(axes, scratch)
         self.parts.setdefault(name, Line(f"{name}_ = {name}[{index}]"))
@@ -230,7 +259,9 @@ class Kernel:
         start = f"at{tiling.axis}" if tiling.single else "block"
         lines.append(Line(f"start = {start} * {tiling.step}"))
         stop = f"start + {tiling.step}"
-        lines.append(Line(f"stop = min({stop}, {space[tiling.axis]})" if tiling.ragged else f"stop = {stop}"))
+        lines.append(
+            Line(f"stop = min({stop}, {space[tiling.axis]})" if tiling.ragged else f"stop = {stop}")
+        )
         return [*lines, *self.parts.values()]
 
     def block_shape(self, axes: Dims) -> Dims:
@@ -281,15 +312,21 @@ class Kernel:
     def repeated_shape(self, axes: Dims) -> str:
         ragged = self.tiling.axis if self.tiling.blocks > 1 else -1
         sizes = [
-            "stop - start" if a == ragged and a in axes else str(self.tiling.extent(a)) if a in axes else "1"
+            "stop - start"
+            if a == ragged and a in axes
+            else str(self.tiling.extent(a))
+            if a in axes
+            else "1"
             for a in range(min(axes), len(self.region.space))
         ]
         return f"({', '.join(sizes)},)"
 
     def halved(self, step: Step) -> str:
-        """The sum of a large block that nothing reads again: its halves are added in place, and again theirs.
+        """The sum of a large block that nothing reads again: its halves are added in
+        place, and again theirs.
 
-        Elements are added in pairs, so nothing is lost to NumPy's own pairwise sum, at twice its speed.
+        Elements are added in pairs, so nothing is lost to NumPy's own pairwise
+        sum, at twice its speed.
         """
         (x,), eqn = step.xs, step.eqn
         cell = self.cells.of.get(x)
@@ -305,7 +342,9 @@ class Kernel:
         return f"halved({self.cell_text(cell)}.reshape(-1))"
 
     def fold_blocks(self, step: Step) -> None:
-        """A reduction that no block completes: each run of blocks folds its own, `finish` folds those."""
+        """A reduction that no block completes: each run of blocks folds its
+        own, `finish` folds those.
+        """
         eqn, y = step.eqn, step.y
         assert eqn is not None and isinstance(eqn.op, Reduce) and y.var is not None
         wide = partial_dtype(eqn.op, y.dtype)
@@ -313,7 +352,9 @@ class Kernel:
         shape = form(axes, self.region.space)
         name = f"p{len(self.partials)}"
         self.partials.append(Scratch(name, (self.tiling.parts, *shape), wide))
-        self.begin.append(Line(f"{name}_ = {name}[part : part + 1]", f"its own {self.names[y.var]}"))
+        self.begin.append(
+            Line(f"{name}_ = {name}[part : part + 1]", f"its own {self.names[y.var]}")
+        )
         self.begin.append(Line(f"{name}_[...] = {self.words.number(identity(eqn.op, wide), wide)}"))
         index = self.index(axes) if self.varies(axes) else ""
         place = f"{name}_[0, {index}]" if index else f"{name}_[0]" if shape else f"{name}_"
@@ -322,7 +363,9 @@ class Kernel:
         self.lines[True].append(Line(f"{ufunc}({place}, {value}, out={place})", self.note(eqn)))
         param = self.results[y.var]
         total = f"{ufunc}.reduce({name}, 0)"
-        self.after.append(Line(f"{self.words.use('copyto')}({param.name}, {total}, casting='unsafe')"))
+        self.after.append(
+            Line(f"{self.words.use('copyto')}({param.name}, {total}, casting='unsafe')")
+        )
 
 
 def identity(op: Reduce, dtype: np.dtype) -> Any:
@@ -339,7 +382,9 @@ def identity(op: Reduce, dtype: np.dtype) -> Any:
 
 
 def partial_dtype(op: Reduce, dtype: np.dtype) -> np.dtype:
-    """Sums and products of blocks are gathered in the next wider type, so that many of them lose nothing."""
+    """Sums and products of blocks are gathered in the next wider type, so that
+    many of them lose nothing.
+    """
     if op.name in ("reduce_sum", "reduce_prod"):
         return {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}.get(dtype, dtype)
     return dtype

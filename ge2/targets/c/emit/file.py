@@ -66,7 +66,9 @@ class CFile:
 
     @property
     def parts(self) -> tuple[tuple[str, ...], ...]:
-        """The kernels; those of a large file in 2, 4, 8 or 16 parts of equal length, compiled at once."""
+        """The kernels; those of a large file in 2, 4, 8 or 16 parts of equal
+        length, compiled at once.
+        """
         if self.inlined:
             return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         if len(self.kernels) < LARGE:
@@ -99,7 +101,9 @@ class CFile:
     @property
     def vectors(self) -> tuple[str, ...]:
         """The types of which a kernel multiplies a matrix and a vector."""
-        return tuple(s for s, call in VECTORS.items() if any(call in kernel for kernel in self.kernels))
+        return tuple(
+            s for s, call in VECTORS.items() if any(call in kernel for kernel in self.kernels)
+        )
 
     def text(self) -> str:
         return render(PROGRAM, self)

@@ -1,4 +1,6 @@
-"""What things are called in a kernel: loops, sizes, elements of arrays, constants; and so its parameters."""
+"""What things are called in a kernel: loops, sizes, elements of arrays,
+constants; and so its parameters.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class Places:
         new = Argument(declaration, kind, value)
         known = self.arguments.setdefault(name, new)
         if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+            raise VerifyError(
+                f"a kernel would have two arguments {name}: {known.value} and {value}"
+            )
         return name
 
     def size(self, name: str, value: int) -> str:
@@ -68,7 +72,8 @@ class Places:
         value: Any = literal.value
         if baked(value, dtype, self.variable):
             return number(value, dtype)
-        key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
+        # not the value: it may be a size, which equals another by chance
+        key = (id(literal), dtype)
         if key not in self.constants:
             name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
             self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
@@ -93,7 +98,9 @@ class Places:
         return f"{self.letters[a]}_width"
 
     def over(self, loop: Loop, body: tuple[Text, ...], blocks: bool = False) -> Text:
-        """A loop over one axis, whole or within its block; with `blocks`, over all blocks as one."""
+        """A loop over one axis, whole or within its block; with `blocks`,
+        over all blocks as one.
+        """
         assert loop.spec is not None
         a = loop.spec.axes[0]
         letter = self.letters[a]
@@ -118,7 +125,9 @@ class Places:
         if strides[a] in (0, 1):
             return str(strides[a])
         within = sorted((b for b in strides if strides[b] < strides[a]), key=lambda b: -strides[b])
-        tight = all(strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within))
+        tight = all(
+            strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
+        )
         if tight and within and strides[a] == math.prod(sizes[b] for b in within):
             extents = [self.extent(b) for b in within]
             return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"

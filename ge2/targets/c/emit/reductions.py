@@ -15,7 +15,8 @@ from ge2.targets.c.emit.types import GATHERED, SUFFIX, expression, number
 ADDED = ("reduce_sum", "reduce_prod")
 EXTREME = ("reduce_max", "reduce_min")
 WIDER = {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}
-RUN = 256  # the elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
+# the elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
+RUN = 256
 EXACT_RUN = 128  # as many as NumPy adds before it goes pairwise, in eight sums
 REAL = (FLOAT32, FLOAT64)
 BITS = {
@@ -54,7 +55,9 @@ def in_runs(w: Work) -> bool:
 
 
 def compensated(w: Work) -> bool:
-    """Whether no wider type can gather the sums of runs: then what they round away is gathered too."""
+    """Whether no wider type can gather the sums of runs: then what they round
+    away is gathered too.
+    """
     return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
 
 
@@ -83,7 +86,9 @@ def taken_in(w: Work, state: str, value: str, index: str = "") -> str:
     """The statement that takes a value into the state; `index` is its place along the axis."""
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w):
-        taken = expression(f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype)
+        taken = expression(
+            f"ge2_{op.name}_next({{0}}, {{1}}, {{2}})", [state, value, index], dtype, dtype
+        )
         return f"{state} = {taken};"
     return merged(w, state, value)
 
@@ -117,5 +122,6 @@ def clause(w: Work) -> str:
 def vectorises(works: Iterable[Work]) -> bool:
     """Whether the compiler can take several elements of such a loop at a time."""
     return not any(
-        (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs) for w in works
+        (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
+        for w in works
     )

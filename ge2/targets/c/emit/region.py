@@ -47,7 +47,8 @@ TASKS = 64  # the most tasks of a sum that has partial results
 STACK = 4096  # the most elements of an array on the stack
 FEW = 8  # the rounds of a loop that are not worth a vector
 BYTES_AT_ONCE = 16  # elements of a byte: more are unpacked in steps, each a conversion of its own
-OPERANDS = ("array", "result", "value")  # kinds of arguments whose value is an operand and its dtype
+# kinds of arguments whose value is an operand and its dtype
+OPERANDS = ("array", "result", "value")
 ORDER = (
     "services",
     "equation",
@@ -75,7 +76,9 @@ def arrays_of(region: Region) -> list[Var]:
 
 @lru_cache(256)
 def written(region: Region, numbered: tuple[Operand, ...], threads: int) -> CKernel:
-    """The kernel of a region, whose text has no offsets: in place of its own, each operand has its number."""
+    """The kernel of a region, whose text has no offsets: in place of its own,
+    each operand has its number.
+    """
     return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), threads).run()
 
 
@@ -91,7 +94,9 @@ def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
 @final
 @record
 class Partial:
-    """Reductions over the axis that tasks share: what a task does first and last, and what follows all."""
+    """Reductions over the axis that tasks share: what a task does first and
+    last, and what follows all.
+    """
 
     first: tuple[Text, ...]
     last: tuple[Text, ...]
@@ -101,7 +106,9 @@ class Partial:
 @final
 @record
 class Cut:
-    """`count` rounds (`total` in C) in tasks of `chunk`, for several threads from `grain` rounds on."""
+    """`count` rounds (`total` in C) in tasks of `chunk`, for several
+    threads from `grain` rounds on.
+    """
 
     total: str
     count: int
@@ -147,7 +154,9 @@ class Writer:
                 replace(a, value=self.scratch) if a.declaration == "int64_t per_thread" else a
                 for a in arguments
             ]
-            arguments.append(Argument("char *scratch", "scratch", self.scratch * max(self.threads, 1)))
+            arguments.append(
+                Argument("char *scratch", "scratch", self.scratch * max(self.threads, 1))
+            )
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
             self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total,
@@ -183,7 +192,9 @@ class Writer:
     def width(self, a: int) -> Text:
         """How many elements there are in a block."""
         rest = f"{self.places.extent(a)} - {self.places.letters[a]}0"
-        return Text(f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});")
+        return Text(
+            f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});"
+        )
 
     def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Text]:
         """A loop from `begin` to `end`."""
@@ -194,7 +205,9 @@ class Writer:
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
         if not loop.innermost:
             simd = a == self.axes.lane and not local and self.unrolled(loop)
-            return [Text(head, body=tuple(self.inside(loop)), pragma="#pragma omp simd" if simd else "")]
+            return [
+                Text(head, body=tuple(self.inside(loop)), pragma="#pragma omp simd" if simd else "")
+            ]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < FEW)
@@ -220,7 +233,8 @@ class Writer:
         """Whether all loops within have so few rounds that the compiler writes them out."""
         inner = [child for child in loop.children if isinstance(child, Loop)]
         return all(
-            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c) for c in inner
+            c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c)
+            for c in inner
         )
 
     # -- reductions
@@ -235,11 +249,15 @@ class Writer:
         return self.each(home, f"{name}{self.places.at(home)} = {start(w)};", loop)
 
     def each(self, home: Home, code: str, within: Loop) -> list[Text]:
-        """A statement for each element of a state, but for the loops that are open around `within`."""
+        """A statement for each element of a state, but for the loops that are
+        open around `within`.
+        """
         around = [] if within.parent is None else within.parent.path
         line = Text(code)
         closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
-        blocks = {a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes}
+        blocks = {
+            a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes
+        }
         for loop in reversed(closed):
             if loop.spec and loop.spec.role not in BLOCKED:
                 line = self.places.over(loop, (line,), not blocks.isdisjoint(loop.spec.axes))
@@ -248,7 +266,9 @@ class Writer:
     def gathered(
         self, loop: Loop, local: Sequence[Work], runs: frozenset[Work], simd: bool
     ) -> tuple[list[Text], str, list[Text]]:
-        """States of an innermost loop: their declarations, its pragma, and what is done with them after."""
+        """States of an innermost loop: their declarations, its pragma, and what
+        is done with them after.
+        """
         before: list[Text] = []
         after: list[Text] = []
         clauses: dict[str, list[str]] = {}
@@ -267,11 +287,14 @@ class Writer:
         """True if an array has floats of a byte each, whose conversions are long."""
         graph = self.region.graph
         return any(
-            a.type.dtype in HALF and a.type.dtype.itemsize == 1 for a in (*graph.inputs, *graph.outputs)
+            a.type.dtype in HALF and a.type.dtype.itemsize == 1
+            for a in (*graph.inputs, *graph.outputs)
         )
 
     def nan_flags(self, local: Sequence[Work]) -> tuple[list[Text], list[Text]]:
-        """Extremes of floats that are taken as if there were no NaN, which is looked for beside them."""
+        """Extremes of floats that are taken as if there were no NaN,
+        which is looked for beside them.
+        """
         before: list[Text] = []
         after: list[Text] = []
         for w in filter(apart, local):
@@ -284,12 +307,17 @@ class Writer:
         return before, after
 
     def carried(self, w: Work, loop: Loop) -> bool:
-        """True if the state enters the loop with what earlier iterations of an outer loop left in it."""
+        """True if the state enters the loop with what earlier
+        iterations of an outer loop left in it.
+        """
         assert w.y is not None
         return self.homes[w.y].first is not loop
 
-    def one_gathered(self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]) -> str:
-        """The name of the state within the loop: the reduction's, or one that is merged into that after.
+    def one_gathered(
+        self, w: Work, own: bool, run: bool, before: list[Text], after: list[Text]
+    ) -> str:
+        """The name of the state within the loop: the reduction's, or one that
+        is merged into that after.
 
         `own`: it has to be one that begins here. An extreme that is NaN already would be lost where
         OpenMP merges the lanes by `a > b ? a : b`.
@@ -308,7 +336,9 @@ class Writer:
         return part
 
     def rests(self, runs: frozenset[Work]) -> tuple[list[Text], list[Text]]:
-        """What the sums of runs round away: its declarations, and its addition after the last run."""
+        """What the sums of runs round away: its declarations, and its
+        addition after the last run.
+        """
         before: list[Text] = []
         after: list[Text] = []
         for w in sorted(filter(compensated, runs), key=lambda w: w.order):
@@ -316,7 +346,9 @@ class Writer:
             home, rest = self.homes[w.y], f"{label(w.y.name)}_rest"
             whole = self.state(w) + (self.places.at(home) if home.dims else "")
             before.append(Text(f"{state_type(w)} {rest} = {start(w)};"))
-            after.append(Text(f"{whole} = ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest});"))
+            after.append(
+                Text(f"{whole} = ge2_compensated_{SUFFIX[state_dtype(w)]}({whole}, {rest});")
+            )
         return before, after
 
     def state(self, w: Work) -> str:
@@ -324,7 +356,9 @@ class Writer:
         return f"{label(w.y.name)}_{word(w)}"
 
     def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
-        """Declares the array of a value: on the stack if it is small, else in the scratch of the thread."""
+        """Declares the array of a value: on the stack if it is small, else in
+        the scratch of the thread.
+        """
         total, fixed, _ = self.places.span(home)
         if x in self.kept:
             return
@@ -336,7 +370,9 @@ class Writer:
         offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
         self.scratch += max(-(-total * bytes_of(ctype) // 64), 1) * 64
         own = self.places.size("per_thread", 0)  # known when all is written
-        declared.append(Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});"))
+        declared.append(
+            Text(f"{ctype} *{name} = ({ctype} *)(scratch + GE2_THREAD * {own}{offset});")
+        )
 
     # -- tasks
 
@@ -357,7 +393,9 @@ class Writer:
         partial = self.partial(folds, loop, max(-(-cut.count // cut.chunk), 1), tasks)
         self.places.argue("threads", "int threads", "threads")
         body = (
-            Text(f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {cut.total});"),
+            Text(
+                f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {cut.total});"
+            ),
             *partial.first,
             *self.share(loop),
             *partial.last,
@@ -391,9 +429,16 @@ class Writer:
         return Cut(total, count, chunk, max(GRAIN // each, 1))
 
     def alone(self) -> Loop | None:
-        """The loop that threads share, if the kernel is nothing else: then it is a function of its own."""
+        """The loop that threads share, if the kernel is nothing else: then it
+        is a function of its own.
+        """
         (child, *more) = self.root.children
-        if more or isinstance(child, Work) or child.spec is None or child.spec.role not in ("task", "panel"):
+        if (
+            more
+            or isinstance(child, Work)
+            or child.spec is None
+            or child.spec.role not in ("task", "panel")
+        ):
             return None
         folds = any(self.homes[w.y].first is child for w in child.everything() if w.y is not None)
         return None if folds else child
@@ -409,7 +454,11 @@ class Writer:
             head = (Text(f"const int64_t {letter}0 = {letter}s * {block};"), self.width(first))
         elif rest:
             other, inner = self.places.letters[rest[0]], self.places.extent(rest[0])
-            head = (Text(f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"),)
+            head = (
+                Text(
+                    f"const int64_t {letter} = {letter}s / {inner}, {other} = {letter}s % {inner};"
+                ),
+            )
         else:
             return self.walk(loop, letter, "from", "to")
         text = f"for (int64_t {letter}s = from; {letter}s < to; {letter}s++)"
@@ -419,7 +468,9 @@ class Writer:
         return math.prod(self.axes.sizes[a] for a in w.axes)
 
     def partial(self, folds: Sequence[Work], loop: Loop, tasks: int, count: str) -> Partial:
-        """Each of `tasks` tasks (`count` in C) has states of its own, which are merged in their order."""
+        """Each of `tasks` tasks (`count` in C) has states of its own,
+        which are merged in their order.
+        """
         first: list[Text] = []
         last: list[Text] = []
         after: list[Text] = []
@@ -428,7 +479,9 @@ class Writer:
             home, name, ctype = self.homes[w.y], self.state(w), state_type(w)
             total, _, size = self.places.span(home)
             parts, place = f"{name}s", self.places.at(home)
-            self.places.argue(parts, f"{ctype} *{parts}", "partial", total * tasks * bytes_of(ctype))
+            self.places.argue(
+                parts, f"{ctype} *{parts}", "partial", total * tasks * bytes_of(ctype)
+            )
             if home.dims:
                 first.append(Text(f"{ctype} *{name} = {parts} + task * {wrapped(size)};"))
                 first += self.each(home, f"{name}{place} = {start(w)};", loop)
@@ -440,7 +493,9 @@ class Writer:
                 last.append(Text(f"{parts}[task] = {name};"))
                 after.append(Text(f"{ctype} {name} = {parts}[0];"))
                 merging = [Text(merged(w, name, f"{parts}[task]"))]
-            after.append(Text(f"for (int64_t task = 1; task < {count}; task++)", body=tuple(merging)))
+            after.append(
+                Text(f"for (int64_t task = 1; task < {count}; task++)", body=tuple(merging))
+            )
         return Partial(tuple(first), tuple(last), tuple(after))
 
     # -- statements
@@ -482,7 +537,11 @@ class Writer:
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
-        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        eqn, operands, dtype = (
+            w.step.eqn,
+            [self.operand(x) for x in w.xs],
+            w.xs[0].dtype if w.xs else None,
+        )
         if eqn is None:  # a half type is widened
             leaf = w.xs[0].leaf
             if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
@@ -507,10 +566,14 @@ class Writer:
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
     def power(self, operands: list[str], dtype: np.dtype) -> str:
-        """A power of integers, which a negative exponent makes the error of the call, as in NumPy."""
+        """A power of integers, which a negative exponent makes the error of
+        the call, as in NumPy.
+        """
         services = self.places.argue("lib", "const ge2_services *lib", "services")
         equation = self.places.argue("equation", "int64_t equation", "equation")
-        return expression(f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype)
+        return expression(
+            f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype
+        )
 
     def operand(self, x: Held) -> str:
         """A value, wherever it is."""

@@ -1,4 +1,6 @@
-"""How the vocabulary of lowerings is spelt in C: types, numbers handed over, which header has what."""
+"""How the vocabulary of lowerings is spelt in C: types, numbers handed over,
+which header has what.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,17 @@ C = Spelling(
     nan=('__builtin_nanf("")', '__builtin_nan("")'),
 )
 expression, retyped, spelt, number = C.expression, C.retyped, C.spelt, C.number
-__all__ = ["GATHERED", "HELD", "STORED", "SUFFIX", "C", "argument", "baked", "expression", "headers"]
+__all__ = [
+    "GATHERED",
+    "HELD",
+    "STORED",
+    "SUFFIX",
+    "C",
+    "argument",
+    "baked",
+    "expression",
+    "headers",
+]
 __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
@@ -79,7 +91,11 @@ def header(name: str, suffix: str) -> str:
     if name.split("_")[0] == "index":
         return "index"
     if suffix in ("f32", "f64"):
-        return "complex" if name == "complex" else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
+        return (
+            "complex"
+            if name == "complex"
+            else FLOAT_HEADERS.get(subjects().get(name, ""), "float_basic")
+        )
     if suffix in ("c64", "c128"):
         return "complex"
     return "bool" if suffix == "bool" else "integer"

@@ -1,7 +1,8 @@
 """Reading and writing rows at indices in C.
 
-All indices are looked at before the first element is moved, so that one outside moves nothing. Threads write
-to places of their own, each of them in the order of the indices: sums are the same whatever their number.
+All indices are looked at before the first element is moved, so that one outside moves
+nothing. Threads write to places of their own, each of them in the order of the indices:
+sums are the same whatever their number.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from ge2.targets.c.emit.types import SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
 
-OVER, ALONG = "ijklmopq", "uvwabcde"  # letters of loops over indices, and along the elements of a row
+# letters of loops over indices, and along the elements of a row
+OVER, ALONG = "ijklmopq", "uvwabcde"
 TILE = 64  # the elements of a row that are moved at a time where they lie apart
 LANES = 64  # the elements of a row that a thread has at least
 
@@ -72,11 +74,15 @@ class Rows:
     def checks(self) -> list[Text]:
         """Nothing is done if an index is outside."""
         head, found = self.head, []
-        for k, (t, operand, axis) in enumerate(zip(self.indices, self.ins, self.op.axes, strict=True)):
+        for k, (t, operand, axis) in enumerate(
+            zip(self.indices, self.ins, self.op.axes, strict=True)
+        ):
             name = head.array(f"index{k}", operand, t.dtype)
             sizes, (steps,) = merged(t.shape, operand.strides if t.shape else ())
             letters = OVER[: len(sizes)]
-            ends = [head.size(f"{name}_n_{letter}", n) for letter, n in zip(letters, sizes, strict=True)]
+            ends = [
+                head.size(f"{name}_n_{letter}", n) for letter, n in zip(letters, sizes, strict=True)
+            ]
             place = head.place(f"{name}_all", letters[:-1], steps[:-1])
             first = f"&{name}" if operand.value else name if place == "0" else f"{name} + {place}"
             step = "1" if not steps or steps[-1] == 1 else head.size(f"{name}_step", steps[-1])
@@ -106,7 +112,9 @@ class Rows:
         return added("at", self.head.place("x", self.u, self.x_along))
 
     def place_y(self) -> str:
-        return added(self.head.place("y", self.i, self.y_over), self.head.place("y", self.u, self.y_along))
+        return added(
+            self.head.place("y", self.i, self.y_over), self.head.place("y", self.u, self.y_along)
+        )
 
     def inner(self, body: Sequence[Text]) -> list[Text]:
         """The loops along a row but for the last."""
@@ -157,7 +165,9 @@ class CGather(Generated):
         bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
         ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
         sharing = shared(rows.head, len(ends), rows.work)
-        return loops(["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing)
+        return loops(
+            ["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing
+        )
 
 
 class CWriting(Generated):
@@ -185,8 +195,12 @@ class CWriting(Generated):
     def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
         return f"{y} = {update};"
 
-    def write(self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, threads: int) -> CKernel:
-        """Threads share the columns of long rows, else places: each goes through all indices for its own."""
+    def write(
+        self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, threads: int
+    ) -> CKernel:
+        """Threads share the columns of long rows, else places: each goes
+        through all indices for its own.
+        """
         op, (x, _, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
@@ -205,7 +219,9 @@ class CWriting(Generated):
         bounds = ["low = span * (part / tiles) / ranges, high = span * (part / tiles + 1) / ranges"]
         if along:
             n, last = along[-1], rows.u[-1]
-            bounds.append(f"from = {n} * (part % tiles) / tiles, to = {n} * (part % tiles + 1) / tiles")
+            bounds.append(
+                f"from = {n} * (part % tiles) / tiles, to = {n} * (part % tiles + 1) / tiles"
+            )
             run = f"for (int64_t {last} = from; {last} < to; {last}++)"
             simd = "" if x.dtype in COMPLEX else "#pragma omp simd"
             each = rows.inner([Text(run, body=tuple(each), pragma=simd)])
@@ -219,10 +235,14 @@ class CWriting(Generated):
         """An element of the updates, as it is stored."""
         if not operand.value:
             return f"updates[{rows.place_y()}]"
-        return f"ge2_cast_f32_{SUFFIX[rows.x.dtype]}(updates)" if rows.x.dtype in HALF else "updates"
+        return (
+            f"ge2_cast_f32_{SUFFIX[rows.x.dtype]}(updates)" if rows.x.dtype in HALF else "updates"
+        )
 
     def parts(self, rows: Rows, threads: int) -> tuple[int, int]:
-        """Into how many ranges of columns and of places the work is cut; the results are the same for any."""
+        """Into how many ranges of columns and of places the work is cut; the
+        results are the same for any.
+        """
         if rows.work <= GRAIN:
             return 1, 1
         width = rows.along[-1] if rows.along else 1
@@ -237,7 +257,11 @@ class CScatterAdd(CWriting):
     name = "scatter_add in C"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, ScatterAdd) else f"{problem.op.name} adds nothing at indices"
+        return (
+            ""
+            if isinstance(problem.op, ScatterAdd)
+            else f"{problem.op.name} adds nothing at indices"
+        )
 
     def held(self, dtype: np.dtype) -> np.dtype:
         return accumulator(dtype)
@@ -253,7 +277,11 @@ class CScatter(CWriting):
     name = "scatter in C"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Scatter) else f"{problem.op.name} writes nothing at indices"
+        return (
+            ""
+            if isinstance(problem.op, Scatter)
+            else f"{problem.op.name} writes nothing at indices"
+        )
 
 
 @final

@@ -78,7 +78,7 @@ class CRegion(Generated):
         return Pieces((c_kernel(op, operands, threads),))
 
 
-# ------------------------------------------------------------------------------------------- moving elements
+# ---------------------------------------------------------------------------------- moving elements
 
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
@@ -139,7 +139,9 @@ class CTable(Generated):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, Constant):
             return f"{problem.op.name} is no constant"
-        return "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
+        return (
+            "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
+        )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         outs = problem.arrays[1]
@@ -189,7 +191,9 @@ class CPad(Generated):
             return Pieces(tuple(zeros_around(op, x, to, outs[0], threads)))
         plain = x.size and min(*op.low, *op.high, 0) >= 0 and not any(op.inner)
         kernels = (
-            zeros_around(op, x, to, outs[0], threads) if plain else [filling(to, None, outs[0], threads)]
+            zeros_around(op, x, to, outs[0], threads)
+            if plain
+            else [filling(to, None, outs[0], threads)]
         )
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
@@ -200,8 +204,8 @@ class CPad(Generated):
 
 
 def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
-    """Start and shape of the parts of an array beside a box: before and after it along each axis, within what
-    the box spans of the axes before it.
+    """Start and shape of the parts of an array beside a box: before and after it along each axis,
+    within what the box spans of the axes before it.
 
     >>> around((1, 0), (2, 3), (4, 3))
     [((0, 0), (1, 3)), ((3, 0), (1, 3))]
@@ -217,7 +221,9 @@ def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
     return found
 
 
-def zeros_around(op: Pad, x: ArrayType, to: ArrayType, target: Operand, threads: int) -> list[CKernel]:
+def zeros_around(
+    op: Pad, x: ArrayType, to: ArrayType, target: Operand, threads: int
+) -> list[CKernel]:
     return [filled_part(to, part, target, threads) for part in around(op.low, x.shape, to.shape)]
 
 
@@ -263,7 +269,7 @@ def unless_same(kernel: CKernel) -> CKernel:
     return replace(kernel, unless_same=True)
 
 
-# ------------------------------------------------------------------------------------------- matrix products
+# ---------------------------------------------------------------------------------- matrix products
 
 
 @final
@@ -296,7 +302,9 @@ class CProduct(Generated):
         sizes = sides(problem)
         if product_dtype(problem) not in FLOATS | COMPLEX:
             return (LOOPS,)
-        return (THIN_LOOPS, BLAS) if is_thin(*sizes) else (SMALL_LOOPS,) if small(sizes) else (BLAS,)
+        return (
+            (THIN_LOOPS, BLAS) if is_thin(*sizes) else (SMALL_LOOPS,) if small(sizes) else (BLAS,)
+        )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         threads = caps.threads
@@ -344,15 +352,18 @@ class Multiply:
         if target is not self.outs[0]:
             self.kernels.append(copying(wide, out, target, self.outs[0], self.threads))
         suffix = SUFFIX[self.dtype]
-        return Pieces(tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),)))
+        return Pieces(
+            tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),))
+        )
 
     def temp(self, t: ArrayType) -> Operand:
         self.temps.append(t.nbytes)
         return whole("temp", len(self.temps) - 1, t.shape)
 
     def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
-        """The operand as it is if its axes allow, else a copy in the order that the product reads; of a
-        number, which has no memory, too."""
+        """The operand as it is if its axes allow, else a copy in the order that the product reads;
+        of a number, which has no memory, too.
+        """
         t, operand = self.problem.inputs[i], self.ins[i]
         strides = [single(t.shape, operand.strides, axes) for axes in groups]
         blas = self.dtype in FLOATS | COMPLEX
@@ -373,7 +384,9 @@ class Multiply:
         )
         copy = self.temp(ArrayType(shape, self.dtype))
         self.kernels.append(
-            copying(ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.threads)
+            copying(
+                ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.threads
+            )
         )
         rows, columns = (volume(t, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
@@ -419,7 +432,9 @@ def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes:
     count, m, n, _ = sizes
     vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
     name = "product_with_vector" if vector else "products"
-    return Text(f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);")
+    return Text(
+        f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
+    )
 
 
 def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
@@ -428,11 +443,15 @@ def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes
 
 
 def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str:
-    """Sizes and operands as the functions of product.h take them; what they stand for joins the arguments."""
+    """Sizes and operands as the functions of product.h take them; what they
+    stand for joins the arguments.
+    """
     sides = [*map(str, sizes[1:])]
     if not small(sizes):
         sides = ["rows", "columns", "inner"]
-        arguments += [Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)]
+        arguments += [
+            Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)
+        ]
     for name, x in (("a", a), ("b", b)):
         for part in ("batch", "row", "column"):
             arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
@@ -458,7 +477,9 @@ def thin(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Si
     if m > n:
         both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
         return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
-    both = f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
+    both = (
+        f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
+    )
     return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
 
 

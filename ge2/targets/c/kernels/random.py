@@ -15,7 +15,8 @@ from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
-PIECE = 1 << 13  # elements that a thread makes at a time; a multiple of those of a block of the generator
+# elements that a thread makes at a time; a multiple of those of a block of the generator
+PIECE = 1 << 13
 COST = 4  # moves of an element that making one is worth
 LETTERS = "ijklmopq"
 
@@ -33,7 +34,9 @@ class CBits(Generated):
         assert isinstance(op, RandomBits)
         head, n = Head(threads), math.prod(op.shape)
         lines = key.shape[:-1]
-        over, (x_over, y_over) = merged(lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines)))
+        over, (x_over, y_over) = merged(
+            lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
+        )
         letters = LETTERS[: len(over)]
         head.array("key", ins[0], key.dtype)
         head.array("y", outs[0], op.dtype, written=True)
@@ -42,7 +45,9 @@ class CBits(Generated):
         to = head.place("y", (*letters, "from"), (*y_over, 1))
         part = "(uint64_t)from, (uint64_t)size"
         each = [
-            Text(f"const int64_t from = piece * {PIECE}, size = ge2_least({PIECE}, {count} - from);"),
+            Text(
+                f"const int64_t from = piece * {PIECE}, size = ge2_least({PIECE}, {count} - from);"
+            ),
             Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
         ]
         pieces = f"({count} + {PIECE - 1}) / {PIECE}"
@@ -76,7 +81,9 @@ class CFold(Generated):
             number = f"data[{head.place('data', letters, d_over)}]"
         place, purpose = head.place("y", letters, y_over), head.size("purpose", op.purpose)
         each = [
-            Text(f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"),
+            Text(
+                f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
+            ),
             Text(f"y[{place}] = (uint32_t)made;"),
             Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
         ]
@@ -84,7 +91,9 @@ class CFold(Generated):
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
-def words(head: Head, name: str, letters: str, strides: tuple[int, ...], step: int) -> tuple[str, str]:
+def words(
+    head: Head, name: str, letters: str, strides: tuple[int, ...], step: int
+) -> tuple[str, str]:
     """Both words of a key."""
     place = head.place(name, letters, strides)
     return f"{name}[{place}]", f"{name}[{place} + {'1' if step == 1 else head.size('word', step)}]"

@@ -1,8 +1,8 @@
 """Running sums, products and extremes in C.
 
-A line along the last axis is cut into chunks whose totals are found first, so that threads can share it; the
-chunks depend on its length alone. Lines that lie side by side are run through together. Sums and products of
-float32 are carried in float64.
+A line along the last axis is cut into chunks whose totals are found first, so that threads can
+share it; the chunks depend on its length alone. Lines that lie side by side are run through
+together. Sums and products of float32 are carried in float64.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ def directed(operand: Operand, n: int, op: Running) -> Operand:
         return operand
     step = operand.strides[op.axis]
     strides = (*operand.strides[: op.axis], -step, *operand.strides[op.axis + 1 :])
-    return Operand(operand.role, operand.index, strides, operand.offset + (n - 1) * step, operand.value)
+    return Operand(
+        operand.role, operand.index, strides, operand.offset + (n - 1) * step, operand.value
+    )
 
 
 @final
@@ -80,7 +82,11 @@ class Scan:
     @property
     def start(self) -> str:
         text = self.lowering.start
-        return expression(text, [], self.held, self.held) if "(" in text else number(int(text), self.held)
+        return (
+            expression(text, [], self.held, self.held)
+            if "(" in text
+            else number(int(text), self.held)
+        )
 
     def loaded(self, place: str) -> str:
         value = f"x[{place}]"
@@ -123,10 +129,19 @@ class Scan:
         ctype = GATHERED[self.held]
         head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
         row = Text(f"{ctype} *row = totals{self.row(letters, over)};")
-        span = f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
+        span = (
+            f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
+        )
         bounds = [row, Text(f"const int64_t {span};")]
-        total = [self.begun(self.start), *self.run(reads, "", "from", "to"), Text("row[c] = state;")]
-        scan = [self.begun(f"chunks > 1 ? row[c] : {self.start}"), *self.run(reads, writes, "from", "to")]
+        total = [
+            self.begun(self.start),
+            *self.run(reads, "", "from", "to"),
+            Text("row[c] = state;"),
+        ]
+        scan = [
+            self.begun(f"chunks > 1 ? row[c] : {self.start}"),
+            *self.run(reads, writes, "from", "to"),
+        ]
         each_chunk = [*letters, "c"], [*ends, "chunks"]
         sharing = shared(head, len(ends) + 1, lines * n)
         first = loops(*each_chunk, [*bounds, *total], sharing)
@@ -155,8 +170,9 @@ class Scan:
 
     @property
     def chunked(self) -> bool:
-        """Whether the total of a chunk can be found without what comes before: a product may overflow where 0
-        goes before it."""
+        """Whether the total of a chunk can be found without what comes before: a product may
+        overflow where 0 goes before it.
+        """
         return self.exact or isinstance(self.op, CumSum)
 
     def along(self, *steps: int) -> list[str]:
@@ -172,8 +188,12 @@ class Scan:
         if writes:
             body.append(self.stored(writes, "state"))
         if self.simd and self.chunked:
-            pragma = f"#pragma omp simd reduction({'inscan, ' if writes else ''}{self.clause} : state)"
-            body[1:] = [replace(line, pragma="#pragma omp scan inclusive(state)") for line in body[1:]]
+            pragma = (
+                f"#pragma omp simd reduction({'inscan, ' if writes else ''}{self.clause} : state)"
+            )
+            body[1:] = [
+                replace(line, pragma="#pragma omp scan inclusive(state)") for line in body[1:]
+            ]
         return [Text(f"for (int64_t t = {begin}; t < {end}; t++)", body=tuple(body), pragma=pragma)]
 
     @property
@@ -182,30 +202,40 @@ class Scan:
             return "+"
         if self.dtype == BOOL:
             return "|" if isinstance(self.op, CumMax) else "&"
-        return "*" if isinstance(self.op, CumProd) else f"ge2_{self.op.name[3:]}_{SUFFIX[self.held]}"
+        return (
+            "*" if isinstance(self.op, CumProd) else f"ge2_{self.op.name[3:]}_{SUFFIX[self.held]}"
+        )
 
     # -- lines side by side
 
     def columns(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
         head, axis = self.head, self.op.axis
         over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
-        along, (x_along, y_along) = merged(shape[axis + 1 :], x.strides[axis + 1 :], y.strides[axis + 1 :])
+        along, (x_along, y_along) = merged(
+            shape[axis + 1 :], x.strides[axis + 1 :], y.strides[axis + 1 :]
+        )
         outer = (*over, *along[:-1])
         letters = LETTERS[: len(outer)]
         ends = head.sizes(letters, outer)
         n, width = head.size("n", shape[axis]), head.size("width", along[-1])
         place = [
-            head.place(name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1]))
+            head.place(
+                name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1])
+            )
             for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
         ]
         ctype, simd = GATHERED[self.held], "#pragma omp simd" if self.simd else ""
         columns = "for (int64_t j = 0; j < size; j++)"
         body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
         each = [
-            Text(f"const int64_t j0 = block * {COLUMNS}, size = ge2_least({COLUMNS}, {width} - j0);"),
+            Text(
+                f"const int64_t j0 = block * {COLUMNS}, size = ge2_least({COLUMNS}, {width} - j0);"
+            ),
             Text(f"{ctype} state[{COLUMNS}];"),
             Text(columns, body=(Text(f"state[j] = {self.start};"),)),
-            Text(f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)),
+            Text(
+                f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)
+            ),
         ]
         blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
         sharing = shared(head, len(ends) + 1, math.prod(shape))
@@ -214,4 +244,6 @@ class Scan:
 
 def follow(place: str, step: str) -> str:
     """A place, and so far from it."""
-    return step if place == "0" else f"{place} - {step[1:]}" if step[0] == "-" else f"{place} + {step}"
+    return (
+        step if place == "0" else f"{place} - {step[1:]}" if step[0] == "-" else f"{place} + {step}"
+    )

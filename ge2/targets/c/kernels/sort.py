@@ -56,23 +56,33 @@ class CSort(Generated):
         place, step = head.place("x", letters, x_over), x.strides[op.axis]
         along = "" if step == 1 else f" * {head.size('x_t', step)}"
         write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
-        found = "line[t].index" if isinstance(op, ArgSort) else f"x[{place} + (int64_t)line[t].index{along}]"
+        found = (
+            "line[t].index"
+            if isinstance(op, ArgSort)
+            else f"x[{place} + (int64_t)line[t].index{along}]"
+        )
         line = f"for (int64_t t = 0; t < {count}; t++)"
         fill = f"line[t] = ({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}};"
         each = [
-            Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"),
+            Text(
+                f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"
+            ),
             Text(line, body=(Text(fill),)),
             Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
             Text(line, body=(Text(f"{write} = {found};"),)),
         ]
         sharing = shared(head, len(ends), COST * t.size) if ends else None
-        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
+        head.arguments["scratch"] = Argument(
+            "char *scratch", "scratch", max(own, 64) * max(threads, 1)
+        )
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
 @final
 class CTop(Generated):
-    """Each thread keeps the largest elements of a line in a heap; where they are many, it sorts the line."""
+    """Each thread keeps the largest elements of a line in a heap; where they
+    are many, it sorts the line.
+    """
 
     name = "top_k in C"
 
@@ -80,7 +90,11 @@ class CTop(Generated):
         op = problem.op
         if not isinstance(op, TopK):
             return f"{op.name} finds no largest elements"
-        return "" if problem.inputs[0].shape[op.axis] < LONGEST else "the line is too long for its indices"
+        return (
+            ""
+            if problem.inputs[0].shape[op.axis] < LONGEST
+            else "the line is too long for its indices"
+        )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, outs), threads = problem.arrays, caps.threads
@@ -90,7 +104,9 @@ class CTop(Generated):
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
         if not problem.outs[0].size:
             return Pieces((head.kernel(op.name, problem, []),))
-        parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, *(o.strides for o in outs))]
+        parts = [
+            tuple(s[a] for a in others) for s in (t.shape, x.strides, *(o.strides for o in outs))
+        ]
         over, (x_over, *to_over) = merged(*parts)
         letters = LETTERS[: len(over)]
         head.array("x", x, t.dtype)
@@ -107,7 +123,11 @@ class CTop(Generated):
         pairs = op.k if heaped else 2 * n
         own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
         pair = f"ge2_pair_{suffix}"
-        each = [Text(f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});")]
+        each = [
+            Text(
+                f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"
+            )
+        ]
         if heaped:
             each.append(Text(f"ge2_top_{suffix}(line, x + {place}, {step}, {count}, {k});"))
         else:
@@ -116,7 +136,9 @@ class CTop(Generated):
             each.append(Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"))
         each.append(Text(f"for (int64_t t = 0; t < {k}; t++)", body=tuple(writes)))
         sharing = shared(head, len(ends), (2 if heaped else COST) * t.size) if ends else None
-        head.arguments["scratch"] = Argument("char *scratch", "scratch", max(own, 64) * max(threads, 1))
+        head.arguments["scratch"] = Argument(
+            "char *scratch", "scratch", max(own, 64) * max(threads, 1)
+        )
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 
@@ -147,7 +169,8 @@ class CSearch(Generated):
         stride = "1" if alone or v_over[-1] == 1 else head.size("values_step", v_over[-1])
         places = [*letters] if alone else [*letters[:-1], "first"]
         a, v, y = (
-            head.place(name, places, s) for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
+            head.place(name, places, s)
+            for name, s in (("line", l_over), ("values", v_over), ("y", y_over))
         )
         if not alone:
             a = head.place("line", letters[:-1], l_over[:-1])
@@ -155,7 +178,10 @@ class CSearch(Generated):
         given = "&values" if ins[1].value else f"values + {v}"
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
         side = f"{int(op.side == 'right')}, y + {y}"
-        names, each = [*letters], [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")]
+        names, each = (
+            [*letters],
+            [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")],
+        )
         if not alone:
             each = [Text(f"const int64_t first = block * {SEARCHES};"), *each]
             names, ends = (

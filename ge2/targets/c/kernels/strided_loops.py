@@ -1,4 +1,6 @@
-"""Loops over arrays of any strides as lines of C, and the parameters that their sizes and strides become."""
+"""Loops over arrays of any strides as lines of C, and the parameters that their
+sizes and strides become.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,17 @@ from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.targets.c.emit.types import HELD, STORED
 
 GRAIN = 1 << 16  # elements that are worth waking other threads for
-ORDER = ("services", "equation", "array", "result", "value", "size", "partial", "scratch", "threads")
+ORDER = (
+    "services",
+    "equation",
+    "array",
+    "result",
+    "value",
+    "size",
+    "partial",
+    "scratch",
+    "threads",
+)
 
 
 @final
@@ -29,7 +41,9 @@ class Head:
         new = Argument(f"{declaration}{name}", kind, value)
         known = self.arguments.setdefault(name, new)
         if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+            raise VerifyError(
+                f"a kernel would have two arguments {name}: {known.value} and {value}"
+            )
         return name
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
@@ -37,7 +51,9 @@ class Head:
         if operand.value:
             return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
         const = "" if written else "const "
-        return self.add(name, f"{const}{STORED[dtype]} *", "result" if written else "array", (operand, dtype))
+        return self.add(
+            name, f"{const}{STORED[dtype]} *", "result" if written else "array", (operand, dtype)
+        )
 
     def size(self, name: str, value: int) -> str:
         return self.add(name, "int64_t ", "size", value)
@@ -72,19 +88,26 @@ class Head:
 @final
 @record
 class Sharing:
-    """Sharing of loops by threads: the test by which they do, and the schedule of the iterations."""
+    """Sharing of loops by threads: the test by which they do, and the
+    schedule of the iterations.
+    """
 
     test: str
     schedule: str
 
 
 def loops(
-    letters: Sequence[str], ends: Sequence[str], body: Sequence[Text], sharing: Sharing | None = None
+    letters: Sequence[str],
+    ends: Sequence[str],
+    body: Sequence[Text],
+    sharing: Sharing | None = None,
 ) -> list[Text]:
     """Nested loops from 0, outermost first, perhaps shared by threads."""
     lines = list(body)
     for letter, end in reversed(list(zip(letters, ends, strict=True))):
-        lines = [Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))]
+        lines = [
+            Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))
+        ]
     return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
 
 

@@ -1,4 +1,6 @@
-"""The kernels that users write for operations of their own: the body is theirs, its parameters are ours."""
+"""The kernels that users write for operations of their own: the body is theirs,
+its parameters are ours.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ class COwn(Generated):
         (ins, outs), threads = problem.arrays, caps.threads
         op = problem.op
         assert isinstance(op, Own)
-        around = Around[CKernel](op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, threads))
+        around = Around[CKernel](
+            op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, threads)
+        )
         arguments = (*around.arguments, Argument("int threads", "threads"))
         texts = (*around.lines, Text("(void)threads;"), around.body(op.c))
         helpers = helpers_of(op.helpers, around.dtype)
@@ -38,5 +42,7 @@ class COwn(Generated):
         return Pieces((*around.before, kernel, *around.after), tuple(around.temps))
 
 
-def copies(threads: int, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CKernel]:
+def copies(
+    threads: int, t: ArrayType, to: ArrayType, source: Operand, target: Operand
+) -> Sequence[CKernel]:
     return (copying(t, to, source, target, threads),)

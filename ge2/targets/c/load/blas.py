@@ -1,13 +1,25 @@
 """The matrix products that NumPy itself was linked with, as addresses that C may call.
 
-NumPy's linear algebra sits in one extension module; asked for a symbol, the loader looks through that module
-and all that it was linked with, so no file has to be searched for. Each name is tried before it is believed.
+NumPy's linear algebra sits in one extension module; asked for a symbol, the loader
+looks through that module and all that it was linked with, so no file has to be searched
+for. Each name is tried before it is believed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from ctypes import CDLL, CFUNCTYPE, c_double, c_float, c_int, c_int32, c_int64, c_void_p, cast, pythonapi
+from ctypes import (
+    CDLL,
+    CFUNCTYPE,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_void_p,
+    cast,
+    pythonapi,
+)
 from functools import cache
 from importlib import import_module
 from typing import Any, final
@@ -17,24 +29,24 @@ import numpy as np
 from ge2.base.log import mention
 from ge2.base.record import record
 
-# How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names that say so come first.
-# fmt: off
+# How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names
+# that say so come first. fmt: off
 SPELLINGS = (
-    ("scipy_cblas_{}gemm64_",          True),   # OpenBLAS in NumPy's wheels
-    ("cblas_{}gemm64_",                True),   # OpenBLAS of 64 bits
-    ("cblas_{}gemm_64",                True),   # MKL, reference BLAS
-    ("cblas_{}gemm$NEWLAPACK$ILP64",   True),   # Accelerate
-    ("scipy_cblas_{}gemm",             False),
-    ("cblas_{}gemm",                   False),
-    ("cblas_{}gemm$NEWLAPACK",         False),
+    ("scipy_cblas_{}gemm64_", True),  # OpenBLAS in NumPy's wheels
+    ("cblas_{}gemm64_", True),  # OpenBLAS of 64 bits
+    ("cblas_{}gemm_64", True),  # MKL, reference BLAS
+    ("cblas_{}gemm$NEWLAPACK$ILP64", True),  # Accelerate
+    ("scipy_cblas_{}gemm", False),
+    ("cblas_{}gemm", False),
+    ("cblas_{}gemm$NEWLAPACK", False),
 )
 THREADS = (
     ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
-    ("openblas_get_num_threads64_",       "openblas_set_num_threads64_"),
-    ("scipy_openblas_get_num_threads",    "scipy_openblas_set_num_threads"),
-    ("openblas_get_num_threads",          "openblas_set_num_threads"),
-    ("MKL_Get_Max_Threads",               "MKL_Set_Num_Threads"),
-    ("bli_thread_get_num_threads",        "bli_thread_set_num_threads"),
+    ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
+    ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+    ("bli_thread_get_num_threads", "bli_thread_set_num_threads"),
 )
 # fmt: on
 DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
@@ -78,7 +90,9 @@ class Blas:
 
 @cache
 def python() -> tuple[int, ...]:
-    """The addresses of what lets a program look for signals while it runs; zeros where they are not found."""
+    """The addresses of what lets a program look for signals while it runs;
+    zeros where they are not found.
+    """
     found = tuple(address(pythonapi, name) for name in LOOKING)
     return found if all(found) else (0, 0, 0)
 
@@ -166,7 +180,20 @@ def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
     """True if the function at an address multiplies a matrix and a vector."""
     size, real = c_int64 if ilp64 else c_int32, letter in "sd"
     scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
-    order = (c_int, c_int, size, size, scalar, c_void_p, size, c_void_p, size, scalar, c_void_p, size)
+    order = (
+        c_int,
+        c_int,
+        size,
+        size,
+        scalar,
+        c_void_p,
+        size,
+        c_void_p,
+        size,
+        scalar,
+        c_void_p,
+        size,
+    )
     gemv, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
     a, x = np.arange(6).reshape(2, 3).astype(dtype), np.arange(6).astype(dtype)
     y, one, zero = np.full(2, 7, dtype), np.ones((), dtype), np.zeros((), dtype)
@@ -175,7 +202,7 @@ def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
     return bool(y.tolist() == [10, 28])
 
 
-# -------------------------------------------------------------------------------------------------- threads
+# ------------------------------------------------------------------------------------------ threads
 
 
 @cache
@@ -197,7 +224,9 @@ def get_threads() -> int | None:
 
 
 def matmul_on(threads: int) -> Callable[..., Any]:
-    """`np.matmul` on that many threads of the BLAS; NumPy's own where the BLAS has that many already."""
+    """`np.matmul` on that many threads of the BLAS; NumPy's own where
+    the BLAS has that many already.
+    """
     before = get_threads()
     if before is None or before == threads:
         return np.matmul
@@ -214,7 +243,9 @@ def matmul_on(threads: int) -> Callable[..., Any]:
 
 
 def set_threads(count: int) -> bool:
-    """Tells the BLAS how many threads to use, for the whole process; False where it cannot be told."""
+    """Tells the BLAS how many threads to use, for the whole process; False
+    where it cannot be told.
+    """
     found = _counters()
     if found is None:
         return False

@@ -1,4 +1,6 @@
-"""The launcher as an extension in C. It is compiled once a machine; until it is there, ctypes calls programs.
+"""The launcher as an extension in C.
+
+It is compiled once a machine; until it is there, ctypes calls programs.
 
 So the first program of a machine runs as soon as it is compiled itself.
 """
@@ -36,7 +38,8 @@ class Meanwhile:
 
     def __init__(self, plain: Launcher, native: Callable[[Native], Launcher]) -> None:
         self.run, self.native = plain, native
-        self.told: Callable[[Launcher], None] | None = None  # what wants to call the program directly
+        # what wants to call the program directly
+        self.told: Callable[[Launcher], None] | None = None
 
     def __call__(self, *arrays: Any) -> list[Any]:
         return self.run(*arrays)
@@ -72,7 +75,9 @@ def _prepared() -> None:
 
 
 def native() -> Native | None:
-    """The extension's type; None where it cannot be made or C is not wanted, which ctypes makes up for."""
+    """The extension's type; None where it cannot be made or C is not wanted,
+    which ctypes makes up for.
+    """
     found: Native | None = EXTENSION.now()
     return found
 

@@ -1,8 +1,9 @@
 """How Python calls a compiled program: a function of arrays that returns a list of new arrays.
 
-There are two of one behaviour: an extension in C (`templates/c/launcher.c`), compiled once a machine, and the
-same by ctypes where that is not possible, or not yet. Arguments that are arrays just as the program wants
-them are read where they stand; any other goes through `Checks`, which both share.
+There are two of one behaviour: an extension in C (`templates/c/launcher.c`), compiled
+once a machine, and the same by ctypes where that is not possible, or not yet. Arguments
+that are arrays just as the program wants them are read where they stand; any other goes
+through `Checks`, which both share.
 """
 
 from __future__ import annotations
@@ -61,9 +62,12 @@ Input = Array | Number
 @final
 @record
 class Output:
-    """A result. `donor` is the input whose memory it may take, -1 for none; `written`: that input is an
-    argument that is written, so it may be a view; `keep`: memory of past results that nobody holds any more
-    may serve again, if it is neither small nor very large."""
+    """A result.
+
+    `donor` is the input whose memory it may take, -1 for none; `written`: that input is an argument
+    that is written, so it may be a view; `keep`: memory of past results that nobody holds any more
+    may serve again, if it is neither small nor very large.
+    """
 
     dtype: np.dtype
     shape: Dims
@@ -92,14 +96,15 @@ def make_launcher(
 ) -> Launcher:
     """The `ge2_run` at an address as a function of arrays.
 
-    `sizes` is its `n`; `numbers`, 16 bytes each, follow the Python numbers among the inputs in `k`; `arena`
-    is the bytes of scratch that each call has to itself. A `heavy` program runs without the interpreter's
-    lock. An index out of range is IndexError at that of the `lines` which its equation has, a negative
-    power of integers ValueError. `owner`, which
-    may hold the machine code, lives as long as the launcher. `plain`: by ctypes, extension or not.
+    `sizes` is its `n`; `numbers`, 16 bytes each, follow the Python numbers among the inputs in `k`;
+    `arena` is the bytes of scratch that each call has to itself. A `heavy` program runs without the
+    interpreter's lock. An index out of range is IndexError at that of the `lines` which its
+    equation has, a negative power of integers ValueError. `owner`, which may hold the machine code,
+    lives as long as the launcher. `plain`: by ctypes, extension or not.
 
-    A call copies arguments that are not contiguous, refuses those of another type with InputError, and takes
-    the memory of a donor only if the array is contiguous, writable and, unless it is written, owns it.
+    A call copies arguments that are not contiguous, refuses those of another type with
+    InputError, and takes the memory of a donor only if the array is contiguous,
+    writable and, unless it is written, owns it.
     """
     check(inputs, outputs, numbers)
     checks = Checks(tuple(inputs), tuple(lines))
@@ -109,7 +114,9 @@ def make_launcher(
     def by_ctypes() -> Launcher:
         from ge2.targets.c.load.plain_launcher import PlainLauncher
 
-        return PlainLauncher(address, inputs, outputs, n, numbers, arena, threads, heavy, head, checks, owner)
+        return PlainLauncher(
+            address, inputs, outputs, n, numbers, arena, threads, heavy, head, checks, owner
+        )
 
     def natively(extension: Native) -> Launcher:
         made = tuple((y.dtype, y.shape, y.donor, y.kept, y.written) for y in outputs)
@@ -123,7 +130,9 @@ def make_launcher(
 
 def outline(x: Input) -> tuple[Any, ...]:
     """An input as the extension reads it."""
-    return (None, (), x.kind, False) if isinstance(x, Number) else (x.dtype, x.shape, "a", x.written)
+    return (
+        (None, (), x.kind, False) if isinstance(x, Number) else (x.dtype, x.shape, "a", x.written)
+    )
 
 
 def check(inputs: Sequence[Input], outputs: Sequence[Output], numbers: bytes) -> None:
@@ -138,7 +147,7 @@ def check(inputs: Sequence[Input], outputs: Sequence[Output], numbers: bytes) ->
             assert (x.dtype, x.shape) == (y.dtype, y.shape), "a donor is of the type of its result"
 
 
-# -------------------------------------------------------------------------------------- the unusual arguments
+# ---------------------------------------------------------------------------- the unusual arguments
 
 
 @final
@@ -207,5 +216,7 @@ def number(i: int, x: Any, kind: str) -> Any:
     target, accepted = KINDS[kind]
     value = x.item() if isinstance(x, np.ndarray | np.generic) and x.shape == () else x
     if not isinstance(value, accepted):
-        raise InputError(f"input {i} of a compiled graph is a Python {target.__name__}; got {x!r:.60}")
+        raise InputError(
+            f"input {i} of a compiled graph is a Python {target.__name__}; got {x!r:.60}"
+        )
     return target(value)

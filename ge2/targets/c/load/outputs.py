@@ -1,7 +1,9 @@
-"""Memory of results that nobody holds any more serves later calls: fresh memory costs a fault every 4 KiB.
+"""Memory of results that nobody holds any more serves later calls: fresh memory
+costs a fault every 4 KiB.
 
-An array is used again only if this list is the last that knows it: any name, container, view or buffer of the
-caller's counts as a reference. Small results are not worth it, and very large ones are not kept from others.
+An array is used again only if this list is the last that knows it: any name, container, view or
+buffer of the caller's counts as a reference. Small results are not worth it, and very large ones
+are not kept from others.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)() and hasattr(sys, "getr
 
 
 def references(arrays: list[Any]) -> int:
-    """How often an array counts as referred to that only a local name knows: the interpreter decides."""
+    """How often an array counts as referred to that only a local name knows:
+    the interpreter decides.
+    """
     x = arrays.pop(0)
     return sys.getrefcount(x) if COUNTED else 0
 

@@ -1,4 +1,6 @@
-"""The launcher where no extension can be compiled: ctypes calls the program, slower but the same."""
+"""The launcher where no extension can be compiled: ctypes calls the program,
+slower but the same.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ FORMATS: Final = {"b": "=q", "i": "=q", "f": "=d", "c": "=dd"}
 EXACT: Final = {"b": bool, "i": int, "f": float, "c": complex}
 ndarray = np.ndarray
 
-# -------------------------------------------------------------------------------------------------- pointers
+# ----------------------------------------------------------------------------------------- pointers
 
 
 def pointer_by_header(x: Any, at: Callable[[int], c_void_p] = c_void_p.from_address) -> int:
@@ -39,7 +41,14 @@ def headers_are_plain() -> bool:
     if sys.implementation.name != "cpython":
         return False
     whole = np.empty(64, np.uint8)
-    samples = (whole, whole[3:], whole[::-1], np.empty((2, 0)), np.empty(()), np.broadcast_to(whole, (3, 64)))
+    samples = (
+        whole,
+        whole[3:],
+        whole[::-1],
+        np.empty((2, 0)),
+        np.empty(()),
+        np.broadcast_to(whole, (3, 64)),
+    )
     return all(pointer_by_header(x) == x.ctypes.data for x in samples)
 
 
@@ -47,7 +56,7 @@ HEADER: Final = object.__basicsize__
 pointer: Callable[[Any], int] = pointer_by_header if headers_are_plain() else pointer_by_name
 
 
-# ---------------------------------------------------------------------------------------------------- frames
+# ------------------------------------------------------------------------------------------- frames
 
 
 @final
@@ -56,7 +65,9 @@ class Frame:
 
     __slots__ = ("arena", "constants", "error", "fixed", "k", "p", "services")
 
-    def __init__(self, pointers: int, weak: int, numbers: bytes, arena: int, services: bytes) -> None:
+    def __init__(
+        self, pointers: int, weak: int, numbers: bytes, arena: int, services: bytes
+    ) -> None:
         self.p = (c_void_p * max(pointers, 1))()
         self.k = bytearray(NUMBER * weak + 1)  # written by `pack_into`
         self.k[NUMBER * weak :] = numbers or b"\0"
@@ -66,10 +77,15 @@ class Frame:
         k, lib = ((c_char * len(b)).from_buffer(b) for b in (self.k, self.services))
         self.constants = (k, lib)  # which keeps the bytes where they are
         scratch = 0 if self.arena is None else self.arena.ctypes.data
-        self.fixed = (addressof(self.p), addressof(k), scratch + -scratch % ALIGNMENT, addressof(lib))
+        self.fixed = (
+            addressof(self.p),
+            addressof(k),
+            scratch + -scratch % ALIGNMENT,
+            addressof(lib),
+        )
 
 
-# -------------------------------------------------------------------------------------------------- the call
+# ----------------------------------------------------------------------------------------- the call
 
 
 @final
@@ -144,7 +160,9 @@ class PlainLauncher:
             raise
 
     def read(self, frame: Frame, args: Sequence[Any]) -> tuple[list[Any], int]:
-        """Hands over the arguments; returns those that the program reads, and how many are arrays."""
+        """Hands over the arguments; returns those that the program reads, and
+        how many are arrays.
+        """
         p, slot, weak, xs = frame.p, 0, 0, []
         for i, (x, wanted) in enumerate(zip(args, self.inputs, strict=True)):
             if type(wanted) is str:

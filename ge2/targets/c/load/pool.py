@@ -1,4 +1,6 @@
-"""A few threads that share the blocks of a kernel; made when first needed, and again in a forked child."""
+"""A few threads that share the blocks of a kernel; made when first needed, and
+again in a forked child.
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,12 @@ _threads: list[Thread] = []
 _lock = Lock()
 
 
-def launch(kernel: Kernel, parts: int, arrays: Sequence[Any], scratch: Sequence[Sequence[Any]]) -> None:
-    """Runs all parts of a kernel, as many at a time as there are sets of scratch; the caller takes part."""
+def launch(
+    kernel: Kernel, parts: int, arrays: Sequence[Any], scratch: Sequence[Sequence[Any]]
+) -> None:
+    """Runs all parts of a kernel, as many at a time as there are sets of
+    scratch; the caller takes part.
+    """
     if len(scratch) == 1:
         kernel(range(parts), *arrays, *scratch[0])
         return

@@ -1,7 +1,8 @@
 """Kernels whose threads lie along what is kept: elementwise work, and reductions over outer axes.
 
-A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS packs wide, the threads
-below each other share the rows, and several blocks may: then each leaves partial results.
+A thread has PACK neighbours along the lane. Where rows are folded, a block is COLUMNS
+packs wide, the threads below each other share the rows, and several blocks may: then
+each leaves partial results.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from ge2.targets.cuda.emit.types import HELD, STORED
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 BLOCK = 256
-ROW, DEEP = 64, 1 << 15  # packs of a row from which on blocks are parts of rows; the most blocks of one
+# packs of a row from which on blocks are parts of rows; the most blocks of one
+ROW, DEEP = 64, 1 << 15
 REGISTERS = 512  # bytes of arrays that a thread may hold, about half of its registers
 UNROLLED = 4  # rows of which a thread reads at once
-TURNS, AT_ONCE = 4, 128  # packs of a thread, and the bytes that it reads at once, if these are no more
+# packs of a thread, and the bytes that it reads at once, if these are no more
+TURNS, AT_ONCE = 4, 128
 COSTLY = 16  # operations of an element, by what the simple ones take
 EARLY = 16  # arrays that are read before rows are
 LEAST = 8  # rows that a thread has at least, before others help it
@@ -36,7 +39,9 @@ LEAST = 8  # rows that a thread has at least, before others help it
 
 @final
 class Lanes:
-    """`over`: the axes that are folded; `chip`: what is to be kept busy; `lane`, `pack`: if given."""
+    """`over`: the axes that are folded; `chip`: what is to be kept busy;
+    `lane`, `pack`: if given.
+    """
 
     def __init__(
         self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
@@ -53,7 +58,9 @@ class Lanes:
         specs = [Spec(tuple(self.over))] if self.over else []
         specs += [Spec((self.lane,), "inner")] if self.pack > 1 else []
         parts = [part(problem, w, self.kept) for w in problem.folded]
-        self.root = nest(problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None)
+        self.root = nest(
+            problem.works, specs, ALWAYS, Spec(tuple(self.kept), "block") if self.kept else None
+        )
         self.said = Statements(problem, self.places, self.root)
         self.packs = self.count()
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
@@ -62,7 +69,9 @@ class Lanes:
         self.partials = Partials(problem, self.places, simple if splits > 1 else [], splits)
 
     def packed(self) -> int:
-        """The elements of a thread: as many as one access moves of most arrays, if registers hold them."""
+        """The elements of a thread: as many as one access moves of most
+        arrays, if registers hold them.
+        """
         if self.lane < 0:
             return 1
         strides = self.problem.axes.strides
@@ -73,10 +82,13 @@ class Lanes:
         return self.places.pack(lying, REGISTERS)
 
     def scarce(self) -> bool:
-        """Whether elements are so few and so costly that a thread is to have one: else what some threads
-        compute of several, one after another, is waited for while others have none."""
+        """Whether elements are so few and so costly that a thread is to have one: else what some
+        threads compute of several, one after another, is waited for while others have none.
+        """
         works = [w for w in self.problem.works if w.kind == "compute"]
-        if self.over or any(w.step and w.step.eqn and isinstance(w.step.eqn.op, Draw) for w in works):
+        if self.over or any(
+            w.step and w.step.eqn and isinstance(w.step.eqn.op, Draw) for w in works
+        ):
             return False
         elements = math.prod(self.problem.axes.sizes[a] for a in self.kept)
         few = elements < self.chip.multiprocessors * BLOCK * self.packed()
@@ -103,12 +115,15 @@ class Lanes:
             and rows > LEAST * block // columns
         ):
             block *= 2
-        wanted = busy // (-(-self.packs // columns) * block)  # one wave: a few blocks more would be another
+        # one wave: a few blocks more would be another
+        wanted = busy // (-(-self.packs // columns) * block)
         most = rows // (block // columns * LEAST)
         return columns, block, max(1, min(wanted, most)) if split else 1
 
     def columns_of_a_row(self) -> int:
-        """How many threads a block has along the lane; 0 where rows are short, and one block has several."""
+        """How many threads a block has along the lane; 0 where rows are short,
+        and one block has several.
+        """
         if len(self.kept) < 2 or not self.packs:
             return 0
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
@@ -117,10 +132,17 @@ class Lanes:
         return -(-row // -(-row // BLOCK) // 32) * 32
 
     def several(self) -> int:
-        """How many packs of a row a thread has, whose reads are under way at once: where rows are long, there
-        are many of them, and what is read finds registers."""
+        """How many packs of a row a thread has, whose reads are under way at once: where rows are
+        long, there are many of them, and what is read finds registers.
+        """
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
-        if self.over or self.columns != BLOCK or row % (TURNS * BLOCK) or self.pack == 1 or self.ragged:
+        if (
+            self.over
+            or self.columns != BLOCK
+            or row % (TURNS * BLOCK)
+            or self.pack == 1
+            or self.ragged
+        ):
             return 1
         read = self.said.read_in(list(self.root.everything()))
         held = sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack * TURNS
@@ -143,8 +165,16 @@ class Lanes:
         if not self.packs:
             return Kernels(())
         body = [*self.where(), *self.inside(self.root)] if self.turns == 1 else self.in_turns()
-        fixed = [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")] if self.pack > 1 else []
-        fixed += [Fixed("COLUMNS", self.columns, "threads side by side, of a block")] if self.over else []
+        fixed = (
+            [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")]
+            if self.pack > 1
+            else []
+        )
+        fixed += (
+            [Fixed("COLUMNS", self.columns, "threads side by side, of a block")]
+            if self.over
+            else []
+        )
         fixed += self.narrow.fixed if self.narrow is not None else []
         fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
         main = CudaKernel(
@@ -155,24 +185,40 @@ class Lanes:
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
     def where(self) -> list[Text]:
-        """Which pack is this thread's. Where threads meet later, those that have none do as the first."""
+        """Which pack is this thread's.
+
+        Where threads meet later, those that have none do as the first.
+        """
         if not self.kept:
             return [] if self.over else [Text("if (threadIdx.x) return;")]
         if not self.over and self.columns:
             return self.of_a_row()
         number, int_ = self.number(), self.places.whole
-        width, own = ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
+        width, own = (
+            ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
+        )
         if not self.over:
-            found = [f"const {int_} p = ({int_})blockIdx.x * {width} + {own};", f"if (p >= {number}) return;"]
+            found = [
+                f"const {int_} p = ({int_})blockIdx.x * {width} + {own};",
+                f"if (p >= {number}) return;",
+            ]
         else:
             mine = f"const {int_} mine = ({int_})blockIdx.x * {width} + {own};"
-            found = [mine, f"const bool here = mine < {number};", f"const {int_} p = here ? mine : 0;"]
+            found = [
+                mine,
+                f"const bool here = mine < {number};",
+                f"const {int_} p = here ? mine : 0;",
+            ]
         return [*map(Text, found), *self.letters()]
 
     def of_a_row(self) -> list[Text]:
         """Blocks are parts of rows, so that nothing has to be divided."""
         *outer, lane = self.kept
-        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
+        letter, extent, int_ = (
+            self.places.letters[lane],
+            self.places.extent(lane),
+            self.places.whole,
+        )
         mine = "blockIdx.y * blockDim.x + threadIdx.x"
         place = (
             f"const {int_} {letter} = {mine};"
@@ -207,7 +253,11 @@ class Lanes:
 
     def letters(self) -> list[Text]:
         *outer, lane = self.kept
-        letter, extent, int_ = self.places.letters[lane], self.places.extent(lane), self.places.whole
+        letter, extent, int_ = (
+            self.places.letters[lane],
+            self.places.extent(lane),
+            self.places.whole,
+        )
         whole = "" if self.pack == 1 else " * PACK"
         if not outer:
             return [Text(f"const {int_} {letter} = p{whole};")]
@@ -231,7 +281,9 @@ class Lanes:
         return lines
 
     def declared(self, loop: Loop) -> list[Text]:
-        """Arrays of values, one for each of the thread's elements, that several loops within a loop read."""
+        """Arrays of values, one for each of the thread's elements, that several
+        loops within a loop read.
+        """
         homes = self.said.homes
         found = [
             y
@@ -300,8 +352,15 @@ class Lanes:
         return found
 
     def drawn(self, w: Work) -> list[Text]:
-        """The random bits of all of a thread's elements, where they are whole blocks, or parts of one."""
-        if w.y is None or w.step is None or w.step.eqn is None or not isinstance(w.step.eqn.op, Draw):
+        """The random bits of all of a thread's elements, where they are whole
+        blocks, or parts of one.
+        """
+        if (
+            w.y is None
+            or w.step is None
+            or w.step.eqn is None
+            or not isinstance(w.step.eqn.op, Draw)
+        ):
             return []
         axes, sizes = sorted(w.y.axes), self.problem.axes.sizes
         if axes[-1:] != [self.lane] or (len(axes) > 1 and sizes[self.lane] % self.pack):
@@ -313,7 +372,11 @@ class Lanes:
 
     def element(self, w: Work) -> list[Text]:
         line = self.said.line(w)
-        return self.guarded(w, [line]) if w.kind == "store" and w.param not in self.said.written else [line]
+        return (
+            self.guarded(w, [line])
+            if w.kind == "store" and w.param not in self.said.written
+            else [line]
+        )
 
     def lies(self, p: Param | None) -> bool:
         """Whether an array has the elements of a thread side by side."""
@@ -328,7 +391,9 @@ class Lanes:
 
     def rows(self, loop: Loop) -> list[Text]:
         places = self.places
-        gathered = [w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop]
+        gathered = [
+            w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
+        ]
         total, height = " * ".join(map(places.extent, self.over)), self.block // self.columns
         start, step = "threadIdx.x / COLUMNS" if self.columns > 1 else "threadIdx.x", str(height)
         if self.partials.count > 1:
@@ -347,7 +412,9 @@ class Lanes:
         ]
 
     def several_rows(self, loop: Loop, r: str, total: str) -> Text:
-        """The loop over rows of which a thread reads some at once: none of them waits for another."""
+        """The loop over rows of which a thread reads some at once: none of
+        them waits for another.
+        """
         said, known, int_ = self.said, dict(self.said.packs), self.places.whole
         split = [*map(Text, self.places.split(r, self.over))]
         read = [p for p in said.read_in(list(loop.everything())) if p not in said.packs]
@@ -358,12 +425,17 @@ class Lanes:
             reads.append(Text(f"{name}_rows[turn] = {name}[{self.places.element(p)}];"))
             said.packs[p] = f"{name}_rows[turn]"
         clamped = Text(f"const {int_} {r} = min(first + turn * ROWS, {total} - 1);")
-        place = [Text(f"const {int_} {r} = first + turn * ROWS;"), Text(f"if ({r} >= {total}) break;")]
+        place = [
+            Text(f"const {int_} {r} = first + turn * ROWS;"),
+            Text(f"if ({r} >= {total}) break;"),
+        ]
         inner = self.inside(loop)
         body = [*rooms, unrolled("turn", "AT_ONCE", [clamped, *split, *reads])] if reads else []
         body.append(unrolled("turn", "AT_ONCE", [*place, *split, *inner]))
         said.packs = known
-        head = f"for ({int_} first = threadIdx.x / COLUMNS; first < {total}; first += ROWS * AT_ONCE)"
+        head = (
+            f"for ({int_} first = threadIdx.x / COLUMNS; first < {total}; first += ROWS * AT_ONCE)"
+        )
         return Text(head, body=tuple(body), pragma="#pragma unroll 1")
 
     def early(self) -> list[Text]:
@@ -393,8 +465,14 @@ class Lanes:
         several = bool(self.said.homes[w.y].dims)
         mine = f"{reductions.state(w)}[v]" if several else reductions.state(w)
         if self.narrow is not None:
-            return [Text(f"{mine} = ge2_columns_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")]
-        lines = [Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")]
+            return [
+                Text(
+                    f"{mine} = ge2_columns_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});"
+                )
+            ]
+        lines = [
+            Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")
+        ]
         if any(p.fold is w for p in self.partials.parts):
             tests = ["here"] if self.kept else []
             tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []

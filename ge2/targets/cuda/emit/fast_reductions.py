@@ -1,5 +1,6 @@
-"""Folds over a row that need less than a look at each element: one that picks an element by its place, and
-extremes of half types, which are found two at a time."""
+"""Folds over a row that need less than a look at each element: one that picks an element by its
+place, and extremes of half types, which are found two at a time.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,9 @@ class Pick:
 
 
 def pick(w: Work, said: Statements, works: Sequence[Work], lane: int) -> Pick | None:
-    """The fold as a pick along the axis `lane`, if it is one and x is made of what lies in memory."""
+    """The fold as a pick along the axis `lane`, if it is one and x is made of
+    what lies in memory.
+    """
     if w.kind != "fold" or w.over != {lane} or w.xs[0].dtype != FLOAT32:
         return None
     where = made(said, w.xs[0], "where")
@@ -83,7 +86,11 @@ def chain(x: Held, said: Statements, works: Sequence[Work], lane: int) -> list[W
 
 def paired(w: Work, said: Statements) -> Param | None:
     """The array of a half type whose largest or least element a fold finds."""
-    if w.kind != "fold" or str(reductions.op_of(w).name) not in EXTREMES or w.xs[0].dtype != FLOAT32:
+    if (
+        w.kind != "fold"
+        or str(reductions.op_of(w).name) not in EXTREMES
+        or w.xs[0].dtype != FLOAT32
+    ):
         return None
     x = w.xs[0]
     while x.leaf is None:

@@ -13,9 +13,11 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
-AT_ONCE = 1 << 18  # threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
+# threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
+AT_ONCE = 1 << 18
 UNROLL = "#pragma unroll"
-ALONE = "__restrict__ "  # a promise that a kernel cannot give which begins while others write what it reads
+# a promise that a kernel cannot give which begins while others write what it reads
+ALONE = "__restrict__ "
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 
 
@@ -32,9 +34,12 @@ class Fixed:
 @final
 @record
 class CudaKernel:
-    """A `__global__` function. `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
+    """A `__global__` function.
 
-    `arguments` are those of the C target: arrays, sizes, numbers, and partial results that it has for itself.
+    `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
+
+    `arguments` are those of the C target: arrays, sizes, numbers, and partial
+    results that it has for itself.
     """
 
     kind: str
@@ -51,7 +56,8 @@ class CudaKernel:
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
     foreign: bool = False  # what it does is a user's text
-    together: bool = False  # whether its blocks wait for each other, and so are all on the GPU at once
+    # whether its blocks wait for each other, and so are all on the GPU at once
+    together: bool = False
 
     @property
     def title(self) -> str:
@@ -70,7 +76,8 @@ class CudaKernel:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits by itself for the kernels before it (`ge2_await_kernels`), whatever its sizes are.
+        """Whether it waits by itself for the kernels before it
+        (`ge2_await_kernels`), whatever its sizes are.
 
         One that reads and writes in turns needs what its compiler then may not assume.
         """
@@ -78,12 +85,15 @@ class CudaKernel:
 
     @property
     def early(self) -> bool:
-        """Whether it is launched while those that it waits for end: little to one too large for a GPU."""
+        """Whether it is launched while those that it waits for end: little to
+        one too large for a GPU.
+        """
         return self.waits and self.block * math.prod(self.grid) <= AT_ONCE
 
     @property
     def lets(self) -> bool:
-        """Whether it lets those that wait for it be launched as soon as all of its blocks are there.
+        """Whether it lets those that wait for it be launched as soon as
+        all of its blocks are there.
 
         One whose blocks wait for each other needs the GPU to itself.
         """
@@ -91,10 +101,15 @@ class CudaKernel:
 
     @property
     def in_turns(self) -> bool:
-        """Whether it reads in a loop what comes after what it has written there. Several rounds at once are
-        under way only if what is written is known to be nothing that is read."""
+        """Whether it reads in a loop what comes after what it has written there.
+
+        Several rounds at once are under way only if what is written is known to
+        be nothing that is read.
+        """
         read, written = (
-            re.compile(rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind)])})\b")
+            re.compile(
+                rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind)])})\b"
+            )
             for kind, more in (("array", "from"), ("result", "to"))
         )
         return any(
@@ -135,12 +150,15 @@ def later(argument: Argument, temps: int) -> Argument:
     operand, dtype = argument.value
     own = isinstance(operand, Operand) and operand.role == "part"
     return (
-        replace(argument, value=(replace(operand, index=operand.index + temps), dtype)) if own else argument
+        replace(argument, value=(replace(operand, index=operand.index + temps), dtype))
+        if own
+        else argument
     )
 
 
 def bare(source: str) -> str:
-    """A source without its comments, each line where it was: sources that differ in comments alone are one.
+    """A source without its comments, each line where it was: sources that
+    differ in comments alone are one.
 
     >>> bare("/* about\\n   a */ int a; /* b */")
     '\\n int a; '

@@ -1,4 +1,6 @@
-"""What things are called in a CUDA kernel: indices, sizes, elements, numbers; and so its parameters."""
+"""What things are called in a CUDA kernel: indices, sizes, elements,
+numbers; and so its parameters.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,16 @@ class Places:
     def __init__(self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int]) -> None:
         self.axes, self.operands = axes, operands
         self.order = list(order)
-        self.letters = {a: LETTERS[n] if n < len(LETTERS) else f"i{n}" for n, a in enumerate(self.order)}
+        self.letters = {
+            a: LETTERS[n] if n < len(LETTERS) else f"i{n}" for n, a in enumerate(self.order)
+        }
         self.arguments: dict[str, Argument] = {}
         self.constants: dict[object, str] = {}
         self.constant: frozenset[int] = frozenset()
         self.lane = -1  # the axis along which a thread has several elements, v of them
-        self.far = any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
+        self.far = (
+            any(self.spans(p) >= FAR for p in axes.strides) or math.prod(axes.sizes.values()) >= FAR
+        )
 
     @property
     def whole(self) -> str:
@@ -72,7 +78,9 @@ class Places:
         new = Argument(declaration, kind, value)
         known = self.arguments.setdefault(name, new)
         if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+            raise VerifyError(
+                f"a kernel would have two arguments {name}: {known.value} and {value}"
+            )
         return name
 
     def size(self, name: str, value: int) -> str:
@@ -83,14 +91,17 @@ class Places:
         sizes = frozenset(n for a, n in self.axes.sizes.items() if a not in self.constant)
         if baked(value, dtype, sizes) or self.follows(value, dtype):
             return number(value, dtype)
-        key = (id(literal), dtype)  # not the value: it may be a size, which equals another by chance
+        # not the value: it may be a size, which equals another by chance
+        key = (id(literal), dtype)
         if key not in self.constants:
             name = self.constants[key] = f"const{len(self.constants)}"
             self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
         return self.constants[key]
 
     def follows(self, value: Any, dtype: np.dtype) -> bool:
-        """Whether a number is a size that is in the text, or one over it: the compiler divides by these."""
+        """Whether a number is a size that is in the text, or one over it: the
+        compiler divides by these.
+        """
         if dtype not in (FLOAT32, FLOAT64) or not self.constant:
             return False
         n = math.prod(self.axes.sizes[a] for a in self.constant)
@@ -103,7 +114,9 @@ class Places:
         return str(n) if a in self.constant else self.size(f"n_{self.letters[a]}", n)
 
     def linear(self, axes: Sequence[int], name: str) -> str:
-        """What a place among all along some axes is called: as that along the axis, if there is but one."""
+        """What a place among all along some axes is called: as that along the
+        axis, if there is but one.
+        """
         return self.letters[axes[0]] if len(axes) == 1 else name
 
     def among(self, axes: Sequence[int], v: str = "") -> str:
@@ -111,7 +124,11 @@ class Places:
         text = ""
         for a in axes:
             index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
-            text = f"{f'({text})' if ' ' in text else text} * {self.extent(a)} + {index}" if text else index
+            text = (
+                f"{f'({text})' if ' ' in text else text} * {self.extent(a)} + {index}"
+                if text
+                else index
+            )
         return text or "0"
 
     def split(self, linear: str, axes: Sequence[int]) -> list[str]:
@@ -142,7 +159,11 @@ class Places:
             index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
             step = self.stride(p, a)
             terms.append(
-                index if step == "1" else f"({index}) * {step}" if " " in index else f"{index} * {step}"
+                index
+                if step == "1"
+                else f"({index}) * {step}"
+                if " " in index
+                else f"{index} * {step}"
             )
         return " + ".join(terms) or "0"
 
@@ -151,8 +172,12 @@ class Places:
         strides, sizes = self.axes.strides[p], self.axes.sizes
         if strides[a] == 1:
             return "1"
-        within = sorted((b for b in strides if 0 < strides[b] < strides[a]), key=lambda b: -strides[b])
-        tight = all(strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within))
+        within = sorted(
+            (b for b in strides if 0 < strides[b] < strides[a]), key=lambda b: -strides[b]
+        )
+        tight = all(
+            strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
+        )
         if tight and within and strides[a] == math.prod(sizes[b] for b in within):
             extents = [self.extent(b) for b in within]
             return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
@@ -175,7 +200,9 @@ class Places:
         return self.argue(p.name, declared, "result", (self.operands[p.var], dtype))
 
     def wide(self, p: Param) -> int:
-        """How many elements along the lane one access may move: what their number and every stride allow."""
+        """How many elements along the lane one access may move: what their
+        number and every stride allow.
+        """
         strides, dtype = self.axes.strides[p], p.var.type.dtype
         if strides.get(self.lane) != 1:
             return 1
@@ -187,7 +214,9 @@ class Places:
         return max(found, 1)
 
     def pack(self, lying: Sequence[Param], room: int) -> int:
-        """Elements of a thread: as many as one access moves of any array, if so many bytes hold them."""
+        """Elements of a thread: as many as one access moves of any
+        array, if so many bytes hold them.
+        """
         most = room // max(sum(p.var.type.dtype.itemsize for p in lying), 1)
         return min(max(map(self.wide, lying), default=1), 1 << max(most.bit_length() - 1, 0))
 

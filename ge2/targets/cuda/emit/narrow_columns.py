@@ -1,7 +1,8 @@
 """Blocks a few columns wide: folds over rows where wide ones would leave most of a GPU idle.
 
-A block has one or a few sectors of memory of each row, and all rows, so that nothing is left to merge after
-it. Its threads read some rows at once each. What is small takes as long as its reads take to arrive once.
+A block has one or a few sectors of memory of each row, and all rows, so that nothing is
+left to merge after it. Its threads read some rows at once each. What is small takes as
+long as its reads take to arrive once.
 """
 
 from __future__ import annotations
@@ -19,9 +20,11 @@ SECTOR = 32  # bytes that the cache hands over
 WIDE = 128  # columns of a block otherwise
 FEW = 16  # rows that are not worth it
 BLOCK, MOST, WARP = 256, 1024, 32
-SHORT, BELOW = 512, 64  # up to so many rows, so many threads below each other: any such batch has one text
+# up to so many rows, so many threads below each other: any such batch has one text
+SHORT, BELOW = 512, 64
 ROUNDS = 4  # in which a block has read all rows, if several blocks could share them instead
-LARGE = 1 << 20  # elements beyond which these do, and beyond which memory is kept busy by few blocks as well
+# elements beyond which these do, and beyond which memory is kept busy by few blocks as well
+LARGE = 1 << 20
 AT_ONCE, BYTES = 4, 128  # rows that a thread reads at once, if these are no more
 
 
@@ -37,7 +40,9 @@ class Narrow:
     @property
     def fixed(self) -> list[Fixed]:
         return [
-            Fixed("ROWS", self.block // self.columns, "threads below each other, which share the rows"),
+            Fixed(
+                "ROWS", self.block // self.columns, "threads below each other, which share the rows"
+            ),
             Fixed("AT_ONCE", self.at_once, "rows that a thread reads at once"),
         ]
 
@@ -47,10 +52,15 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     sizes = problem.axes.sizes
     kept = [a for a in sorted(sizes) if a not in over]
     rows, width = math.prod(sizes[a] for a in over), math.prod(sizes[a] for a in kept)
-    idle = 4 if rows * width > 4 * LARGE else 2  # times as many blocks could run as there would be otherwise
+    # times as many blocks could run as there would be otherwise
+    idle = 4 if rows * width > 4 * LARGE else 2
     if not over or not kept or rows < FEW or not 0 < idle * width <= WIDE * chip.multiprocessors:
         return None
-    read = [p for p in problem.axes.strides if p not in problem.outs and not problem.operands[p.var].value]
+    read = [
+        p
+        for p in problem.axes.strides
+        if p not in problem.outs and not problem.operands[p.var].value
+    ]
     bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
     at_once = min(AT_ONCE, 1 << max((BYTES // sum(bytes_of)).bit_length() - 1, 0))
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))

@@ -1,4 +1,6 @@
-"""Reductions in CUDA: the state that gathers a result, how it begins, takes in a value, and is merged."""
+"""Reductions in CUDA: the state that gathers a result, how it begins,
+takes in a value, and is merged.
+"""
 
 from __future__ import annotations
 

@@ -75,7 +75,10 @@ class Statements:
         self.written: dict[Param, str] = {}  # results of which several elements are written after
 
     def fresh(self, word: str) -> str:
-        """A name that no other value of the kernel has: `by`, `by1`, ... The word is a reserved one."""
+        """A name that no other value of the kernel has:
+
+        `by`, `by1`, ... The word is a reserved one.
+        """
         assert word in RESERVED, word
         self.taken[word] += 1
         return f"{word}{self.taken[word] - 1 or ''}"
@@ -90,7 +93,9 @@ class Statements:
         if w.kind == "fold":
             index = self.index(w) if reductions.indexed(w) else ""
             return Text(
-                self.fused(w) or reductions.taken_in(w, self.state(w), self.operand(w.xs[0]), index), comment
+                self.fused(w)
+                or reductions.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
+                comment,
             )
         home, code = self.homes[w.y], self.computed(w)
         if home.dims:
@@ -104,7 +109,8 @@ class Statements:
             for y, w in self.makers.items()
             if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
             if all(
-                r.kind == "fold" and reductions.op_of(r).name == "reduce_sum" for r in self.readers.get(y, ())
+                r.kind == "fold" and reductions.op_of(r).name == "reduce_sum"
+                for r in self.readers.get(y, ())
             )
         }
         return self.left_out(found)
@@ -182,7 +188,11 @@ class Statements:
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
-        eqn, operands, dtype = w.step.eqn, [self.operand(x) for x in w.xs], w.xs[0].dtype if w.xs else None
+        eqn, operands, dtype = (
+            w.step.eqn,
+            [self.operand(x) for x in w.xs],
+            w.xs[0].dtype if w.xs else None,
+        )
         if eqn is None:  # a half type is widened
             leaf = w.xs[0].leaf
             if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
@@ -214,20 +224,30 @@ class Statements:
             return retyped(operands[0], eqn)
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
-            return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype)
+            return expression(
+                op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype
+            )
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 
     def counted(self, w: Work) -> str:
-        """Whether an element is the one at a place, as said of how far that is from the first of a pack."""
+        """Whether an element is the one at a place, as said of how far that is
+        from the first of a pack.
+        """
         away = self.away(w) if self.v else ""
         return away and ("false" if self.apart else f"{away} == (uint32_t){self.v}")
 
     def away(self, w: Work) -> str:
-        """How far a place that elements are compared with is from the first of a pack; "" for other works."""
+        """How far a place that elements are compared with is from the first of
+        a pack; "" for other works.
+        """
         eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
         if w.kind != "compute" or eqn is None or eqn.op.name != "eq" or lane < 0:
             return ""
-        counts = [x for x in w.xs if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32]
+        counts = [
+            x
+            for x in w.xs
+            if isinstance(x.leaf, Iota) and x.axes == (lane,) and x.dtype == np.int32
+        ]
         others = [x for x in w.xs if lane not in x.axes]
         if len(counts) != 1 or len(others) != 1:
             return ""
@@ -275,7 +295,10 @@ class Statements:
 
 def is_product(w: Work) -> bool:
     return (
-        w.kind == "compute" and w.step is not None and w.step.eqn is not None and w.step.eqn.op.name == "mul"
+        w.kind == "compute"
+        and w.step is not None
+        and w.step.eqn is not None
+        and w.step.eqn.op.name == "mul"
     )
 
 
@@ -287,7 +310,9 @@ def is_rounding(w: Work) -> bool:
 
 def unrolled(letter: str, count: str, body: Sequence[Text]) -> Text:
     """A loop that the compiler writes out, so that what it indexes stays in registers."""
-    return Text(f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL)
+    return Text(
+        f"for (int {letter} = 0; {letter} < {count}; {letter}++)", body=tuple(body), pragma=UNROLL
+    )
 
 
 def widened(dtype: Any, text: str) -> str:

@@ -1,7 +1,8 @@
 """The kinds of kernels that a region may become, and the kernels of each.
 
-Threads lie along what is reduced (rows) or along what is kept (columns); arrays that lie across the results
-go through tiles; and a region of several reductions may be two kernels, with an array between them.
+Threads lie along what is reduced (rows) or along what is kept (columns); arrays that
+lie across the results go through tiles; and a region of several reductions may be two
+kernels, with an array between them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ Operands = Mapping[Var, Operand]
 
 
 def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
-    """Ways to do a region on such a chip, the preferred one first; the plan of each gives its kernels."""
+    """Ways to do a region on such a chip, the preferred one first; the
+    plan of each gives its kernels.
+    """
     rest = inhabited(region)
     if rest is None:
         yield Variant("nothing", lambda: Kernels(()))
@@ -87,7 +90,9 @@ def in_two(region: Region, operands: Operands, chip: Chip) -> Kernels:
     return Kernels(tuple(kernels), tuple(temps))
 
 
-def of_halves(region: Region, operands: dict[Var, Operand], chip: Chip, temps: list[int]) -> list[CudaKernel]:
+def of_halves(
+    region: Region, operands: dict[Var, Operand], chip: Chip, temps: list[int]
+) -> list[CudaKernel]:
     """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
     kernels: list[CudaKernel] = []
     for half in filter(None, map(inhabited, cut(region))):
@@ -107,7 +112,9 @@ def of_halves(region: Region, operands: dict[Var, Operand], chip: Chip, temps: l
 
 
 def rank(problem: Problem, axes: frozenset[int]) -> int:
-    """What speaks for axes as those of a row: what is read inside must be complete; then the most used."""
+    """What speaks for axes as those of a row: what is read inside must be
+    complete; then the most used.
+    """
     read = {x for w in problem.works if w.kind != "store" for x in w.xs}
     full = any(w.over == axes and (w.y in read or is_state(w.step)) for w in problem.folded)
     return 1000 * full + Counter(w.over for w in problem.folded)[axes]

@@ -1,4 +1,6 @@
-"""Where a row is while a team of threads computes it, how many threads that is, and how many blocks."""
+"""Where a row is while a team of threads computes it, how many threads
+that is, and how many blocks.
+"""
 
 from __future__ import annotations
 
@@ -28,12 +30,15 @@ FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks 
 CROWD = 512  # threads of a multiprocessor that hide each other's waiting
 OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
 APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
-ALONE, SOME, WARP = 512, 8, 32  # threads of a block that has all rows, and elements of a row that one has
-ROUNDS, MORE = 2, 6  # in which it has gone through all rows; if what it folds over them is read again
+# threads of a block that has all rows, and elements of a row that one has
+ALONE, SOME, WARP = 512, 8, 32
+# in which it has gone through all rows; if what it folds over them is read again
+ROUNDS, MORE = 2, 6
 MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
 REGISTERS = 1020  # bytes of all that a thread has
 ROOM = 40  # registers of its threads that the elements of a row may take
-LONG = 1 << 14  # elements from which on a row that is only folded is shared by blocks, if rows are few
+# elements from which on a row that is only folded is shared by blocks, if rows are few
+LONG = 1 << 14
 
 
 def few(problem: Problem, whole: frozenset[int]) -> bool:
@@ -45,7 +50,9 @@ def few(problem: Problem, whole: frozenset[int]) -> bool:
 @final
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Threads of a row and of a block; packs of a thread, 0 where a row does not fit in registers."""
+    """Threads of a row and of a block; packs of a thread, 0 where a row does
+    not fit in registers.
+    """
 
     team: int
     block: int
@@ -59,8 +66,9 @@ class Shape:
 
 @final
 class Plan:
-    """`where` a row is while it is computed; `again`: how costly what is made again may be; `alone`: one
-    block has all rows, and knows what is folded over them."""
+    """`where` a row is while it is computed; `again`: how costly what is made again may be;
+    `alone`: one block has all rows, and knows what is folded over them.
+    """
 
     def __init__(
         self,
@@ -75,7 +83,8 @@ class Plan:
         self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
         resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
-        across = frozenset().union(*(w.over for w in problem.folded)) - whole  # folded over rows as well
+        # folded over rows as well
+        across = frozenset().union(*(w.over for w in problem.folded)) - whole
         self.row = [a for a in sorted(axes.sizes) if a in whole]
         self.walked = [a for a in rest if a in across] if across else rest
         self.groups = [a for a in rest if a not in across] if across else []
@@ -101,7 +110,9 @@ class Plan:
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
         self.splits, self.blocks = self.spread(parts)
-        gathered = [p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)]
+        gathered = [
+            p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)
+        ]
         self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
             [p for p in gathered if p.fold.over - whole]
         )
@@ -111,7 +122,9 @@ class Plan:
         self.late = self.read_late()
 
     def sink(self) -> None:
-        """What is alike for all rows is done in each, unless it is a result: a block has one row."""
+        """What is alike for all rows is done in each, unless it is a result:
+        a block has one row.
+        """
         walked = frozenset(self.walked)
         if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
             return
@@ -130,14 +143,19 @@ class Plan:
         return any(strides.get(a) for a in (*self.walked, *self.groups))
 
     def words(self, alive: bool = False) -> float:
-        """Registers that an element of a row takes: arrays, values between stages, sums over rows; `alive`:
-        at once, for values between stages are made of the arrays."""
-        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [self.root]
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows;
+        `alive`: at once, for values between stages are made of the arrays.
+        """
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [
+            self.root
+        ]
         read = self.said.read_in([w for c in rows for w in c.everything()])
         arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
         between = sum(h.dtype.itemsize for h in self.between())
         sums = sum(
-            reductions.state_bytes(w) for w in self.problem.folded if w.y and self.said.homes[w.y].dims
+            reductions.state_bytes(w)
+            for w in self.problem.folded
+            if w.y and self.said.homes[w.y].dims
         )
         return ((max(arrays, between) if alive else arrays + between) + sums) / 4
 
@@ -146,7 +164,11 @@ class Plan:
         return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
 
     def between(self) -> list[Held]:
-        return [y for y, home in self.said.homes.items() if home.dims and self.said.makers[y].kind != "fold"]
+        return [
+            y
+            for y, home in self.said.homes.items()
+            if home.dims and self.said.makers[y].kind != "fold"
+        ]
 
     def shaped(self) -> Shape:
         """The smallest team that holds a row, whole warps where the row is that long."""
@@ -180,7 +202,9 @@ class Plan:
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
         if not alone or self.length < LONG:
             return 1, team_blocks
-        wanted = self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
+        wanted = (
+            self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
+        )
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
 
     def most_parts(self) -> int:
@@ -196,11 +220,14 @@ class Plan:
             return set()
         loops = self.inner_loops()
         times = Counter(p for c in loops for p in self.said.read_in(c.works))
-        return {p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1}
+        return {
+            p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1
+        }
 
     def read_late(self) -> set[Param]:
-        """Arrays that all rows have in common, as weights are, and that only a later stage reads: they are
-        in the cache by then, and take no registers before."""
+        """Arrays that all rows have in common, as weights are, and that only a later stage reads:
+        they are in the cache by then, and take no registers before.
+        """
         if self.across or not self.resident or self.in_shared:
             return set()
         stages = [set(self.said.read_in(loop.works)) for loop in self.inner_loops()]
@@ -215,7 +242,12 @@ class Plan:
     def inner_folds(self) -> list[Work]:
         """What is folded over a row, for which its threads meet."""
         row = set(self.row)
-        return [w for loop in self.inner_loops() for w in loop.works if w.kind == "fold" and w.over <= row]
+        return [
+            w
+            for loop in self.inner_loops()
+            for w in loop.works
+            if w.kind == "fold" and w.over <= row
+        ]
 
     def side_by_side(self) -> int:
         """How many blocks the compiler is to leave registers for, on a multiprocessor."""
@@ -233,7 +265,9 @@ class Plan:
         return max(1, min(by_registers, by_shared, self.chip.threads // self.shape.block))
 
     def read_ahead(self) -> list[Param]:
-        """The arrays whose next row is read while one is computed, where few threads are at hand to wait."""
+        """The arrays whose next row is read while one is computed, where few
+        threads are at hand to wait.
+        """
         self.ahead = []
         if self.alone or self.in_shared or not self.sums():
             return []
@@ -242,10 +276,16 @@ class Plan:
         if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
             return []
         read = [
-            p for p in self.said.read_in(list(self.root.everything())) if p in self.held and self.depends(p)
+            p
+            for p in self.said.read_in(list(self.root.everything()))
+            if p in self.held and self.depends(p)
         ]
         wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
-        return read if read and min(wide) >= 4 and self.room(read) <= self.chip.shared // 2 - APART else []
+        return (
+            read
+            if read and min(wide) >= 4 and self.room(read) <= self.chip.shared // 2 - APART
+            else []
+        )
 
     def room(self, arrays: Sequence[Param]) -> int:
         """Bytes of shared memory for two rows of each."""
@@ -270,8 +310,14 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether this is a kernel: what it says of registers holds, and it knows every reduction."""
-        legal = (frozenset(self.row), frozenset(self.walked), frozenset(self.row) | frozenset(self.walked))
+        """Whether this is a kernel: what it says of registers holds, and it
+        knows every reduction.
+        """
+        legal = (
+            frozenset(self.row),
+            frozenset(self.walked),
+            frozenset(self.row) | frozenset(self.walked),
+        )
         if self.lost or any(w.over not in legal for w in self.problem.folded):
             return False
         if not self.resident:
@@ -298,7 +344,11 @@ class Plan:
 
     def complete(self) -> bool:
         """Whether one block is enough for all rows, and goes through them once."""
-        loops = [c for c in self.root.children if isinstance(c, Loop) and c.spec and c.spec.role == "rows"]
+        loops = [
+            c
+            for c in self.root.children
+            if isinstance(c, Loop) and c.spec and c.spec.role == "rows"
+        ]
         if not self.across or self.groups or len(loops) != 1 or self.shape.team > WARP:
             return False
         if any(d in loops for home in self.said.homes.values() for d in home.dims):

@@ -1,9 +1,9 @@
 """Kernels whose threads lie along what is folded: a team has a row, in its registers where it fits.
 
-Every chain of reductions over a row, and elementwise work between them, is one pass over memory. What is
-folded over the rows as well (the column sums of a derivative) is gathered by blocks that go through many
-rows, each of which leaves partial results. Rows that do not fit are read again for every stage; very long
-ones, that are only folded, are shared by several blocks.
+Every chain of reductions over a row, and elementwise work between them, is one pass over memory.
+What is folded over the rows as well (the column sums of a derivative) is gathered by blocks that go
+through many rows, each of which leaves partial results. Rows that do not fit are read again for
+every stage; very long ones, that are only folded, are shared by several blocks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ PLANS = (  # what is made again rather than kept, where a row is, and whether on
 
 
 def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
-    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows besides; None if none fits."""
+    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows
+    besides; None if none fits.
+    """
     first = make()
     plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
     for n, (again, where, alone) in enumerate(plans):
@@ -55,8 +57,18 @@ class Rows:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.problem, self.places, self.said = plan, plan.problem, plan.places, plan.said
-        self.shape, self.partials, self.root, self.pack = plan.shape, plan.partials, plan.root, plan.pack
-        self.row, self.walked, self.groups, self.lane = plan.row, plan.walked, plan.groups, plan.lane
+        self.shape, self.partials, self.root, self.pack = (
+            plan.shape,
+            plan.partials,
+            plan.root,
+            plan.pack,
+        )
+        self.row, self.walked, self.groups, self.lane = (
+            plan.row,
+            plan.walked,
+            plan.groups,
+            plan.lane,
+        )
         self.picks: dict[Work, Pick] = self.picked()
         self.gone: set[Work] = set()  # works that shorter ways have made needless
         self.waits = False  # whether a row is still on its way into shared memory
@@ -68,10 +80,16 @@ class Rows:
             return Kernels(())
         fixed = [Fixed("TEAM", shape.team, "threads a row")]
         fixed += [Fixed("ROWS", shape.rows, "teams of a block")] if shape.rows > 1 else []
-        fixed += [Fixed("PACK", self.pack, "neighbours that a thread has at once")] if self.pack > 1 else []
+        fixed += (
+            [Fixed("PACK", self.pack, "neighbours that a thread has at once")]
+            if self.pack > 1
+            else []
+        )
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
         body = [*self.begin(), *self.inside(self.root)]
-        grid = (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
+        grid = (
+            (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
+        )
         main = CudaKernel(
             problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
             shape.block, grid, tuple(fixed), self.plan.shared, len(problem.region.graph.eqns),
@@ -135,10 +153,18 @@ class Rows:
         )
         lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.plan.ahead else []
         lines += [line for w in gathered for line in self.started(w)]
-        return [*lines, Text(head, body=tuple(body)), *(line for w in gathered for line in self.left_over(w))]
+        return [
+            *lines,
+            Text(head, body=tuple(body)),
+            *(line for w in gathered for line in self.left_over(w)),
+        ]
 
-    def all_rows(self, gathered: Sequence[Work], inner: Sequence[Text], int_: str, count: str) -> list[Text]:
-        """All rows in one block, the only one; warps that have none go on to where all threads meet."""
+    def all_rows(
+        self, gathered: Sequence[Work], inner: Sequence[Text], int_: str, count: str
+    ) -> list[Text]:
+        """All rows in one block, the only one; warps that have none go
+        on to where all threads meet.
+        """
         mine = "(int)threadIdx.x / 32 * (32 / TEAM)"
         head = f"for ({int_} first = 0; first + {mine} < {count}; first += ROWS)"
         lines = [line for w in gathered for line in self.started(w)]
@@ -146,7 +172,9 @@ class Rows:
         return [*lines, *(line for w in gathered for line in self.completed(w))]
 
     def completed(self, w: Work) -> list[Text]:
-        """What the teams of the only block have gathered becomes one, which all of its threads know."""
+        """What the teams of the only block have gathered becomes one,
+        which all of its threads know.
+        """
         assert w.y is not None
         name, sizes = reductions.state(w), f"TEAM, {self.shape.block}"
         if self.said.homes[w.y].dims:
@@ -157,7 +185,9 @@ class Rows:
         ]
 
     def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
-        """The function that reads a row ahead, and where it puts it: a place of each thread's own."""
+        """The function that reads a row ahead, and where it puts it: a place
+        of each thread's own.
+        """
         lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
         copies = [self.place()]
         for p in self.plan.ahead:
@@ -170,7 +200,11 @@ class Rows:
             offset += self.plan.room([p])
         if self.ragged:
             letter = self.places.letters[self.lane]
-            copies = [copies[0], Text(f"if ({letter} >= {self.total(self.row)}) break;"), *copies[1:]]
+            copies = [
+                copies[0],
+                Text(f"if ({letter} >= {self.total(self.row)}) break;"),
+                *copies[1:],
+            ]
         body = (*split, unrolled("k", "PACKS", copies))
         head = f"const auto fetch = [&]({self.places.whole} {r}, int slot)"
         return [*lines, Text(head, body=body, end=";"), Text("int slot = 0;")]
@@ -180,9 +214,13 @@ class Rows:
         takes = []
         for p in self.plan.ahead:
             name = self.places.array(p)
-            takes.append(Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];"))
+            takes.append(
+                Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];")
+            )
         rows = [
-            Text(f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];")
+            Text(
+                f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];"
+            )
             for p in self.plan.ahead
         ]
         return [
@@ -195,7 +233,11 @@ class Rows:
 
     def which(self, block: str = "") -> list[Text]:
         """The row of a team; those beyond the last do as it does, and store nothing."""
-        int_, count, r = self.places.whole, self.total(self.walked), self.places.linear(self.walked, "r")
+        int_, count, r = (
+            self.places.whole,
+            self.total(self.walked),
+            self.places.linear(self.walked, "r"),
+        )
         if self.shape.rows == 1:
             return [Text(f"const {int_} {r} = {block};")]
         mine = f"{block} * ROWS + team" if block else "first + team"
@@ -208,10 +250,14 @@ class Rows:
         return " * ".join(map(self.places.extent, axes)) or "1"
 
     def gathered(self, loop: Loop) -> list[Work]:
-        return [w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop]
+        return [
+            w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
+        ]
 
     def held_rows(self, walked: bool) -> list[Text]:
-        """Reads the part of each array that is this thread's, of those that have the rows, or have not."""
+        """Reads the part of each array that is this thread's, of those that
+        have the rows, or have not.
+        """
         lines: list[Text] = []
         reads: list[Text] = []
         if self.plan.in_shared:
@@ -246,7 +292,9 @@ class Rows:
             [self.place()],
         )
         if self.ragged:
-            copies.append(Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;"))
+            copies.append(
+                Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")
+            )
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.plan.held:
                 continue
@@ -279,7 +327,9 @@ class Rows:
         """Where the pack k of a thread begins."""
         whole = " * PACK" if self.pack > 1 else ""
         at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
-        return Text(f"const int {self.places.letters[self.row[0]] if self.lane >= 0 else 'at'} = {at};")
+        return Text(
+            f"const int {self.places.letters[self.row[0]] if self.lane >= 0 else 'at'} = {at};"
+        )
 
     # -- a row
 
@@ -304,8 +354,11 @@ class Rows:
         return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
 
     def looped(self, works: Sequence[Work]) -> list[Text]:
-        """The loop over a row. Where blocks go on from row to row, and their threads are few, it is there
-        twice if it divides: divisors near to 1 take an instruction less."""
+        """The loop over a row.
+
+        Where blocks go on from row to row, and their threads are few, it is there twice if it
+        divides: divisors near to 1 take an instruction less.
+        """
         divisors = dict.fromkeys(self.said.divisors.values())
         read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
         if not read or not self.plan.sums():
@@ -314,12 +367,17 @@ class Rows:
         self.said.near = "_near"
         near = self.loop(works)
         self.said.near = ""
-        return [Text(f"if ({' && '.join(tests)})", body=(near,)), Text("else", body=(self.loop(works),))]
+        return [
+            Text(f"if ({' && '.join(tests)})", body=(near,)),
+            Text("else", body=(self.loop(works),)),
+        ]
 
     def loop(self, works: Sequence[Work]) -> Text:
         inner = self.neighbours(works)
         if not self.plan.resident:
-            return Text(self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}")
+            return Text(
+                self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}"
+            )
         along = self.along()
         inner = [*self.end_of_packs(), *inner]
         place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
@@ -327,8 +385,11 @@ class Rows:
         return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
 
     def picked(self) -> dict[Work, Pick]:
-        """The folds that pick an element. All wait for another fold of the same stage, so that no result is
-        written over an element that is still to be read."""
+        """The folds that pick an element.
+
+        All wait for another fold of the same stage, so that no result is written over an element
+        that is still to be read.
+        """
         found: dict[Work, Pick] = {}
         for loop in self.plan.inner_loops() if self.lane >= 0 else []:
             inner = [w for w in loop.works if w.kind == "fold" and w.over == set(self.row)]
@@ -352,8 +413,9 @@ class Rows:
         return [Text(f"if ({at} >= 0 && {at} < {self.total(self.row)})", body=tuple(body))]
 
     def stripe(self, loop: Loop) -> list[Work]:
-        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none waits for
-        another, and what is rounded stays small."""
+        """Sums over long rows: a thread adds up each of its neighbours for itself, so that none
+        waits for another, and what is rounded stays small.
+        """
         if self.plan.resident or self.pack == 1:
             return []
         found = [
@@ -371,7 +433,9 @@ class Rows:
 
     def together(self, w: Work) -> Text:
         name = reductions.state(w)
-        return unrolled("v", "PACK", [Text(f"{name} = {reductions.merged(w, name, f'{name}_of[v]')};")])
+        return unrolled(
+            "v", "PACK", [Text(f"{name} = {reductions.merged(w, name, f'{name}_of[v]')};")]
+        )
 
     def prepared(self, works: Sequence[Work]) -> list[Text]:
         """The numbers of a row that its elements are divided by."""
@@ -383,7 +447,9 @@ class Rows:
             if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
                 continue
             name = self.said.divisors[by] = self.said.fresh("by")
-            lines.append(Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});"))
+            lines.append(
+                Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});")
+            )
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:
@@ -396,7 +462,9 @@ class Rows:
         if self.lane >= 0:
             return []
         guard = (
-            [Text(f"if (at >= {self.total(self.row)}) break;")] if self.plan.resident and self.ragged else []
+            [Text(f"if (at >= {self.total(self.row)}) break;")]
+            if self.plan.resident and self.ragged
+            else []
         )
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
@@ -417,8 +485,13 @@ class Rows:
         start, step, int_ = "t", "TEAM", self.places.whole
         if self.plan.splits > 1:
             start, step = "(blockIdx.y * TEAM + t)", "gridDim.y * TEAM"
-        first, by = (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"), f"{step}{whole}"
-        return f"for ({int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by})"
+        first, by = (
+            (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"),
+            f"{step}{whole}",
+        )
+        return (
+            f"for ({int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by})"
+        )
 
     def neighbours(self, works: Sequence[Work]) -> list[Text]:
         """The elements of a pack, one after another."""
@@ -435,7 +508,12 @@ class Rows:
                 before.append(Text(f"const auto {name}_at = {read};"))
                 said.packs[p] = f"{name}_at.at[{'v' if self.pack > 1 else '0'}]"
         for w in works:
-            if w.kind == "store" and self.pack > 1 and w.param is not None and self.plan.lies(w.param):
+            if (
+                w.kind == "store"
+                and self.pack > 1
+                and w.param is not None
+                and self.plan.lies(w.param)
+            ):
                 name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
                 before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
                 said.written[w.param] = f"{name}_at.at[v]"
@@ -449,7 +527,9 @@ class Rows:
         return [*before, *lines, *after]
 
     def each_element(self, works: Sequence[Work]) -> list[Text]:
-        """The works for the elements of a pack; once more where none is at a place that is looked for."""
+        """The works for the elements of a pack; once more where none is at a
+        place that is looked for.
+        """
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
         if not tests or self.pack == 1 or self.plan.length < SELDOM * self.pack:
             return self.in_a_pack([each for w in works for each in self.element(w)])
@@ -469,7 +549,9 @@ class Rows:
         return [unrolled("v", "PACK", lines)]
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
-        """The folds that take in a pack as a whole, and the works that are left for its elements."""
+        """The folds that take in a pack as a whole, and the works that are
+        left for its elements.
+        """
         lines = []
         for w in works:
             p = paired(w, self.said) if w.over == set(self.row) else None
@@ -478,7 +560,9 @@ class Rows:
                 continue
             state = self.said.state(w)
             found = reductions.merged(w, state, largest_of(w, p, pack.removesuffix(OF_PACK)))
-            lines.append(Text(f"{state} = {found};", self.said.note(w.step.eqn if w.step else None)))
+            lines.append(
+                Text(f"{state} = {found};", self.said.note(w.step.eqn if w.step else None))
+            )
             self.gone.add(w)
         return lines, without(works, self.gone, self.said)
 
@@ -513,7 +597,11 @@ class Rows:
         line = self.said.line(w)
         if w.kind == "store":
             return self.guarded(w, [line])
-        return [Text("if (here)", body=(line,))] if w.kind == "fold" and self.shape.rows > 1 else [line]
+        return (
+            [Text("if (here)", body=(line,))]
+            if w.kind == "fold" and self.shape.rows > 1
+            else [line]
+        )
 
     # -- reductions
 
@@ -532,12 +620,17 @@ class Rows:
     def merged(self, w: Work) -> list[Text]:
         """What the threads of a team have of a row becomes one, which all of them know."""
         name = reductions.state(w)
-        lines = [self.together_with_others(w)] if self.shape.team > 1 and w not in self.picks else []
+        lines = (
+            [self.together_with_others(w)] if self.shape.team > 1 and w not in self.picks else []
+        )
         if any(p.fold is w for p in self.partials.parts):
             place = self.places_of(self.walked)
             tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
             lines.append(
-                Text(f"if ({' && '.join(tests)})", body=(self.partials.leave(w, "blockIdx.y", place, name),))
+                Text(
+                    f"if ({' && '.join(tests)})",
+                    body=(self.partials.leave(w, "blockIdx.y", place, name),),
+                )
             )
         return lines
 
@@ -557,7 +650,11 @@ class Rows:
             )
             letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
             guard = (
-                [Text(f"if ({letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}) break;")]
+                [
+                    Text(
+                        f"if ({letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}) break;"
+                    )
+                ]
                 if self.ragged
                 else []
             )
@@ -574,8 +671,10 @@ class Rows:
         return [self.together_with_others(w)]
 
     def together_with_others(self, w: Work) -> Text:
-        """What the threads of a team have becomes one. A loop over rows that has a single such place comes
-        back to it with no other between."""
+        """What the threads of a team have becomes one.
+
+        A loop over rows that has a single such place comes back to it with no other between.
+        """
         meetings = [each for each in self.plan.inner_folds() if each not in self.picks]
         again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
         sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"

@@ -1,4 +1,6 @@
-"""A region that is more than one kernel can do, as two: what one makes for the other becomes an array."""
+"""A region that is more than one kernel can do, as two: what one makes
+for the other becomes an array.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,9 @@ from ge2.ops.region import Region
 
 
 def cut(region: Region) -> tuple[Region, Region]:
-    """The rows and what is gathered over them, and what comes after; else the equations up to the middle one
-    of the reductions, and those after it."""
+    """The rows and what is gathered over them, and what comes after; else the equations up to the
+    middle one of the reductions, and those after it.
+    """
     eqns = region.graph.eqns
     late = after_rows(region)
     if not late:
@@ -30,16 +33,21 @@ def cut(region: Region) -> tuple[Region, Region]:
 
 
 def is_divisible(region: Region) -> bool:
-    """True if a region can be two: it has several reductions, or few numbers come after all rows."""
+    """True if a region can be two: it has several reductions, or few numbers
+    come after all rows.
+    """
     folds = [e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce)]
     return len(folds) > 1 or bool(after_rows(region))
 
 
 def after_rows(region: Region) -> list[int]:
-    """The equations that need what is gathered over all rows, where they are few numbers and fold nothing:
-    then no row waits for them. Nothing where there are no such."""
+    """The equations that need what is gathered over all rows, where they are few numbers and fold
+    nothing: then no row waits for them. Nothing where there are no such.
+    """
     eqns = region.graph.eqns
-    over = {n: folded(region, n) for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)}
+    over = {
+        n: folded(region, n) for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)
+    }
     for row, _ in Counter(axes for axes in over.values() if axes).most_common():
         behind: set[Any] = set()
         late = []
@@ -66,7 +74,12 @@ def for_them_alone(region: Region, late: list[int]) -> list[int]:
     for n in reversed(range(len(eqns))):
         (y,) = eqns[n].outs
         readers = [m for m, e in enumerate(eqns) if y in e.inputs]
-        if n not in found and y not in behind | outputs(region) and readers and found.issuperset(readers):
+        if (
+            n not in found
+            and y not in behind | outputs(region)
+            and readers
+            and found.issuperset(readers)
+        ):
             found.add(n)
     return sorted(found.difference(late))
 
@@ -97,7 +110,9 @@ def outputs(region: Region) -> set[Any]:
 
 
 def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
-    """The region of some equations and of the views that they read; its results are what is needed."""
+    """The region of some equations and of the views that they read; its
+    results are what is needed.
+    """
     eqns, makers = region.graph.eqns, {e.outs[0]: n for n, e in enumerate(region.graph.eqns)}
     taken = set(numbers)
     waiting = [a for n in numbers for a in eqns[n].inputs]
@@ -108,7 +123,9 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
             waiting += eqns[n].inputs
     chosen = sorted(taken)
     made = {v for n in chosen for v in eqns[n].outs}
-    read = dict.fromkeys(a for n in chosen for a in eqns[n].inputs if isinstance(a, Var) and a not in made)
+    read = dict.fromkeys(
+        a for n in chosen for a in eqns[n].inputs if isinstance(a, Var) and a not in made
+    )
     wanted = through_views(region, needed, makers)
     outs = tuple(eqns[n].outs[0] for n in numbers if eqns[n].outs[0] in wanted)
     inner = Graph(tuple(read), tuple(eqns[n] for n in chosen), outs)

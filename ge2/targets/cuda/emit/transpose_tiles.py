@@ -1,8 +1,9 @@
 """Elementwise kernels of arrays that lie across each other, by way of tiles in shared memory.
 
-A block has a square of SIDE x SIDE elements. What does not lie as the results do is read along its own
-neighbours into a tile; then each thread has packs along the results, as in other elementwise kernels. So all
-accesses to memory are of whole lines of 128 bytes, and a copy moves each element twice and nothing else.
+A block has a square of SIDE x SIDE elements. What does not lie as the results do is
+read along its own neighbours into a tile; then each thread has packs along the results,
+as in other elementwise kernels. So all accesses to memory are of whole lines of 128
+bytes, and a copy moves each element twice and nothing else.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ def across(problem: Problem, chip: Chip) -> Across | None:
     lying = [(p, side) for p in strides if (side := side_of(problem, p, lane)) >= 0]
     if not lying:
         return None
-    largest, side = max(lying, key=lambda each: math.prod(problem.axes.sizes[a] for a in strides[each[0]]))
+    largest, side = max(
+        lying, key=lambda each: math.prod(problem.axes.sizes[a] for a in strides[each[0]])
+    )
     taken = [p for p, other in lying if other == side]
     for n in SIDES:
         if largest in taken and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= ROOM:
@@ -46,13 +49,17 @@ def across(problem: Problem, chip: Chip) -> Across | None:
 
 def lane_of(problem: Problem) -> int:
     """The axis along which the results lie; -1 if there is none, or they differ."""
-    found = {next((a for a, s in problem.axes.strides[p].items() if s == 1), -1) for p in problem.outs}
+    found = {
+        next((a for a, s in problem.axes.strides[p].items() if s == 1), -1) for p in problem.outs
+    }
     whole = all(set(problem.axes.strides[p]) == set(problem.axes.sizes) for p in problem.outs)
     return found.pop() if len(found) == 1 and whole else -1
 
 
 def side_of(problem: Problem, p: Param, lane: int) -> int:
-    """The other axis along which an input's neighbours lie; -1 if it lies as the results do, or repeats."""
+    """The other axis along which an input's neighbours lie; -1 if it lies as
+    the results do, or repeats.
+    """
     strides = problem.axes.strides[p]
     if p in problem.outs or problem.operands[p.var].value or strides.get(lane, 1) in (0, 1):
         return -1
@@ -81,7 +88,12 @@ class Across:
         if not self.grid:
             return Kernels(())
         problem, said = self.problem, self.lanes.said
-        body = [*self.where(), *map(self.room, self.taken), self.read_in(), Text("__syncthreads();")]
+        body = [
+            *self.where(),
+            *map(self.room, self.taken),
+            self.read_in(),
+            Text("__syncthreads();"),
+        ]
         for p in self.taken:
             said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
         body.append(self.turned("below", self.results()))
@@ -130,13 +142,18 @@ class Across:
     def results(self) -> list[Text]:
         """The statements on a pack along the results."""
         taken = [
-            Text(f"const auto {self.places.array(p)}_at = ge2_tile_take({self.places.array(p)}_tile, at);")
+            Text(
+                f"const auto {self.places.array(p)}_at = ge2_tile_take({self.places.array(p)}_tile, at);"
+            )
             for p in self.taken
         ]
         return [*taken, *self.lanes.inside(self.lanes.root)]
 
     def turned(self, how: str, lines: Sequence[Text]) -> Text:
-        """A thread's turns over a tile, a pack each. It reads beyond no array, and writes nothing there."""
+        """A thread's turns over a tile, a pack each.
+
+        It reads beyond no array, and writes nothing there.
+        """
         turn = f"turn * {self.block} + (int)threadIdx.x" if self.turns > 1 else "(int)threadIdx.x"
         (row, rows), (along, ends) = (
             (self.places.letters[a], self.places.extent(a)) for a in (self.lane, self.side)

@@ -1,4 +1,6 @@
-"""Results that several blocks gather: each leaves its part, and a second kernel merges them in order."""
+"""Results that several blocks gather: each leaves its part, and a
+second kernel merges them in order.
+"""
 
 from __future__ import annotations
 
@@ -35,8 +37,9 @@ class LibraryProduct:
 @final
 @record
 class Kernels:
-    """Launches in order, the bytes of arrays that they have for themselves, and the library's product after
-    them, if there is one."""
+    """Launches in order, the bytes of arrays that they have for themselves, and the library's
+    product after them, if there is one.
+    """
 
     kernels: tuple[CudaKernel, ...]
     temps: tuple[int, ...] = ()
@@ -46,7 +49,9 @@ class Kernels:
 @final
 @record
 class Part:
-    """A reduction whose result is stored and not read otherwise; `axes` are those of its result, in order."""
+    """A reduction whose result is stored and not read otherwise; `axes` are
+    those of its result, in order.
+    """
 
     fold: Work
     stores: tuple[Work, ...]
@@ -65,8 +70,10 @@ def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
 
 @final
 class Partials:
-    """The scratch of some reductions, `count` parts of each, and the kernels that merge them. `most`: how
-    many parts there would be of more rows, so that these have the same kernel."""
+    """The scratch of some reductions, `count` parts of each, and the kernels that merge them.
+
+    `most`: how many parts there would be of more rows, so that these have the same kernel.
+    """
 
     def __init__(
         self, problem: Problem, places: Places, parts: Sequence[Part], count: int, most: int = 0
@@ -80,7 +87,9 @@ class Partials:
 
     @property
     def temps(self) -> tuple[int, ...]:
-        return tuple(self.count * self.total(p) * reductions.state_bytes(p.fold) for p in self.parts)
+        return tuple(
+            self.count * self.total(p) * reductions.state_bytes(p.fold) for p in self.parts
+        )
 
     def array(self, p: Part, const: bool) -> tuple[str, Argument]:
         name = f"{reductions.state(p.fold)}_parts"
@@ -113,7 +122,9 @@ class Partials:
         block = BLOCK if self.most * columns <= at_once * BLOCK else MOST
         extent = " * ".join(map(places.extent, axes)) or "1"
         body = [
-            Text(f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;")
+            Text(
+                f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"
+            )
         ]
         for each in parts:
             body += self.gathered(each, places, extent, block)
@@ -124,11 +135,15 @@ class Partials:
         what = f"merges the parts of {', '.join(names)}" if names else "merges parts"
         fixed = (
             Fixed("COLUMNS", columns, "elements side by side in a block"),
-            Fixed("ROWS", block // columns, "threads below each other, which share the parts of one"),
+            Fixed(
+                "ROWS", block // columns, "threads below each other, which share the parts of one"
+            ),
             Fixed("AT_ONCE", at_once, "parts that a thread reads at once"),
         )
         arguments = tuple(places.arguments.values())
-        return CudaKernel("finish", what, arguments, tuple(body), block, (-(-total // columns), 1), fixed)
+        return CudaKernel(
+            "finish", what, arguments, tuple(body), block, (-(-total // columns), 1), fixed
+        )
 
     def gathered(self, p: Part, places: Places, extent: str, block: int) -> list[Text]:
         """What an element's parts come to; those that a thread reads are under way together."""

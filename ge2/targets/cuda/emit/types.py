@@ -1,4 +1,6 @@
-"""How the vocabulary of lowerings is spelt in CUDA: types, numbers, and which header defines what."""
+"""How the vocabulary of lowerings is spelt in CUDA: types, numbers, and which
+header defines what.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,14 @@ __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
-    """What stands before kernels with a user's text in them; CUDA's own functions are at hand everywhere."""
+    """What stands before kernels with a user's text in them; CUDA's own
+    functions are at hand everywhere.
+    """
     return (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
 
 
-# Which header defines a function: by its type, by the word it begins with, by its name, then by its suffix.
+# Which header defines a function: by its type, by the word it begins with, by
+# its name, then by its suffix.
 THREADS = re.compile(r"\bge2_(?:warp|block|lane)_\w")
 TYPES = re.compile(r"\bge2_c(?:64|128)\b")
 # fmt: off

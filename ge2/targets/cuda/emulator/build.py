@@ -1,4 +1,6 @@
-"""The runtime of the shim and the sources that it runs, compiled by the C compiler and kept by the cache."""
+"""The runtime of the shim and the sources that it runs, compiled by the C
+compiler and kept by the cache.
+"""
 
 from __future__ import annotations
 
@@ -121,7 +123,9 @@ LAUNCH: Final = CFUNCTYPE(c_int, c_void_p, c_void_p, c_void_p, POINTER(Launch), 
 @once
 def launcher() -> Any:
     """The function that runs a kernel. CompilerTrouble if it cannot be compiled."""
-    found = library(RUNTIME, "CUDA shim", (*FLAGS, "-O2", *_include()), _digest(), symbol="ge2_shim_launch")
+    found = library(
+        RUNTIME, "CUDA shim", (*FLAGS, "-O2", *_include()), _digest(), symbol="ge2_shim_launch"
+    )
     return LAUNCH(found.address("ge2_shim_launch"))
 
 
@@ -140,7 +144,9 @@ def compiled(source: str, watched: bool) -> Library:
 
 
 def lines(module: Library, places: list[int]) -> list[str]:
-    """The lines of the source, "file:line", to which places in a watched library belong, if one can tell."""
+    """The lines of the source, "file:line", to which places in a watched library
+    belong, if one can tell.
+    """
     content = cache().get(module.key)
     if content is None:
         return []
@@ -158,7 +164,9 @@ def lines(module: Library, places: list[int]) -> list[str]:
 
 def _told(trouble: CompilerTrouble) -> str:
     """What the compiler says, without what it says of options for C."""
-    return "\n".join(line for line in str(trouble).splitlines() if "is valid for C/ObjC" not in line)
+    return "\n".join(
+        line for line in str(trouble).splitlines() if "is valid for C/ObjC" not in line
+    )
 
 
 def _folder() -> str:
@@ -171,8 +179,14 @@ def _include() -> tuple[str, ...]:
 
 
 def _script() -> tuple[str, ...]:
-    """How the linker sets shared memory together; where it cannot be told, blocks are not run in turns."""
-    return ("-T", os.path.join(_folder(), "shim", "shared.ld")) if sys.platform.startswith("linux") else ()
+    """How the linker sets shared memory together; where it cannot be told,
+    blocks are not run in turns.
+    """
+    return (
+        ("-T", os.path.join(_folder(), "shim", "shared.ld"))
+        if sys.platform.startswith("linux")
+        else ()
+    )
 
 
 @once

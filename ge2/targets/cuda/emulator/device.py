@@ -1,7 +1,9 @@
-"""A device that is the CPU: it runs CUDA sources, a fibre a thread, and tells of what means nothing on a GPU.
+"""A device that is the CPU: it runs CUDA sources, a fibre a thread, and tells
+of what means nothing on a GPU.
 
-It is for machines without a GPU and for the sanitizers, not for speed. Threads of a block, and blocks, run in
-the order of their numbers, or by a seed in any other; what is right runs alike in each.
+It is for machines without a GPU and for the sanitizers, not for speed. Threads of a
+block, and blocks, run in the order of their numbers, or by a seed in any other; what is
+right runs alike in each.
 """
 
 from __future__ import annotations
@@ -83,8 +85,8 @@ class ShimStream:
 class ShimDevice:
     """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks.
 
-    `watch`: each access to memory is looked at, which takes time; those that no barrier sets apart, and those
-    outside of arrays, are errors. None for either: as the settings say.
+    `watch`: each access to memory is looked at, which takes time; those that no barrier sets apart,
+    and those outside of arrays, are errors. None for either: as the settings say.
 
     >>> source = '''
     ... extern "C" __global__ void twice(const float *a, float *b, int n) {
@@ -144,7 +146,10 @@ class ShimDevice:
 @final
 @record
 class ShimModule:
-    """The kernels of a compiled source. `waits`: each of their threads is to wait first, as it can."""
+    """The kernels of a compiled source.
+
+    `waits`: each of their threads is to wait first, as it can.
+    """
 
     device: ShimDevice
     library: Library
@@ -189,13 +194,16 @@ class ShimKernel:
     ) -> None:
         """Runs all blocks to their end; those of a cooperative launch may wait for each other.
 
-        InputError for a launch or arguments that the kernel does not take; KernelError for threads that wait
-        for what cannot come, lanes that read what no lane gives, and writes beyond shared memory.
+        InputError for a launch or arguments that the kernel does not take; KernelError
+        for threads that wait for what cannot come, lanes that read what no lane gives,
+        and writes beyond shared memory.
         """
         launch = self._checked(grid, block, shared_mem)
         blocks, most = math.prod(grid), self._of.device.limits.together
         if enable_cooperative_groups and blocks > most:
-            raise InputError(f"{self.name} has {blocks} blocks that wait for each other; the most is {most}")
+            raise InputError(
+                f"{self.name} has {blocks} blocks that wait for each other; the most is {most}"
+            )
         values = self._values(args)
         pointers = (c_void_p * max(len(values), 1))(*map(addressof, values))
         spans = _spans(args, self._parameters) if self._of.watched else None
@@ -207,12 +215,16 @@ class ShimKernel:
         with _running:
             launcher()(self._module, self._at, pointers, byref(launch), byref(report))
         if report.code:
-            raise KernelError(f"{self.name}: {report.text.decode()}", where=_where(report, self._of))
+            raise KernelError(
+                f"{self.name}: {report.text.decode()}", where=_where(report, self._of)
+            )
 
     def _pointers(self, args: Sequence[Any]) -> list[Any]:
         """The arguments that are memory."""
         return [
-            x for x, (kind, _) in zip(args, self._parameters, strict=True) if kind == "p" and x is not None
+            x
+            for x, (kind, _) in zip(args, self._parameters, strict=True)
+            if kind == "p" and x is not None
         ]
 
     def _checked(self, grid: Sequence[int], block: Sequence[int], shared: int) -> Launch:
@@ -224,7 +236,9 @@ class ShimKernel:
                     f"{self.name} is launched with a {word} of {size}; the most is {most}, the least 1"
                 )
         threads = sizes[1][0] * sizes[1][1] * sizes[1][2]
-        most_threads = min(self._of.device.limits.threads_per_block, self._entry.most_threads or threads)
+        most_threads = min(
+            self._of.device.limits.threads_per_block, self._entry.most_threads or threads
+        )
         if threads > most_threads:
             raise InputError(
                 f"{self.name} is launched with {threads} threads a block; it takes {most_threads}"
@@ -242,7 +256,9 @@ class ShimKernel:
 
     def _values(self, args: Sequence[Any]) -> list[Array[Any]]:
         if len(args) != len(self._parameters):
-            raise InputError(f"{self.name} takes {len(self._parameters)} arguments; got {len(args)}")
+            raise InputError(
+                f"{self.name} takes {len(self._parameters)} arguments; got {len(args)}"
+            )
         return [
             buffer(_bytes(value, kind, size, f"argument {n} of {self.name}"), size)
             for n, (value, (kind, size)) in enumerate(zip(args, self._parameters, strict=True))
@@ -295,4 +311,6 @@ def _where(report: Report, module: ShimModule) -> str:
     places = [os.path.basename(report.site.decode())] if report.site else []
     places += lines(module.library, [at - 1 for at in report.code_at if at])
     of_thread = [f"thread {thread}"] if report.has_thread else []
-    return ", ".join((" and ".join(dict.fromkeys(places)) or "an unknown line", f"block {block}", *of_thread))
+    return ", ".join(
+        (" and ".join(dict.fromkeys(places)) or "an unknown line", f"block {block}", *of_thread)
+    )

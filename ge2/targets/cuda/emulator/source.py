@@ -1,4 +1,5 @@
-"""A CUDA source as C++ for the CPU: it stands between the shim's words and a list of the kernels found in it.
+"""A CUDA source as C++ for the CPU: it stands between the shim's words and a list of
+the kernels found in it.
 
 All of it stands in an unnamed namespace, so that nothing in it meets a name of the C library.
 """
@@ -48,7 +49,9 @@ def entries(source: str) -> tuple[Entry, ...]:
         if "__global__" in match[0]:
             found[match["name"]] = Entry(match["name"], _bound(match["bounds"], source))
     if not found:
-        raise CompileError("a CUDA source has no kernel", fix='extern "C" __global__ void name(...)')
+        raise CompileError(
+            "a CUDA source has no kernel", fix='extern "C" __global__ void name(...)'
+        )
     return tuple(found.values())
 
 
@@ -56,7 +59,9 @@ def _bound(words: str | None, source: str) -> int | None:
     """The first of the launch bounds, if it is a number or a constant of the source."""
     first = (words or "").split(",")[0].strip()
     constant = (
-        re.search(rf"constexpr\s+int\s+{first}\s*=\s*(\d+)\s*;", source) if first.isidentifier() else None
+        re.search(rf"constexpr\s+int\s+{first}\s*=\s*(\d+)\s*;", source)
+        if first.isidentifier()
+        else None
     )
     number = constant[1] if constant else first
     return int(number) if number.isdecimal() else None
@@ -84,6 +89,8 @@ def _pointer(found: re.Match[str]) -> str:
     """Shared memory whose size the launch gives has one address."""
     kind, name, rest = found["type"].strip(), found["name"], found["rest"]
     of = (
-        f"{kind} (*const {name}){rest} = ({kind} (*){rest})" if rest else f"{kind} *const {name} = ({kind} *)"
+        f"{kind} (*const {name}){rest} = ({kind} (*){rest})"
+        if rest
+        else f"{kind} *const {name} = ({kind} *)"
     )
     return f"{of}ge2_shim_dynamic;" + "\n" * found[0].count("\n")

@@ -1,4 +1,6 @@
-"""Kernels of a thread an element: where it is along axes of any strides, and the parameters it needs."""
+"""Kernels of a thread an element: where it is along axes of any strides, and
+the parameters it needs.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,8 @@ def far(counts: Iterable[int], *arrays: tuple[Dims, Dims]) -> bool:
 
 
 def packed(dtype: np.dtype, *multiples: int) -> int:
-    """Neighbouring elements that one access moves, where those numbers of elements are multiples of theirs.
+    """Neighbouring elements that one access moves, where those numbers of
+    elements are multiples of theirs.
 
     >>> packed(np.dtype("f4"), 12, 0), packed(np.dtype("f2"), 12, 2), packed(np.dtype("f8"), 3)
     (4, 2, 1)
@@ -53,7 +56,10 @@ def packed(dtype: np.dtype, *multiples: int) -> int:
 
 @final
 class Grid:
-    """The parameters of a kernel, each declared when it is first named. `far`: places have 64 bits."""
+    """The parameters of a kernel, each declared when it is first named.
+
+    `far`: places have 64 bits.
+    """
 
     def __init__(self, far: bool) -> None:
         self.whole = "int64_t" if far else "int"
@@ -66,17 +72,23 @@ class Grid:
         new = Argument(f"{declaration}{name}", kind, value)
         known = self.arguments.setdefault(name, new)
         if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(f"a kernel would have two arguments {name}: {known.value} and {value}")
+            raise VerifyError(
+                f"a kernel would have two arguments {name}: {known.value} and {value}"
+            )
         return name
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
         """An array that is read, or the number that stands in its place."""
         if operand.value:
             return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
-        return self.add(name, f"const {stored or STORED[dtype]} *__restrict__ ", "array", (operand, dtype))
+        return self.add(
+            name, f"const {stored or STORED[dtype]} *__restrict__ ", "array", (operand, dtype)
+        )
 
     def result(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
-        return self.add(name, f"{stored or STORED[dtype]} *__restrict__ ", "result", (operand, dtype))
+        return self.add(
+            name, f"{stored or STORED[dtype]} *__restrict__ ", "result", (operand, dtype)
+        )
 
     def size(self, name: str, value: int) -> str:
         return self.add(name, f"{self.whole} ", "size", value)
@@ -127,7 +139,9 @@ class Grid:
     def split(
         self, linear: str, letters: Sequence[str], extents: Sequence[str], whole: str = ""
     ) -> list[Text]:
-        """The place along each axis, from that among all; `whole`: what the last is to be multiplied by."""
+        """The place along each axis, from that among all; `whole`: what the
+        last is to be multiplied by.
+        """
         found, rest, last = [], linear, len(letters) - 1
         for n, (letter, extent) in enumerate(reversed(list(zip(letters, extents, strict=True)))):
             place = rest if n == last else f"{rest} % {extent}"
@@ -140,7 +154,9 @@ class Grid:
     ) -> CudaKernel:
         """A kernel of so many threads."""
         arguments, fixed = tuple(self.arguments.values()), tuple(self.fixed)
-        return CudaKernel(kind, graph, arguments, tuple(body), block, (-(-threads // block), 1), fixed)
+        return CudaKernel(
+            kind, graph, arguments, tuple(body), block, (-(-threads // block), 1), fixed
+        )
 
 
 def product(terms: Sequence[str]) -> str:

@@ -34,12 +34,15 @@ def nowhere(op: Indexed, x: ArrayType, indices: Sequence[ArrayType]) -> str:
     """Why there is no element that an index could name."""
     empty = next((a for a in op.axes if not x.shape[a]), None)
     some = math.prod(index_dims(indices))
-    return "" if empty is None or not some else f"axis {empty} is empty, so every index lies outside"
+    return (
+        "" if empty is None or not some else f"axis {empty} is empty, so every index lies outside"
+    )
 
 
 @final
 class Rows:
-    """Indices, and the rows that they name of `x`, which has the indexed axes, and of `y`, which has not.
+    """Indices, and the rows that they name of `x`, which has the indexed axes,
+    and of `y`, which has not.
 
     `y` has the axes of the indices, then the others of `x`.
     """
@@ -71,12 +74,16 @@ class Rows:
 
     @property
     def few(self) -> bool:
-        """Whether each index may be compared with all others: they lie along an axis, in a cache."""
+        """Whether each index may be compared with all others: they lie along
+        an axis, in a cache.
+        """
         return self.count <= FEW and len(self.i) == 1
 
     @property
     def pack(self) -> int:
-        """Neighbours along a row that lie side by side in both arrays, so that they may be moved at once."""
+        """Neighbours along a row that lie side by side in both arrays, so that
+        they may be moved at once.
+        """
         if not self.along or self.x_along[-1] != 1 or self.y_along[-1] != 1:
             return 1
         strides = (*self.x_along[:-1], *self.y_along[:-1], *self.steps, *self.y_over)
@@ -86,21 +93,35 @@ class Rows:
         return Grid(self.far)
 
     def threads(self, grid: Grid, pack: int, along_y: bool = False) -> list[Text]:
-        """A thread for each element of each row, or each pack; side by side where y is, if asked."""
+        """A thread for each element of each row, or each pack; side by side
+        where y is, if asked.
+        """
         axes = list(
-            zip([*self.i, *self.u], [*self.over, *self.along], self.y_over + self.y_along, strict=True)
+            zip(
+                [*self.i, *self.u],
+                [*self.over, *self.along],
+                self.y_over + self.y_along,
+                strict=True,
+            )
         )
         if along_y and pack == 1:
             axes.sort(key=lambda axis: -abs(axis[2]))
         return grid.spread([letter for letter, _, _ in axes], [n for _, n, _ in axes], pack)
 
-    def wrapped(self, grid: Grid, name: str = "at", letters: Sequence[str] | None = None) -> list[Text]:
-        """Which element of each indexed axis is named, by the index at `letters`: `at`, or `at0`, `at1`."""
+    def wrapped(
+        self, grid: Grid, name: str = "at", letters: Sequence[str] | None = None
+    ) -> list[Text]:
+        """Which element of each indexed axis is named, by the index at `letters`:
+
+        `at`, or `at0`, `at1`.
+        """
         lines = []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
             read = grid.array(f"index{k}", operand, t.dtype)
             if not operand.value:
-                place = grid.place(f"index{k}", self.i if letters is None else letters, self.strides[k])
+                place = grid.place(
+                    f"index{k}", self.i if letters is None else letters, self.strides[k]
+                )
                 read = f"index{k}[{place}]"
             size = grid.size(f"size{k}", self.sizes[k])
             code = f"({grid.whole})ge2_index_{SUFFIX[t.dtype]}({read}, {size})"
@@ -118,9 +139,7 @@ class Rows:
         """The number of the named place, counted in row-major order over the indexed axes."""
         text = self.at(0)
         for k in range(1, len(self.sizes)):
-            text = (
-                f"{text if k == 1 else f'({text})'} * {grid.size(f'size{k}', self.sizes[k])} + {self.at(k)}"
-            )
+            text = f"{text if k == 1 else f'({text})'} * {grid.size(f'size{k}', self.sizes[k])} + {self.at(k)}"
         return text
 
     def in_x(self, grid: Grid) -> str:
@@ -158,7 +177,9 @@ class CudaGather(Cuda):
         to, source = rows.in_y(grid), rows.in_x(grid)
         move = f"ge2_write<PACK, PACK>(y + {to}, ge2_read<PACK, PACK>(x + {source}));"
         body.append(Text(move if pack > 1 else f"y[{to}] = x[{source}];"))
-        return Kernels((grid.kernel("gather", described(problem), body, rows.count * rows.length // pack),))
+        return Kernels(
+            (grid.kernel("gather", described(problem), body, rows.count * rows.length // pack),)
+        )
 
 
 @final
@@ -171,7 +192,11 @@ class CudaIndex(Cuda):
         op = problem.op
         if not isinstance(op, Index):
             return f"{op.name} is no index"
-        return "" if op.size or not problem.inputs[0].size else "every index lies outside of an empty axis"
+        return (
+            ""
+            if op.size or not problem.inputs[0].size
+            else "every index lies outside of an empty axis"
+        )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ins, outs = problem.arrays
@@ -185,8 +210,6 @@ class CudaIndex(Cuda):
         grid.array("x", ins[0], x.dtype)
         body = grid.spread(letters, sizes)
         grid.result("y", outs[0], to.dtype)
-        wrapped = (
-            f"ge2_index_{SUFFIX[x.dtype]}(x[{grid.place('x', letters, steps)}], {grid.size('size', op.size)})"
-        )
+        wrapped = f"ge2_index_{SUFFIX[x.dtype]}(x[{grid.place('x', letters, steps)}], {grid.size('size', op.size)})"
         body.append(Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};"))
         return Kernels((grid.kernel("index", described(problem), body, x.size),))

@@ -51,7 +51,7 @@ class CudaRegion(Cuda):
         return found
 
 
-# ------------------------------------------------------------------------------------------- moving elements
+# ---------------------------------------------------------------------------------- moving elements
 
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, chip: Chip) -> Kernels:

@@ -1,4 +1,5 @@
-"""Joining, padding and updating arrays in CUDA: every part is written where it belongs, and is copied once.
+"""Joining, padding and updating arrays in CUDA: every part is written where it
+belongs, and is copied once.
 
 Parts that were made there already (`problem.shared`) are not written again.
 """
@@ -69,7 +70,11 @@ def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> Cuda
         name, before, end = f"x{n}", end * source.strides[axis], end + x.shape[axis]
         place = grid.place(name, letters, [source.strides[a] for a in axes])
         back = f" - {grid.size(f'back{n}', before)}" if before else ""
-        test = f"if ({letters[axes.index(axis)]} < {grid.size(f'end{n}', end)})" if n + 1 < len(parts) else ""
+        test = (
+            f"if ({letters[axes.index(axis)]} < {grid.size(f'end{n}', end)})"
+            if n + 1 < len(parts)
+            else ""
+        )
         grid.array(name, source, x.dtype)
         copied = Text(f"y[{result}] = {name}[{place}{back}];")
         lines.append(Text(f"{'else ' if n else ''}{test}".rstrip(), body=(copied,)))
@@ -96,12 +101,18 @@ class CudaPad(Cuda):
         if (0, 0) in problem.shared:
             return around(to, target, start, shape, chip)
         return Kernels(
-            (padding(problem, Frame(start, step, shape), ins[0].part(first, (1,) * x.ndim), target),)
+            (
+                padding(
+                    problem, Frame(start, step, shape), ins[0].part(first, (1,) * x.ndim), target
+                ),
+            )
         )
 
 
 def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip) -> Kernels:
-    """Zeros before and after what is there along each axis, within what it spans of the axes before it."""
+    """Zeros before and after what is there along each axis, within what it
+    spans of the axes before it.
+    """
     kernels: list[CudaKernel] = []
     corner, size, ones = [0] * to.ndim, list(to.shape), (1,) * to.ndim
     for a, (low, n, whole) in enumerate(zip(start, shape, to.shape, strict=True)):
@@ -117,7 +128,9 @@ def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip)
 @final
 @record
 class Frame:
-    """Where elements come to lie in a larger array: the first, how far apart, and how many, of each axis."""
+    """Where elements come to lie in a larger array: the first, how far apart,
+    and how many, of each axis.
+    """
 
     start: Dims
     step: Dims
@@ -127,7 +140,10 @@ class Frame:
 @final
 @record
 class Side:
-    """An axis of the result. `low`, `high`, `step`: where elements of `x` are; all along it if `bare`."""
+    """An axis of the result.
+
+    `low`, `high`, `step`: where elements of `x` are; all along it if `bare`.
+    """
 
     size: int
     x: int
@@ -142,7 +158,12 @@ class Side:
 
     def joined(self, inner: Side) -> Side | None:
         """This axis and the one within it as one, if both arrays treat them so."""
-        fits = self.bare and inner.bare and self.x == inner.x * inner.size and self.y == inner.y * inner.size
+        fits = (
+            self.bare
+            and inner.bare
+            and self.x == inner.x * inner.size
+            and self.y == inner.y * inner.size
+        )
         if not fits:
             return None
         size = self.size * inner.size
@@ -151,7 +172,9 @@ class Side:
 
 def sides(to: ArrayType, frame: Frame, source: Operand, target: Operand) -> list[Side]:
     found: list[Side] = []
-    each = zip(to.shape, source.strides, target.strides, frame.start, frame.step, frame.shape, strict=True)
+    each = zip(
+        to.shape, source.strides, target.strides, frame.start, frame.step, frame.shape, strict=True
+    )
     for n, x, y, low, step, count in each:
         side = Side(n, x, y, low, low + (count - 1) * step + 1, step if count > 1 else 1)
         if n == 1:
@@ -188,7 +211,9 @@ def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) ->
     element = added(*terms)
     if pack > 1:
         lines.append(Text(f"ge2_some<{stored}, PACK> found = {{}};"))
-        lines.append(Text("if (inside)", body=(Text(f"found = ge2_read<PACK, PACK>(x + {element});"),)))
+        lines.append(
+            Text("if (inside)", body=(Text(f"found = ge2_read<PACK, PACK>(x + {element});"),))
+        )
         lines.append(Text(f"ge2_write<PACK, PACK>(y + {place}, found);"))
     else:
         lines.append(Text(f"y[{place}] = inside ? x[{element}] : {stored}();"))
@@ -215,5 +240,7 @@ class CudaUpdateSlice(Cuda):
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         first = () if (0, 0) in problem.shared else copying(x, x, ins[0], outs[0], chip).kernels
-        then = copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
+        then = (
+            copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
+        )
         return Kernels((*first, *then))

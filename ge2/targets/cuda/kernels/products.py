@@ -61,7 +61,9 @@ class CudaSmallProduct(Cuda):
 
 @final
 class CudaBlas(Cuda):
-    """A product by the device's library, of operands as they lie; where it takes none such, of copies."""
+    """A product by the device's library, of operands as they lie; where it
+    takes none such, of copies.
+    """
 
     name = "product by BLAS"
 
@@ -94,7 +96,9 @@ class CudaBlas(Cuda):
 @final
 @record
 class Matrices:
-    """A product as the library is asked for it: copies that are made before, and its three operands."""
+    """A product as the library is asked for it: copies that are made
+    before, and its three operands.
+    """
 
     wanted: Wanted
     copies: tuple[tuple[ArrayType, Operand, Operand], ...]

@@ -1,4 +1,6 @@
-"""Random bits and new keys in CUDA: a thread makes a block of 16 bytes of a stream, wherever it lies."""
+"""Random bits and new keys in CUDA: a thread makes a block of 16 bytes of a
+stream, wherever it lies.
+"""
 
 from __future__ import annotations
 
@@ -36,10 +38,16 @@ class CudaBits(Cuda):
         n, lines = math.prod(op.shape), key.shape[:-1]
         per = BYTES // op.dtype.itemsize
         blocks, stored = -(-n // per), STORED[op.dtype]
-        over, (x_over, y_over) = merged(lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines)))
+        over, (x_over, y_over) = merged(
+            lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
+        )
         letters = lettered(OVER, len(over))
         grid = Grid(
-            far((math.prod(lines) * blocks,), (key.shape, ins[0].strides), (to.shape, strides_of(to.shape)))
+            far(
+                (math.prod(lines) * blocks,),
+                (key.shape, ins[0].strides),
+                (to.shape, strides_of(to.shape)),
+            )
         )
         body = grid.spread([*letters, "b"], [*over, blocks])
         grid.fixed.append(Fixed("PER", per, "elements of a block of the generator"))
@@ -53,7 +61,9 @@ class CudaBits(Cuda):
             Text(f"const auto bits = ge2_random_some<{stored}, PER>({first}, {second}, b * PER);"),
             Text(f"ge2_write<PER, {wide}>(y + {to_block}, bits{left});"),
         ]
-        return Kernels((grid.kernel("random bits", described(problem), body, math.prod(lines) * blocks),))
+        return Kernels(
+            (grid.kernel("random bits", described(problem), body, math.prod(lines) * blocks),)
+        )
 
 
 @final
@@ -74,7 +84,12 @@ class CudaFold(Cuda):
         over, (x_over, d_over, y_over) = merged(data.shape, own, of_data, outs[0].strides[:-1])
         letters = lettered(OVER, len(over))
         grid = Grid(
-            far((data.size,), (to.shape, outs[0].strides), (key.shape, ins[0].strides), (data.shape, of_data))
+            far(
+                (data.size,),
+                (to.shape, outs[0].strides),
+                (key.shape, ins[0].strides),
+                (data.shape, of_data),
+            )
         )
         body = grid.spread(letters, over)
         first, second = words(grid, ins[0], letters, x_over)
@@ -84,14 +99,18 @@ class CudaFold(Cuda):
         grid.result("y", outs[0], key.dtype)
         to_words = [added(grid.place("y", letters, y_over), t) for t in ("0", "1")]
         body += [
-            Text(f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"),
+            Text(
+                f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
+            ),
             Text(f"y[{to_words[0]}] = (uint32_t)made;"),
             Text(f"y[{to_words[1]}] = (uint32_t)(made >> 32);"),
         ]
         return Kernels((grid.kernel("random fold", described(problem), body, data.size),))
 
 
-def words(grid: Grid, key: Operand, letters: list[str], strides: tuple[int, ...]) -> tuple[str, str]:
+def words(
+    grid: Grid, key: Operand, letters: list[str], strides: tuple[int, ...]
+) -> tuple[str, str]:
     """Both words of a key."""
     place, step = grid.place("key", letters, strides), key.strides[-1]
     after = "1" if step == 1 else grid.size("word", step)

@@ -1,17 +1,17 @@
 """Running sums, products and extremes in CUDA, each element read once and written once.
 
-A line is scanned by a few lanes of a warp, by a block, or, where lines are few and long, by many blocks:
-each leaves the state of its tile and looks back at those before, merged by 32, again by 32, and then in
-order. So the places of elements alone decide what is merged with what, and the bits are the same each run.
-Lines that lie side by side are scanned by threads side by side. Sums and products of float32 are carried in
-float64, so each result is within a rounding of the true one; the powers of two of products are counted apart,
-so that none overflows on the way.
+A line is scanned by a few lanes of a warp, by a block, or, where lines are few and long, by many
+blocks: each leaves the state of its tile and looks back at those before, merged by 32, again by 32,
+and then in order. So the places of elements alone decide what is merged with what, and the bits are
+the same each run. Lines that lie side by side are scanned by threads side by side. Sums and
+products of float32 are carried in float64, so each result is within a rounding of the true one; the
+powers of two of products are counted apart, so that none overflows on the way.
 
-For float32, of n elements: 8 n bytes of memory; for each tile of 18432 elements 16 bytes written and at most
-1.5 KB of the cache read. A tile is in shared memory, 72 KB, so that three blocks are under way on a
-multiprocessor. A lane has 36 neighbours there, 9 accesses of 16 bytes: of each element 3 conversions and 3.3
-additions in float64, and of the run 7 shuffles of two words. An H200 has the time for 9 conversions of an
-element.
+For float32, of n elements: 8 n bytes of memory; for each tile of 18432 elements 16 bytes written
+and at most 1.5 KB of the cache read. A tile is in shared memory, 72 KB, so that three blocks are
+under way on a multiprocessor. A lane has 36 neighbours there, 9 accesses of 16 bytes: of each
+element 3 conversions and 3.3 additions in float64, and of the run 7 shuffles of two words. An H200
+has the time for 9 conversions of an element.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ ROWS = 16  # packs of a thread below each other
 LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
 BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
 STRIP = 128  # columns that blocks share
-GROUP, LEAST = 32, 4  # tiles of a strip that are merged before their groups are: of one strip, of many
+# tiles of a strip that are merged before their groups are: of one strip, of many
+GROUP, LEAST = 32, 4
 ALONE = 128  # threads of a block that shares nothing
 START = "{0}::start()"
 
@@ -62,7 +63,7 @@ class CudaScan(Cuda):
         return (Columns if inner else Lines)(problem, t, x, y, chip).run()
 
 
-# ------------------------------------------------------------------------------------------------------ lines
+# -------------------------------------------------------------------------------------------- lines
 
 
 @final
@@ -73,7 +74,9 @@ class Lines(Scanned):
         super().__init__(problem, t, x, y)
         axis = self.op.axis
         others = [a for a in range(t.ndim) if a != axis]
-        self.over, strides = merged(*(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)))
+        self.over, strides = merged(
+            *(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides))
+        )
         self.strides = strides[0], strides[1]
         self.lines = math.prod(self.over)
         self.wides = {name: self.wide(name, axis) for name in "xy"}
@@ -95,10 +98,11 @@ class Lines(Scanned):
 
     def tile(self, first: str, carry: str, n: str) -> list[Text]:
         """The scan of a tile; `carry` is what stands before it, once its own state is known."""
-        how, steps = self.how.name, {k: "1" if wide else self.step(k) for k, wide in self.wides.items()}
-        read = (
-            f"<{how}, TEAM, PACKS, PACK, {self.wides['x']}, {self.reverse}>(from, {first}, {n}, {steps['x']})"
+        how, steps = (
+            self.how.name,
+            {k: "1" if wide else self.step(k) for k, wide in self.wides.items()},
         )
+        read = f"<{how}, TEAM, PACKS, PACK, {self.wides['x']}, {self.reverse}>(from, {first}, {n}, {steps['x']})"
         write = f"<{how}, TEAM, PACKS, PACK, {self.wides['y']}, {self.reverse}>"
         given = f"({'room' if self.team > 32 else 'mine'}, carry, before, to, {first}, {n}, {steps['y']})"
         room = f"__shared__ ge2_room<{self.stored}, PACK, PACKS, TEAM> room;"
@@ -117,7 +121,9 @@ class Lines(Scanned):
         body, n = [Text("const int64_t line = blockIdx.x;")], "n"
         if height > 1:
             body = [
-                Text(f"const int64_t number = (int64_t)blockIdx.x * {height} + threadIdx.x / TEAM;"),
+                Text(
+                    f"const int64_t number = (int64_t)blockIdx.x * {height} + threadIdx.x / TEAM;"
+                ),
                 Text(f"const bool here = number < {self.size('lines', self.lines, True)};"),
                 Text("const int64_t line = here ? number : 0;"),
                 Text(f"const {self.whole} count = here ? n : 0;"),
@@ -132,7 +138,9 @@ class Lines(Scanned):
             each = [*self.tile("first", "", n), Text(f"carry = {how}::merge(carry, whole);")]
             body += [Text(f"{how}::State carry = {how}::start();"), Text(loop, body=tuple(each))]
         grid = -(-self.lines // height)
-        return Kernels((self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),))
+        return Kernels(
+            (self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),)
+        )
 
     def by_many_blocks(self) -> Kernels:
         run = self.odd_run()
@@ -153,10 +161,14 @@ class Lines(Scanned):
             left_at("line", self.lines),
             Text("extern __shared__ __align__(16) unsigned char bytes[];"),
             Text(f"auto &room = *(ge2_room<{self.stored}, PACK, RUN, TEAM> *)bytes;"),
-            Text(f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"),
+            Text(
+                f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"
+            ),
             Text(f"{how}::State whole;"),
             Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
-            Text(f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"),
+            Text(
+                f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"
+            ),
             Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
         ]
         room = self.room(block, run)
@@ -180,7 +192,7 @@ class Lines(Scanned):
         return most - 1 + most % 2
 
 
-# ---------------------------------------------------------------------------------------------------- columns
+# ------------------------------------------------------------------------------------------ columns
 
 
 @final
@@ -191,7 +203,9 @@ class Columns(Scanned):
         super().__init__(problem, t, x, y)
         lane = max((a for a in range(t.ndim) if a != self.op.axis and t.shape[a] > 1), default=-1)
         others = [a for a in range(t.ndim) if a not in (self.op.axis, lane)]
-        over, strides = merged(*(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)))
+        over, strides = merged(
+            *(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides))
+        )
         self.outer, self.width = over, t.shape[lane]
         self.strides = tuple((*s, o.strides[lane]) for s, o in zip(strides, (x, y), strict=True))
         self.wides = {name: self.wide(name, lane) for name in "xy"}
@@ -230,9 +244,7 @@ class Columns(Scanned):
         (wx, ax), (wy, ay), how = self.given("x"), self.given("y"), self.how.name
         steps = self.step("x"), self.step("y")
         read = f"ge2_scan_row<{how}, PACK, {wx}, {self.reverse}>(from, {{0}}, n, {steps[0]}, {ax})"
-        write = (
-            f"ge2_scan_on<{how}, PACK, {wy}, {self.reverse}>(states, {{1}}, to, {{0}}, n, {steps[1]}, {ay});"
-        )
+        write = f"ge2_scan_on<{how}, PACK, {wy}, {self.reverse}>(states, {{1}}, to, {{0}}, n, {steps[1]}, {ay});"
         return read, write
 
     def alone(self) -> Kernels:
@@ -249,7 +261,10 @@ class Columns(Scanned):
             unrolled("v", "PACK", [Text(f"states[v] = {how}::start();")]),
             Text(
                 f"for ({self.whole} row = 0; row < n; row++)",
-                body=(Text(f"const auto mine = {read.format('row')};"), Text(write.format("row", "mine"))),
+                body=(
+                    Text(f"const auto mine = {read.format('row')};"),
+                    Text(write.format("row", "mine")),
+                ),
                 pragma="#pragma unroll 8",
             ),
         ]
@@ -265,7 +280,8 @@ class Columns(Scanned):
         self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
         self.fix("ROWS", self.rows, "rows of a thread")
         count = self.strip_of * strips
-        group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)  # other strips fill the time of waiting
+        # other strips fill the time of waiting
+        group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)
         self.fix("GROUP", group, "tiles that are merged before their groups are")
         packs = self.size("packs", self.in_packs, True)
         words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))

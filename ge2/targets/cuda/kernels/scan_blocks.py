@@ -1,6 +1,8 @@
-"""What kernels of scans share: the functions on one element, the parameters, and how blocks look back.
+"""What kernels of scans share: the functions on one element, the parameters,
+and how blocks look back.
 
-A family's kernel is handed its lines as places in x and y; templates/cuda/include/ge2/scan.cuh does the rest.
+A family's kernel is handed its lines as places in x and y;
+templates/cuda/include/ge2/scan.cuh does the rest.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, number
 
 WIDEST = 16  # bytes of one access
 MOST = 128  # bytes that a thread has at a time
-RESIDENT, WAITING = 3, 6  # blocks of a multiprocessor at once; of lines that wait for those before them
+# blocks of a multiprocessor at once; of lines that wait for those before them
+RESIDENT, WAITING = 3, 6
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
 CLEARED = 256
 FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
@@ -70,7 +73,11 @@ class How:
         """The number that changes none that it is merged with."""
         if isinstance(self.op, CumSum):
             return (
-                0 if self.dtype not in INEXACT else -0.0 if self.dtype not in COMPLEX else complex(-0.0, -0.0)
+                0
+                if self.dtype not in INEXACT
+                else -0.0
+                if self.dtype not in COMPLEX
+                else complex(-0.0, -0.0)
             )
         if isinstance(self.op, CumProd):
             return 1
@@ -94,7 +101,9 @@ class How:
             return str(int(self.first)) if self.dtype == BOOL else number(self.first, self.dtype)
         value = np.asarray(self.first, np.float32).astype(self.dtype)
         if value != value:  # no infinity: the end of what there is
-            value = np.copysign(np.asarray(448, self.dtype).astype(np.float32), self.first).astype(self.dtype)
+            value = np.copysign(np.asarray(448, self.dtype).astype(np.float32), self.first).astype(
+                self.dtype
+            )
         return str(int(value.view(f"u{self.dtype.itemsize}")))
 
     def cast(self, text: str, dtype: np.dtype, to: np.dtype) -> str:
@@ -128,9 +137,12 @@ class How:
             (stored, "result(State a)", self.written),
         )
         lines = [
-            f"    static __device__ {type_} {head} {{ return {value}; }}" for type_, head, value in functions
+            f"    static __device__ {type_} {head} {{ return {value}; }}"
+            for type_, head, value in functions
         ]
-        return "\n".join([f"struct {self.name} {{", f"    typedef {self.state} State;", *lines, "};"])
+        return "\n".join(
+            [f"struct {self.name} {{", f"    typedef {self.state} State;", *lines, "};"]
+        )
 
     @property
     def words(self) -> int:
@@ -139,11 +151,14 @@ class How:
         return -(-size // 4) if not self.scaled else {8: 4, 16: 8}[size]
 
 
-# -------------------------------------------------------------------------------------- what all share
+# ----------------------------------------------------------------------------------- what all share
 
 
 class Scanned(ABC):
-    """Lines along an axis of x and y: `over` are the other axes, with their strides in each array."""
+    """Lines along an axis of x and y:
+
+    `over` are the other axes, with their strides in each array.
+    """
 
     pack: int  # elements of one access
 
@@ -179,7 +194,9 @@ class Scanned(ABC):
         return "true" if self.op.reverse else "false"
 
     def wide(self, name: str, axis: int) -> int:
-        """How many elements side by side along an axis one access may move; 0 where they are not."""
+        """How many elements side by side along an axis one access may move; 0
+        where they are not.
+        """
         operand = self.operands[name]
         if operand.strides[axis] != 1:
             return 0
@@ -224,17 +241,25 @@ class Scanned(ABC):
     def pointers(self, strides: tuple[Dims, Dims], more: str = "") -> list[Text]:
         """Where the line of a thread begins in both arrays."""
         lines = []
-        for const, pointer, name, steps in zip(("const ", ""), ("from", "to"), "xy", strides, strict=True):
+        for const, pointer, name, steps in zip(
+            ("const ", ""), ("from", "to"), "xy", strides, strict=True
+        ):
             terms = [
-                f" + {letter}" if step == 1 else f" + {letter} * {self.size(f'{name}_{letter}', step, True)}"
+                f" + {letter}"
+                if step == 1
+                else f" + {letter} * {self.size(f'{name}_{letter}', step, True)}"
                 for letter, step in zip(LETTERS, steps, strict=False)
                 if step
             ]
-            lines.append(Text(f"{const}{self.stored} *const {pointer} = {name}{''.join(terms)}{more};"))
+            lines.append(
+                Text(f"{const}{self.stored} *const {pointer} = {name}{''.join(terms)}{more};")
+            )
         return lines
 
     def ticket(self, tiles: int, of: str, count: int) -> list[Text]:
-        """Which tile a block has: those of all lines in turns, in the order in which blocks begin."""
+        """Which tile a block has: those of all lines in turns, in the order
+        in which blocks begin.
+        """
         self.size("tiles", tiles, False)
         if count == 1:
             return [Text("const int tile = ge2_ticket(words);"), Text(f"constexpr int {of} = 0;")]
@@ -245,7 +270,14 @@ class Scanned(ABC):
         ]
 
     def looking_back(
-        self, count: int, words: int, body: list[Text], block: int, tiles: int, resident: int, shared: int = 0
+        self,
+        count: int,
+        words: int,
+        body: list[Text],
+        block: int,
+        tiles: int,
+        resident: int,
+        shared: int = 0,
     ) -> Kernels:
         """The kernel, and before it one that clears `words` words for each of `count` lines."""
         total = FIRST + count * words
@@ -254,7 +286,8 @@ class Scanned(ABC):
         self.arguments["words"] = states
         self.size("per_line", words, True) if count > 1 else None
         return Kernels(
-            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)), (8 * total,)
+            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)),
+            (8 * total,),
         )
 
     def fix(self, name: str, value: int, why: str) -> None:
@@ -284,7 +317,9 @@ def needed(body: list[Text]) -> list[Text]:
 
 def left_at(of: str, count: int) -> Text:
     """Where the states of a line lie, after the counter."""
-    return Text(f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};")
+    return Text(
+        f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};"
+    )
 
 
 def cleared(states: Argument, count: int) -> CudaKernel:

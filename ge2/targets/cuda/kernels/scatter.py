@@ -1,7 +1,9 @@
-"""Writing rows at indices in CUDA, with the same bits each time: which thread comes first changes nothing.
+"""Writing rows at indices in CUDA, with the same bits each time: which thread
+comes first changes nothing.
 
-Of several updates of a place the last one is found by an atomic maximum of their numbers; among few, each
-looks for a later one. Whole numbers add up alike in any order, by atomics; for others see `cuda_sums`.
+Of several updates of a place the last one is found by an atomic maximum of their
+numbers; among few, each looks for a later one. Whole numbers add up alike in any order,
+by atomics; for others see `cuda_sums`.
 """
 
 from __future__ import annotations
@@ -68,10 +70,11 @@ class CudaScatter(CudaWriting):
             writes.moved(grid)
             return writes.done()
         if rows.few:
-            later = (
-                f"for ({grid.whole} k = {rows.i[0]} + 1; k < {grid.size(f'n_{rows.i[0]}', rows.count)}; k++)"
-            )
-            other = [*rows.wrapped(grid, "other", ["k"]), Text(f"if ({rows.alike('other')}) return;")]
+            later = f"for ({grid.whole} k = {rows.i[0]} + 1; k < {grid.size(f'n_{rows.i[0]}', rows.count)}; k++)"
+            other = [
+                *rows.wrapped(grid, "other", ["k"]),
+                Text(f"if ({rows.alike('other')}) return;"),
+            ]
             writes.moved(grid, [Text(later, body=tuple(other))])
             return writes.done()
         last = writes.last()
@@ -99,7 +102,9 @@ class CudaScatterAdd(CudaWriting):
         return writes.done()
 
     def at_once(self, writes: Writes) -> None:
-        """Each update is added where it belongs: there is one row of them, or the order changes nothing."""
+        """Each update is added where it belongs: there is one row of them, or
+        the order changes nothing.
+        """
         rows, grid, dtype = writes.rows, writes.rows.grid(), writes.dtype
         update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
         lines = [*rows.threads(grid, 1), *rows.wrapped(grid)]
@@ -107,7 +112,9 @@ class CudaScatterAdd(CudaWriting):
         to = f"x[{rows.in_x(grid)}]"
         if rows.count == 1:
             lines.append(
-                Text(f"{to} = {stored(plus(loaded(to, dtype), loaded(update, dtype), dtype), dtype)};")
+                Text(
+                    f"{to} = {stored(plus(loaded(to, dtype), loaded(update, dtype), dtype), dtype)};"
+                )
             )
         else:
             word = ATOMIC[dtype]

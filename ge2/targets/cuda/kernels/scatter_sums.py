@@ -1,9 +1,11 @@
-"""Sums at indices in CUDA, with one order: that of the indices, and of windows of them where they are many.
+"""Sums at indices in CUDA, with one order: that of the indices, and of windows
+of them where they are many.
 
-Up to FEW updates are one kernel: the first of a place adds the others. More are put in the order of their
-places. Up to RANKED updates are ordered by counting for each those before it, which is one launch and takes
-n * n comparisons, 10 us at the most on 132 multiprocessors; more by their digits, three launches for each.
-Then each piece of WINDOW updates is summed by itself, and a thread adds up the pieces of one place.
+Up to FEW updates are one kernel: the first of a place adds the others. More are put in the order of
+their places. Up to RANKED updates are ordered by counting for each those before it, which is one
+launch and takes n * n comparisons, 10 us at the most on 132 multiprocessors; more by their digits,
+three launches for each. Then each piece of WINDOW updates is summed by itself, and a thread adds up
+the pieces of one place.
 """
 
 from __future__ import annotations
@@ -54,7 +56,10 @@ class Sums:
         if self.count <= RANKED:
             return self.ranked(found)
         tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
-        scratch, pairs = (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)), (self.pair(), self.pair())
+        scratch, pairs = (
+            (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
+            (self.pair(), self.pair()),
+        )
         numbers: Operand | None = None
         for turn, shift in enumerate(range(0, bits, DIGIT)):
             self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
@@ -84,7 +89,9 @@ class Sums:
             "the updates in the order of their places",
         )
         line = "ge2_rank(places, n, order, sorted);"
-        self.call("ranking", line, {"places": places}, made, {"n": self.count}, self.count * HELPERS, what)
+        self.call(
+            "ranking", line, {"places": places}, made, {"n": self.count}, self.count * HELPERS, what
+        )
         return to
 
     def by_digit(
@@ -94,13 +101,23 @@ class Sums:
         scratch: tuple[Operand, Operand],
         shift: int,
     ) -> None:
-        """Puts all numbers and places in the order of one more digit; before the first, numbers count."""
+        """Puts all numbers and places in the order of one more digit; before
+        the first, numbers count.
+        """
         n, tiles, bits = self.count, -(-self.count // TILE), {"shift": shift}
         what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
         numbers, places = of
         given = {"places": places}
         line = "ge2_digit_counts(places, n, shift, counts);"
-        self.call("digit count", line, given, {"counts": scratch[0]}, {"n": n, **bits}, tiles * BLOCK, what)
+        self.call(
+            "digit count",
+            line,
+            given,
+            {"counts": scratch[0]},
+            {"n": n, **bits},
+            tiles * BLOCK,
+            what,
+        )
         line, made = (
             "ge2_digit_starts(counts, totals, tiles);",
             dict(zip(("counts", "totals"), scratch, strict=True)),
@@ -129,8 +146,15 @@ class Sums:
     # -- the sums
 
     def pieces(self, order: Operand, places: Operand) -> Operand:
-        """The sum of the run that begins before a window and goes on in it; the others need none."""
-        writes, rows, held, grid = self.writes, self.rows, accumulator(self.dtype), self.grid(order, places)
+        """The sum of the run that begins before a window and goes on in it;
+        the others need none.
+        """
+        writes, rows, held, grid = (
+            self.writes,
+            self.rows,
+            accumulator(self.dtype),
+            self.grid(order, places),
+        )
         windows = -(-self.count // WINDOW)
         parts = writes.temp(windows * rows.length, held)
         int_, n = grid.whole, grid.size("n", self.count)
@@ -146,7 +170,11 @@ class Sums:
         lines.append(self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};"))
         threads = (windows - 1) * rows.length // self.pack
         writes.add(
-            grid, "partial sum", lines, threads, f"sums of updates of one place that are more than {WINDOW}"
+            grid,
+            "partial sum",
+            lines,
+            threads,
+            f"sums of updates of one place that are more than {WINDOW}",
         )
         return parts
 
@@ -172,14 +200,16 @@ class Sums:
         ]
         if parts is not None:
             grid.array("parts", parts, accumulator(dtype))
-            more = (
-                f"{int_} w = s / WINDOW; (w + 1) * WINDOW < {n} && sorted[(w + 1) * WINDOW] == {place}; w++"
-            )
+            more = f"{int_} w = s / WINDOW; (w + 1) * WINDOW < {n} && sorted[(w + 1) * WINDOW] == {place}; w++"
             line = self.added(f"parts[{self.part(grid, 'w')}{self.v}]")
             lines.append(self.loop(grid, more, [line]))
         lines += self.left(grid, to)
         self.writes.add(
-            grid, "sum by place", lines, self.count * rows.length // self.pack, "the sums of each place"
+            grid,
+            "sum by place",
+            lines,
+            self.count * rows.length // self.pack,
+            "the sums of each place",
         )
 
     def by_the_first(self) -> None:
@@ -194,7 +224,10 @@ class Sums:
         lines += [
             Text(f"for ({grid.whole} k = 0; k < {i}; k++)", body=before),
             *self.there(to),
-            Text(f"for ({grid.whole} k = {i}; k < {end}; k++)", body=(*more, *self.update(grid, ["k"]))),
+            Text(
+                f"for ({grid.whole} k = {i}; k < {end}; k++)",
+                body=(*more, *self.update(grid, ["k"])),
+            ),
             *self.left(grid, to),
         ]
         what = "the first update of a place adds all of them"

@@ -1,12 +1,14 @@
-"""Which matrix products are done by a kernel of ours, and not by the library: the rule, in one place.
+"""Which matrix products are done by a kernel of ours, and not by the
+library: the rule, in one place.
 
-The library is made for large tiles with long sums. Of a small product few blocks have a tile then, the rest
-of the GPU idles, and those few wait for memory many times. Ours has tiles of 16 x 16, so many blocks, and
-waits twice. But it reads each operand once for every 16 rows or columns, and has no tensor cores: so it is
-for products that are over before that counts. docs/design/small_products.md has the reasons.
+The library is made for large tiles with long sums. Of a small product few blocks have a tile then,
+the rest of the GPU idles, and those few wait for memory many times. Ours has tiles of 16 x 16, so
+many blocks, and waits twice. But it reads each operand once for every 16 rows or columns, and has
+no tensor cores: so it is for products that are over before that counts.
+docs/design/small_products.md has the reasons.
 
-A layer with a large matrix of weights is the library's whatever the batch is, or a smaller batch would need
-other kernels than a larger one.
+A layer with a large matrix of weights is the library's whatever the batch is, or a smaller batch
+would need other kernels than a larger one.
 """
 
 from __future__ import annotations
@@ -28,19 +30,24 @@ SERVED: Final = {
     *((half, out) for half in (FLOAT16, BFLOAT16) for out in (half, FLOAT32)),
 }  # fmt: skip
 SLICES: Final = 16
-# Clocks, as docs/design/small_products.md counts them: of a block before its first and after its last
-# product, for a stage of its sum when it is alone on its multiprocessor and when others are there.
+# Clocks, as docs/design/small_products.md counts them: of a block before its first and
+# after its last product, for a stage of its sum when it is alone on its multiprocessor
+# and when others are there.
 ENDS: Final = 1100
 STAGE: Final = 210
 SHARED: Final = 135
 PARTS: Final = 150
 THIN: Final = 32  # of rows, columns or terms: tensor cores are not filled by fewer
-MOST: Final = 7000  # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
+# predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
+MOST: Final = 7000
 ELEMENTS: Final = 1 << 19  # of an operand or the result, at most
 
 
 class Limits(Protocol):
-    """What there is of a GPU. `double`: how many times as long as float32 a multiply-add of float64 takes."""
+    """What there is of a GPU.
+
+    `double`: how many times as long as float32 a multiply-add of float64 takes.
+    """
 
     @property
     def multiprocessors(self) -> int: ...
@@ -48,8 +55,13 @@ class Limits(Protocol):
     def double(self) -> int: ...
 
 
-def refusal(axes: Contraction, dtype: np.dtype, out: np.dtype, rounded: bool, limits: Limits) -> str:
-    """Why the library should do it; nothing if a kernel of ours should. `rounded`: float32 may be."""
+def refusal(
+    axes: Contraction, dtype: np.dtype, out: np.dtype, rounded: bool, limits: Limits
+) -> str:
+    """Why the library should do it; nothing if a kernel of ours should.
+
+    `rounded`: float32 may be.
+    """
     if NAME in config.passes_off:
         return "small products are switched off"
     if (dtype, out) not in SERVED:

@@ -1,6 +1,8 @@
-"""The largest elements of lines in CUDA: a few threads rank a short line, a block selects from a long one.
+"""The largest elements of lines in CUDA: a few threads rank a short line, a block
+selects from a long one.
 
-Lines that are long and few are cut into parts, from whose largest elements those of the line are selected.
+Lines that are long and few are cut into parts, from whose largest elements
+those of the line are selected.
 """
 
 from __future__ import annotations
@@ -77,7 +79,10 @@ class Lines:
         self.x, self.outs, self.types = x, outs, problem.outs
         axis, self.k, self.n = self.op.axis, self.op.k, self.t.shape[self.op.axis]
         others = kept((axis,), self.t.ndim)
-        parts = [tuple(s[a] for a in others) for s in (self.t.shape, x.strides, *(o.strides for o in outs))]
+        parts = [
+            tuple(s[a] for a in others)
+            for s in (self.t.shape, x.strides, *(o.strides for o in outs))
+        ]
         self.over, (self.x_over, *self.to_over) = merged(*parts)
         self.letters = lettered(OVER, len(self.over))
         self.step, self.steps = x.strides[axis], [o.strides[axis] for o in outs]
@@ -87,7 +92,9 @@ class Lines:
         self.far = far((self.t.size, self.count * BLOCK), (self.t.shape, x.strides), *laid)
 
     def parts(self, units: int) -> int:
-        """Into how many parts each line is cut, so that there is a block for each multiprocessor."""
+        """Into how many parts each line is cut, so that there is a block for
+        each multiprocessor.
+        """
         if self.n < LONG or self.count >= units:
             return 1
         return max(min(-(-2 * units // self.count), self.n // PART), 1)
@@ -107,7 +114,9 @@ class Lines:
         key = key_name(self.key)
         body = [
             Text(f"__shared__ {key} all[{BLOCK} / TEAM][WIDTH];"),
-            Text(f"const {grid.whole} p = ({grid.whole})blockIdx.x * ({BLOCK} / TEAM) + threadIdx.x / TEAM;"),
+            Text(
+                f"const {grid.whole} p = ({grid.whole})blockIdx.x * ({BLOCK} / TEAM) + threadIdx.x / TEAM;"
+            ),
             Text("const int lane = threadIdx.x % TEAM;"),
             Text(f"{key} *line = all[threadIdx.x / TEAM];"),
             *self.split(grid, f"p < {lines} ? p : 0"),
@@ -120,7 +129,9 @@ class Lines:
         return self.kernel(grid, "top_k", body, -(-self.count // (BLOCK // team)))
 
     def selected(self, parts: int, given: Sequence[Operand]) -> CudaKernel:
-        """Long lines, a block each; or what is left of them in parts: keys, and where they come from."""
+        """Long lines, a block each; or what is left of them in parts:
+        keys, and where they come from.
+        """
         grid = Grid(self.far)
         body = [*self.room(grid), *self.split(grid, "blockIdx.x"), self.read(grid)]
         if not given:
@@ -129,7 +140,9 @@ class Lines:
             n = grid.size("n", parts * self.k)
             keys, where = (
                 grid.array(name, operand, dtype)
-                for name, operand, dtype in zip(("of_parts", "at"), given, (self.key, INT), strict=True)
+                for name, operand, dtype in zip(
+                    ("of_parts", "at"), given, (self.key, INT), strict=True
+                )
             )
             body.append(Text(f"const {grid.whole} first = ({grid.whole})blockIdx.x * {n};"))
             code, at = f"{keys}[first + t]", f"{where}[first + places[t]]"
@@ -155,7 +168,9 @@ class Lines:
             *self.split(grid, f"blockIdx.x / {count}"),
             self.read(grid),
             Text(f"const int64_t part = blockIdx.x % {count};"),
-            Text(f"const int begin = (int)(part * {n} / {count}), end = (int)((part + 1) * {n} / {count});"),
+            Text(
+                f"const int begin = (int)(part * {n} / {count}), end = (int)((part + 1) * {n} / {count});"
+            ),
             Text(f"const auto key = [&](int t) {{ return {code}; }};"),
             Text(f"ge2_top_select(keys, places, end - begin, {k}, key);"),
             Text(f"const {grid.whole} first = ({grid.whole})blockIdx.x * {k};"),
@@ -206,7 +221,9 @@ class Lines:
         return f"x[from + ({grid.whole}){t} * {grid.size('x_t', self.step)}]"
 
     def ranking(self, lanes: str, given: str, place: str, at: str, grid: Grid) -> list[Text]:
-        """Each of the keys to its rank: the element, and its index `at`, by which it is read once more."""
+        """Each of the keys to its rank: the element, and its index `at`, by
+        which it is read once more.
+        """
         writes, values = [], (self.element("at_line", grid), "at_line")
         for name, operand, t, over, step, value in zip(
             ("y", "index"), self.outs, self.types, self.to_over, self.steps, values, strict=True

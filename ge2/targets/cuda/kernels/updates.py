@@ -1,4 +1,6 @@
-"""What kernels that write at indices share: those so far, their arrays, and elements as they are added."""
+"""What kernels that write at indices share: those so far, their arrays, and
+elements as they are added.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,9 @@ class Writes:
         self.temps.append(count * dtype.itemsize)
         return whole("temp", len(self.temps) - 1, (count,))
 
-    def add(self, grid: Grid, kind: str, body: Sequence[Text], threads: int, what: str = "") -> None:
+    def add(
+        self, grid: Grid, kind: str, body: Sequence[Text], threads: int, what: str = ""
+    ) -> None:
         graph = described(self.problem) + (f"\n{what}" if what else "")
         self.kernels.append(grid.kernel(kind, graph, body, threads))
 
@@ -67,7 +71,11 @@ class Writes:
         grid.result("last", found, self.number)
         lines.append(Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);"))
         self.add(
-            grid, "last update", lines, rows.count, "which update of each place is the last, counted from 1"
+            grid,
+            "last update",
+            lines,
+            rows.count,
+            "which update of each place is the last, counted from 1",
         )
         return found
 

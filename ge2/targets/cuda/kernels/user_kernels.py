@@ -1,4 +1,6 @@
-"""The CUDA of a user for operations of his own: what a thread does is his, its parameters are ours."""
+"""The CUDA of a user for operations of his own: what a thread does is his,
+its parameters are ours.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,8 @@ from ge2.targets.cuda.emit.types import CUDA, helpers_of
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 
 BLOCK: Final = 256  # threads of a block, where the user does not say how many
-MOST: Final = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))  # of blocks and of threads, along x, y and z
+# of blocks and of threads, along x, y and z
+MOST: Final = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))
 THREADS: Final = 1024  # of a block in all
 AXES: Final = "xyz"
 FIX: Final = "return -(-x.size // 256), 256"
@@ -33,7 +36,9 @@ FIX: Final = "return -(-x.size // 256), 256"
 @final
 @record
 class Grid:
-    """How a kernel is launched: blocks and their threads, along one to three axes; bytes of shared memory."""
+    """How a kernel is launched: blocks and their threads, along one to three
+    axes; bytes of shared memory.
+    """
 
     blocks: tuple[int, ...]
     threads: tuple[int, ...]
@@ -71,7 +76,9 @@ class CudaOwn(Cuda):
         return Kernels((*around.before, kernel, *around.after), tuple(around.temps))
 
 
-def copies(chip: Chip, t: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Sequence[CudaKernel]:
+def copies(
+    chip: Chip, t: ArrayType, to: ArrayType, source: Operand, target: Operand
+) -> Sequence[CudaKernel]:
     return copying(t, to, source, target, chip).kernels
 
 
@@ -106,7 +113,7 @@ def product(size: str, count: int) -> str:
     return " * ".join(f"{size}.{axis}" for axis in AXES[:count])
 
 
-# ------------------------------------------------------------------------------------------------ the launch
+# --------------------------------------------------------------------------------------- the launch
 
 
 def launched(op: Own, types: Sequence[ArrayType]) -> Grid | None:
@@ -118,7 +125,9 @@ def launched(op: Own, types: Sequence[ArrayType]) -> Grid | None:
     if found is None:
         return None
     if not isinstance(found, tuple) or len(found) not in (2, 3):
-        raise refused(op, found, "it is to return blocks and threads, and bytes of shared memory if any")
+        raise refused(
+            op, found, "it is to return blocks and threads, and bytes of shared memory if any"
+        )
     blocks, threads = (sides(op, found, each) for each in found[:2])
     shared = found[2] if len(found) == 3 else 0
     for given, most, what in zip((blocks, threads), MOST, ("blocks", "threads"), strict=True):

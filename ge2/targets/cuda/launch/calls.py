@@ -1,4 +1,6 @@
-"""Programs whose whole call is made in C (`templates/cuda/calls.h`): arrays for results, then launches."""
+"""Programs whose whole call is made in C (`templates/cuda/calls.h`):
+arrays for results, then launches.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ Program = Callable[..., list[Any]]
 
 
 def call(device: CudaDevice, work: Straight, otherwise: Program) -> Program:
-    """A program as one call; `otherwise` is the same in Python, for where the extension does not serve."""
+    """A program as one call; `otherwise` is the same in Python, for where the
+    extension does not serve.
+    """
     waiting = Later(device, work, otherwise)
     made = extension_or(waiting)
     if made is None or made is waiting:
@@ -32,13 +36,17 @@ class Later:
 
     def __init__(self, device: CudaDevice, work: Straight, otherwise: Program) -> None:
         self.device, self.work, self.run = device, work, otherwise
-        self.told: Callable[[Program], None] | None = None  # what wants to call the program directly
+        # what wants to call the program directly
+        self.told: Callable[[Program], None] | None = None
 
     def __call__(self, *arrays: Any) -> list[Any]:
         return self.run(*arrays)
 
     def settle(self, made: Any) -> None:
-        """Has the extension make the calls from now on. The launches were told before, being older."""
+        """Has the extension make the calls from now on.
+
+        The launches were told before, being older.
+        """
         if made is None:
             return
         self.run = call_of(made, self.device, self.work, self.run)

@@ -1,6 +1,8 @@
-"""The kernel that decides conditional nodes of graphs (`templates/cuda/decide.cu`), loaded on a GPU.
+"""The kernel that decides conditional nodes of graphs
+(`templates/cuda/decide.cu`), loaded on a GPU.
 
-It calls a device function that no library has but the driver itself, which links it when it loads PTX.
+It calls a device function that no library has but the driver itself, which
+links it when it loads PTX.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Which launches must end before another begins: those that touch the same memory, one of them writing."""
+"""Which launches must end before another begins: those that touch the same
+memory, one of them writing.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ FEW = 4  # launches that may as well all be waited for
 @final
 @record
 class Access:
-    """Bytes `first` to `last`, that one excluded, of what begins at `base`; whether they are `written`."""
+    """Bytes `first` to `last`, that one excluded, of what begins at `base`;
+    whether they are `written`.
+    """
 
     base: str
     first: int
@@ -34,7 +38,8 @@ class Touched:
 
 
 def waits(launches: Sequence[Sequence[Access]]) -> list[tuple[int, ...]]:
-    """For each launch those before it that it waits for; not those that one of them waits for itself.
+    """For each launch those before it that it waits for; not those that
+    one of them waits for itself.
 
     >>> a, b = Access("arena", 0, 64, True), Access("arena", 64, 128, True)
     >>> read = [Access(x.base, x.first, x.last, False) for x in (a, b)]

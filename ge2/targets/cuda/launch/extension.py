@@ -58,7 +58,9 @@ def compiled() -> Any:
 
 
 def learn(made: Any) -> None:
-    """Shows the extension arrays of CuPy's, from which it learns how they lie; else it asks Python."""
+    """Shows the extension arrays of CuPy's, from which it learns how they
+    lie; else it asks Python.
+    """
     cupy: Any = sys.modules.get("cupy")
     if not hasattr(cupy, "_core"):  # a stand-in
         return
@@ -85,8 +87,10 @@ def examples(cupy: Any) -> list[tuple[Any, ...]]:
 
 
 def parts() -> tuple[str, tuple[str, ...], str]:
-    """The extension's source, the options that it needs, and what else it depends on. OSError if a header is
-    missing."""
+    """The extension's source, the options that it needs, and what else it depends on.
+
+    OSError if a header is missing.
+    """
     from sysconfig import get_path
 
     headers = get_path("include")

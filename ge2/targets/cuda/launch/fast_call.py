@@ -1,4 +1,6 @@
-"""Programs that are nothing but arrays for results and one group of launches: their call is made in C."""
+"""Programs that are nothing but arrays for results and one group of launches:
+their call is made in C.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,15 @@ def straight(driver: GpuDriver) -> Straight | None:
     results = [end(driver, a) for a in driver.program.graph.outputs]
     asked = [n.text for n in group.numbers]
     numbers = [*asked, *(r for r in results if r and r not in {*given, *driver.begun})]
-    places = {name: i for i, name in enumerate([*given, *(b.name for b in made), *known, *numbers, ARENA])}
+    places = {
+        name: i for i, name in enumerate([*given, *(b.name for b in made), *known, *numbers, ARENA])
+    }
     places |= {b.name: places[b.donor] for b in homes if b.donor}
-    if None in results or len(set(results)) < len(results) or not places.keys() >= {*group.bases, *results}:
+    if (
+        None in results
+        or len(set(results)) < len(results)
+        or not places.keys() >= {*group.bases, *results}
+    ):
         return None
     weak = [driver.name(v) for v in driver.program.graph.inputs if v.type.weak]
     return Straight(
@@ -56,7 +64,9 @@ def straight(driver: GpuDriver) -> Straight | None:
 
 
 def only_group(driver: GpuDriver) -> Group | None:
-    """The one group that the program is, if what comes before it makes arrays for results, or numbers."""
+    """The one group that the program is, if what comes before it makes arrays
+    for results, or numbers.
+    """
     if driver.within is not None or driver.ranged or driver.meter or driver.uploads:
         return None
     group = driver.body[0] if len(driver.body) == 1 else None
@@ -67,7 +77,9 @@ def only_group(driver: GpuDriver) -> Group | None:
 
 
 def end(driver: GpuDriver, a: Any) -> str | None:
-    """The name of a result: of an array made for it, or donated to it, or of a number that was computed."""
+    """The name of a result: of an array made for it, or donated to it, or of a
+    number that was computed.
+    """
     if isinstance(a, Literal):
         return None
     assert isinstance(a, Var)

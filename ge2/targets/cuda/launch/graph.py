@@ -1,8 +1,9 @@
-"""Launches that follow each other on a GPU, as one call of an extension in C (`templates/cuda/launches.c`).
+"""Launches that follow each other on a GPU, as one call of an extension in C
+(`templates/cuda/launches.c`).
 
-The extension launches them one by one, or from the second call on as a captured graph, which it patches where
-pointers or numbers changed. Until it is there, and where no C can be compiled, Python launches one after
-another.
+The extension launches them one by one, or from the second call on as a captured graph, which it
+patches where pointers or numbers changed. Until it is there, and where no C can be compiled, Python
+launches one after another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,15 @@ from ge2.base.errors import KernelError
 from ge2.base.log import logger, say
 from ge2.targets.cuda.device import address
 from ge2.targets.cuda.launch.extension import extension_or
-from ge2.targets.cuda.launch.launches import Branch, Item, Launch, LaunchList, Run, While, one_by_one
+from ge2.targets.cuda.launch.launches import (
+    Branch,
+    Item,
+    Launch,
+    LaunchList,
+    Run,
+    While,
+    one_by_one,
+)
 from ge2.targets.cuda.launch.nodes import AT, Nodes, count, title
 from ge2.targets.cuda.load.driver import LIBRARY
 
@@ -34,11 +43,15 @@ DECIDED: Final = "what the host decides"
 
 
 def launches(device: CudaDevice, work: LaunchList) -> Run:
-    """The list as a function, on CuPy's current stream. KernelError, with the user's line, for a launch that
-    the driver refuses."""
+    """The list as a function, on CuPy's current stream.
+
+    KernelError, with the user's line, for a launch that the driver refuses.
+    """
     waiting = Meanwhile(device, work)
     made = extension_or(waiting)
-    return waiting if made is waiting else waiting.run if made is None else run_of(made, device, work)
+    return (
+        waiting if made is waiting else waiting.run if made is None else run_of(made, device, work)
+    )
 
 
 def from_python(device: CudaDevice, work: LaunchList) -> Run:
@@ -118,10 +131,14 @@ class Meanwhile:
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     choices = any(isinstance(each, While | Branch) for each in work.launches)
-    pays = config.capture == "on" or (config.capture == "auto" and (choices or count(work.launches) > FEW))
+    pays = config.capture == "on" or (
+        config.capture == "auto" and (choices or count(work.launches) > FEW)
+    )
     captured = work.captured and pays
     early = captured and config.overlap and any(map(waits, work.launches)) and device.early
-    nodes = Nodes(device.decider if choices and captured else 0, not choices or device.switches, early)
+    nodes = Nodes(
+        device.decider if choices and captured else 0, not choices or device.switches, early
+    )
     nodes.add_lists(work.launches)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
     callers = bytes(i in work.callers for i in range(work.arrays))
@@ -143,11 +160,18 @@ def waits(item: Item) -> bool:
 def told(work: LaunchList, count: int, seconds: float) -> None:
     """Says that a graph was made."""
     first = work.launches[0].name
-    say("%d launches, the first of them %s, are a graph now: %s", count, first, seconds_words(seconds))
+    say(
+        "%d launches, the first of them %s, are a graph now: %s",
+        count,
+        first,
+        seconds_words(seconds),
+    )
 
 
 def failed(what: str, status: int, name: str, of: str | None) -> None:
-    """The error of a launch; of one for which there is no memory, what its program makes an error of."""
+    """The error of a launch; of one for which there is no memory, what its
+    program makes an error of.
+    """
     if what != DECIDED:
         said = f"{what} fails with {name} ({status})" + (f" in {of}" if of else "")
         raise MemoryError(said) if (status == NO_MEMORY and what != LIBRARYS) else KernelError(said)

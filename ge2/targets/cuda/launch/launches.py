@@ -22,7 +22,9 @@ AHEAD: Final = 64  # launches among which the next one is chosen
 @final
 @record
 class Pointer:
-    """A place in array `array` of those that a run is called with, `offset` bytes from its beginning."""
+    """A place in array `array` of those that a run is called with, `offset`
+    bytes from its beginning.
+    """
 
     array: int
     offset: int = 0
@@ -41,10 +43,10 @@ class Number:
 class Launch:
     """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
 
-    `after`: the launches of the list that must have ended before. `where`: the user's line. `waits`: the
-    kernel waits for them itself, before it looks at memory, so it may be launched while those run that let
-    others: `lets`. `together`: its blocks wait for each other, so all of them must be
-    on the device at once.
+    `after`: the launches of the list that must have ended before. `where`: the user's line.
+    `waits`: the kernel waits for them itself, before it looks at memory, so it may be launched
+    while those run that let others: `lets`. `together`: its blocks wait for each other, so all of
+    them must be on the device at once.
     """
 
     kernel: Any
@@ -98,7 +100,9 @@ class While:
 @final
 @record
 class Branch:
-    """That of the `lists` whose number is the integer, or the bool, at `index`: else the nearest."""
+    """That of the `lists` whose number is the integer, or the bool, at
+    `index`: else the nearest.
+    """
 
     lists: tuple[tuple[Item, ...], ...]
     index: Pointer
@@ -116,9 +120,9 @@ Item = Launch | Call | While | Branch
 class LaunchList:
     """Launches that follow each other, to be called as `f(*arrays, *numbers)`.
 
-    `arrays`: how many; each is an array of the device, or an address. Those of the `callers` come as they
-    are: one that is not in C order, or begins where wide accesses may not, `ready` copies. `numbers`: the
-    bytes of each, which is a NumPy scalar. `captured`: calls may become one graph.
+    `arrays`: how many; each is an array of the device, or an address. Those of the `callers` come
+    as they are: one that is not in C order, or begins where wide accesses may not, `ready` copies.
+    `numbers`: the bytes of each, which is a NumPy scalar. `captured`: calls may become one graph.
     """
 
     launches: tuple[Item, ...]
@@ -134,11 +138,11 @@ class LaunchList:
 class Straight:
     """A program that is one run of launches, with arrays made for it before.
 
-    It counts objects: what it is `given`, the arrays `made`, `constants`, numbers, and the scratch. `made`:
-    of each what `empty` is called with; `compute` makes so many `numbers` of those given that are `asked`;
-    `take` lends `nbytes` of scratch, with the list that it is put back into. `handed`: the objects that `run`
-    is called with; `results`: those returned. `explain` is called with a MemoryError of the launches, and
-    raises what is to be said of it.
+    It counts objects: what it is `given`, the arrays `made`, `constants`, numbers, and the scratch.
+    `made`: of each what `empty` is called with; `compute` makes so many `numbers` of those given
+    that are `asked`; `take` lends `nbytes` of scratch, with the list that it is put back into.
+    `handed`: the objects that `run` is called with; `results`: those returned. `explain` is called
+    with a MemoryError of the launches, and raises what is to be said of it.
     """
 
     given: int
@@ -195,7 +199,9 @@ class Given:
         return (x if isinstance(x, int) else self.at(x)) + pointer.offset
 
     def argument(self, a: Any) -> Any:
-        """An argument as a kernel is handed it: an array as itself where it is meant from its beginning."""
+        """An argument as a kernel is handed it: an array as itself where it is
+        meant from its beginning.
+        """
         if isinstance(a, Number):
             return self.xs[self.arrays + a.number]
         if not isinstance(a, Pointer):
@@ -208,7 +214,8 @@ def launched(items: Sequence[Item], given: Given) -> None:
     for each in items:
         if isinstance(each, Launch):
             handed = tuple(map(given.argument, each.arguments))
-            more = {"enable_cooperative_groups": True} if each.together else {}  # as CuPy's functions have it
+            # as CuPy's functions have it
+            more = {"enable_cooperative_groups": True} if each.together else {}
             each.kernel(each.grid, each.block, handed, shared_mem=each.shared, **more)
         elif isinstance(each, Call):
             each.product(*map(given.place, (each.first, each.other, each.result, each.scratch)))
@@ -222,7 +229,9 @@ def launched(items: Sequence[Item], given: Given) -> None:
 
 
 def in_any_order(launches: Sequence[Item], seed: int) -> tuple[Item, ...]:
-    """The launches in a random order in which each comes after those that it waits for; in lists likewise."""
+    """The launches in a random order in which each comes after those that it
+    waits for; in lists likewise.
+    """
     random, done, left = Random(seed), set[int](), list(range(len(launches)))
     found = list[Item]()
     while left:

@@ -1,7 +1,7 @@
 """A list of launches as nodes of a graph, as the extension that launches them takes them.
 
-The nodes of a list follow each other, and the lists within it come after it. A loop and a branch are a
-decision, which is a kernel that reads a number, and a choice of lists, which goes by it.
+The nodes of a list follow each other, and the lists within it come after it. A loop and a branch
+are a decision, which is a kernel that reads a number, and a choice of lists, which goes by it.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ End = Callable[[After], object]
 class Nodes:
     """The nodes, and the first one and the number of those of each list.
 
-    `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a branch is
-    a choice for each of its lists. `early`: of two kernels the second, which waits by itself, need not be
-    launched after the first has ended, which lets it: that is told as ~n.
+    `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a
+    branch is a choice for each of its lists. `early`: of two kernels the second, which waits by
+    itself, need not be launched after the first has ended, which lets it: that is told as ~n.
     """
 
     def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
@@ -38,7 +38,8 @@ class Nodes:
         self.nodes = list[tuple[Any, ...]]()
         self.lists = list[tuple[int, int]]()
         self.handles = 0
-        self._waiting = list[tuple[Sequence[Item], End | None]]()  # lists to come, and what ends them
+        # lists to come, and what ends them
+        self._waiting = list[tuple[Sequence[Item], End | None]]()
 
     def add_lists(self, items: Sequence[Item]) -> None:
         """Adds a list, and those within it."""
@@ -51,7 +52,9 @@ class Nodes:
             self.lists.append((first, len(self.nodes) - first))
 
     def add_all(self, items: Sequence[Item], before: After) -> After:
-        """Adds launches that come after `before`; the last of them, or `before` if there are none."""
+        """Adds launches that come after `before`; the last of them, or
+        `before` if there are none.
+        """
         last, ends = list[After](), set[int]()
         for each in items:
             needs = tuple(dict.fromkeys(n for i in each.after for n in last[i])) or before
@@ -71,7 +74,13 @@ class Nodes:
         return needs
 
     def node(
-        self, kind: int, function: int, parts: tuple[Any, ...], needs: After, item: Item, *about: int
+        self,
+        kind: int,
+        function: int,
+        parts: tuple[Any, ...],
+        needs: After,
+        item: Item,
+        *about: int,
     ) -> After:
         if self.early and kind == KERNEL and isinstance(item, Launch):
             if item.waits:
@@ -98,7 +107,10 @@ class Nodes:
             return self.choice(item, handle, SWITCH, lists, decide(handle, most, -1, needs))
         handles = [self.handle() for _ in lists]
         decided = tuple(i for n, h in enumerate(handles) for i in decide(h, most, n, needs))
-        found = [self.choice(item, h, IF, [each], decided) for h, each in zip(handles, lists, strict=True)]
+        found = [
+            self.choice(item, h, IF, [each], decided)
+            for h, each in zip(handles, lists, strict=True)
+        ]
         return tuple(i for each in found for i in each)
 
     def handle(self) -> int:
@@ -108,12 +120,19 @@ class Nodes:
     def decision(
         self, item: While | Branch, at: Pointer, handle: int, most: int, which: int, needs: After
     ) -> After:
-        """Reads a number from 0 to `most`; if `which` is not below 0, it is whether the number is that."""
+        """Reads a number from 0 to `most`; if `which` is not below 0, it is
+        whether the number is that.
+        """
         nbytes = -item.dtype.itemsize if item.dtype.kind == "i" else item.dtype.itemsize
         numbers = (np.int32(n) for n in (nbytes, most, which))
         handed = (np.uint64(0), at, *numbers)  # the extension knows the driver's handle
         return self.node(
-            DECISION, self.decider, (ONE, ONE, 0, tuple(map(parameter, handed))), needs, item, handle
+            DECISION,
+            self.decider,
+            (ONE, ONE, 0, tuple(map(parameter, handed))),
+            needs,
+            item,
+            handle,
         )
 
     def choice(
@@ -126,7 +145,9 @@ class Nodes:
     ) -> After:
         first = len(self._waiting)
         self._waiting += lists
-        return self.node(CHOICE, 0, (ONE, ONE, 0, ()), needs, item, handle, type_, first, len(lists))
+        return self.node(
+            CHOICE, 0, (ONE, ONE, 0, ()), needs, item, handle, type_, first, len(lists)
+        )
 
 
 def count(items: Sequence[Item]) -> int:
@@ -147,13 +168,18 @@ def calls(each: Item) -> list[tuple[int, tuple[Any, ...]]]:
     """The functions that a launch calls, and for each grid, block, shared memory and arguments."""
     if isinstance(each, Launch):
         grid, block = ((*size, 1, 1)[:3] for size in (each.grid, each.block))
-        return [(each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))]
+        return [
+            (each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))
+        ]
     assert isinstance(each, Call)
     product = each.product
     assert isinstance(product, LtProduct)
     places = (each.first, each.other, each.result, each.scratch or 0)
     return [
-        (product.function, (ONE, ONE, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)))
+        (
+            product.function,
+            (ONE, ONE, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)),
+        )
         for words in product.words(*places, moved)
     ]
 

@@ -1,4 +1,6 @@
-"""What a device is asked for a matrix product, and that product on the CPU, at the same addresses."""
+"""What a device is asked for a matrix product, and that product on the CPU,
+at the same addresses.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from ge2.targets.cuda.products.gemm import Gemm, Matrix
 class Wanted:
     """A product of matrices of `dtype`, whose result is of `out`.
 
-    `precision`: None is IEEE; "tf32" and "bf16" let float32 be multiplied so. `aligned`: bytes of which the
-    places of the first factor, the other one and the result are multiples.
+    `precision`: None is IEEE; "tf32" and "bf16" let float32 be multiplied so. `aligned`: bytes of
+    which the places of the first factor, the other one and the result are multiples.
     """
 
     gemm: Gemm
@@ -28,7 +30,9 @@ class Wanted:
 
 
 class Product(Protocol):
-    """Writes a product, given addresses of both factors, the result and `workspace` bytes of scratch."""
+    """Writes a product, given addresses of both factors, the result and
+    `workspace` bytes of scratch.
+    """
 
     @property
     def workspace(self) -> int: ...

@@ -1,4 +1,6 @@
-"""Ranges with names, in which a profiler's time line shows what is launched; for tests, a list of them."""
+"""Ranges with names, in which a profiler's time line shows what is launched;
+for tests, a list of them.
+"""
 
 from __future__ import annotations
 

@@ -25,13 +25,17 @@ from ge2.targets.cuda.launch.product import Product
 ARENA = "arena"
 SHOWN = 64  # launches of a group that a text lists
 Span = tuple[int, int]  # where an array of the arena lies, and how many bytes it has
-Callers = tuple[frozenset[str], Callable[[Any], Any]]  # names of arguments as they come, and what copies one
+# names of arguments as they come, and what copies one
+Callers = tuple[frozenset[str], Callable[[Any], Any]]
 
 
 @final
 @record
 class At:
-    """A place: `offset` bytes from the beginning of an array of the program; `own`: of one in the arena."""
+    """A place:
+
+    `offset` bytes from the beginning of an array of the program; `own`: of one in the arena.
+    """
 
     array: str
     offset: int = 0
@@ -81,7 +85,9 @@ class Pending:
 @final
 @record
 class While:
-    """`round` as long as the bool at `going` holds, which `test` writes, and each round at its end."""
+    """`round` as long as the bool at `going` holds, which `test` writes, and
+    each round at its end.
+    """
 
     test: tuple[Item, ...]
     round: tuple[Item, ...]
@@ -120,7 +126,9 @@ Item = Pending | While | Branch
 def words(argument: At | Asked | np.generic | None) -> str:
     if isinstance(argument, At):
         return argument.array + (f" + {argument.offset}" if argument.offset else "")
-    return argument.text if isinstance(argument, Asked) else "0" if argument is None else str(argument)
+    return (
+        argument.text if isinstance(argument, Asked) else "0" if argument is None else str(argument)
+    )
 
 
 @final
@@ -148,7 +156,9 @@ class Group:
 
     def lines(self) -> list[Line]:
         handed = ", ".join([*self.bases, *(number.text for number in self.numbers)])
-        text = f"{self.through}({self.name}, {handed})" if self.through else f"{self.name}({handed})"
+        text = (
+            f"{self.through}({self.name}, {handed})" if self.through else f"{self.name}({handed})"
+        )
         call = [Line(text)] if self.launches else []
         shown = [Line(f"# {each}") for each in islice(texts(self.launches), SHOWN)]
         more = count(self.launches) - SHOWN
@@ -162,9 +172,10 @@ class Group:
         callers: Callers | None,
         donors: Mapping[str, str],
     ) -> Run:
-        """The group as a function of its arrays and numbers; as a graph, where that pays and it is no part of
-        another program, which has no callers. `spans`: of arrays in the arena; `donors`: the arguments whose
-        memory results take."""
+        """The group as a function of its arrays and numbers; as a graph, where that pays and it is
+        no part of another program, which has no callers. `spans`: of arrays in the arena; `donors`:
+        the arguments whose memory results take.
+        """
         arrays = {name: i for i, name in enumerate(self.bases)}
         numbers = {number: i for i, number in enumerate(self.numbers)}
 
@@ -173,11 +184,15 @@ class Group:
                 return Pointer(arrays[a.base], a.offset + (spans[a.array][0] if a.own else 0))
             return Number(numbers[a]) if isinstance(a, Asked) else a
 
-        found = listed(self.launches, settled, kernels, partial(accesses, spans=spans, donors=donors))
+        found = listed(
+            self.launches, settled, kernels, partial(accesses, spans=spans, donors=donors)
+        )
         names, ready = callers or ((), itself)
         given = frozenset(i for name, i in arrays.items() if name in names)
         sizes = tuple(each.nbytes for each in self.numbers)
-        return device.launches(LaunchList(found, len(arrays), sizes, given, ready, callers is not None))
+        return device.launches(
+            LaunchList(found, len(arrays), sizes, given, ready, callers is not None)
+        )
 
 
 def itself(x: Any) -> Any:
@@ -185,7 +200,11 @@ def itself(x: Any) -> Any:
 
 
 def pending(
-    kernel: CudaKernel, number: int, arguments: tuple[At | Asked | np.generic, ...], name: str, where: str
+    kernel: CudaKernel,
+    number: int,
+    arguments: tuple[At | Asked | np.generic, ...],
+    name: str,
+    where: str,
 ) -> Pending:
     """The launch of a kernel, by the number of its source."""
     return Pending(
@@ -209,11 +228,15 @@ def handed(items: Sequence[Item]) -> Iterator[Any]:
 
 
 def count(items: Sequence[Item]) -> int:
-    """How many launches there are, those in lists included; and a line for each loop, branch and case."""
+    """How many launches there are, those in lists included; and a line
+    for each loop, branch and case.
+    """
     found = len(items)
     for each in items:
         if not isinstance(each, Pending):
-            found += sum(map(count, each.lists)) + (len(each.lists) if isinstance(each, Branch) else 0)
+            found += sum(map(count, each.lists)) + (
+                len(each.lists) if isinstance(each, Branch) else 0
+            )
     return found
 
 
@@ -244,7 +267,8 @@ def anew(item: Item, place: Callable[[Any], Any], kernel: Callable[[Pending], Pe
 
 
 def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -> list[Access]:
-    """The memory that a launch reads and writes: of the arena its part of it, of all else the whole array.
+    """The memory that a launch reads and writes: of the arena its part of it,
+    of all else the whole array.
 
     A loop and a branch reads and writes all that its lists do.
     """
@@ -252,7 +276,10 @@ def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -
     for i, a in enumerate(each.arguments):
         if isinstance(a, At):
             offset, nbytes = spans[a.array] if a.own else (0, 1)
-            base, written = donors.get(a.base, a.base), isinstance(each, Pending) and i in each.written
+            base, written = (
+                donors.get(a.base, a.base),
+                isinstance(each, Pending) and i in each.written,
+            )
             found.append(Access(base, offset, offset + max(nbytes, 1), written))
     for inner in () if isinstance(each, Pending) else each.lists:
         found += [access for item in inner for access in accesses(item, spans, donors)]

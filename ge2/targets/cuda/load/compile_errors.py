@@ -1,4 +1,6 @@
-"""What a compiler says of CUDA with a user's own text in it, told of the line of the user's program."""
+"""What a compiler says of CUDA with a user's own text in it, told of
+the line of the user's program.
+"""
 
 from __future__ import annotations
 
@@ -43,25 +45,34 @@ def written(op: Op) -> list[Written]:
 
 
 def blamed(error: CompileError, name: str, source: str, texts: Sequence[Written]) -> CompileError:
-    """The error, or one that says which line of the user's it is. `source` is that of kernel `name`."""
+    """The error, or one that says which line of the user's it is.
+
+    `source` is that of kernel `name`.
+    """
     if not texts or isinstance(error, CompilerTrouble):
         return error
     said = str(error)
     words = next((found[1] for each in WORDS if (found := each.search(said))), said.split("\n")[0])
     found = re.search(rf"\b{name}\.cu[:(](\d+)(?::\d+: error|\)|$)", said, re.MULTILINE)
     place = (
-        None if found is None else next(filter(None, (placed(w, source, int(found[1])) for w in texts)), None)
+        None
+        if found is None
+        else next(filter(None, (placed(w, source, int(found[1])) for w in texts)), None)
     )
     if place is None:
         own = " and ".join(dict.fromkeys(w.name for w in texts))
         rest = "\n".join(line for line in said.split("\n") if not line.startswith("  try"))
         return CompileError(f"the CUDA of {name}, with {own} of your own in it: {rest}", fix=FIX)
     whose, where = place
-    return CompileError(f"the CUDA of {whose}, an operation of your own: {words}", where=where, fix=FIX)
+    return CompileError(
+        f"the CUDA of {whose}, an operation of your own: {words}", where=where, fix=FIX
+    )
 
 
 def placed(each: Written, source: str, line: int) -> tuple[str, str] | None:
-    """Whose text a line of a source belongs to, and where that stands; None if it is in no line of it."""
+    """Whose text a line of a source belongs to, and where that stands;
+    None if it is in no line of it.
+    """
     lines = each.text.splitlines()
     first = next((n for n, words in enumerate(lines) if words.strip()), None)
     begin = None if first is None else begins(source, lines[first:])

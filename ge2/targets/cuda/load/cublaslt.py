@@ -1,9 +1,11 @@
-"""Matrix products by cuBLASLt, with a handle of our own on each GPU and scratch that the program has for it.
+"""Matrix products by cuBLASLt, with a handle of our own on each GPU and scratch
+that the program has for it.
 
-The library is called through ctypes, as NVRTC is: a product needs one of its functions at each call, with
-arguments of which four change, and that takes no longer than through NVIDIA's bindings, whose import takes
-200 to 300 ms and which bring packages along. A call allocates nothing and waits for nothing, so that it may
-stand in the capture of a stream. Numbers are those of cublasLt.h and library_types.h.
+The library is called through ctypes, as NVRTC is: a product needs one of its functions
+at each call, with arguments of which four change, and that takes no longer than through
+NVIDIA's bindings, whose import takes 200 to 300 ms and which bring packages along. A
+call allocates nothing and waits for nothing, so that it may stand in the capture of a
+stream. Numbers are those of cublasLt.h and library_types.h.
 """
 
 from __future__ import annotations
@@ -12,7 +14,18 @@ import ctypes
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable
-from ctypes import byref, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import (
+    byref,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_size_t,
+    c_uint32,
+    c_uint64,
+    c_void_p,
+)
 from functools import cache as once
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
@@ -35,12 +48,15 @@ WORKSPACE: Final = 32 << 20  # bytes of scratch that a product may ask for at mo
 KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
 TYPES: Final = {FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14}
-SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77  # CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
+# CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
+SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77
 FAST: Final = {"tf32": FAST_TF32, "bf16": FAST_BF16}
 TURN_FIRST, TURN_OTHER = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, TRANSB
 BATCH_COUNT, BATCH_STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, STRIDED_BATCH_OFFSET
-MOST_SCRATCH, REDUCTIONS, ALIGNED = 1, 3, (5, 6, 7, 8)  # CUBLASLT_MATMUL_PREF_..., alignments of A, B, C, D
-IN_COMPUTE_TYPE: Final = 2  # CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: what is summed in parts is rounded once
+# CUBLASLT_MATMUL_PREF_..., alignments of A, B, C, D
+MOST_SCRATCH, REDUCTIONS, ALIGNED = 1, 3, (5, 6, 7, 8)
+# CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE: what is summed in parts is rounded once
+IN_COMPUTE_TYPE: Final = 2
 
 
 class Algorithm(ctypes.Structure):
@@ -80,7 +96,10 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
 
 @final
 class Library:
-    """cuBLASLt, loaded. Each function is checked: KernelError with what it says, unless it succeeded."""
+    """cuBLASLt, loaded.
+
+    Each function is checked: KernelError with what it says, unless it succeeded.
+    """
 
     __slots__ = ("functions", "path")
 
@@ -125,7 +144,9 @@ def library() -> Library:
 
 
 def of_scale(dtype: np.dtype) -> tuple[int, int, Any, Any]:
-    """How a product of a dtype is computed: type of sums, type of the scales, and the scales one and zero."""
+    """How a product of a dtype is computed: type of sums, type of the scales,
+    and the scales one and zero.
+    """
     if dtype == FLOAT64:
         return DOUBLE, TYPES[FLOAT64], c_double(1), c_double(0)
     if dtype == COMPLEX128:
@@ -215,7 +236,16 @@ class LtProduct:
         for attribute, nbytes in zip(ALIGNED, (first, other, result, result), strict=True):
             lib.set("cublasLtMatmulPreference", preference, attribute, c_uint32(nbytes))
         status = lib.functions.cublasLtMatmulAlgoGetHeuristic(
-            self.blas.handle, self.operation, a, b, y, y, preference, 1, byref(self.heuristic), byref(count)
+            self.blas.handle,
+            self.operation,
+            a,
+            b,
+            y,
+            y,
+            preference,
+            1,
+            byref(self.heuristic),
+            byref(count),
         )
         if status not in (0, NOT_SUPPORTED):
             raise lib.failed("cublasLtMatmulAlgoGetHeuristic", status)
@@ -232,11 +262,15 @@ class LtProduct:
     def words(
         self, first: T, other: T, result: T, scratch: T, further: Callable[[T, int], T]
     ) -> list[tuple[T | int, ...]]:
-        """What cublasLtMatmul is called with, but for the stream; `further` moves a place by some bytes."""
+        """What cublasLtMatmul is called with, but for the stream; `further`
+        moves a place by some bytes.
+        """
         wanted, (la, lb, ly) = self.wanted, (layout.value or 0 for layout in self.layouts)
         size, size_out = wanted.dtype.itemsize, wanted.out.itemsize
         handle, operation = self.blas.handle.value or 0, self.operation.value or 0
-        one, zero, algorithm = (ctypes.addressof(each) for each in (self.one, self.zero, self.heuristic))
+        one, zero, algorithm = (
+            ctypes.addressof(each) for each in (self.one, self.zero, self.heuristic)
+        )
         found = list[tuple[T | int, ...]]()
         for a, b, y in wanted.gemm.calls:
             place = further(result, y * size_out)

@@ -1,4 +1,6 @@
-"""NVIDIA's driver and the GPUs that it knows, asked through its own library, which comes with it."""
+"""NVIDIA's driver and the GPUs that it knows, asked through its own library,
+which comes with it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ if TYPE_CHECKING:
 LIBRARY: Final = "libcuda.so.1"
 KERNEL_MODULE: Final = "/sys/module/nvidia/version"
 NO_DEVICE: Final = 100
-MAJOR, MINOR, CLOCK, WIDTH = 75, 76, 36, 37  # attributes of a device, by the driver's numbers; kHz and bits
+# attributes of a device, by the driver's numbers; kHz and bits
+MAJOR, MINOR, CLOCK, WIDTH = 75, 76, 36, 37
 ATTRIBUTES: Final = {
     "multiprocessors": 16,
     "threads_per_block": 1,
@@ -35,7 +38,9 @@ ATTRIBUTES: Final = {
 @final
 @record
 class Driver:
-    """`cuda`: the newest CUDA that it runs; `version`: its own; `trouble`: why its GPUs cannot be used."""
+    """`cuda`: the newest CUDA that it runs; `version`: its own; `trouble`: why
+    its GPUs cannot be used.
+    """
 
     cuda: tuple[int, int]
     version: str
@@ -62,7 +67,8 @@ def driver() -> Driver | None:
 
 
 _made: list[int] = []  # contexts of this process
-broken: list[bool] = []  # not empty in a child of a process that had one: CUDA does not survive a fork
+# not empty in a child of a process that had one: CUDA does not survive a fork
+broken: list[bool] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=lambda: broken.append(True) if _made else None)
@@ -71,26 +77,36 @@ if hasattr(os, "register_at_fork"):
 def check_process() -> None:
     """DeviceError in a child of a process that had used a GPU."""
     if broken:
-        what = "this process was forked from one that had used a GPU, and CUDA does not survive a fork"
-        raise DeviceError(what, fix="multiprocessing's start method 'spawn', or fork before the first use")
+        what = (
+            "this process was forked from one that had used a GPU, and CUDA does not survive a fork"
+        )
+        raise DeviceError(
+            what, fix="multiprocessing's start method 'spawn', or fork before the first use"
+        )
 
 
 @once
 def context(number: int) -> int:
-    """The primary context of a GPU, made if it is not there yet, and kept. DeviceError if it cannot be."""
+    """The primary context of a GPU, made if it is not there yet, and kept.
+
+    DeviceError if it cannot be.
+    """
     import ctypes
 
     library, device, found = ctypes.CDLL(LIBRARY), ctypes.c_int(), ctypes.c_void_p()
     status = library.cuDeviceGet(ctypes.byref(device), number)
     status = status or library.cuDevicePrimaryCtxRetain(ctypes.byref(found), device)
     if status:
-        raise DeviceError(f"GPU {number} gives no context: {words(library, status)}", fix="ge2 doctor")
+        raise DeviceError(
+            f"GPU {number} gives no context: {words(library, status)}", fix="ge2 doctor"
+        )
     _made.append(number)
     return found.value or 0
 
 
 def resident_blocks(function: int, threads: int, shared: int) -> int:
-    """How many blocks of a loaded kernel a multiprocessor of the current GPU holds at once; 0: not known.
+    """How many blocks of a loaded kernel a multiprocessor of the current GPU
+    holds at once; 0: not known.
 
     `function` is the driver's handle, `shared` the bytes of shared memory that its launch asks for.
     """

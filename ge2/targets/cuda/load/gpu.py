@@ -1,6 +1,8 @@
-"""A GPU as a device: its limits, CuPy as its array module, and CUDA sources as kernels that are loaded on it.
+"""A GPU as a device: its limits, CuPy as its array module, and CUDA sources as
+kernels that are loaded on it.
 
-Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose checksums were verified.
+Nothing of CuPy compiles our kernels: it is handed cubins, from memory, whose
+checksums were verified.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
 @final
 @record
 class Figures:
-    """Of a kernel: registers a thread, bytes of shared memory a block, bytes spilled; and its occupancy.
+    """Of a kernel: registers a thread, bytes of shared memory a block, bytes
+    spilled; and its occupancy.
 
     That is the share of the threads that a multiprocessor can hold which are there at once.
     """
@@ -52,10 +55,12 @@ class Figures:
 
 @final
 class CudaDevice:
-    """A GPU. What it is asked to do happens on it, whichever CuPy's current device is, but for launches.
+    """A GPU.
 
-    `limits` are those of the hardware, `xp` is CuPy. A kernel is launched with the GPU current, on CuPy's
-    current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
+    What it is asked to do happens on it, whichever CuPy's current device is, but for launches.
+
+    `limits` are those of the hardware, `xp` is CuPy. A kernel is launched with the GPU current, on
+    CuPy's current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
     __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
@@ -67,7 +72,10 @@ class CudaDevice:
         self._blas: Blas | None = None
         self._decider: list[Any] = []  # once it was asked for
         self.scratch = Scratch(
-            lambda nbytes: xp.empty(nbytes, "uint8"), lambda: stream_of(xp), self._arenas, self._free
+            lambda nbytes: xp.empty(nbytes, "uint8"),
+            lambda: stream_of(xp),
+            self._arenas,
+            self._free,
         )
 
     def _arenas(self) -> Arenas | None:
@@ -81,7 +89,10 @@ class CudaDevice:
         return found
 
     def _end(self) -> None:
-        """At the end of the process: arenas go while the driver is there. A forked child has none."""
+        """At the end of the process: arenas go while the driver is there.
+
+        A forked child has none.
+        """
         if not broken:
             with suppress(Exception):
                 self.scratch.close()
@@ -97,7 +108,9 @@ class CudaDevice:
             self.xp.cuda.runtime.deviceSynchronize()
 
     def memory(self) -> tuple[int, int]:
-        """The bytes that are free, and all that there are; at most those that CuPy's pool may give."""
+        """The bytes that are free, and all that there are; at most those that
+        CuPy's pool may give.
+        """
         with self.here():
             free, total = self.xp.cuda.runtime.memGetInfo()
             pool = self.xp.get_default_memory_pool()
@@ -122,7 +135,10 @@ class CudaDevice:
         return Range(name, nvtx.RangePush, nvtx.RangePop)
 
     def product(self, wanted: Wanted) -> LtProduct | None:
-        """A product of matrices; None if cuBLASLt has none such. DeviceError if there is no cuBLASLt."""
+        """A product of matrices; None if cuBLASLt has none such.
+
+        DeviceError if there is no cuBLASLt.
+        """
         with self._lock:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
@@ -143,7 +159,9 @@ class CudaDevice:
 
     @property
     def decider(self) -> int:
-        """The driver's handle of the kernel that decides conditional nodes; 0 if there are no such nodes."""
+        """The driver's handle of the kernel that decides conditional nodes; 0
+        if there are no such nodes.
+        """
         with self._lock:
             if not self._decider:
                 self._decider.append(decider(self))
@@ -170,8 +188,8 @@ class CudaDevice:
         compile_all([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> CudaModule:
-        """A source, compiled and loaded; remembered for as long as somebody has it, by all that its machine
-        code depends on: sources that differ in comments share one.
+        """A source, compiled and loaded; remembered for as long as somebody has it, by all that its
+        machine code depends on: sources that differ in comments share one.
 
         CompileError if NVRTC refuses it, or the driver refuses what NVRTC made.
         """
@@ -187,7 +205,9 @@ class CudaDevice:
             return found
 
     def figures(self, source: str, name: str, threads: int, shared: int) -> Figures:
-        """What a kernel takes that is launched with so many threads a block and bytes of shared memory."""
+        """What a kernel takes that is launched with so many threads a
+        block and bytes of shared memory.
+        """
         module = self.module(source)
         (usage,) = (each for each in module.binary.kernels if each.name == name)
         with self.here():
@@ -226,11 +246,16 @@ class CudaModule:
             try:
                 self._loaded.load(binary.cubin)
             except cuda.driver.CUDADriverError as error:
-                what = f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
-                raise CompileError(what, fix="ge2 doctor: NVRTC may be newer than the driver") from error
+                what = (
+                    f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
+                )
+                raise CompileError(
+                    what, fix="ge2 doctor: NVRTC may be newer than the driver"
+                ) from error
 
     def get_function(self, name: str) -> Any:
-        """A kernel by its name: CuPy's `Function`, which may ask for all shared memory that a block can have.
+        """A kernel by its name: CuPy's `Function`, which may ask for all shared
+        memory that a block can have.
 
         InputError if the source has none of the name.
         """
@@ -246,12 +271,14 @@ class CudaModule:
             except cuda.driver.CUDADriverError as error:
                 names = ", ".join(kernel.name for kernel in self.binary.kernels)
                 raise InputError(f"the source has no kernel {name}", fix=names) from error
-            most = self.device.limits.shared_optin - cuda.driver.funcGetAttribute(FIXED_SHARED, function.ptr)
+            most = self.device.limits.shared_optin - cuda.driver.funcGetAttribute(
+                FIXED_SHARED, function.ptr
+            )
             cuda.driver.funcSetAttribute(function.ptr, MOST_SHARED, most)
         return function
 
 
-# -------------------------------------------------------------------------------------------- which there are
+# ---------------------------------------------------------------------------------- which there are
 
 used: list[CudaDevice] = []  # the GPUs of this process so far
 
@@ -262,12 +289,18 @@ def gpu(number: int) -> CudaDevice:
     check_process()
     known = driver()
     if known is None:
-        raise DeviceError("this machine has no NVIDIA driver, so no GPU can be used", fix="ge2 doctor")
+        raise DeviceError(
+            "this machine has no NVIDIA driver, so no GPU can be used", fix="ge2 doctor"
+        )
     if known.trouble:
-        raise DeviceError(f"the NVIDIA driver gives no GPU: {known.trouble}", fix="nvidia-smi; ge2 doctor")
+        raise DeviceError(
+            f"the NVIDIA driver gives no GPU: {known.trouble}", fix="nvidia-smi; ge2 doctor"
+        )
     if not 0 <= number < len(known.gpus):
         count = len(known.gpus)
-        raise DeviceError(f"there is no GPU {number}: this process sees {count or 'none'}", fix="ge2 doctor")
+        raise DeviceError(
+            f"there is no GPU {number}: this process sees {count or 'none'}", fix="ge2 doctor"
+        )
     found = CudaDevice(number, known.gpus[number], cupy())
     used.append(found)
     return found

@@ -32,8 +32,12 @@ def headers() -> list[str]:
 
 
 def headers_key(source: str, folders: tuple[str, ...]) -> str:
-    """The contents of all headers that a source reaches; one that no folder has counts by its name."""
-    return content_key(*(part for name, text in sorted(_reached(source, folders)) for part in (name, text)))
+    """The contents of all headers that a source reaches; one that no folder
+    has counts by its name.
+    """
+    return content_key(
+        *(part for name, text in sorted(_reached(source, folders)) for part in (name, text))
+    )
 
 
 def _reached(source: str, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -62,7 +66,9 @@ def included(source: str) -> tuple[str, ...]:
 
 
 def _found(name: str, beside: str, folders: tuple[str, ...]) -> str:
-    """The file that the compiler will take: beside the one that includes it, else in the first folder."""
+    """The file that the compiler will take: beside the one that includes it,
+    else in the first folder.
+    """
     places = (os.path.join(folder, name) for folder in (*filter(None, (beside,)), *folders))
     return next((os.path.realpath(path) for path in places if os.path.isfile(path)), "")
 
@@ -73,7 +79,8 @@ def _text(path: str) -> str:
 
 
 def told(source: str) -> str:
-    """A source without its comments, each line where it was: the binary tells the lines of the source.
+    """A source without its comments, each line where it was: the binary tells
+    the lines of the source.
 
     >>> told("a; // of model.py:3\\nchar *b = \\"// no\\"; /* the\\n rest */ c;")
     'a;\\nchar *b = "// no";\\n c;'

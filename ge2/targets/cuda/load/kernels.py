@@ -1,4 +1,6 @@
-"""The kernels of a program for a device: compiled, loaded, and joined to what launches them in groups."""
+"""The kernels of a program for a device: compiled, loaded, and joined to what
+launches them in groups.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,10 @@ if TYPE_CHECKING:
 
 
 def load(driver: GpuDriver, offsets: Mapping[str, int]) -> None:
-    """Compiles and loads the kernels, and makes of each group what launches it. `offsets`: of what lies in
-    the arena."""
+    """Compiles and loads the kernels, and makes of each group what launches it.
+
+    `offsets`: of what lies in the arena.
+    """
     sources = list(driver.sources.values())
     with spent("compile"):
         compile(driver, sources)
@@ -47,7 +51,9 @@ def compile(driver: GpuDriver, sources: Sequence[Source]) -> None:
     if tally is not None:
         tally.asked += len(sources)
     with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
-        asked = [pool.submit(copy_context().run, prepared, driver, n, s) for n, s in enumerate(sources)]
+        asked = [
+            pool.submit(copy_context().run, prepared, driver, n, s) for n, s in enumerate(sources)
+        ]
         for each in as_completed(asked):
             if tally is not None and each.exception() is None:
                 tally.kernels.append(each.result())

@@ -1,8 +1,8 @@
 """CUDA sources as cubins, compiled by NVRTC with no GPU at hand: once a machine, several at once.
 
-A cubin depends on nothing but what its key holds, and comes with what the compiler said, from which the
-figures of its kernels are read. It is kept in the cache, and in the process, so where no disk can be written
-nothing is compiled twice either.
+A cubin depends on nothing but what its key holds, and comes with what the compiler said, from which
+the figures of its kernels are read. It is kept in the cache, and in the process, so where no disk
+can be written nothing is compiled twice either.
 """
 
 from __future__ import annotations
@@ -78,7 +78,10 @@ class Order:
 @final
 @record
 class Binary:
-    """A cubin. `log`: what the compiler said of it; `seconds`: of compiling, 0 if it was there already."""
+    """A cubin.
+
+    `log`: what the compiler said of it; `seconds`: of compiling, 0 if it was there already.
+    """
 
     cubin: bytes
     log: str
@@ -102,9 +105,9 @@ def compile(
 ) -> Binary:
     """The cubin of a CUDA source for an architecture such as "sm_90a".
 
-    `options` come behind `FLAGS`; the headers of `templates/cuda/include` can be included. CompileError, with
-    the line of the source, if NVRTC refuses it; CompilerTrouble if no NVRTC works; ArgumentError
-    if it knows no such architecture.
+    `options` come behind `FLAGS`; the headers of `templates/cuda/include` can be included.
+    CompileError, with the line of the source, if NVRTC refuses it; CompilerTrouble if no NVRTC
+    works; ArgumentError if it knows no such architecture.
     """
     order = Order(source, arch, tuple(options), name, tuple((about or {}).items()))
     return _compile(order, key_of(order))
@@ -136,7 +139,9 @@ def compile_all(orders: Sequence[Order]) -> list[Binary]:
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(count) as pool:
-            made = [pool.submit(copy_context().run, _compile, order, keys[order]) for order in missing]
+            made = [
+                pool.submit(copy_context().run, _compile, order, keys[order]) for order in missing
+            ]
         for each in made:
             each.result()
     return [_compile(order, keys[order]) for order in orders]
@@ -147,7 +152,7 @@ def flags(arch: str, options: Sequence[str] = ()) -> tuple[str, ...]:
     return (f"--gpu-architecture={arch}", *FLAGS, f"-I{include_folder()}", *options)
 
 
-# ---------------------------------------------------------------------------------------------------- finding
+# ------------------------------------------------------------------------------------------ finding
 
 _binaries: dict[str, Binary] = {}
 _refused: dict[str, str] = {}
@@ -242,13 +247,15 @@ def _unpacked(content: bytes) -> tuple[bytes, str] | None:
     return content[HEAD.size : HEAD.size + size], content[HEAD.size + size :].decode()
 
 
-# -------------------------------------------------------------------------------------------------- compiling
+# ---------------------------------------------------------------------------------------- compiling
 
 
 def _asked(tools: Nvrtc, order: Order) -> tuple[bytes, str]:
     """The cubin and the log."""
     with _program(tools, order) as program:
-        log = _built(tools, program, order, [option.encode() for option in flags(order.arch, order.options)])
+        log = _built(
+            tools, program, order, [option.encode() for option in flags(order.arch, order.options)]
+        )
         return _read(tools, program, "CUBIN"), log
 
 
@@ -310,7 +317,9 @@ def _refusal(tools: Nvrtc, order: Order, status: int, log: str) -> Exception:
     what = f"NVRTC refuses {order.file} for {order.arch}: {found.words}{more}"
     if status == MISSPELT:
         return CompileError(what, fix="other options")
-    return CompileError(what, where=found.place, fix="mend the source; if ge2 wrote it, this is a bug of ge2")
+    return CompileError(
+        what, where=found.place, fix="mend the source; if ge2 wrote it, this is a bug of ge2"
+    )
 
 
 def _headers(order: Order) -> dict[str, str]:

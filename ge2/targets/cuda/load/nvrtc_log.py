@@ -1,4 +1,6 @@
-"""What NVRTC says, read: the registers and spills of each kernel, and errors with their lines marked."""
+"""What NVRTC says, read: the registers and spills of each kernel, and errors
+with their lines marked.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from ge2.base.record import record
 
 ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
 PROPERTIES: Final = re.compile(r"Function properties for (\S+)")
-FRAME: Final = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
+FRAME: Final = re.compile(
+    r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
 USED: Final = re.compile(r"Used (\d+) registers")
 STACK: Final = re.compile(r"(\d+) bytes cumulative stack size")
 SHARED: Final = re.compile(r"(\d+) bytes smem")
@@ -25,9 +29,12 @@ AROUND: Final = 2  # lines that are shown before and behind the one at fault
 @final
 @record
 class Usage:
-    """What a kernel takes of the device. `stack`, `spills`, `shared`: bytes, of shared memory the fixed ones.
+    """What a kernel takes of the device.
 
-    `spills` are of stores and loads together, those of functions that are called and not inlined too.
+    `stack`, `spills`, `shared`: bytes, of shared memory the fixed ones.
+
+    `spills` are of stores and loads together, those of functions that are
+    called and not inlined too.
     """
 
     name: str
@@ -87,7 +94,9 @@ def fault(log: str, texts: Mapping[str, str]) -> Fault:
     errors = ERROR.findall(log)
     if not errors:
         plain = ASSEMBLER.findall(log)
-        return Fault(plain[0].strip() if plain else "it gives no reason", log.strip(), max(len(plain) - 1, 0))
+        return Fault(
+            plain[0].strip() if plain else "it gives no reason", log.strip(), max(len(plain) - 1, 0)
+        )
     file, line, words = errors[0]
     marked = excerpt(texts[file], int(line)) if file in texts else ""
     return Fault(words.strip(), f"{file}:{line}\n{marked}".rstrip(), len(errors) - 1)

@@ -67,13 +67,17 @@ class OfflineModule:
 
     def get_function(self, name: str) -> Callable[..., NoReturn]:
         def launch(*_: object, **__: object) -> NoReturn:
-            raise DeviceError(f"{name} was compiled for {self.binary.arch}, with no GPU at hand to run it")
+            raise DeviceError(
+                f"{name} was compiled for {self.binary.arch}, with no GPU at hand to run it"
+            )
 
         return launch
 
 
 def limits_of(arch: str) -> Limits:
-    """What a GPU of an architecture has; of one that we do not know, what the least of its time have."""
+    """What a GPU of an architecture has; of one that we do not know,
+    what the least of its time have.
+    """
     for known in KNOWN:
         if known.architecture.rstrip("a") == arch.rstrip("af"):
             return replace(known, architecture=arch)

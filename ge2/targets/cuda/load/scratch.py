@@ -1,7 +1,9 @@
-"""Memory that programs have for themselves while they run: the same on each call, so that graphs of it last.
+"""Memory that programs have for themselves while they run: the same on each
+call, so that graphs of it last.
 
-On one stream programs run one after another, so they may share an arena. A program has it alone while its
-launches are handed over, whichever thread does so; what comes later on the stream finds it free.
+On one stream programs run one after another, so they may share an arena. A program has
+it alone while its launches are handed over, whichever thread does so; what comes later
+on the stream finds it free.
 """
 
 from __future__ import annotations
@@ -25,7 +27,10 @@ class Growing(Protocol):
         """A new one, for a stream. MemoryError if there is no memory for it."""
 
     def grown(self, arena: Any, nbytes: int) -> Any:
-        """An array in place of one that nobody uses, with the same beginning. MemoryError likewise."""
+        """An array in place of one that nobody uses, with the same beginning.
+
+        MemoryError likewise.
+        """
 
     def release(self, arenas: list[Any]) -> None:
         """Gives memory back, when nothing runs in it any more."""
@@ -36,12 +41,14 @@ class Growing(Protocol):
 
 @final
 class Scratch:
-    """The arenas of a device. `empty` makes an array of so many bytes; `stream` tells the current stream, and
-    None where the user captures it: the graph that comes of it has its scratch for good.
+    """The arenas of a device.
 
-    `growing` makes arenas that grow where they lie, or None where there is no such thing: then an arena is an
-    array like any other, and a larger one takes its place. `free` has others let go of memory that they keep
-    for later.
+    `empty` makes an array of so many bytes; `stream` tells the current stream, and None where the
+    user captures it: the graph that comes of it has its scratch for good.
+
+    `growing` makes arenas that grow where they lie, or None where there is no such thing: then an
+    arena is an array like any other, and a larger one takes its place. `free` has others let go of
+    memory that they keep for later.
     """
 
     def __init__(
@@ -74,8 +81,9 @@ class Scratch:
     def take(self, nbytes: int) -> tuple[Any, list[Any]]:
         """An array of at least so many bytes, and the list that it is to be put back into.
 
-        Nobody else takes it until then. A smaller one that was kept grows or goes, so each is as large as
-        what needs most. MemoryError if there is no memory even when all that is idle was given back.
+        Nobody else takes it until then. A smaller one that was kept grows or goes, so
+        each is as large as what needs most. MemoryError if there is no memory even when
+        all that is idle was given back.
         """
         stream = self.stream()
         if stream is None:

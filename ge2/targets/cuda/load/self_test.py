@@ -44,7 +44,9 @@ def try_on(device: CudaDevice) -> None:
         kernel(((SIZE + 255) // 256,), (256,), (a, b, np.int32(SIZE), np.float32(3.0)))
         found = device.xp.asnumpy(b)
     if not np.array_equal(found, np.arange(SIZE, dtype=np.float32) * 3):
-        raise DeviceError(f"{device.limits.name} computes wrong results", fix="nvidia-smi -q, for its errors")
+        raise DeviceError(
+            f"{device.limits.name} computes wrong results", fix="nvidia-smi -q, for its errors"
+        )
 
 
 if __name__ == "__main__":

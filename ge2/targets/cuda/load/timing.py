@@ -1,7 +1,8 @@
-"""The time of launches on a GPU, between events, and the most that it does: bytes and operations in a second.
+"""The time of launches on a GPU, between events, and the most that it does:
+bytes and operations in a second.
 
-A launch takes the host longer than many kernels take the GPU. So the GPU is kept busy while the host puts
-event, launch and event into its queue: between the two events lies the kernel alone.
+A launch takes the host longer than many kernels take the GPU. So the GPU is kept busy while the
+host puts event, launch and event into its queue: between the two events lies the kernel alone.
 """
 
 from __future__ import annotations
@@ -61,7 +62,10 @@ FUSED: Final = {"float": ("fmaf", np.float32), "double": ("fma", np.float64)}
 
 @final
 class EventClock:
-    """Events round each launch on CuPy's current stream. `cold`: the L2 cache is overwritten before each."""
+    """Events round each launch on CuPy's current stream.
+
+    `cold`: the L2 cache is overwritten before each.
+    """
 
     def __init__(self, device: CudaDevice, cold: bool = False) -> None:
         self.device, self.cuda = device, device.xp.cuda
@@ -88,16 +92,20 @@ class EventClock:
         self.device.stream().synchronize()
 
     def nothing(self) -> float:
-        return median(seconds(self, lambda: self.hold((1,), (1,), (np.int64(0),))) for _ in range(EMPTY))
+        return median(
+            seconds(self, lambda: self.hold((1,), (1,), (np.int64(0),))) for _ in range(EMPTY)
+        )
 
 
-# ------------------------------------------------------------------------------------------- the most it does
+# --------------------------------------------------------------------------------- the most it does
 
 
 @final
 @record
 class Load:
-    """How much is done to measure it: bytes that are copied, blocks that compute, and rounds of each."""
+    """How much is done to measure it: bytes that are copied, blocks that
+    compute, and rounds of each.
+    """
 
     copied: int
     blocks: int
@@ -116,7 +124,9 @@ def load_of(device: Device, clock: Clock) -> Load:
 def ceilings(device: Device, clock: Clock, double: bool) -> Ceilings:
     """The best of a few tries. CompileError if the device's compiler refuses the kernels."""
     load = load_of(device, clock)
-    rates = [computed(device, clock, load, kind) for kind in ("float", *(["double"] if double else []))]
+    rates = [
+        computed(device, clock, load, kind) for kind in ("float", *(["double"] if double else []))
+    ]
     return Ceilings(copied(device, clock, load), *rates)
 
 

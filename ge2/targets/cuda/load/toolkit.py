@@ -1,8 +1,9 @@
 """NVRTC on this machine: where it is, which it is, and its few functions.
 
-They are called through ctypes, which takes 20 ms to load the library and lets other threads run meanwhile;
-importing NVIDIA's own binding takes 200 to 300 ms, for the same few functions. Nothing here needs a GPU, and
-a process that finds all its kernels in the cache does not load the library at all.
+They are called through ctypes, which takes 20 ms to load the library and lets other
+threads run meanwhile; importing NVIDIA's own binding takes 200 to 300 ms, for the same
+few functions. Nothing here needs a GPU, and a process that finds all its kernels in the
+cache does not load the library at all.
 """
 
 from __future__ import annotations
@@ -84,13 +85,17 @@ def _place(setting: str) -> Place:
     try:
         state = os.stat(path)
     except OSError as error:
-        raise CompilerTrouble(f"NVRTC cannot be used: {path}: {error.strerror}", fix=INSTALL) from error
+        raise CompilerTrouble(
+            f"NVRTC cannot be used: {path}: {error.strerror}", fix=INSTALL
+        ) from error
     real = os.path.realpath(path)
     return Place(path, content_key("nvrtc", real, str(state.st_size), str(state.st_mtime_ns)))
 
 
 def library_path(name: str, *packages: str) -> str:
-    """Where a library of NVIDIA's is: in the folder of a Python package, or in a toolkit; "" for nowhere."""
+    """Where a library of NVIDIA's is: in the folder of a Python package, or in a
+    toolkit; "" for nowhere.
+    """
     for folder in (*_package_folders(packages), *cuda_folders()):
         paths = glob.glob(os.path.join(glob.escape(folder), f"{name}.so*"))
         found = [path for path in paths if NUMBERED.search(path) and os.path.isfile(path)]
@@ -108,7 +113,7 @@ def _package_folders(packages: tuple[str, ...]) -> Iterator[str]:
         yield from (os.path.join(root, package, "lib") for root in roots)
 
 
-# ---------------------------------------------------------------------------------------------------- loading
+# ------------------------------------------------------------------------------------------ loading
 
 
 @once
@@ -117,10 +122,13 @@ def _loaded(path: str) -> Nvrtc:
 
     try:
         for builtins in glob.glob(os.path.join(os.path.dirname(path), "libnvrtc-builtins.so*")):
-            ctypes.CDLL(builtins)  # it looks for them by name alone, and finds what is loaded already
+            # it looks for them by name alone, and finds what is loaded already
+            ctypes.CDLL(builtins)
         found = Nvrtc(path, _declared(ctypes.CDLL(path)))
     except (OSError, AttributeError) as error:
-        raise CompilerTrouble(f"NVRTC cannot be loaded from {path}: {error}", fix=INSTALL) from error
+        raise CompilerTrouble(
+            f"NVRTC cannot be loaded from {path}: {error}", fix=INSTALL
+        ) from error
     if found.version < OLDEST:
         what = "NVRTC {}.{} is too old: it knows neither our options nor".format(*found.version)
         raise CompilerTrouble(f"{what} today's GPUs", where=path, fix=INSTALL)

@@ -1,8 +1,9 @@
-"""Arenas of a GPU at reserved addresses: they grow at their end and stay where they are, and so do graphs.
+"""Arenas of a GPU at reserved addresses: they grow at their end and stay where
+they are, and so do graphs.
 
-The driver hands out addresses and memory apart. Of addresses there are plenty, so an arena reserves as many
-as the GPU has bytes; memory is put behind the first of them when a program needs it, and given back when it
-runs out.
+The driver hands out addresses and memory apart. Of addresses there are plenty, so an arena reserves
+as many as the GPU has bytes; memory is put behind the first of them when a program needs it, and
+given back when it runs out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from ge2.base.record import mutable
 from ge2.targets.cuda.load.driver import LIBRARY, words
 
 SUPPORTED: Final = 102  # CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-PINNED, DEVICE, READ_WRITE = 1, 1, 3  # of allocations, locations and access, by the driver's numbers
+# of allocations, locations and access, by the driver's numbers
+PINNED, DEVICE, READ_WRITE = 1, 1, 3
 NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
 
 
@@ -53,7 +55,8 @@ class DriverAddresses:
         self.driver.cuDeviceGetAttribute(ctypes.byref(found), SUPPORTED, number)
         if not found.value or not hasattr(self.driver, "cuMemAddressReserve"):
             raise DeviceError(f"GPU {number} has no addresses apart from memory")
-        # CUmemAllocationProp: type, kind of handle, location, what stays 0; CUmemAccessDesc: location, flags
+        # CUmemAllocationProp: type, kind of handle, location, what stays 0;
+        # CUmemAccessDesc: location, flags
         self.wanted = (ctypes.c_int32 * 8)(PINNED, 0, DEVICE, number)
         self.access = (ctypes.c_int32 * 3)(DEVICE, number, READ_WRITE)
         granule = ctypes.c_size_t()
@@ -72,7 +75,14 @@ class DriverAddresses:
         from ctypes import byref, c_size_t, c_uint64
 
         at = c_uint64()
-        self.call("cuMemAddressReserve", byref(at), c_size_t(nbytes), c_size_t(0), c_uint64(0), c_uint64(0))
+        self.call(
+            "cuMemAddressReserve",
+            byref(at),
+            c_size_t(nbytes),
+            c_size_t(0),
+            c_uint64(0),
+            c_uint64(0),
+        )
         return at.value
 
     def free(self, at: int, nbytes: int) -> None:
@@ -104,8 +114,10 @@ class DriverAddresses:
 @final
 @mutable
 class Range:
-    """Reserved addresses from `base` on, `size` of them, for programs on one stream. The first `nbytes` have
-    memory, in `parts` that were added one after another."""
+    """Reserved addresses from `base` on, `size` of them, for programs on one stream.
+
+    The first `nbytes` have memory, in `parts` that were added one after another.
+    """
 
     base: int
     size: int
@@ -124,20 +136,27 @@ class Lease:
 
 @final
 class Arenas:
-    """The arenas of a GPU with so much `memory`, as CuPy's arrays of bytes. `wait` ends when the GPU is idle.
-    DeviceError if it has no addresses to reserve.
+    """The arenas of a GPU with so much `memory`, as CuPy's arrays of bytes.
 
-    An array that everybody drops, as one does whose program failed, is not lost: its range is used again on
-    its stream.
+    `wait` ends when the GPU is idle. DeviceError if it has no addresses to reserve.
+
+    An array that everybody drops, as one does whose program failed, is not lost: its
+    range is used again on its stream.
     """
 
     def __init__(
-        self, addresses: Addresses, number: int, memory: int, xp: ModuleType, wait: Callable[[], Any]
+        self,
+        addresses: Addresses,
+        number: int,
+        memory: int,
+        xp: ModuleType,
+        wait: Callable[[], Any],
     ) -> None:
         self.addresses, self.number, self.memory = addresses, number, memory
         self.xp, self.wait = xp, wait
         self.ranges: dict[int, Range] = {}  # by their beginning
-        self.unused = [self.reserved(0)]  # with no array; the first shows whether there are addresses
+        # with no array; the first shows whether there are addresses
+        self.unused = [self.reserved(0)]
 
     @property
     def nbytes(self) -> int:
@@ -165,14 +184,16 @@ class Arenas:
     def release(self, arenas: list[Any]) -> None:
         """Gives their memory back to the driver, and that of the unused; they keep their addresses.
 
-        Nobody else has them. They stay as they are if the GPU cannot be waited for, as where it is captured.
+        Nobody else has them. They stay as they are if the GPU cannot be waited
+        for, as where it is captured.
         """
         for arena in arenas:
             found = self.ranges[arena.data.ptr]
             if found.lease is not None and found.lease.detach():
                 self.unused.append(found)
         idle = [self.unused.pop() for _ in range(len(self.unused))]
-        try:  # what comes meanwhile, or a signal's handler takes, may be used by what the wait is not for
+        # what comes meanwhile, or a signal's handler takes, may be used by what the wait is not for
+        try:
             for each in idle if self.waited() else ():
                 self.shrink(each)
         finally:
@@ -194,7 +215,9 @@ class Arenas:
     # -- ranges
 
     def idle(self, stream: int) -> Range | None:
-        """An unused range of the stream, or one with no memory: no work on another stream is using that."""
+        """An unused range of the stream, or one with no memory: no work on
+        another stream is using that.
+        """
         unused = [*self.unused]
         found = next((each for each in unused if each.stream == stream), None)
         found = found or next((each for each in unused if not each.parts), None)

@@ -1,7 +1,9 @@
-"""While loops and branches as items of the launches around them: numbers on the device decide, not the host.
+"""While loops and branches as items of the launches around them: numbers on the
+device decide, not the host.
 
-The rounds of a loop go to and fro between two places of what it carries, the results and second ones, so that
-nothing is copied from round to round: a round of the item is two of the loop, with a branch between them.
+The rounds of a loop go to and fro between two places of what it carries, the results
+and second ones, so that nothing is copied from round to round: a round of the item is
+two of the loop, with a branch between them.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ Places = Sequence[Placed]
 
 
 def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
-    """Writes a while loop or a branch as one item of this program, if its lists are nothing but launches."""
+    """Writes a while loop or a branch as one item of this program, if its lists
+    are nothing but launches.
+    """
     eqn, op = step.eqn, step.eqn.op
     if not isinstance(op, WhileLoop | Cond) or not serves(driver, step, turns):
         return False
@@ -59,7 +63,9 @@ def serves(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     return all(is_plain(driver, a) for a in arrays) and not any(a.type.weak for a in eqn.inputs)
 
 
-def branch(writer: Writer, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places) -> None:
+def branch(
+    writer: Writer, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places
+) -> None:
     index, *xs = inputs
     lists = []
     for turn in turns:
@@ -104,6 +110,8 @@ def loop(
             went()
             tested()
         writer.launch(
-            Branch((tuple(last), tuple(second)), between.at, BOOL, f"{op.name}'s second round", where)
+            Branch(
+                (tuple(last), tuple(second)), between.at, BOOL, f"{op.name}'s second round", where
+            )
         )
     writer.launch(While(tuple(first), tuple(both), going.at, op.name, where))

@@ -1,7 +1,7 @@
 """Loops and branches on a device: each round is a few launches, in memory that is there beforehand.
 
-Elements of stacks are views, results are written where they are to stay, and a carry has two places that
-change roles. The host waits for the device where a predicate decides, and nowhere else.
+Elements of stacks are views, results are written where they are to stay, and a carry has two places
+that change roles. The host waits for the device where a predicate decides, and nowhere else.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ Arrays = Sequence[Any]
 @final
 @record
 class Turn:
-    """A program that another one runs: `run(memory, *places, *arrays)`, with `nbytes` of memory for itself.
+    """A program that another one runs: `run(memory, *places, *arrays)`, with
+    `nbytes` of memory for itself.
 
-    The results `placed`, of such types, are written into the places; the others are returned wherever they
-    lie, which may be in an argument or in the memory. `again` pairs a result that has a place with a later
-    one that is the same. `why` it is no `round` is said in words.
+    The results `placed`, of such types, are written into the places; the others are returned
+    wherever they lie, which may be in an argument or in the memory. `again` pairs a result that has
+    a place with a later one that is the same. `why` it is no `round` is said in words.
     """
 
     nbytes: int
@@ -90,7 +91,8 @@ def spare(op: Any) -> list[ArrayType]:
 def loose(op: Any, graph: Graph) -> dict[Var, int]:
     """Of what lies among the elements of a stack, how many elements lie between two of its places.
 
-    `graph` is that of a round. A carry that is stacked as well is made in the stack, and read there.
+    `graph` is that of a round. A carry that is stacked as well is made
+    in the stack, and read there.
     """
     if not isinstance(op, ScanLoop):
         return {}
@@ -102,7 +104,9 @@ def loose(op: Any, graph: Graph) -> dict[Var, int]:
 
 
 def rounds(op: Any, turns: Sequence[Turn]) -> Callable[..., None]:
-    """The operation as a function of memory, places for results, second places of the carry, and arrays."""
+    """The operation as a function of memory, places for results, second places
+    of the carry, and arrays.
+    """
     if isinstance(op, ScanLoop):
         return partial(scan, op, turns[0])
     if isinstance(op, RepeatLoop):
@@ -152,7 +156,9 @@ def scan(op: ScanLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays,
 
 
 def stacked_too(turn: Turn, carry: int) -> list[tuple[int, int]]:
-    """The carries that are results of each round as well, each with that result: they are made there."""
+    """The carries that are results of each round as well, each with that
+    result: they are made there.
+    """
     return [(i, j) for i, j in turn.again if i < carry <= j]
 
 
@@ -163,7 +169,9 @@ def stacked(places: Arrays, found: Arrays, first: int) -> None:
             put(place, y)
 
 
-def repeat(op: RepeatLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any) -> None:
+def repeat(
+    op: RepeatLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any
+) -> None:
     at, n = op.consts + op.carry, op.length
     ends, rest, elements = results[: op.carry], results[op.carry :], xs[at:]
     carry = Carry(xs[op.consts : at], *((ends, spares) if n % 2 else (spares, ends)))
@@ -190,5 +198,7 @@ def while_loop(
     carry.settle(results)
 
 
-def branch(turns: Sequence[Turn], memory: Any, results: Arrays, _: Arrays, index: Any, *xs: Any) -> None:
+def branch(
+    turns: Sequence[Turn], memory: Any, results: Arrays, _: Arrays, index: Any, *xs: Any
+) -> None:
     turns[min(max(int(index), 0), len(turns) - 1)].whole(memory, results, *xs)

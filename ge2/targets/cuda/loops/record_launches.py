@@ -1,4 +1,6 @@
-"""Writes launches of a step down, at places that are known beforehand, into the list that is open."""
+"""Writes launches of a step down, at places that are known beforehand, into
+the list that is open.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
 
 @final
 class Writer:
-    """Rounds that run with its `turn`s, and places that it gives, become launches of the driver's program."""
+    """Rounds that run with its `turn`s, and places that it gives, become
+    launches of the driver's program.
+    """
 
     __slots__ = ("_open", "driver", "step")
 
@@ -67,10 +71,14 @@ class Writer:
 
     def own(self, type_: ArrayType) -> Placed:
         """A place in the arena."""
-        return Placed(At(self.driver.need(type_.nbytes, self.step.number), own=True), type_, self.copy)
+        return Placed(
+            At(self.driver.need(type_.nbytes, self.step.number), own=True), type_, self.copy
+        )
 
     def placed(self, a: Atom) -> Placed:
-        offset = 0 if isinstance(a, Literal) else self.driver.layout(a).offset * a.type.dtype.itemsize
+        offset = (
+            0 if isinstance(a, Literal) else self.driver.layout(a).offset * a.type.dtype.itemsize
+        )
         return Placed(self.driver.at(a, offset), a.type, self.copy)
 
 
@@ -80,7 +88,10 @@ def is_plain(driver: GpuDriver, a: Atom) -> bool:
         return False
     if isinstance(a, Literal):
         return True
-    layout, loose = driver.layout(a), driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0)
+    layout, loose = (
+        driver.layout(a),
+        driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0),
+    )
     begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
     return begins and layout.strides == plain(a.type.shape).strides
 
@@ -99,6 +110,8 @@ def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending
     for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
         number, name = define(driver, kernel)
         ends = {"array": x.at, "result": to.at}
-        given = tuple(ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given)
+        given = tuple(
+            ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given
+        )
         found.append(pending(kernel, number, given, name, place(step.eqn)))
     return found

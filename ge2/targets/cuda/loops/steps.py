@@ -1,8 +1,8 @@
 """Loops and branches of a program for a device.
 
-A loop whose rounds are nothing but launches, at places that are known beforehand, is written down whole; if
-numbers on the device decide, as a loop or a branch of launches (`conditional`). Of any other the rounds are
-programs that take scratch and places from the one around them.
+A loop whose rounds are nothing but launches, at places that are known beforehand, is written down
+whole; if numbers on the device decide, as a loop or a branch of launches (`conditional`). Of any
+other the rounds are programs that take scratch and places from the one around them.
 """
 
 from __future__ import annotations
@@ -61,26 +61,33 @@ def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
     if weak or len(groups) != len(driver.body) or any(g.before or g.numbers for g in groups):
         return None
     names = [driver.name(graph.outputs[i]) for i in places]  # type: ignore[arg-type]
-    results = [end(driver, a) for a in graph.outputs]
-    if None in results:
+    ends = [end(driver, a) for a in graph.outputs]
+    results = [e for e in ends if e is not None]
+    if len(results) < len(ends):
         return None
     launches = [each for group in groups for each in group.launches]
     parameters = [*names, *map(driver.name, graph.inputs)]
-    return Round(parameters, launches, [*driver.sources.values()], driver.offsets(), results, driver.names)  # type: ignore[arg-type]
+    return Round(
+        parameters, launches, [*driver.sources.values()], driver.offsets(), results, driver.names
+    )
 
 
 def more_than_launches(driver: GpuDriver) -> str:
     """What there is in a program that is no launch."""
     if driver.splits:
         return driver.splits[0][1]
-    numbers = any(a.type.weak for a in (*driver.program.graph.inputs, *driver.program.graph.outputs))
+    numbers = any(
+        a.type.weak for a in (*driver.program.graph.inputs, *driver.program.graph.outputs)
+    )
     if numbers or any(g.before or g.numbers for g in driver.groups):
         return NUMBERS
     return "a result whose elements lie in another order"
 
 
 def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
-    """A result by the name of a parameter, or by its place; None for one that is in another order."""
+    """A result by the name of a parameter, or by its place; None for one that
+    is in another order.
+    """
     if isinstance(a, Literal):
         return At(driver.array(a)), a.type
     buffer, layout = driver.buffer(a), driver.layout(a)
@@ -114,8 +121,9 @@ def hosted(driver: GpuDriver, step: Step) -> None:
 
 
 def result_places(driver: GpuDriver, step: Step) -> tuple[list[str], list[Line]]:
-    """The arrays that results are written to; of those that lie where wide accesses may not begin, as one
-    among the elements of a stack, others in the arena, and the copies from there."""
+    """The arrays that results are written to; of those that lie where wide accesses may not begin,
+    as one among the elements of a stack, others in the arena, and the copies from there.
+    """
     places, copies = list[str](), list[Line]()
     for v in step.eqn.outs:
         text = driver.array(v)
@@ -134,14 +142,22 @@ def by_host(driver: GpuDriver, eqn: Eqn, turns: Sequence[Turn]) -> str:
         return "so that each is seen"
     if fixed and config.capture == "off":
         return "capture is off"
-    if (why := next((turn.why for turn in turns if turn.why), "")) or any(a.type.weak for a in eqn.inputs):
+    if (why := next((turn.why for turn in turns if turn.why), "")) or any(
+        a.type.weak for a in eqn.inputs
+    ):
         return why or NUMBERS
     launches = sum(turn.round.count for turn in turns if turn.round) * getattr(op, "length", 2)
-    return f"{launches} launches, more than {MOST}" if launches > MOST else "its arrays lie in another order"
+    return (
+        f"{launches} launches, more than {MOST}"
+        if launches > MOST
+        else "its arrays lie in another order"
+    )
 
 
 def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
-    """Writes a loop's rounds as launches of this program, if they are nothing else and not too many."""
+    """Writes a loop's rounds as launches of this program, if they are
+    nothing else and not too many.
+    """
     eqn, (turn, *_) = step.eqn, turns
     op, known = eqn.op, turn.round
     if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":

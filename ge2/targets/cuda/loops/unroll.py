@@ -1,7 +1,7 @@
 """Rounds of a loop as launches of the program around it: each round's places are known beforehand.
 
-The rounds are run once with arrays that only know where they lie (`rounds.py` says what a round is); what
-they would have launched is written down.
+The rounds are run once with arrays that only know where they lie (`rounds.py` says what a round
+is); what they would have launched is written down.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.template import At, Item, Pending, anew, count
 
-MOST: Final = 1 << 14  # launches of a loop that are written down; a graph of more takes long to make
+# launches of a loop that are written down; a graph of more takes long to make
+MOST: Final = 1 << 14
 
 
 @final
@@ -52,10 +53,11 @@ class Placed:
 
 @final
 class Round:
-    """A program of nothing but launches, to be written down for arrays that are known by their places.
+    """A program of nothing but launches, to be written down for arrays
+    that are known by their places.
 
-    `parameters` are its names for what it is run with, places of results first; `results` says for each what
-    it is: one of those names, or a place with a type.
+    `parameters` are its names for what it is run with, places of results first; `results` says for
+    each what it is: one of those names, or a place with a type.
     """
 
     __slots__ = ("constants", "launches", "offsets", "parameters", "results", "sources")
@@ -81,7 +83,9 @@ class Round:
         self, launch: Callable[[Item], None], define: Callable[[CudaKernel], tuple[int, str]],
         constant: Callable[[Any], At], memory: Placed, *given: Placed,
     ) -> list[Placed]:  # fmt: skip
-        """Hands each launch to `launch`, kernels to `define`, constant arrays to `constant`; the results."""
+        """Hands each launch to `launch`, kernels to `define`, constant arrays to
+        `constant`; the results.
+        """
         names = dict(zip(self.parameters, given, strict=True))
 
         def settled(a: Any) -> Any:
@@ -102,7 +106,8 @@ class Round:
         for each in self.launches:
             launch(anew(each, settled, defined))
         return [
-            names[y] if isinstance(y, str) else Placed(settled(y[0]), y[1], memory.copy) for y in self.results
+            names[y] if isinstance(y, str) else Placed(settled(y[0]), y[1], memory.copy)
+            for y in self.results
         ]
 
 

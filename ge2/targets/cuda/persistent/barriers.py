@@ -1,9 +1,10 @@
-"""Where all blocks of a grid must meet: a pass over the levels of a kernel, in the order in which they run.
+"""Where all blocks of a grid must meet: a pass over the levels of a kernel, in the
+order in which they run.
 
-A thread may read what it has written itself. What another one has written since all met last, it reads after
-they have met; and so it writes what another one may still read. A carry has two places, which change roles
-at the end of a round, and what a round leaves meets the next: loops are gone through until nothing is new.
-Of a stack each round has another part.
+A thread may read what it has written itself. What another one has written since all met last, it
+reads after they have met; and so it writes what another one may still read. A carry has two places,
+which change roles at the end of a round, and what a round leaves meets the next: loops are gone
+through until nothing is new. Of a stack each round has another part.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from ge2.targets.cuda.persistent.values import Array, Made
 FIRST: Final = -1  # who writes: the first block
 ANY: Final = -2  # whoever it may be
 OTHER = {"now": "then", "then": "now", "": ""}
-PART, PAST = "part of ", "earlier part of "  # of a stack: that of a round, and those of rounds before
+# of a stack: that of a round, and those of rounds before
+PART, PAST = "part of ", "earlier part of "
 
 
 @final
@@ -38,7 +40,9 @@ class Access:
 
     def meets(self, other: Access) -> bool:
         """Whether two accesses may be to one place, by two threads."""
-        same = self.name == other.name and (not self.half or not other.half or self.half == other.half)
+        same = self.name == other.name and (
+            not self.half or not other.half or self.half == other.half
+        )
         return same and (self.who != other.who or self.who == ANY)
 
 
@@ -67,7 +71,10 @@ class State:
 
 
 def wait(nodes: Sequence[Node], home: Callable[[Made, bool, Loop], Array]) -> None:
-    """Notes at each level whether all blocks meet before it. `home` tells where a result is read."""
+    """Notes at each level whether all blocks meet before it.
+
+    `home` tells where a result is read.
+    """
     Waits(home).walk(nodes, State())
 
 
@@ -118,7 +125,10 @@ class Waits:
         return after
 
     def touched(self, level: Level) -> State:
-        """What the loops of a level read and write. Unwritten if they would have to wait for each other."""
+        """What the loops of a level read and write.
+
+        Unwritten if they would have to wait for each other.
+        """
         if id(level) in self.known:
             return self.known[id(level)]
         found = [self.of_loop(loop) for loop in level.loops]
@@ -158,9 +168,13 @@ def half(x: Array) -> str:
 
 
 def met(state: State, touched: State) -> bool:
-    """Whether something is read before it is written, or written before it is read, by other threads."""
+    """Whether something is read before it is written, or written before
+    it is read, by other threads.
+    """
     late = any(r.meets(w) for r in touched.read for w in state.written)
-    return late or any(w.meets(a) for w in touched.written if not w.turns for a in state.read | state.written)
+    return late or any(
+        w.meets(a) for w in touched.written if not w.turns for a in state.read | state.written
+    )
 
 
 def elsewhere(x: Array) -> bool:

@@ -1,10 +1,10 @@
 """Products by a matrix that does not change from round to round: the threads of the block keep it.
 
-A matrix of 256 x 256 floats is 256 KB: more than a block's registers, or its shared memory, but not than
-both. Each number of it is multiplied once a row and round, 65,536 products, which the 128 lanes of a
-multiprocessor do in 512 clocks. What lies in shared memory comes at 128 bytes a clock: 2,048 clocks for all
-of it, half for half of it. So as many numbers as fit are in registers, of whose reading no clock is lost:
-68 of the 128 that a thread of 512 has.
+A matrix of 256 x 256 floats is 256 KB: more than a block's registers, or its shared memory, but not
+than both. Each number of it is multiplied once a row and round, 65,536 products, which the 128
+lanes of a multiprocessor do in 512 clocks. What lies in shared memory comes at 128 bytes a clock:
+2,048 clocks for all of it, half for half of it. So as many numbers as fit are in registers, of
+whose reading no clock is lost: 68 of the 128 that a thread of 512 has.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ COLUMNS: Final = 4  # of a team
 @final
 @record
 class Kept:
-    """How a matrix of `sums` x `columns` numbers is kept; `pieces` of fours a thread, `own` in registers.
+    """How a matrix of `sums` x `columns` numbers is kept; `pieces` of fours a
+    thread, `own` in registers.
 
     `first`: whether the other operand, `rows` rows of it, is the first one.
     """
@@ -63,7 +64,9 @@ class Kept:
 
 
 def keeping(name: str, eqn: Eqn, xs: Sequence[Value], registers: int, room: int) -> Kept | None:
-    """How a product's matrix is kept, given pieces that are left in registers and bytes of shared memory."""
+    """How a product's matrix is kept, given pieces that are left in registers
+    and bytes of shared memory.
+    """
     op, a = eqn.op, eqn.inputs[0].type
     assert isinstance(op, DotGeneral)
     plain = len(op.contract[0]) == 1 and not op.beside[0] and op.out in (None, FLOAT32)
@@ -96,7 +99,8 @@ def kept_by(
 
 
 def slices_of(sums: int, columns: int) -> int:
-    """Lanes that share the sums of four columns: as many as leave no thread idle; 0 if they come out uneven.
+    """Lanes that share the sums of four columns: as many as leave no thread
+    idle; 0 if they come out uneven.
 
     >>> slices_of(256, 256), slices_of(128, 128), slices_of(128, 384), slices_of(250, 256)
     (8, 16, 4, 0)
@@ -124,7 +128,9 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
 
     def piece(count: str, start: int, to: str) -> Text:
         body = (
-            Text(f"const int {k.name}_n = n + {start};") if start else Text(f"const int {k.name}_n = n;"),
+            Text(f"const int {k.name}_n = n + {start};")
+            if start
+            else Text(f"const int {k.name}_n = n;"),
             Text(f"const int column = {inside}, sum = {sums};"),
             Text(
                 "for (int i = 0; i < 4; i++)",
@@ -136,7 +142,8 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
 
     lines = [
         Text(
-            f"ge2_kept<{k.own}> {k.name};", f"of {k.chunks * COLUMNS} fours that a thread has, in registers"
+            f"ge2_kept<{k.own}> {k.name};",
+            f"of {k.chunks * COLUMNS} fours that a thread has, in registers",
         ),
         piece(str(k.own), 0, f"{k.name}.piece[n]"),
     ]
@@ -172,4 +179,8 @@ def product(k: Kept, y: str, operand: str) -> list[Text]:
 def writer(k: Kept) -> str:
     """What a thread that writes a column has in common with no other."""
     inside = "" if exact(k) else f" && {k.name}_column < {k.columns}"
-    return f"thread % {k.slices // 4} == 0{inside}" if k.slices > 4 else inside.removeprefix(" && ") or "true"
+    return (
+        f"thread % {k.slices // 4} == 0{inside}"
+        if k.slices > 4
+        else inside.removeprefix(" && ") or "true"
+    )

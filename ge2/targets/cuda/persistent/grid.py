@@ -1,8 +1,9 @@
-"""What a resident kernel is that all blocks of a grid do together: who has which elements, and where.
+"""What a resident kernel is that all blocks of a grid do together: who has
+which elements, and where.
 
-Values of few elements each block computes for itself, in its shared memory. Of a wide one each thread has
-some elements, the same ones in all loops of the size: those that no other thread reads stay in its
-registers, others lie in global memory, which the L2 cache holds.
+Values of few elements each block computes for itself, in its shared memory. Of a wide one each
+thread has some elements, the same ones in all loops of the size: those that no other thread reads
+stay in its registers, others lie in global memory, which the L2 cache holds.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ LEAST: Final = 4  # elements that a thread folds at least, or it is not worth it
 class Grid:
     """So many blocks of THREADS threads, all on the GPU at once.
 
-    `tiles`: how blocks share so many elements, where a product says so; else threads take turns. `trial`: it
-    is to be seen whether such a kernel is worth its while.
+    `tiles`: how blocks share so many elements, where a product says so; else threads take turns.
+    `trial`: it is to be seen whether such a kernel is worth its while.
     """
 
     blocks: int
@@ -63,9 +64,12 @@ def words(dtype: np.dtype) -> int:
 @final
 @mutable
 class Homes:
-    """Where wide values lie. `foreign`: names of those of which a thread reads what another one has.
+    """Where wide values lie.
 
-    Which those are is known when all is planned: `late` says that there are more, and to plan again.
+    `foreign`: names of those of which a thread reads what another one has.
+
+    Which those are is known when all is planned: `late` says that there are
+    more, and to plan again.
     """
 
     grid: Grid
@@ -97,7 +101,9 @@ class Homes:
 @final
 @record
 class Stages:
-    """A fold of which `count` parts for each result come first, by `first`, and are folded by `then`."""
+    """A fold of which `count` parts for each result come first, by
+    `first`, and are folded by `then`.
+    """
 
     first: Key
     count: int
@@ -121,14 +127,17 @@ def lanes(size: int, folded: int, grid: Grid, side_by_side: bool) -> int:
 def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
     """How all threads of a grid fold, if that is not for a block: at once, or by stages.
 
-    `team(size, folded)`: the threads of a block that share one of `size` results that each block has.
+    `team(size, folded)`: the threads of a block that share one of `size`
+    results that each block has.
     """
     (x,), (y,) = eqn.inputs, eqn.outs
     size, folded = y.type.size, x.type.size // max(y.type.size, 1)
     if not wide and x.type.size <= FEW:
         return None
     if size == 1:
-        return Stages(Key(folded, wide=True, stage="whole"), grid.blocks, Key(1, team(1, grid.blocks)))
+        return Stages(
+            Key(folded, wide=True, stage="whole"), grid.blocks, Key(1, team(1, grid.blocks))
+        )
     side_by_side = trailing(eqn)
     each = lanes(size, folded, grid, side_by_side)
     count = max(min(grid.size // (size * each), folded // (LEAST * each)), 1)

@@ -75,7 +75,9 @@ class Sharing:
         return each if each <= UNROLLED else TOGETHER
 
     def each(self, size: int, *bodies: list[Text]) -> list[Text]:
-        """Loops over the elements of a thread of the grid, all of one body, then all of the next."""
+        """Loops over the elements of a thread of the grid, all of one body,
+        then all of the next.
+        """
         count, each = self.at_once(size), self.grid.each(size)
         if size in self.grid.tiles:
             return self.in_tiles(self.grid.tiles[size], count, bodies)
@@ -89,7 +91,11 @@ class Sharing:
                 inside = [Text(place), *inside]
             if body:
                 found.append(
-                    Text(f"for (int i = 0; i < {count}; i++)", body=tuple(inside), pragma="#pragma unroll")
+                    Text(
+                        f"for (int i = 0; i < {count}; i++)",
+                        body=tuple(inside),
+                        pragma="#pragma unroll",
+                    )
                 )
         if each <= UNROLLED:
             return found
@@ -105,7 +111,9 @@ class Sharing:
         return found
 
     def whole(self, s: Statement) -> list[Text]:
-        """A fold of all elements of a value into one: the part of a block, of those that its threads have."""
+        """A fold of all elements of a value into one: the part of a block, of
+        those that its threads have.
+        """
         assert s.eqn is not None and s.parts is not None
         op: Any = s.eqn.op
         dtype, name = widened(s.xs[0].type.dtype), state_name(s.parts)

@@ -1,9 +1,11 @@
-"""Products by a matrix that the blocks of a grid keep from round to round, in the registers of their threads.
+"""Products by a matrix that the blocks of a grid keep from round to round, in the
+registers of their threads.
 
-A matrix of 1024 x 1024 floats is 4 MB: 32 KB of registers for each of 128 blocks are as much as 32 columns.
-So a block has 32 columns of the result, and of 32 rows eight; the other operand, those rows of it, comes
-from the L2 cache into shared memory in each round. In all loops over as many elements as the result has, each
-thread then has those of the block's tile: what it makes of the result, and carries on, is its own.
+A matrix of 1024 x 1024 floats is 4 MB: 32 KB of registers for each of 128 blocks are as much as 32
+columns. So a block has 32 columns of the result, and of 32 rows eight; the other operand, those
+rows of it, comes from the L2 cache into shared memory in each round. In all loops over as many
+elements as the result has, each thread then has those of the block's tile: what it makes of the
+result, and carries on, is its own.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ class Tile:
         n = self.name
         return [
             Text(
-                f"const int {n}_row = (int)blockIdx.x / {self.across} * {self.high};", "of the block's tile"
+                f"const int {n}_row = (int)blockIdx.x / {self.across} * {self.high};",
+                "of the block's tile",
             ),
             Text(f"const int {n}_column = (int)blockIdx.x % {self.across} * {self.wide};"),
         ]
@@ -89,7 +92,8 @@ class Tile:
 class Spread:
     """How a matrix of `sums` x columns numbers is kept by blocks that have a tile each.
 
-    `first`: whether the other operand is the first one. `teams` of a block's threads have four columns each.
+    `first`: whether the other operand is the first one. `teams` of a block's
+    threads have four columns each.
     """
 
     name: str
@@ -182,7 +186,8 @@ def spread(
 ) -> Spread | None:
     """How the blocks of a grid keep a product's matrix; by a tile that is `known`, if there is one.
 
-    None if they do not: if it is none of a matrix that is there from the start, or there is no room for it.
+    None if they do not: if it is none of a matrix that is there from the start, or
+    there is no room for it.
     """
     op, a = eqn.op, eqn.inputs[0].type
     assert isinstance(op, DotGeneral)

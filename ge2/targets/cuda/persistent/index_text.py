@@ -10,7 +10,8 @@ from ge2.base.record import record
 from ge2.ir import Dims, Eqn
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
-Step = int | str  # between elements along an axis; a text, if sizes are in it that the kernel is handed
+# between elements along an axis; a text, if sizes are in it that the kernel is handed
+Step = int | str
 Steps = tuple[Step, ...]
 SIMPLE = r"[\w.]+(\[[^\[\]]*\])?|\w*\([^()]*\)"  # names, numbers, elements, calls
 
@@ -18,7 +19,9 @@ SIMPLE = r"[\w.]+(\[[^\[\]]*\])?|\w*\([^()]*\)"  # names, numbers, elements, cal
 @final
 @record
 class Index:
-    """A place in an array of that shape: a number in C order (`flat`), one along each axis, or both."""
+    """A place in an array of that shape: a number in C order (`flat`), one
+    along each axis, or both.
+    """
 
     shape: Dims
     flat: str = ""

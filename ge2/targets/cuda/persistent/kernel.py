@@ -1,6 +1,8 @@
-"""Loops, branches and what is around them as one kernel, whose values stay in the shared memory of a block.
+"""Loops, branches and what is around them as one kernel, whose values stay in the
+shared memory of a block.
 
-`resident_plan.py` says which loops over elements there are and where a barrier is; this is their text.
+`resident_plan.py` says which loops over elements there are and where a
+barrier is; this is their text.
 """
 
 from __future__ import annotations
@@ -69,15 +71,22 @@ ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
 
 def resident_kernel(
-    graph: Graph, rows: int, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip, grid: bool = False
+    graph: Graph,
+    rows: int,
+    ins: Sequence[Operand],
+    outs: Sequence[Operand],
+    chip: Chip,
+    grid: bool = False,
 ) -> Kernels:
-    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any, or all of them
-    do the graph together, as a `grid`.
+    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any, or
+    all of them do the graph together, as a `grid`.
 
     Unwritten if there is an operation that no such kernel does.
     """
     if grid:
-        return on_grid(graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {}))
+        return on_grid(
+            graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {})
+        )
     parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
     graph = parts.graph if parts else graph
     spare = chip.most - shared_bytes(graph)
@@ -90,11 +99,14 @@ def shared_bytes(graph: Graph) -> int:
 
 
 def fits_grid(graph: Graph, shared: int, live: int) -> bool:
-    """Whether the values of a graph take so many bytes, of shared memory in each block and of the L2 cache.
+    """Whether the values of a graph take so many bytes, of shared memory in
+    each block and of the L2 cache.
 
     Unwritten if no grid does it.
     """
-    found = tried(graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True))
+    found = tried(
+        graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True)
+    )
     return found.kernels[0].shared <= shared and sum(found.temps) <= live
 
 
@@ -107,8 +119,9 @@ def tried(graph: Graph, grid: Grid | None) -> Kernels:
 
 
 def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
-    """The kernel of all blocks together: planned until it is known whose elements other threads read, and how
-    blocks share those of products."""
+    """The kernel of all blocks together: planned until it is known whose elements other threads
+    read, and how blocks share those of products.
+    """
     foreign = set[str]()
     while True:
         found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
@@ -118,7 +131,10 @@ def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid:
 
 @final
 class Writer:
-    """`spare`: bytes of shared memory for matrices. `parts` says which axes of arrays have `rows`."""
+    """`spare`: bytes of shared memory for matrices.
+
+    `parts` says which axes of arrays have `rows`.
+    """
 
     def __init__(
         self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], spare: int = 0,
@@ -142,14 +158,17 @@ class Writer:
         self.folds = Folds(self.reader)
         self.sharing = Sharing(self, grid) if grid else None
         self.loop: Loop | None = None
-        self.apart = False  # whether that is a loop over rows, whose places in stacks are those of the round
+        # whether that is a loop over rows, whose places in stacks are those of the round
+        self.apart = False
         self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
-        self.early: dict[str, ahead.Early] = {}  # elements that are read a round before they are needed
+        # elements that are read a round before they are needed
+        self.early: dict[str, ahead.Early] = {}
         self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
         self.kept: list[Kept] = []
         self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
-        self.spans: dict[str, tuple[int, int]] = {}  # in which levels each array is first and last needed
+        # in which levels each array is first and last needed
+        self.spans: dict[str, tuple[int, int]] = {}
         self.looking = False
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = OWN if spare else 0, spare
@@ -171,9 +190,13 @@ class Writer:
 
     def planned(self) -> list[Node]:
         axes = (self.parts.inputs, self.parts.outputs) if self.parts else ((), ())
-        given = [self.handed.given(v, o, a) for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])]
+        given = [
+            self.handed.given(v, o, a)
+            for v, o, a in zip_longest(self.graph.inputs, self.ins, axes[0])
+        ]
         results = [
-            self.handed.result(y, o, a) for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])
+            self.handed.result(y, o, a)
+            for y, o, a in zip_longest(self.graph.outputs, self.outs, axes[1])
         ]
         ends = [*zip(self.graph.outputs, results, strict=True)]
         return self.plan.graph(self.graph, given, ends).nodes
@@ -193,7 +216,9 @@ class Writer:
             spot = "(int)blockIdx.x * THREADS + thread"
             body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
         head = [*rooms, Text("const int thread = threadIdx.x;")]
-        kind, blocks = ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
+        kind, blocks = (
+            ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
+        )
         kernel = CudaKernel(
             kind, self.text, tuple(self.handed.arguments.values()), (*head, *body), self.threads,
             (blocks,), self.fixed(), nbytes, 1, tuple(self.reader.helpers), together=self.grid is not None,
@@ -234,7 +259,9 @@ class Writer:
         return found
 
     def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
-        """How blocks keep a matrix; all loops over as many elements have its tiles, which may be late."""
+        """How blocks keep a matrix; all loops over as many elements have its
+        tiles, which may be late.
+        """
         assert self.grid is not None and self.homes is not None
         (y,), grid = eqn.outs, self.grid
         left = PIECES - sum(k.pieces for k in self.spread_out)
@@ -262,7 +289,10 @@ class Writer:
         for k in self.kept:
             if k.rest:
                 lines.append(
-                    Text(f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});", f"{k.rest} a thread")
+                    Text(
+                        f"ge2_four *const {k.name}_rest = (ge2_four *)(room + {at});",
+                        f"{k.rest} a thread",
+                    )
                 )
                 at += k.nbytes
         if self.spread_out:
@@ -283,7 +313,10 @@ class Writer:
         return self.choice(node)
 
     def loops(self, loops: Sequence[Loop]) -> list[Text]:
-        """The loops of a level. Products of a grid share a room, where each waits for the one before."""
+        """The loops of a level.
+
+        Products of a grid share a room, where each waits for the one before.
+        """
         found, taken = list[Text](), False
         for loop in loops:
             product = loop.key.product is not None and loop.key.wide
@@ -323,7 +356,9 @@ class Writer:
                 self.spans[name] = there, self.level + 1
         if node.decided is None:
             t, n = node.label, node.count
-            head = f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            head = (
+                f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
+            )
             loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
             return [*start, *first, *([loop] if body else [])]
         # a barrier: whoever still looks at what decided is not overtaken
@@ -331,7 +366,9 @@ class Writer:
         return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
 
     def look(self, x: Value) -> str:
-        """A number that all threads look at to decide: while some do, others are in the next level."""
+        """A number that all threads look at to decide: while some do, others
+        are in the next level.
+        """
         self.level += 1
         self.looking = True
         text = self.reader.element(x, Index((), "0"))
@@ -440,7 +477,11 @@ class Writer:
         at = Index(s.y.type.shape, E)
         if s.eqn is None:
             value = self.reader.element(s.xs[0], at) if s.y.name else ""
-            return [Text(f"const {HELD[widened(s.y.type.dtype)]} {s.y.name} = {value};")] if value else []
+            return (
+                [Text(f"const {HELD[widened(s.y.type.dtype)]} {s.y.name} = {value};")]
+                if value
+                else []
+            )
         comment = self.note(s.eqn)
         t = HELD[widened(s.y.type.dtype)]
         if isinstance(s.eqn.op, POINTS):

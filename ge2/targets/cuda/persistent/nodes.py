@@ -1,4 +1,6 @@
-"""What a resident kernel is made of: statements in loops over elements, within rounds and branches."""
+"""What a resident kernel is made of: statements in loops over elements,
+within rounds and branches.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,9 @@ class Unwritten(Exception):
 class Key:
     """What statements of one loop have in common: so many elements, each by a team of threads.
 
-    `product` is that whose matrix the threads keep; its team is another one. `wide`: all threads of a grid
-    share the elements, else each block has all of them. `stage`: of a fold by stages, see `Parts`.
+    `product` is that whose matrix the threads keep; its team is another one. `wide`:
+    all threads of a grid share the elements, else each block has all of them. `stage`:
+    of a fold by stages, see `Parts`.
     """
 
     size: int
@@ -39,7 +42,9 @@ class Key:
 
     @property
     def spread(self) -> bool:
-        """Whether each thread of a grid has elements of its own, the same ones in all loops of the size."""
+        """Whether each thread of a grid has elements of its own, the same ones
+        in all loops of the size.
+        """
         return self.wide and self.team == 1 and self.stage in ("", "whole")
 
 
@@ -91,7 +96,10 @@ class Loop:
 @final
 @mutable
 class Level:
-    """Loops that need not wait for each other; a barrier follows. `wait`: all blocks meet before it."""
+    """Loops that need not wait for each other; a barrier follows.
+
+    `wait`: all blocks meet before it.
+    """
 
     loops: list[Loop] = field(default_factory=list)
     wait: bool = False
@@ -113,7 +121,8 @@ class Rounds:
     count: str = ""
     test: list[Node] = field(default_factory=list)
     decided: Value | None = None
-    pairs: list[Any] = field(default_factory=list)  # both places of each carry that threads share out
+    # both places of each carry that threads share out
+    pairs: list[Any] = field(default_factory=list)
 
 
 @final

@@ -20,16 +20,18 @@ from ge2.targets.cuda.persistent.rows import Along, Split
 from ge2.targets.cuda.persistent.size import dense, stacks
 from ge2.targets.cuda.persistent.values import Array, Number, Value, declared
 
-PACK: Final = 16  # elements of which the place of an array is a multiple, if it may be read in packs
+# elements of which the place of an array is a multiple, if it may be read in packs
+PACK: Final = 16
 
 
 @final
 class Handed:
-    """The arguments of a kernel. `free` gives names that nothing else has; `parts` says which axes of arrays
-    have `rows`.
+    """The arguments of a kernel.
 
-    What blocks of a `grid` write for each other is not promised to be restrict: a compiler may take what a
-    thread has read of such memory for what is there still, whoever it waits for.
+    `free` gives names that nothing else has; `parts` says which axes of arrays have `rows`.
+
+    What blocks of a `grid` write for each other is not promised to be restrict: a compiler may take
+    what a thread has read of such memory for what is there still, whoever it waits for.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Handed:
         return found
 
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
-        """The strides of an array; what follows from numbers of rows or rounds is no number in the text."""
+        """The strides of an array; what follows from numbers of rows or rounds
+        is no number in the text.
+        """
         shape = tuple(self.rows if i == axis else n for i, n in enumerate(a.type.shape))
         order, rounds, found = dense(operand.strides, shape), self.stacks.get(a), list[Step]()
         if order is None and axis is None and rounds is None:
@@ -123,10 +127,15 @@ class Handed:
         return self.constants[literal.key]
 
     def temps(self, arrays: Sequence[Array], parts: Sequence[Parts], times: int) -> tuple[int, ...]:
-        """Arguments for the arrays that the kernel has for itself, `times` of some; the bytes of each."""
+        """Arguments for the arrays that the kernel has for itself, `times` of
+        some; the bytes of each.
+        """
         found = list[int]()
         for temp in arrays:
-            operand, declaration = whole_operand("temp", len(found), temp.type.shape), self.declared(temp)
+            operand, declaration = (
+                whole_operand("temp", len(found), temp.type.shape),
+                self.declared(temp),
+            )
             self.argue(temp.name, Argument(declaration, "result", (operand, temp.type.dtype)))
             found.append(temp.type.nbytes * times)
         for each in parts:

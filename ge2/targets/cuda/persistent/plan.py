@@ -1,7 +1,8 @@
 """A graph as phases of a block: loops over elements between barriers, within rounds and branches.
 
-Each equation becomes a statement of a loop over the elements of its result, or is computed where it is read.
-What a statement reads at another place, or another thread has, is read from memory and after a barrier.
+Each equation becomes a statement of a loop over the elements of its result, or is
+computed where it is read. What a statement reads at another place, or another thread
+has, is read from memory and after a barrier.
 """
 
 from __future__ import annotations
@@ -36,7 +37,16 @@ from ge2.targets.cuda.persistent.nodes import (
     Unwritten,
 )
 from ge2.targets.cuda.persistent.reads import part, placed, read_by_all, readers, reads
-from ge2.targets.cuda.persistent.values import POINTS, Array, Inline, Made, Seen, Value, spoken, whole
+from ge2.targets.cuda.persistent.values import (
+    POINTS,
+    Array,
+    Inline,
+    Made,
+    Seen,
+    Value,
+    spoken,
+    whole,
+)
 
 DEEP: Final = 3  # numbers of a chain that are computed anew wherever the last is read
 WHOLE: Final = 256  # elements from which on all threads of the block fold them into one
@@ -46,7 +56,9 @@ Ends = Sequence[tuple[Atom, Array]]
 @final
 @mutable
 class Plan:
-    """The arrays that the nodes of a kernel have in shared memory, and in global memory for themselves."""
+    """The arrays that the nodes of a kernel have in shared memory, and in
+    global memory for themselves.
+    """
 
     threads: int
     number: Callable[[Literal], Value]
@@ -87,7 +99,9 @@ class Plan:
 
     def temp(self, name: str, type_: ArrayType) -> Array:
         """An array in global memory, for each block one of its own."""
-        found = whole(self.label(name), type_, "" if self.alone else f"(int)blockIdx.x * {type_.size}")
+        found = whole(
+            self.label(name), type_, "" if self.alone else f"(int)blockIdx.x * {type_.size}"
+        )
         self.temps.append(found)
         return found
 
@@ -132,7 +146,8 @@ class Plan:
         return found, replace(found, start=f"{side} * {n}", half="now"), then
 
     def need(self, x: Made, own: bool = False) -> None:
-        """Sees to it that a result may be read in other loops: of shared memory, but for what is large.
+        """Sees to it that a result may be read in other loops: of shared
+        memory, but for what is large.
 
         `own`: each thread reads of a wide one what it has made itself.
         """
@@ -181,7 +196,12 @@ class Scope:
     """A graph on its way to nodes."""
 
     def __init__(
-        self, plan: Plan, graph: Graph, env: dict[Var, Value], ends: list[tuple[Atom, Array]], test: bool
+        self,
+        plan: Plan,
+        graph: Graph,
+        env: dict[Var, Value],
+        ends: list[tuple[Atom, Array]],
+        test: bool,
     ) -> None:
         self.plan, self.graph, self.env, self.ends, self.test = plan, graph, env, ends, test
         self.nodes: list[Node] = []
@@ -231,7 +251,9 @@ class Scope:
         return y not in self.outputs and all(isinstance(each.op, LOOPS) for each in read)
 
     def passing(self, y: Var) -> bool:
-        """Whether a value is read once, at a place that its own loop has not: by a fold, through a view."""
+        """Whether a value is read once, at a place that its own loop has not:
+        by a fold, through a view.
+        """
         if y in self.outputs or self.readers.count(y) != 1:
             return False
         reader = self.readers.of(y)
@@ -256,7 +278,10 @@ class Scope:
         if isinstance(how, Key):
             self.make(eqn, how)
             return
-        parts, t = plan.left(eqn, plan.named(y), how.count), x.type.with_shape((how.count * y.type.size,))
+        parts, t = (
+            plan.left(eqn, plan.named(y), how.count),
+            x.type.with_shape((how.count * y.type.size,)),
+        )
         some = Made(parts.name, t, [whole(parts.name, t, parts.start)], wide=True)
         self.pending.append(Statement(some, eqn, [self.value(x)], how.first, parts=parts))
         then = self.make(eqn, how.then)
@@ -278,7 +303,9 @@ class Scope:
             self.make(eqn, key or Key(y.type.size, self.plan.team(y.type.size, folded)))
 
     def by_all(self, eqn: Eqn, key: Key) -> None:
-        """A result of few elements that all blocks make together, and that each of them then has."""
+        """A result of few elements that all blocks make together, and that
+        each of them then has.
+        """
         (y,) = eqn.outs
         made = Made(self.plan.label(f"{self.plan.named(y)}_shared"), y.type, wide=True)
         self.pending.append(Statement(made, eqn, [*map(self.value, eqn.inputs)], key))
@@ -299,7 +326,9 @@ class Scope:
         return found
 
     def copy(self, x: Value, to: Array) -> None:
-        self.pending.append(Statement(Made("", to.type, [to], wide=self.plan.wide(to.type)), None, [x]))
+        self.pending.append(
+            Statement(Made("", to.type, [to], wide=self.plan.wide(to.type)), None, [x])
+        )
 
     def finish(self) -> None:
         for n, (a, array) in enumerate(self.ends):
@@ -323,7 +352,9 @@ class Scope:
             tests, consts, start = (list(p) for p in op.parts(consts))
             body, more = op.body, tests
         first = len(consts)
-        changed = [a is not body.inputs[first + i] for i, a in enumerate(body.outputs[: len(start)])]
+        changed = [
+            a is not body.inputs[first + i] for i, a in enumerate(body.outputs[: len(start)])
+        ]
         if scan is False:
             changed = [True] * len(start) if not any(changed) else changed
         side = f"{label}_side"
@@ -343,7 +374,9 @@ class Scope:
         found = zip(body.outputs[len(start) :], stacks, strict=True) if scan else ()
         ends += [(a, y.part(label)) for a, y in found if y is not None]
         self.plan.inside += 1
-        node = Rounds(label, side, [], pairs=[p for p in pairs if p is not None and not p[0].shared])
+        node = Rounds(
+            label, side, [], pairs=[p for p in pairs if p is not None and not p[0].shared]
+        )
         if scan:
             node.length, node.reverse, node.count = op.length, op.reverse, self.plan.label("rounds")
         if not scan:
@@ -358,10 +391,14 @@ class Scope:
                 self.env[y] = value
 
     def stacks(self, eqn: Eqn, carry: int) -> list[Array | None]:
-        """Where results of each round lie: among those of the kernel, or in memory that it has for itself."""
+        """Where results of each round lie: among those of the kernel, or in
+        memory that it has for itself.
+        """
         found: list[Array | None] = []
         for y in eqn.outs[carry:]:
-            n = next((n for n, (a, _) in enumerate(self.ends) if a is y and n not in self.placed), None)
+            n = next(
+                (n for n, (a, _) in enumerate(self.ends) if a is y and n not in self.placed), None
+            )
             if n is not None and self.ends[n][1].mine:  # whose parts other threads have
                 self.plan.told(self.ends[n][1])
                 n = None
@@ -403,7 +440,9 @@ class Scope:
     # -- levels
 
     def look(self, x: Value) -> Value:
-        """What all threads read, to decide: a value of a grid's, once each block has it for itself."""
+        """What all threads read, to decide: a value of a grid's, once each
+        block has it for itself.
+        """
         found = read_by_all(x)
         if any(each.wide if isinstance(each, Made) else elsewhere(each) for each in found):
             made = Made(self.plan.label("decided"), x.type)

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
 @final
 @record
 class Early:
-    """An element that a thread has before the round in which it is needed: read first, and then again."""
+    """An element that a thread has before the round in which it is
+    needed: read first, and then again.
+    """
 
     name: str
     first: Text
@@ -28,7 +30,9 @@ class Early:
 
 
 def element(writer: Writer, x: Array, at: Index) -> str:
-    """An element; that of a stack, at the place of a thread, was read while the last round went on."""
+    """An element; that of a stack, at the place of a thread, was read while
+    the last round went on.
+    """
     own, node = spot(writer), writer.round
     writer.touch(x)
     there = node is not None and x.stack is not None and x.stack[1] == node.label
@@ -47,7 +51,11 @@ def spot(writer: Writer) -> str:
     if key is None:
         return ""
     if key.wide:
-        tile = writer.grid.tiles.get(key.size) if writer.grid and key.spread and not key.stage else None
+        tile = (
+            writer.grid.tiles.get(key.size)
+            if writer.grid and key.spread and not key.stage
+            else None
+        )
         return f"{tile.name}_own" if tile and tile.size <= writer.threads else ""
     if key.product is not None:
         k = writer.loop.statements[0].kept  # type: ignore[union-attr]

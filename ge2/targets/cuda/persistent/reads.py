@@ -11,7 +11,16 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.reduce import ArgReduce, kept
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Statement
-from ge2.targets.cuda.persistent.values import POINTS, Array, Made, Number, Picked, Reader, Value, whole
+from ge2.targets.cuda.persistent.values import (
+    POINTS,
+    Array,
+    Made,
+    Number,
+    Picked,
+    Reader,
+    Value,
+    whole,
+)
 
 
 @final
@@ -93,7 +102,9 @@ Read = tuple[Made | Array, bool]  # with whether it is at the own place of what 
 
 
 def reads(s: Statement) -> list[Read]:
-    """The results of statements, and the arrays, that a statement reads, and whether at its own place."""
+    """The results of statements, and the arrays, that a statement reads, and
+    whether at its own place.
+    """
     found: list[Read] = []
 
     def made(x: Made, at: Index) -> str:

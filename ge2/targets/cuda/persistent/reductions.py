@@ -31,7 +31,9 @@ class Folds:
     reader: Reader
 
     def fold(self, s: Statement, eqn: Eqn, team: int, comment: str) -> list[Text]:
-        """The lines of a fold, each element by a team of so many threads; or of one of its stages."""
+        """The lines of a fold, each element by a team of so many threads; or
+        of one of its stages.
+        """
         op: Any = eqn.op
         t = HELD[widened(s.y.type.dtype)]
         dtype, name = widened(eqn.inputs[0].type.dtype), f"{s.y.name}_state"
@@ -56,7 +58,11 @@ class Folds:
             whole = [] if found == name else [Text(f"{name} = {found};")]
             return [*before, *state, *whole]
         result = (
-            f"{found}.index" if indexed else found if dtype == widened(s.y.type.dtype) else f"({t}){found}"
+            f"{found}.index"
+            if indexed
+            else found
+            if dtype == widened(s.y.type.dtype)
+            else f"({t}){found}"
         )
         return [*state, Text(f"const {t} {s.y.name} = {result};")]
 
@@ -94,7 +100,10 @@ class Folds:
 
         found = merged(name, HELD[wide], merge, team)
         out = widened(s.y.type.dtype)
-        return [*state, Text(f"const {t} {s.y.name} = {found if out == wide else f'({t}){found}'};")]
+        return [
+            *state,
+            Text(f"const {t} {s.y.name} = {found if out == wide else f'({t}){found}'};"),
+        ]
 
 
 def merging(op: Any, dtype: np.dtype) -> Merge:

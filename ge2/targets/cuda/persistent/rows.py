@@ -1,4 +1,5 @@
-"""Loops whose rows know nothing of each other: which axis of each value counts them, and the loop over a few.
+"""Loops whose rows know nothing of each other: which axis of each value counts them,
+and the loop over a few.
 
 Blocks then share the rows, and none ever waits for another.
 """
@@ -51,7 +52,9 @@ class Wanted(Exception):
 @final
 @record
 class Split:
-    """A graph for `each` of the rows, with the axes along which its inputs and results have rows."""
+    """A graph for `each` of the rows, with the axes along which its inputs
+    and results have rows.
+    """
 
     graph: Graph
     each: int
@@ -155,7 +158,10 @@ class Rows:
         return axis
 
     def want(self, x: Atom, axis: int) -> None:
-        """Asks that a value have rows along an axis: it repeats along it, or it is given. Raises."""
+        """Asks that a value have rows along an axis: it repeats along it, or it is given.
+
+        Raises.
+        """
         if not isinstance(x, Var) or x.type.shape[axis] != self.rows:
             raise Tangled
         maker = self.makers.get(x)
@@ -217,7 +223,11 @@ class Rows:
             found = next((i for i in places if math.prod(op.shape[:i]) == before), None)
             if found is not None:
                 return found
-        if isinstance(op, Slice) and (op.start[axis], op.stop[axis], op.step[axis]) == (0, self.rows, 1):
+        if isinstance(op, Slice) and (op.start[axis], op.stop[axis], op.step[axis]) == (
+            0,
+            self.rows,
+            1,
+        ):
             return axis
         if isinstance(op, Rev) and axis not in op.axes:
             return axis
@@ -249,7 +259,9 @@ class Rows:
         for branch in op.branches:
             outer = zip(eqn.inputs[1:], [0] * len(given), strict=False)
             self.outer.update(zip(branch.inputs, outer, strict=True))
-            inside = [self.forced.get(v, axis) for v, axis in zip(branch.inputs, given[1:], strict=True)]
+            inside = [
+                self.forced.get(v, axis) for v, axis in zip(branch.inputs, given[1:], strict=True)
+            ]
             results.append(self.graph(branch, inside))
         if any(r != results[0] for r in results):
             raise Tangled
@@ -278,7 +290,9 @@ class Local:
         axis = self.axes[v]
         if axis is None:
             return v.type
-        return v.type.with_shape(tuple(self.each if i == axis else n for i, n in enumerate(v.type.shape)))
+        return v.type.with_shape(
+            tuple(self.each if i == axis else n for i, n in enumerate(v.type.shape))
+        )
 
     def op(self, eqn: Eqn) -> Any:
         op: Any = eqn.op
@@ -290,12 +304,15 @@ class Local:
         if isinstance(op, BroadcastInDim | Reshape | Iota):
             return replace(op, shape=self.type(eqn.outs[0]).shape)
         if isinstance(op, Slice) and axis is not None:
-            return replace(op, stop=tuple(self.each if i == axis else n for i, n in enumerate(op.stop)))
+            return replace(
+                op, stop=tuple(self.each if i == axis else n for i, n in enumerate(op.stop))
+            )
         return op
 
 
 def fewest(rows: int, multiprocessors: int) -> int:
-    """How many rows a block has: as few as give each multiprocessor one block, and a divisor of all of them.
+    """How many rows a block has: as few as give each multiprocessor one block,
+    and a divisor of all of them.
 
     >>> fewest(32, 132), fewest(256, 132), fewest(257, 132), fewest(1000, 132)
     (1, 2, 1, 8)

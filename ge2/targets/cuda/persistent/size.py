@@ -16,7 +16,8 @@ MOST: Final = 512
 
 
 def dense(steps: Dims, shape: Dims) -> Dims | None:
-    """The axes of an array that has no gaps, the slowest first, as they are if that is C order; or None.
+    """The axes of an array that has no gaps, the slowest first, as they are if
+    that is C order; or None.
 
     >>> dense((12, 4, 1), (2, 3, 4)), dense((4, 8, 1), (2, 3, 4)), dense((24, 8, 1), (2, 3, 4))
     ((0, 1, 2), (1, 0, 2), None)
@@ -30,7 +31,9 @@ def dense(steps: Dims, shape: Dims) -> Dims | None:
 
 
 def stacks(graph: Graph) -> dict[Atom, int]:
-    """The arrays of which loops read or write an element each round, with the axis that counts rounds."""
+    """The arrays of which loops read or write an element each round, with the
+    axis that counts rounds.
+    """
     found: dict[Atom, int] = {}
     for eqn in graph.eqns:
         if isinstance(eqn.op, ScanLoop):
@@ -43,7 +46,9 @@ def stacks(graph: Graph) -> dict[Atom, int]:
 
 
 def threads(graph: Graph) -> int:
-    """As many threads as the widest step has work for; a view is read, and no step unless it is a result."""
+    """As many threads as the widest step has work for; a view is read, and no
+    step unless it is a result.
+    """
     eqns = everything(graph)
     ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
     ends.update(graph.outputs)
@@ -66,5 +71,7 @@ def wide(eqn: Eqn) -> int:
 
 def everything(graph: Graph) -> list[Eqn]:
     """The equations of a graph, and of the graphs in it."""
-    inner = [e for eqn in graph.eqns for g in getattr(eqn.op, "graphs", tuple)() for e in everything(g)]
+    inner = [
+        e for eqn in graph.eqns for g in getattr(eqn.op, "graphs", tuple)() for e in everything(g)
+    ]
     return [*graph.eqns, *inner]

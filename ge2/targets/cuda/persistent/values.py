@@ -1,4 +1,6 @@
-"""What a resident kernel computes with: numbers, arrays, views, and what is made where it is read."""
+"""What a resident kernel computes with: numbers, arrays, views, and what is
+made where it is read.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,15 @@ from ge2.ops.elementwise import ADD, Pointlike, Pointwise
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice, spans
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
-from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.cuda.emit.types import (
+    HELD,
+    STORED,
+    SUFFIX,
+    expression,
+    helpers_of,
+    number,
+    retyped,
+)
 from ge2.targets.cuda.persistent.index_text import Index, Steps, held, joined, plus, strides, viewed
 
 WRITES = (Scatter, ScatterAdd)
@@ -43,10 +53,11 @@ class Number:
 @final
 @record
 class Array:
-    """Elements in memory, `shared` or global: `start` is the place of the first, `steps` are strides.
+    """Elements in memory, `shared` or global: `start` is the place of the
+    first, `steps` are strides.
 
-    `alone`: one block of several writes it, so that none reads it again. `stack`: of an element of a stack,
-    that stack and the number of the round.
+    `alone`: one block of several writes it, so that none reads it again. `stack`: of an element of
+    a stack, that stack and the number of the round.
     """
 
     name: str
@@ -62,10 +73,14 @@ class Array:
     stack: tuple[Array, str] | None = None
 
     def element(self, at: Index, apart: bool = False) -> str:
-        """An element; `apart`: from a pointer to the first, which compilers keep through an inner loop."""
+        """An element; `apart`: from a pointer to the first, which compilers
+        keep through an inner loop.
+        """
         if self.mine:
             return f"{self.name}[i]"
-        place = at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
+        place = (
+            at.number() if self.steps == strides(self.type.shape) else joined(at.each(), self.steps)
+        )
         if apart and self.start and not self.shared:
             return f"({self.name} + {self.start})[{place}]"
         if self.start and place != "0":
@@ -120,7 +135,9 @@ class Inline:
 @final
 @mutable
 class Made:
-    """What a statement makes. `homes` are where it is written to; the first that may be read is read.
+    """What a statement makes.
+
+    `homes` are where it is written to; the first that may be read is read.
 
     `wide`: the threads of a grid share its elements, else each block has all of them.
     """
@@ -166,7 +183,8 @@ class Reader:
     """Values as text. `made` says how the result of a statement is read."""
 
     made: Callable[[Made, Index], str]
-    ahead: Callable[[Array, Index], str] = lambda x, at: x.element(at)  # an element, perhaps read before
+    # an element, perhaps read before
+    ahead: Callable[[Array, Index], str] = lambda x, at: x.element(at)
     helpers: dict[str, None] = field(default_factory=dict)  # of users' expressions
 
     def element(self, x: Value, at: Index) -> str:
@@ -210,7 +228,9 @@ class Reader:
     def padded(self, op: Pad, x: Value, eqn: Eqn, at: Index) -> str:
         dtype = widened(x.type.dtype)
         inside, along = [], []
-        for text, low, n, total in zip(at.each(), op.low, x.type.shape, eqn.outs[0].type.shape, strict=True):
+        for text, low, n, total in zip(
+            at.each(), op.low, x.type.shape, eqn.outs[0].type.shape, strict=True
+        ):
             place = plus(text, -low) if low <= 0 else f"{text} - {low}"
             along.append(place)
             if low or n != total:
@@ -245,18 +265,27 @@ class Reader:
         return f"(int)ge2_index_{SUFFIX[index.type.dtype]}({text}, {size})"
 
     def written(self, op: Scatter | ScatterAdd, xs: Sequence[Value], at: Index) -> str:
-        """An element, or what is written to it, at a single place along each axis that is indexed."""
+        """An element, or what is written to it, at a single place along each
+        axis that is indexed.
+        """
         x, updates, *indices = xs
         each = at.each()
         pairs = zip(op.axes, indices, strict=True)
-        hit = [f"{held(each[a])} == {self.place(i, x.type.shape[a], Index((), '0'))}" for a, i in pairs]
+        hit = [
+            f"{held(each[a])} == {self.place(i, x.type.shape[a], Index((), '0'))}" for a, i in pairs
+        ]
         rest = [text for a, text in enumerate(each) if a not in op.axes]
         others = [n for a, n in enumerate(x.type.shape) if a not in op.axes]
-        for i, ((start, n, _), size) in enumerate(zip(spans(op, x.type.shape), others, strict=True)):
+        for i, ((start, n, _), size) in enumerate(
+            zip(spans(op, x.type.shape), others, strict=True)
+        ):
             rest[i] = f"{rest[i]} - {start}" if start else rest[i]
             if n != size:
                 hit.append(f"(unsigned)({rest[i]}) < {n}u")
-        old, new = self.element(x, at), self.element(updates, Index(updates.type.shape, "", tuple(rest)))
+        old, new = (
+            self.element(x, at),
+            self.element(updates, Index(updates.type.shape, "", tuple(rest))),
+        )
         if isinstance(op, ScatterAdd):
             dtype = widened(x.type.dtype)
             new = expression(ADD.lowering.expression, [old, held_as(new)], dtype, dtype)
@@ -265,7 +294,9 @@ class Reader:
     def updated(self, op: UpdateSlice, xs: Sequence[Value], at: Index) -> str:
         x, updates = xs
         along, inside = [], []
-        for text, start, n, size in zip(at.each(), op.start, updates.type.shape, x.type.shape, strict=True):
+        for text, start, n, size in zip(
+            at.each(), op.start, updates.type.shape, x.type.shape, strict=True
+        ):
             along.append(f"{text} - {start}" if start else text)
             if n != size:
                 inside.append(f"(unsigned)({along[-1]}) < {n}u")
@@ -316,5 +347,16 @@ def declared(x: Array, const: bool) -> str:
     return f"{'const ' if const else ''}{STORED[x.type.dtype]} *__restrict__ {x.name}"
 
 
-__all__ = ["POINTS", "Array", "Inline", "Made", "Number", "Picked", "Reader", "Seen", "Value", "constant"]
+__all__ = [
+    "POINTS",
+    "Array",
+    "Inline",
+    "Made",
+    "Number",
+    "Picked",
+    "Reader",
+    "Seen",
+    "Value",
+    "constant",
+]
 __all__ += ["declared", "loaded", "spoken", "stored", "whole"]

@@ -1,7 +1,9 @@
-"""A product of arrays as products of matrices: which axes are rows, columns and sums, and where they lie.
+"""A product of arrays as products of matrices: which axes are rows, columns and
+sums, and where they lie.
 
-BLAS sees matrices column after column. An operand is taken as it lies, turned or not, where one of its axes
-has stride 1; axes that do not merge into rows or columns are told apart by batches, and by calls.
+BLAS sees matrices column after column. An operand is taken as it lies, turned or not,
+where one of its axes has stride 1; axes that do not merge into rows or columns are told
+apart by batches, and by calls.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ class Along:
 
     def holds(self, inner: Along) -> bool:
         """Whether a place of this lies right behind all places of the other, everywhere."""
-        return (self.a, self.b, self.y) == tuple(s * inner.size for s in (inner.a, inner.b, inner.y))
+        return (self.a, self.b, self.y) == tuple(
+            s * inner.size for s in (inner.a, inner.b, inner.y)
+        )
 
 
 ONE = Along(1)
@@ -47,8 +51,13 @@ class Contraction:
     batches: Axes
 
 
-def contraction(op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]) -> Contraction:
-    """The axes of a product, those merged that lie together. `strides`: of both operands and the result."""
+def contraction(
+    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
+) -> Contraction:
+    """The axes of a product, those merged that lie together.
+
+    `strides`: of both operands and the result.
+    """
     sa, sb, sy = strides
     free_a, free_b = op.free(a, b)
     n, m = len(op.beside[0]), len(op.beside[0]) + len(free_a)
@@ -75,8 +84,10 @@ def merged(axes: Sequence[Along]) -> Axes:
 @final
 @record
 class Matrix:
-    """`turned`: its rows lie one after another, not its columns. `lead`: elements from one to the next;
-    `step`: to the next matrix."""
+    """`turned`: its rows lie one after another, not its columns.
+
+    `lead`: elements from one to the next; `step`: to the next matrix.
+    """
 
     turned: bool
     lead: int
@@ -86,9 +97,12 @@ class Matrix:
 @final
 @record
 class Gemm:
-    """`count` products of m x k and k x n matrices. `second`: the first factor is the second operand.
+    """`count` products of m x k and k x n matrices.
 
-    `calls`: how many elements further on the matrices of each call lie: first factor, second factor, result.
+    `second`: the first factor is the second operand.
+
+    `calls`: how many elements further on the matrices of each call lie: first
+    factor, second factor, result.
     """
 
     m: int
@@ -116,7 +130,9 @@ def gemm(found: Contraction) -> Gemm | None:
 
 
 def both(found: Contraction, rows: Along, columns: Along, sums: Along) -> Iterator[Gemm]:
-    """The product, and that of the turned matrices: whichever gives the result column after column."""
+    """The product, and that of the turned matrices: whichever gives the
+    result column after column.
+    """
     k, m, n = sums.size, rows.size, columns.size
     rest = [x for x in (*found.rows, *found.columns) if x not in (rows, columns)]
     batches = merged([*found.batches, *rest])
@@ -148,7 +164,7 @@ def matrix(rows: int, down: int, columns: int, across: int, step: int) -> Matrix
     return None
 
 
-# ----------------------------------------------------------------------------------------------- as they lie
+# -------------------------------------------------------------------------------------- as they lie
 
 
 def tight(shape: Dims, order: Sequence[int]) -> Dims:
@@ -163,7 +179,9 @@ def tight(shape: Dims, order: Sequence[int]) -> Dims:
 def arranged(
     op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
 ) -> Iterator[tuple[tuple[Dims | None, Dims | None], Contraction]]:
-    """The product with neither operand copied, with one, with both: the strides of a copy, or None."""
+    """The product with neither operand copied, with one, with both: the
+    strides of a copy, or None.
+    """
     free_a, free_b = op.free(a, b)
     copies = (
         tight(a.shape, (*op.beside[0], *free_a, *op.contract[0])),
@@ -179,6 +197,8 @@ def by_blas(
     op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
 ) -> tuple[tuple[Dims | None, Dims | None], Gemm] | None:
     """The product by BLAS with as few copies as serve, and the strides of these copies."""
-    found = [(copies, g) for copies, each in arranged(op, a, b, strides) if (g := gemm(each)) is not None]
+    found = [
+        (copies, g) for copies, each in arranged(op, a, b, strides) if (g := gemm(each)) is not None
+    ]
     few = [each for each in found if len(each[1].calls) <= CALLS]
     return next(iter(few), None) or min(found, key=lambda each: len(each[1].calls), default=None)

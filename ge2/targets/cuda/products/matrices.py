@@ -1,4 +1,6 @@
-"""What kernels of matrix products have in common: where operands and result lie, and how batches are told."""
+"""What kernels of matrix products have in common: where operands and result
+lie, and how batches are told.
+"""
 
 from __future__ import annotations
 

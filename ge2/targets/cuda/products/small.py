@@ -1,7 +1,7 @@
 """A small matrix product in CUDA: a block has a tile of the result and its whole sum.
 
-What a block does is `small.cuh`. Here is decided along which axis each operand is read, and how wide. No size
-is in the text, so other sizes compile nothing.
+What a block does is `small.cuh`. Here is decided along which axis each operand is read, and how
+wide. No size is in the text, so other sizes compile nothing.
 """
 
 from __future__ import annotations
@@ -26,15 +26,18 @@ STAGES, ALONG, ACROSS = 5, 4608, 4096  # of which each operand has as many bytes
 @final
 @record
 class Read:
-    """How an operand is read: whether neighbours in memory are terms of a sum (`along`), else they are lines;
-    how many elements at once; and how many elements apart lines, or terms, are."""
+    """How an operand is read: whether neighbours in memory are terms of a sum (`along`), else they
+    are lines; how many elements at once; and how many elements apart lines, or terms, are.
+    """
 
     along: bool
     wide: int
     pitch: int
 
 
-def read(line: Along, sums: Along, name: str, operand: Operand, itemsize: int, others: list[Along]) -> Read:
+def read(
+    line: Along, sums: Along, name: str, operand: Operand, itemsize: int, others: list[Along]
+) -> Read:
     """ValueError if neither lines nor terms are neighbours."""
     down, across = getattr(line, name), getattr(sums, name)
     along = across == 1 and sums.size > 1
@@ -134,7 +137,9 @@ class Small(Matrices):
         ]
 
     def read(self, name: str) -> Read:
-        line, operand = (self.rows, self.operands[0]) if name == "a" else (self.columns, self.operands[1])
+        line, operand = (
+            (self.rows, self.operands[0]) if name == "a" else (self.columns, self.operands[1])
+        )
         return read(line, self.sums, name, operand, self.dtype.itemsize, self.batches)
 
     def lines(self, name: str, how: Read, places: dict[str, str], index: str) -> str:

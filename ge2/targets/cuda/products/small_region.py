@@ -1,4 +1,6 @@
-"""A small product whose threads go on with what is done to its elements: each has one in a register."""
+"""A small product whose threads go on with what is done to its
+elements: each has one in a register.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +24,17 @@ NAMES = ("left", "right", "y")
 
 @final
 class SmallRegion:
-    """`product`: the value of the region that is the product; `operands` are those of the others."""
+    """`product`: the value of the region that is the product; `operands` are
+    those of the others.
+    """
 
     def __init__(
-        self, small: Small, region: Region, product: Var, operands: Mapping[Var, Operand], chip: Chip
+        self,
+        small: Small,
+        region: Region,
+        product: Var,
+        operands: Mapping[Var, Operand],
+        chip: Chip,
     ) -> None:
         self.small = small
         _, columns = product.type.shape
@@ -48,7 +57,9 @@ class SmallRegion:
         ]
         body += [Text("if (!here) return;"), *after]
         arguments = {**small.arguments, **lanes.places.arguments}
-        product = f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
+        product = (
+            f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
+        )
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
             "product region", f"{product}\n{problem.text}", tuple(arguments.values()), tuple(body), THREADS,

@@ -1,7 +1,7 @@
 """A matrix product in CUDA, for what no library multiplies: integers, and operands that lie anyhow.
 
-A block has a tile of the result. For each tile of rows and one of columns its threads bring both to shared
-memory, then each sums what meets in its element.
+A block has a tile of the result. For each tile of rows and one of columns its threads bring both to
+shared memory, then each sums what meets in its element.
 """
 
 from __future__ import annotations
@@ -63,13 +63,22 @@ class Tiles(Matrices):
 
     def tile(self, places: dict[str, str], n: str, m: str) -> list[Text]:
         sums, whole = self.size("n_sums", self.sums.size), self.whole
-        terms = {"row": self.rows, "column": self.columns, "(k + x)": self.sums, "(k + y_)": self.sums}
+        terms = {
+            "row": self.rows,
+            "column": self.columns,
+            "(k + x)": self.sums,
+            "(k + y_)": self.sums,
+        }
 
         def place(name: str, *indices: str) -> str:
             parts = (self.term(name, terms[i], i, i.strip("(+ xy_)")) for i in indices)
             return self.at(name, places[name], *parts)
 
-        a, b, y = place("a", "row", "(k + x)"), place("b", "(k + y_)", "column"), place("y", "row", "column")
+        a, b, y = (
+            place("a", "row", "(k + x)"),
+            place("b", "(k + y_)", "column"),
+            place("y", "row", "column"),
+        )
         zero = "{0, 0}" if self.wide in COMPLEX else "false" if self.wide == BOOL else "0"
         none = f"{self.held}{zero}" if self.wide in COMPLEX else f"({self.held}){zero}"
         inner = [
@@ -77,7 +86,9 @@ class Tiles(Matrices):
             Text(f"right[y_][x] = k + y_ < {sums} && column < {m} ? {self.read(b)} : {none};"),
             Text("__syncthreads();"),
             Text(f"{self.held} some = {zero};"),
-            unrolled("t", "TILE", [Text(f"some = {self.added('some', 'left[y_][t]', 'right[t][x]')};")]),
+            unrolled(
+                "t", "TILE", [Text(f"some = {self.added('some', 'left[y_][t]', 'right[t][x]')};")]
+            ),
             Text(f"total = {self.merged('total', 'some')};"),
             Text("__syncthreads();"),
         ]

@@ -1,4 +1,6 @@
-"""Steps of a program for a device that are no kernels of ours: of Python, the array module, the reference."""
+"""Steps of a program for a device that are no kernels of ours: of Python, the
+array module, the reference.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +51,9 @@ def narrowing(driver: GpuDriver, dtype: np.dtype) -> str:
 
 
 def library(driver: GpuDriver, step: Step) -> None:
-    """What the array module or the reference computes; loops and branches, with bodies on the device."""
+    """What the array module or the reference computes; loops and
+    branches, with bodies on the device.
+    """
     eqn, chosen = step.eqn, driver.branches.get(step.number)
     if isinstance(eqn.op, Constant):  # which is there from the start
         (out,) = eqn.outs

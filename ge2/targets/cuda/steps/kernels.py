@@ -1,4 +1,6 @@
-"""A step of a program for a device as launches of kernels: their sources, and what each is handed."""
+"""A step of a program for a device as launches of kernels: their sources, and
+what each is handed.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ if TYPE_CHECKING:
 
 
 def by_kernels(driver: GpuDriver, step: Step) -> None:
-    """A step as the launches of the family that is chosen, now that it is known where its arrays are."""
+    """A step as the launches of the family that is chosen, now that it
+    is known where its arrays are.
+    """
     eqn = step.eqn
     types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
     ins = [driver.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
@@ -50,7 +54,9 @@ def by_kernels(driver: GpuDriver, step: Step) -> None:
         library_product(driver, step, found.product, temps)
 
 
-def launches(driver: GpuDriver, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]) -> None:
+def launches(
+    driver: GpuDriver, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]
+) -> None:
     """The launches of the kernels of a step, the first of which has the step's operations."""
     eqn, named = step.eqn, []
     for kernel in found.kernels:
@@ -67,19 +73,27 @@ def launches(driver: GpuDriver, step: Step, choice: Choice, found: Kernels, temp
         texts = partial(texts_of, [k for _, k in named])
         nbytes = partial(bytes_behind, driver.program.layouts)
         words = "" if step.kind == "matmul" else slow(eqn, driver.device.limits)
-        driver.made.append(Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words, choice))
+        driver.made.append(
+            Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words, choice)
+        )
 
 
-def library_product(driver: GpuDriver, step: Step, found: LibraryProduct, temps: Sequence[str]) -> None:
+def library_product(
+    driver: GpuDriver, step: Step, found: LibraryProduct, temps: Sequence[str]
+) -> None:
     """The launch of the library's product, with scratch of its own."""
     eqn, product = step.eqn, found.product
-    scratch = At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
+    scratch = (
+        At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
+    )
     dtypes = eqn.inputs[0].type.dtype, eqn.inputs[1].type.dtype, eqn.outs[0].type.dtype
     places = [at(driver, step, x, d, temps) for x, d in zip(found.operands, dtypes, strict=True)]
     by = "NumPy" if driver.device.xp is np else "cuBLASLt"
     call = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))
     arguments = (*places, scratch)
-    driver.launch(Pending(product, (), (), 0, arguments, frozenset([2, 3]), "dot_general", place(eqn)), call)
+    driver.launch(
+        Pending(product, (), (), 0, arguments, frozenset([2, 3]), "dot_general", place(eqn)), call
+    )
 
 
 def at(driver: GpuDriver, step: Step, x: Operand, dtype: np.dtype, temps: Sequence[str]) -> At:
@@ -108,7 +122,9 @@ def moved(driver: GpuDriver, step: Step, kernel: CudaKernel, temps: Sequence[str
 
 
 def define(driver: GpuDriver, kernel: CudaKernel) -> tuple[int, str]:
-    """The number of the kernel's source, and its name in the program; equal code is compiled once."""
+    """The number of the kernel's source, and its name in the program; equal
+    code is compiled once.
+    """
     source = Source(source_name(kernel), kernel)
     code = same_code(source)
     number = driver.numbered.setdefault(code, len(driver.numbered))
@@ -116,7 +132,9 @@ def define(driver: GpuDriver, kernel: CudaKernel) -> tuple[int, str]:
     return number, f"{source.name}_{number}"
 
 
-def handed(driver: GpuDriver, step: Step, a: Argument, temps: Sequence[str]) -> At | Asked | np.generic:
+def handed(
+    driver: GpuDriver, step: Step, a: Argument, temps: Sequence[str]
+) -> At | Asked | np.generic:
     """An argument of a kernel, for a launch."""
     if a.kind == "size":
         return np.int64(a.value) if "int64_t" in a.declaration else np.int32(a.value)
