@@ -21,8 +21,8 @@ SHARED: Final = re.compile(r"(\d+) bytes smem")
 TIME: Final = re.compile(r"^ptxas info    : Compile time = .*\n?", re.MULTILINE)
 ERROR: Final = re.compile(r"^(.+)\((\d+)\): (?:catastrophic )?error(?: #\S+)?: (.+)$", re.MULTILINE)
 ASSEMBLER: Final = re.compile(
-    r"^(?:nvrtc: error: |ptxas .*?(?:error|fatal) *: )(.+)$", re.MULTILINE
-)  # of what stands in no line
+    r"^\0?(?:nvrtc: error: |ptxas .*?(?:error|fatal) *: )(.+)$", re.MULTILINE
+)  # of what stands in no line; ptxas begins where the log so far ends, with a character of value 0
 AROUND: Final = 2  # lines that are shown before and behind the one at fault
 
 

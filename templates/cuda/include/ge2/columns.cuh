@@ -8,7 +8,7 @@
 #include "ge2/warp.cuh"
 
 /* Merged states of N each, of the threads of a block that stand COLUMNS apart, a power of two up to 32; each of them
-   gets the N of its column. All threads of the block, whole warps, call this together, once for each call in a text. */
+   gets the N of its column. All threads of the block, whole warps, call this together. */
 template <int COLUMNS, int BLOCK, int N, class S, class Merge>
 GE2_FN void ge2_columns_merge(S (&mine)[N], Merge merge) {
 #pragma unroll
@@ -19,8 +19,8 @@ GE2_FN void ge2_columns_merge(S (&mine)[N], Merge merge) {
     constexpr int ROOM = sizeof(S) <= 4 ? 32 : sizeof(S) <= 8 ? 16 : 4; /* states that find registers */
     constexpr int AT_ONCE = WARPS < ROOM ? WARPS : ROOM;
     if constexpr (WARPS > 1) {
-        __shared__ __align__(16) unsigned char room[WARPS * WIDTH * sizeof(S)];
-        S *all = (S *)room;
+        S *all = (S *)ge2_block_room<WARPS * WIDTH * sizeof(S)>();
+        __syncthreads(); /* what an earlier call left is read */
         if (threadIdx.x % 32 < COLUMNS)
 #pragma unroll
             for (int n = 0; n < N; n++) all[threadIdx.x / 32 * WIDTH + threadIdx.x % 32 * N + n] = mine[n];

@@ -36,8 +36,7 @@ template <int COLUMNS, int BLOCK, class S, class Merge>
 GE2_FN S ge2_column_fold(S mine, Merge merge) {
     constexpr int ROWS = BLOCK / COLUMNS;
     if constexpr (ROWS > 1) {
-        __shared__ __align__(16) unsigned char room[BLOCK * sizeof(S)];
-        S *all = (S *)room;
+        S *all = (S *)ge2_block_room<BLOCK * sizeof(S)>();
         __syncthreads();
         all[threadIdx.x] = mine;
         for (int half = ROWS / 2; half; half /= 2) {

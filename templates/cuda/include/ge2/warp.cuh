@@ -56,6 +56,14 @@ GE2_FN T ge2_warp_scan(T state, Merge merge) {
     return state;
 }
 
+/* BYTES of shared memory of the block, the same ones for all that take as many: a static array of each function would be
+   one more for each operation that merges, and a kernel has 48 KB. Threads wait for each other before they write there. */
+template <int BYTES>
+GE2_FN unsigned char *ge2_block_room() {
+    __shared__ __align__(16) unsigned char room[BYTES];
+    return room;
+}
+
 /* The merged states of a thread and those before it in a block of THREADS, a power of two from 32 on. */
 template <int THREADS, class T, class Merge>
 GE2_FN T ge2_block_scan(T state, Merge merge) {
