@@ -266,11 +266,6 @@ def test_what_only_the_run_can_know_is_an_error_of_the_run() -> None:
         ge2.numpy.average(a(1.0, 2), weights=a(1.0, -1))
 
 
-def test_traced_fractions_outside_give_nan() -> None:
-    found = ge2.jit(np.quantile)(a(3.0, 1, 2), a(0.5, -0.1, 1.1))
-    np.testing.assert_array_equal(found, [2, NAN, NAN])
-
-
 @pytest.mark.parametrize("make", [np.arange, lambda n, dtype: np.indices((2, n), dtype=dtype)])
 def test_bools_count_to_two(make: Any) -> None:
     ours = gnp.arange if make is np.arange else lambda n, dtype: gnp.indices((2, n), dtype=dtype)

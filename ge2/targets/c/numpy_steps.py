@@ -10,7 +10,7 @@ import numpy as np
 from ge2.ir import ArrayType, Dims, Eqn
 from ge2.ir.text import op_text
 from ge2.ops.dot import DotGeneral
-from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Rev, Slice, StopGradient, Transpose
+from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
 
 def note(eqn: Eqn) -> str:
@@ -54,7 +54,7 @@ def view_text(eqn: Eqn, x: str) -> str:
     if isinstance(op, BroadcastInDim):
         spread = tuple(n if d in op.dims else 1 for d, n in enumerate(op.shape))
         return f"broadcast_to({x}.reshape({spread}), {op.shape})"
-    assert isinstance(op, StopGradient | Barrier)
+    assert isinstance(op, Identity)
     return x
 
 
