@@ -152,6 +152,7 @@ SUITES = {
         ),
         "cuda.sorts": ("sort", "argsort"),
     },
+    "programs": {"programs": ()},
 }
 RESULTS = Path(__file__).parent / "results"
 
