@@ -159,3 +159,19 @@ def test_bits_are_the_same_each_time(rng: np.random.Generator) -> None:
     z, y = rng.normal(size=(7, 5000)).astype(BF16), rng.integers(0, 5000, 7)
     first, again = (on_shim(partial(ge2.value_and_grad(loss)), z, y) for _ in range(2))
     assert [np.asarray(x).tobytes() for x in first] == [np.asarray(x).tobytes() for x in again]
+
+
+@pytest.mark.parametrize("rows", [4, 300])  # that a block's teams have at once, or in turns
+def test_what_is_alike_in_all_groups_is_made_in_each(rows: int, rng: np.random.Generator) -> None:
+    """Blocks have one group each: no loop over rows comes before they know which."""
+
+    def mixture(x: Any, means: Any, spread: Any) -> Any:
+        logs = np.log(2 * np.pi * spread)
+        scores = -0.5 * ((x[:, None] - means) ** 2 / spread + logs).sum(-1)
+        top = scores.max(axis=1, keepdims=True)
+        return top, np.exp(scores - top).sum(axis=1), logs
+
+    x, means = rng.normal(size=(5, 3)), rng.normal(size=(rows, 3))
+    spread = rng.uniform(0.5, 2, (rows, 3))
+    for y, y0 in zip(on_shim(mixture, x, means, spread), mixture(x, means, spread), strict=True):
+        np.testing.assert_allclose(y, y0, rtol=1e-12)

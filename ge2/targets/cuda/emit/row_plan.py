@@ -96,16 +96,15 @@ class Plan:
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
         self.pack = 1 if alone else self.places.pack(lying, REGISTERS)
-        specs = [
-            Spec(tuple(axes), role)
-            for axes, role in ((self.groups, "group"), (self.walked, "rows"), (self.row, "row"))
-            if axes
-        ]
+        roles = ((self.walked, "rows"), (self.row, "row"))
+        specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
+        # A block has one group: what is alike in all groups is made in each, where it is read.
+        group = Spec(tuple(self.groups), "group") if self.groups else None
         self.held = {p for p in lying if resident}
         parts = [part(problem, w, self.places.order) for w in problem.folded]
         if not self.across:
             self.sink()
-        self.root = nest(problem.works, specs, again)
+        self.root = nest(problem.works, specs, again, group)
         self.said = Statements(problem, self.places, self.root)
         self.shape = self.shaped()
         self.ahead = self.read_ahead() if self.across else []
