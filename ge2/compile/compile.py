@@ -16,7 +16,7 @@ from ge2.compile.executable import Executable
 from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
-from ge2.ir import Graph
+from ge2.ir import Eqn, Graph
 from ge2.passes.captured_iota import counted
 from ge2.passes.context import Context, Iotas
 from ge2.passes.dump import label
@@ -64,7 +64,15 @@ class How:
         return stages(pipeline_of(self.target), graph, self.context)
 
     def scheduled(self, graph: Graph) -> Program:
-        return schedule(graph, self.donated, self.target, self.homes)
+        return schedule(graph, self.donated, self.target, self.homes, self.inner)
+
+    def inner(self, eqn: Eqn, i: int) -> Program:
+        """Graph `i` of a loop or a branch as a program of launches."""
+        name = f"{self.name}_{eqn.op.name}{i}"
+        how = How((), name, label(name), self.target, self.device)
+        graph = how.rewritten(held(eqn.op)[i])
+        made = planned_round(eqn.op, i, graph, self.target, how.inner)
+        return replace(made, label=how.called)
 
 
 def compile_graph(
@@ -221,14 +229,17 @@ def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph
 
     def planned(graph: Graph) -> Program:
         fused = rewritten_within_limit(graph, target, context)
-        return planned_round(op, i, fused, target) if context.body else schedule(fused, (), target)
+        own = step.kind in ("loop", "hosted")
+        return planned_round(op, i, fused, target) if own else schedule(fused, (), target)
 
     return run(TIDY, held(op)[i], context), planned
 
 
 def executable(program: Program, how: How, limited: bool = False) -> Executable:
     branches = {
-        step.number: tuple(branch(step, i, how, limited) for i in range(len(held(step.eqn.op))))
+        step.number: tuple(
+            branch(program, step, i, how, limited) for i in range(len(held(step.eqn.op)))
+        )
         for step in program.steps
         if step.kind in ("library", "hosted") and isinstance(step.eqn.op, CONTROL)
     }
@@ -238,10 +249,17 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     )  # fmt: skip
 
 
-def branch(step: Step, i: int, how: How, limited: bool) -> Executable:
+def branch(program: Program, step: Step, i: int, how: How, limited: bool) -> Executable:
     """Graph `i` of a loop or a branch, as a program that is run with the whole."""
     graph, name = held(step.eqn.op)[i], f"{how.name}_{step.name}{i}"
-    made = compile_graph(graph, name=name, part=True, limited=limited, device=how.device)
+    if step.kind == "hosted":
+        inner = program.inner[step.number][i]
+        made = executable(inner, How((), name, inner.label, how.target, how.device), limited)
+        made.part, made.label = True, inner.label
+        if inner.label:
+            dump_repro(graph, made)
+    else:
+        made = compile_graph(graph, name=name, part=True, limited=limited, device=how.device)
     made.within = step.eqn.op
     made.scope = "" if step.eqn.source is None else step.eqn.source.scope
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ge2.base.compile_times import spent
@@ -33,7 +33,7 @@ from ge2.ops.shape import (
 from ge2.passes.context import Context
 from ge2.passes.python_scalars import on_host
 from ge2.passes.writes import reads_elsewhere
-from ge2.program.carries import WRITES, overwritten
+from ge2.program.carries import WRITES, origin, overwritten
 from ge2.program.failing import may_fail
 from ge2.program.host_control_flow import CONTROL
 from ge2.program.program import END, Buffer, Program, Step
@@ -47,30 +47,56 @@ LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 
 
+Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
+
+
+def on_any_gpu(eqn: Eqn, i: int) -> Program:
+    """Graph `i` of a loop or a branch as launches, whatever the chip."""
+    return scheduled_round(eqn.op, i, "cuda")
+
+
 @collector_paused
 def schedule(
-    graph: Graph, donated: tuple[bool, ...] = (), target: str = "cpu", written: tuple[int, ...] = ()
+    graph: Graph,
+    donated: tuple[bool, ...] = (),
+    target: str = "cpu",
+    written: tuple[int, ...] = (),
+    inner: Inner = on_any_gpu,
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
-    `written`: the inputs that the first outputs are the last contents of. The graph is what the
-    pipeline of the target makes of one.
+    `written`: the inputs that the first outputs are the last contents of. `inner` makes the
+    programs of loops that are launched. The graph is what the pipeline of the target makes of one.
     """
     with spent("schedule"):
-        return Scheduler(graph, donated, target, written).run()
+        return Scheduler(graph, donated, target, written, inner).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    return planned_round(op, i, rewritten(held(op)[i], target, Context(body=True)), target)
+    context = Context(body=target == "c")
+    return planned_round(op, i, rewritten(held(op)[i], target, context), target)
 
 
-def planned_round(op: Any, i: int, graph: Graph, target: str) -> Program:
+def planned_round(op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu) -> Program:
     """That program of the graph after all passes."""
-    scheduler = Scheduler(graph, (), target)
-    scheduler.homes = carried(op, i, graph)
+    scheduler = Scheduler(graph, (), target, inner=inner)
+    homes = carried(op, i, graph)
+    scheduler.homes = homes if target == "c" else written_parts(graph, homes)
     scheduler.donated = [*scheduler.homes.values()]
     return scheduler.run()
+
+
+def written_parts(graph: Graph, homes: dict[Var, Var]) -> dict[Var, Var]:
+    """Those results that are the input they replace, with parts of it written: any other launch
+    makes all of its result, and does so in a second place, which costs no copy before the loop.
+    """
+    inputs = {v: i for i, v in enumerate(graph.inputs)}
+    return {
+        a: v
+        for a, v in homes.items()
+        if graph.outputs.count(a) == 1 and origin(graph, a) == inputs[v]
+    }
 
 
 def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
@@ -90,9 +116,14 @@ def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
 
 class Scheduler:
     def __init__(
-        self, graph: Graph, donated: tuple[bool, ...], target: str, written: tuple[int, ...] = ()
+        self,
+        graph: Graph,
+        donated: tuple[bool, ...],
+        target: str,
+        written: tuple[int, ...] = (),
+        inner: Inner = on_any_gpu,
     ) -> None:
-        self.graph, self.target = graph, target
+        self.graph, self.target, self.programs = graph, target, inner
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
         self.checked = made_at_checked(graph) if written else set[Var]()
@@ -137,10 +168,14 @@ class Scheduler:
             kind = kind_of(eqn, self.target)
             if kind == "kernel" and isinstance(eqn.op, WRITES):
                 self.over[n] = {0: 0}
-            return kind
+            if kind != "hosted":
+                return kind
+            programs = tuple(self.programs(eqn, i) for i in range(len(held(eqn.op))))
+        else:
+            kind = "loop"
         self.inner[n] = programs
         self.over[n] = overwritten(eqn.op, programs)
-        return "loop"
+        return kind
 
     def run(self) -> Program:
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
@@ -151,7 +186,7 @@ class Scheduler:
             self.lend()
             self.join()
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
-            if kind in ("kernel", "copy", "loop", "matmul"):
+            if kind in ("kernel", "copy", "loop", "hosted", "matmul"):
                 self.reuse(n, eqn)
         steps = tuple(
             self.step(n, kind, eqn)
@@ -434,7 +469,7 @@ class Scheduler:
         eqn = self.graph.eqns[n]
         if x not in eqn.inputs or not self.alone(eqn, x):
             return False
-        if self.kinds[n] == "loop":
+        if self.kinds[n] in ("loop", "hosted"):
             return self.over[n].get(i) == eqn.inputs.index(x)
         return in_place(eqn, i, x, self.target)
 

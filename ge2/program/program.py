@@ -58,9 +58,9 @@ class Program:
     # of views, within what they view; for C alone
     layouts: dict[Var, Layout] = field(default_factory=dict)
     target: str = "cpu"
-    inner: dict[int, tuple[Program, ...]] = field(
-        default_factory=dict
-    )  # what loops run, by the step's number
+    # of loops and branches, by the step's number: the programs of their graphs
+    inner: dict[int, tuple[Program, ...]] = field(default_factory=dict)
+    label: str = ""  # what the files of a graph in a loop begin with, where there are any
 
     def count(self, *kinds: str) -> int:
         """How many steps are of these kinds."""

@@ -4,6 +4,7 @@ over it, no copy of a carry.
 
 from __future__ import annotations
 
+import math
 import re
 
 import numpy as np
@@ -13,6 +14,8 @@ import ge2
 from ge2 import lax
 from ge2.compile.compile import compile_graph
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
+from ge2.targets.cuda.launch.template import Pending
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
 A = np.arange(30.0 * 40).reshape(30, 40)
@@ -174,6 +177,40 @@ def test_no_body_makes_a_pass_over_what_it_writes_into(program):
     assert not passes(planned)
 
 
+def on_gpu(program, *arrays):
+    """The program as launches, no loop of it being one kernel."""
+    with ge2.config.using(passes_off=("resident",)):
+        graph = ge2.make_jaxpr(program)(*arrays).graph
+        return compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
+def test_no_body_on_a_gpu_does(program):
+    found = on_gpu(program, A)
+    assert any(inner_programs(found.program))
+    assert not passes(found.program)
+    assert not found.unbuilt().splits  # the host launches no iteration
+
+
+def launched(items):
+    """The launches of a list, those of loops and branches in it too."""
+    for each in items:
+        if isinstance(each, Pending):
+            yield each
+        for inner in getattr(each, "lists", ()):
+            yield from launched(inner)
+
+
+def test_what_is_launched_is_as_large_as_what_is_written():
+    """A carry of 2 MB is copied once, before the first iteration."""
+    large = np.zeros((1024, 512), np.float32)
+    for program in (nested, beside_rows, while_in_scan, branch, loop_in_branch):
+        groups = on_gpu(program, large).unbuilt().groups
+        threads = [math.prod((*p.grid, *p.block)) for g in groups for p in launched(g.launches)]
+        assert len(threads) > 100
+        assert sum(n > 1024 for n in threads) == 1, program.__name__
+
+
 def test_a_body_that_reads_the_old_value_later_keeps_it():
     def body(i, a):
         before = a.copy()
@@ -187,11 +224,13 @@ def test_a_body_that_reads_the_old_value_later_keeps_it():
     np.testing.assert_array_equal(ge2.jit(lambda a: lax.fori_loop(0, 3, body, a))(A)[1], A[1] * 4)
 
 
-@pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
-def test_their_results_are_the_references(executor):
+@pytest.mark.parametrize(
+    ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
+)
+def test_their_results_are_the_references(executor, off):
     with ge2.config.using(executor="reference"):
         expected = ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
-    with ge2.config.using(executor=executor):
+    with ge2.config.using(executor=executor, passes_off=off):
         found = ge2.tree.leaves(ge2.jit(every)(A))
     for x, y in zip(found, expected, strict=True):
         np.testing.assert_array_equal(x, y)

@@ -243,7 +243,15 @@ class GpuDriver:
         return self.program.buffers[var]
 
     def name(self, var: Var) -> str:
-        return self.buffer(var).name
+        buffer = self.buffer(var)
+        return buffer.name if buffer.base is not None else self.holder(buffer)
+
+    def holder(self, buffer: Buffer) -> str:
+        """The name of the array that holds a buffer: in a loop's body that of a carry, if the
+        buffer is what becomes of it.
+        """
+        base = buffer.base or buffer
+        return base.donor if base.donor and self.within is not None else base.name
 
     def layout(self, v: Var) -> Layout:
         return self.program.layouts.get(v) or plain(v.type.shape)
@@ -352,7 +360,7 @@ class GpuDriver:
         if isinstance(a, Literal) or a.type.weak or a in self.numbers:
             return Operand(role, i, (), value=True)
         layout, buffer = self.layout(a), self.buffer(a)
-        loose = self.loose.get((buffer.base or buffer).name, 0)
+        loose = self.loose.get(self.holder(buffer), 0)
         return Operand(role, i, layout.strides, layout.offset, loose=loose)
 
     def need(self, nbytes: int, step: int) -> str:
@@ -366,7 +374,7 @@ class GpuDriver:
             return At(self.array(atom), offset)
         buffer = self.buffer(atom)
         base = buffer.base or buffer
-        return At(base.name, offset, own=base.storage == "arena")
+        return At(self.holder(base), offset, own=base.storage == "arena")
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""
@@ -406,11 +414,12 @@ class GpuDriver:
             return self.given(value if a.type.weak else self.sent(value), "k")
         buffer, t = self.buffer(a), a.type
         base, layout = buffer.base or buffer, self.layout(a)
-        self.named.add(base.name)
+        name = self.holder(base)
+        self.named.add(name)
         if t.weak or (base is buffer and base.storage != "arena"):
-            return buffer.name
+            return name
         strides = tuple(s * t.dtype.itemsize for s in layout.strides)
-        whole, offset = base.name, str(layout.offset * t.dtype.itemsize)
+        whole, offset = name, str(layout.offset * t.dtype.itemsize)
         if base.storage == "arena":
             whole, offset = "memory", f"{base.name}_offset + {offset}"
         return f"view({whole}, {offset}, {t.shape}, {t.dtype.name}, {strides})"

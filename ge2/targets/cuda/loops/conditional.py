@@ -20,7 +20,7 @@ from ge2.ops.while_loop import WhileLoop
 from ge2.program.program import Step
 from ge2.program.records import place
 from ge2.targets.cuda.launch.template import Branch, While
-from ge2.targets.cuda.loops.iterate import Carry, Turn, spare
+from ge2.targets.cuda.loops.iterate import Carry, Turn, second_places, written_over
 from ge2.targets.cuda.loops.record_launches import Writer, is_plain
 from ge2.targets.cuda.loops.unroll import MOST, Placed
 
@@ -40,7 +40,8 @@ def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     driver.fresh(*eqn.outs)
     writer = Writer(driver, step)
     memory = writer.own(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
-    spares, results = [*map(writer.own, spare(op))], [*map(writer.placed, eqn.outs)]
+    results = [*map(writer.placed, eqn.outs)]
+    spares = second_places(op, turns, results, writer.own)
     inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.turn, turns)]
     if isinstance(op, WhileLoop):
         loop(writer, op, symbolic, memory, results, spares, inputs)
@@ -67,6 +68,7 @@ def branch(
     writer: Writer, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places
 ) -> None:
     index, *xs = inputs
+    xs = [*written_over(turns, results, xs)]
     lists = []
     for turn in turns:
         with writer.apart() as found:

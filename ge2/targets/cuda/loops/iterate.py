@@ -7,7 +7,7 @@ that change roles. The host waits for the device where a predicate decides, and 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol, final
 
@@ -16,8 +16,10 @@ from ge2.ir import ArrayType, Graph, Var
 from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.while_loop import WhileLoop
-from ge2.targets.cuda.device import Device, empty, put
-from ge2.targets.cuda.loops.unroll import Round
+from ge2.program.carries import carry_of
+from ge2.targets.cuda.device import Device, address, empty, put
+from ge2.targets.cuda.launch.template import At
+from ge2.targets.cuda.loops.unroll import Placed, Round
 
 Arrays = Sequence[Any]
 
@@ -29,14 +31,16 @@ class Turn:
     `nbytes` of memory for itself.
 
     The results `placed`, of such types, are written into the places; the others are returned
-    wherever they lie, which may be in an argument or in the memory. `again` pairs a result that has
-    a place with a later one that is the same. `why` it is no `round` is said in words.
+    wherever they lie, which may be in an argument or in the memory. `over` has those that are made
+    by writes into an argument, where it lies, each with the number of that. `again` pairs a result
+    that has a place with a later one that is the same. `why` it is no `round` is said in words.
     """
 
     nbytes: int
     placed: tuple[int, ...]
     types: tuple[ArrayType, ...]
     again: tuple[tuple[int, int], ...]
+    over: Mapping[int, int]
     run: Callable[..., list[Any]]
     round: Round | None = None  # it as launches alone, if it is nothing else
     why: str = ""
@@ -48,12 +52,13 @@ class Turn:
     def whole(self, memory: Any, places: Arrays, *arrays: Any) -> None:
         """Writes every result into its place."""
         for i, found in enumerate(self.into(memory, places, *arrays)):
-            if found is not places[i]:
-                put(places[i], found)
+            settle(places[i], found)
 
     def alone(self, device: Device, *arrays: Any) -> list[Any]:
         """The results in arrays of their own."""
         places = [empty(device, t.shape, t.dtype) for t in self.types]
+        written = self.over.values()
+        arrays = tuple(fresh(device, x) if k in written else x for k, x in enumerate(arrays))
         found = self.run(device.xp.empty(self.nbytes, "uint8"), *places, *arrays)
         return [x if i in self.placed else fresh(device, x) for i, x in enumerate(found)]
 
@@ -76,6 +81,16 @@ class Body(Protocol):
         """Its texts; nothing is compiled if it is not to `run`."""
 
 
+def settle(end: Any, x: Any) -> None:
+    """Copies an array to where it is to stay, unless it lies there."""
+    if x is not end and where(x) != where(end):
+        put(end, x)
+
+
+def where(x: Any) -> At | int:
+    return x.at if isinstance(x, Placed) else address(x)
+
+
 def fresh(device: Device, x: Any) -> Any:
     return device.xp.array(x, order="C") if isinstance(x, device.xp.ndarray) else x
 
@@ -86,6 +101,22 @@ def spare(op: Any) -> list[ArrayType]:
         return []
     outputs = [a.type for a in op.body.outputs]
     return [*outputs, op.cond.outputs[0].type] if isinstance(op, WhileLoop) else outputs[: op.carry]
+
+
+def in_place(op: Any, turn: Turn) -> list[int]:
+    """The parts of the carry that rounds make by writes into it, where it lies."""
+    if isinstance(op, Cond):
+        return []
+    _, first, count = carry_of(op)
+    return [i for i in range(count) if turn.over.get(i) == first + i]
+
+
+def second_places(
+    op: Any, turns: Sequence[Turn], results: Arrays, make: Callable[[ArrayType], Any]
+) -> list[Any]:
+    """The second places of the carry: those of the results where it stays in one."""
+    stays = in_place(op, turns[-1])
+    return [results[i] if i in stays else make(t) for i, t in enumerate(spare(op))]
 
 
 def loose(op: Any, graph: Graph) -> dict[Var, int]:
@@ -124,6 +155,13 @@ class Carry:
     def __init__(self, now: Arrays, homes: Arrays, spares: Arrays) -> None:
         self.now, self.homes, self.spares = list(now), homes, spares
 
+    def stay(self, ends: Arrays, in_place: Iterable[int]) -> Carry:
+        """It with those parts that rounds write in place where they are to end."""
+        for i in in_place:
+            settle(ends[i], self.now[i])
+            self.now[i] = ends[i]
+        return self
+
     def take(self, found: Arrays, places: Arrays) -> None:
         """A round's results become the carry. What a round does not change stays where it is."""
         for i, place in enumerate(places):
@@ -136,14 +174,14 @@ class Carry:
 
     def settle(self, ends: Arrays) -> None:
         for end, x in zip(ends, self.now, strict=True):
-            if x is not end:
-                put(end, x)
+            settle(end, x)
 
 
 def scan(op: ScanLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any) -> None:
     consts, start, elements = op.parts(xs)
     ends, stacks = results[: op.carry], results[op.carry :]
     carry = Carry(start, *((ends, spares) if op.length % 2 else (spares, ends)))
+    carry.stay(ends, in_place(op, turn))
     through = stacked_too(turn, op.carry)
     for t in reversed(range(op.length)) if op.reverse else range(op.length):
         places = [*carry.homes, *[y[t, ...] for y in stacks]]
@@ -175,6 +213,7 @@ def repeat(
     at, n = op.consts + op.carry, op.length
     ends, rest, elements = results[: op.carry], results[op.carry :], xs[at:]
     carry = Carry(xs[op.consts : at], *((ends, spares) if n % 2 else (spares, ends)))
+    carry.stay(ends, in_place(op, turn))
     through = stacked_too(turn, op.carry)
     for t in range(n):
         places = [*carry.homes, *rest[t::n]]
@@ -191,7 +230,7 @@ def while_loop(
 ) -> None:
     *spares, decided = more
     by_cond, by_body, start = op.parts(xs)
-    carry = Carry(start, results, spares)
+    carry = Carry(start, results, spares).stay(results, in_place(op, turn))
     while test.into(memory, [decided], *by_cond, *carry.now)[0]:  # which waits for it
         homes = carry.homes
         carry.take(turn.into(memory, homes, *by_body, *carry.now), homes)
@@ -201,4 +240,14 @@ def while_loop(
 def branch(
     turns: Sequence[Turn], memory: Any, results: Arrays, _: Arrays, index: Any, *xs: Any
 ) -> None:
+    xs = written_over(turns, results, xs)
     turns[min(max(int(index), 0), len(turns) - 1)].whole(memory, results, *xs)
+
+
+def written_over(turns: Sequence[Turn], results: Arrays, xs: Sequence[Any]) -> tuple[Any, ...]:
+    """The operands of branches, those that one of them writes into where the result is to be."""
+    found = list(xs)
+    for i, k in {pair for turn in turns for pair in turn.over.items()}:
+        settle(results[i], xs[k])
+        found[k] = results[i]
+    return tuple(found)

@@ -83,16 +83,17 @@ class Writer:
 
 
 def is_plain(driver: GpuDriver, a: Atom) -> bool:
-    """Whether an array lies in C order, from where wide accesses may begin."""
+    """True if an array lies in C order, and wide accesses may begin where it does, or there are
+    none, as of a number.
+    """
     if a.type.weak:
         return False
     if isinstance(a, Literal):
         return True
-    layout, loose = (
-        driver.layout(a),
-        driver.loose.get((driver.buffer(a).base or driver.buffer(a)).name, 0),
+    layout, loose = driver.layout(a), driver.loose.get(driver.holder(driver.buffer(a)), 0)
+    begins = a.type.size == 1 or all(
+        n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose)
     )
-    begins = all(n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose))
     return begins and layout.strides == plain(a.type.shape).strides
 
 

@@ -19,11 +19,11 @@ from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
 from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.program.program import Step
+from ge2.program.program import Buffer, Step
 from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.template import At
 from ge2.targets.cuda.loops.conditional import conditional
-from ge2.targets.cuda.loops.iterate import Turn, rounds, spare
+from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
 from ge2.targets.cuda.loops.record_launches import Writer, is_plain
 from ge2.targets.cuda.loops.unroll import MOST, Round
 
@@ -34,13 +34,17 @@ NUMBERS: Final = "numbers that Python computes"
 
 
 def placed(driver: GpuDriver) -> list[int]:
-    """The results for which there is an array beforehand."""
+    """The results for which there is an array beforehand, but for those made in an argument's."""
     outputs = driver.program.graph.outputs
     return [
         i
         for i, a in enumerate(outputs)
-        if isinstance(a, Var) and driver.buffer(a).storage == "output" and a not in outputs[:i]
+        if isinstance(a, Var) and a not in outputs[:i] and of_its_own(driver.buffer(a))
     ]
+
+
+def of_its_own(buffer: Buffer) -> bool:
+    return buffer.storage == "output" and not buffer.donor
 
 
 def turned(driver: GpuDriver, run: Any) -> Turn:
@@ -48,10 +52,13 @@ def turned(driver: GpuDriver, run: Any) -> Turn:
     outputs, places = driver.program.graph.outputs, placed(driver)
     again = [(i, j) for i in places for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
     types = tuple(a.type for a in outputs)
+    inputs = [v.name for v in map(driver.buffer, driver.program.graph.inputs)]
+    donors = {i: driver.buffer(a).donor for i, a in enumerate(outputs) if isinstance(a, Var)}
+    over = {i: inputs.index(donor) for i, donor in donors.items() if donor}
     made = tuple(types[i] for i in places)
     found = as_round(driver, places)
     why = "" if found is not None else more_than_launches(driver)
-    return Turn(driver.nbytes, tuple(places), made, tuple(again), run, found, why)
+    return Turn(driver.nbytes, tuple(places), made, tuple(again), over, run, found, why)
 
 
 def as_round(driver: GpuDriver, places: Sequence[int]) -> Round | None:
@@ -92,7 +99,7 @@ def end(driver: GpuDriver, a: Atom) -> str | tuple[At, ArrayType] | None:
         return At(driver.array(a)), a.type
     buffer, layout = driver.buffer(a), driver.layout(a)
     if buffer.base is None and buffer.storage != "arena":
-        return buffer.name
+        return driver.holder(buffer)
     if layout.strides != plain(a.type.shape).strides:
         return None
     return driver.at(a, layout.offset * a.type.dtype.itemsize), a.type
@@ -105,10 +112,9 @@ def hosted(driver: GpuDriver, step: Step) -> None:
     if unrolled(driver, step, turns) or conditional(driver, step, turns):
         return
     memory = driver.need(max(t.nbytes for t in turns), step.number)
-    spares = [(t, driver.need(t.nbytes, step.number)) for t in spare(eqn.op)]
     f = driver.given(rounds(eqn.op, turns), f"{eqn.op.name}_")
     results, copies = result_places(driver, step)
-    places = results, [lent(driver, name, t) for t, name in spares]
+    places = results, second_places(eqn.op, turns, results, partial(in_arena, driver, step))
     lists = [f"[{', '.join(each)}]" for each in places]
     scratch = lent(driver, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     handed = ", ".join([scratch, *lists, *map(partial(aligned, driver), eqn.inputs)])
@@ -128,7 +134,7 @@ def result_places(driver: GpuDriver, step: Step) -> tuple[list[str], list[Line]]
     for v in step.eqn.outs:
         text = driver.array(v)
         if not begins(driver, v):
-            own = lent(driver, driver.need(v.type.nbytes, step.number), v.type)
+            own = in_arena(driver, step, v.type)
             copies.append(Line(f"{driver.given(put, 'put')}({text}, {own})", step.eqn.op.name))
             text = own
         places.append(text)
@@ -170,10 +176,16 @@ def unrolled(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     driver.fresh(*eqn.outs)
     writer = Writer(driver, step)
     memory = writer.own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
-    spares, places = [writer.own(t) for t in spare(op)], [writer.placed(a) for a in atoms]
+    places = [writer.placed(a) for a in atoms]
     results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
+    spares = second_places(op, turns, results, writer.own)
     rounds(op, [writer.turn(turn)])(memory, results, spares, *inputs)
     return True
+
+
+def in_arena(driver: GpuDriver, step: Step, type_: ArrayType) -> str:
+    """An array in the arena that a step has for itself."""
+    return lent(driver, driver.need(type_.nbytes, step.number), type_)
 
 
 def lent(driver: GpuDriver, name: str, type_: ArrayType) -> str:
@@ -192,8 +204,7 @@ def aligned(driver: GpuDriver, a: Atom) -> str:
 
 
 def begins(driver: GpuDriver, a: Var) -> bool:
-    """Whether an array is in C order, and begins where wide accesses may."""
-    layout, buffer = driver.layout(a), driver.buffer(a)
-    parts = layout.offset, driver.loose.get((buffer.base or buffer).name, 0)
-    lies = all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
-    return lies and layout.strides == plain(a.type.shape).strides
+    """True if an array is in C order, and begins where wide accesses may, or is a number."""
+    parts = driver.layout(a).offset, driver.loose.get(driver.holder(driver.buffer(a)), 0)
+    lies = a.type.size == 1 or all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
+    return lies and driver.layout(a).strides == plain(a.type.shape).strides
