@@ -36,10 +36,11 @@ from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
-from ge2.transforms.batching import custom_batch as custom_batch
-from ge2.transforms.closure import closure_convert as closure_convert
+from ge2.transforms.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
+from ge2.transforms.custom_gradient import closure_convert as closure_convert
+from ge2.transforms.custom_gradient import custom_batch as custom_batch
 from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
 from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
 from ge2.transforms.effects import pure_callback as pure_callback
@@ -51,12 +52,11 @@ from ge2.transforms.jacobians import hessian as hessian
 from ge2.transforms.jacobians import jacfwd as jacfwd
 from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
-from ge2.transforms.lax import stop_gradient as stop_gradient
 from ge2.transforms.linear import linear_transpose as linear_transpose
 from ge2.transforms.remat import checkpoint as checkpoint
 from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
-from ge2.transforms.zeros import float0 as float0
+from ge2.transforms.rules import float0 as float0
 
 __all__ = [
     "ShapeDtypeStruct",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ge2.base.tracebacks import publish, published
-from ge2.transforms.lax import cond as cond
-from ge2.transforms.lax import dot_general as dot_general
-from ge2.transforms.lax import stop_gradient as stop_gradient
-from ge2.transforms.lax import switch as switch
-from ge2.transforms.lax import top_k as top_k
+from ge2.transforms.branches import cond as cond
+from ge2.transforms.branches import dot_general as dot_general
+from ge2.transforms.branches import stop_gradient as stop_gradient
+from ge2.transforms.branches import switch as switch
+from ge2.transforms.branches import top_k as top_k
 from ge2.transforms.loops import associative_scan as associative_scan
 from ge2.transforms.loops import fori_loop as fori_loop
 from ge2.transforms.loops import map as map

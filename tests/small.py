@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from ge2.codegen import axes, blocks
+from ge2.codegen import axes
+from ge2.codegen import kernel_values as blocks
 from ge2.targets.c import assemble
 from ge2.targets.c.blocked import numpy_calls
 from ge2.targets.c.emit import reductions, region

@@ -22,7 +22,7 @@ from benchmarks.record import Row
 from benchmarks.timing import medians
 from ge2.cli import demo, digits
 from ge2.cli.digits import BATCH, SIZES
-from ge2.cli.screen import milliseconds
+from ge2.cli.load import milliseconds
 
 STEPS = 3  # after which every candidate must have the same loss
 RUN = 12  # steps that follow each other: a pass over the data

@@ -9,18 +9,20 @@ another one stops the other's clock.
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache as once
-from threading import get_ident
+from threading import Timer, get_ident
 from time import perf_counter
 from typing import Final, final
 
-from ge2.base.display import Printed
-from ge2.base.formatting import table
+from ge2.base.config import config
+from ge2.base.formatting import Printed, table
+from ge2.base.log import is_heard, say
 from ge2.base.record import record
 
 STAGES: Final = ("trace", "import", "passes", "schedule", "render", "compile", "load", "other")
@@ -276,3 +278,43 @@ def note(how: str, seconds: float = 0.0) -> None:
 def had(name: str, found: Sequence[Found]) -> Had:
     """A kernel's code by what was noted of it first; where nothing was, somebody had it already."""
     return Had(name, *found[0]) if found else Had(name, "memory")
+
+
+# ---------------------------------------------------------------------------------------- progress
+# Who waits longer than a second for a first call is told once what it is doing.
+
+
+PATIENCE: Final = 1.0  # seconds
+
+
+@contextmanager
+def making(tally: Tally) -> Iterator[None]:
+    """Inside, a program is made: what this thread spends counts, and is told if it
+    lasts and somebody cares.
+
+    What is made while something else is, an inner function of a trace, is told as part of that.
+    """
+    timer = Timer(PATIENCE, tell, (tally,)) if current() is None and is_wanted() else None
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        with counting(tally):
+            yield
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def is_wanted() -> bool:
+    """As the setting says; where it leaves it open, on a terminal, or if somebody
+    listens for such things.
+    """
+    if config.progress != "auto":
+        return config.progress == "on"
+    return (sys.stderr is not None and sys.stderr.isatty()) or is_heard("INFO")
+
+
+def tell(tally: Tally) -> None:
+    words = "%s is not ready yet: %s (GE2_PROGRESS=off says no such thing)"
+    say(words, tally.title, tally.now(), level="INFO")

@@ -1,4 +1,4 @@
-"""Sizes, counts and tables in words."""
+"""Texts that users see: numbers of bytes and seconds, lists of names, tables in a notebook."""
 
 from __future__ import annotations
 
@@ -8,6 +8,36 @@ from typing import Any
 
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
+
+# ----------------------------------------------------------------------------------------- display
+# Representations of results at a prompt and in a notebook.
+
+
+class Printed:
+    """A value that is shown as it prints. Subclasses define `__str__`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The text in a fixed-width font, as notebooks ask for it."""
+        return preformatted(str(self))
+
+
+def preformatted(text: str) -> str:
+    """
+    >>> preformatted("a < b")
+    '<pre>a &lt; b</pre>'
+    """
+    from html import escape  # in a notebook alone
+
+    return f"<pre>{escape(text)}</pre>"
+
+
+# -------------------------------------------------------------------------------------- formatting
+# Sizes, counts and tables in words.
 
 
 def size_words(count: int) -> str:

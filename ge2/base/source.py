@@ -6,19 +6,48 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import linecache
 import os
 import sys
-from collections.abc import Iterator
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
+from itertools import count
+from threading import RLock
 from types import CodeType, FrameType
+from typing import Any, Final
 
 import numpy
 
-from ge2.base import package
+from ge2.base.errors import CompileError
 from ge2.base.record import record
 
-PACKAGE = package.PACKAGE + os.sep
+# ----------------------------------------------------------------------------------------- package
+# The folders of this package: of its modules, and of the templates and headers
+# that kernels are made of.
+
+
+FOLDER: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+@cache
+def templates(*names: str) -> str:
+    """A file or folder among the templates, where a wheel puts them, or
+    where a checkout keeps them.
+    """
+    folders = (
+        os.path.join(FOLDER, "templates"),
+        os.path.join(os.path.dirname(FOLDER), "templates"),
+    )
+    return os.path.join(next(filter(os.path.isdir, folders), folders[0]), *names)
+
+
+# ------------------------------------------------------------------------------------------ source
+
+
+PACKAGE = FOLDER + os.sep
 OURS = (
     PACKAGE,
     contextlib.__file__,  # a `with` of ours that looks at a setting, or warns
@@ -140,3 +169,83 @@ def of_function(f: object) -> Source | None:
     """Where a Python function is defined."""
     code = getattr(f, "__code__", None)
     return Source(code, 0) if isinstance(code, CodeType) else None
+
+
+# ----------------------------------------------------------------------------------- python source
+# Sources of kernels as functions: each text is compiled once a process, and
+# tracebacks show its lines.
+
+
+# sources that are found again, and whose lines tracebacks show; the oldest is forgotten
+KEPT: Final = 64
+_numbers = count()
+_loaded: OrderedDict[str, Mapping[str, Any]] = OrderedDict()
+_files: deque[str] = deque()
+_lock = RLock()
+
+
+def load(source: str) -> Mapping[str, Any]:
+    """The names that a source defines. Equal sources share one module."""
+    found = _loaded.get(source)
+    if found is None:
+        with _lock:
+            found = _loaded.get(source)
+            if found is None:
+                found = _loaded[source] = execute(source, {})
+                if len(_loaded) > KEPT:
+                    _loaded.popitem(last=False)
+    return found
+
+
+def execute(source: str, names: dict[str, Any]) -> dict[str, Any]:
+    """Runs a source in a module of its own that knows `names` beforehand."""
+    file = f"<ge2 kernel {next(_numbers)}>"
+    try:
+        code = compile(source, file, "exec")
+    except SyntaxError as error:
+        raise CompileError(f"a generated kernel is no Python: {error}", where=source) from error
+    with _lock:
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        _files.append(file)
+        if len(_files) > KEPT:
+            linecache.cache.pop(_files.popleft(), None)
+    exec(code, names)
+    return names
+
+
+def _after_fork() -> None:
+    global _lock
+    _lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+# ------------------------------------------------------------------------------- original function
+# The user's own function, where a trace runs a copy of it that reads traced
+# values in place of arrays.
+#
+# Whoever hands out copies says here how to find the original again: a callback runs long after the
+# trace, and must read what its names are bound to then.
+
+
+Finder = Callable[[Any], Any]
+_finders: ContextVar[tuple[Finder, ...]] = ContextVar("ge2_originals", default=())
+
+
+@contextmanager
+def originals(find: Finder) -> Iterator[None]:
+    """Inside, `original` asks `find` too."""
+    token = _finders.set((find, *_finders.get()))
+    try:
+        yield
+    finally:
+        _finders.reset(token)
+
+
+def original(x: Any) -> Any:
+    """What a copy that stands in for it was made of; anything else as it is."""
+    for find in _finders.get():
+        x = find(x)
+    return x

@@ -11,9 +11,7 @@ from typing import Any, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice.family import Family, Variant
-from ge2.choice.prefs import Prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Family, Prefs, Problem, Variant
 
 Catalog = tuple[Family[Any, Any], ...]
 NONE = Prefs()

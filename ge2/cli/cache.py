@@ -15,7 +15,7 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CacheTrouble
 from ge2.base.formatting import size_words, table
 from ge2.base.record import record
-from ge2.cli.screen import columns, deliver
+from ge2.cli.load import columns, deliver
 
 SHORT = 12  # characters of a key: enough to tell entries apart
 ENDLESS = 1 << 62

@@ -15,9 +15,8 @@ import ge2
 from ge2.base.errors import Ge2Error
 from ge2.base.formatting import size_words, table
 from ge2.base.record import record
-from ge2.cli.load import load
+from ge2.cli.load import EXAMPLE, arguments, load
 from ge2.cli.show import Look, check
-from ge2.cli.specs import EXAMPLE, arguments
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places

@@ -21,7 +21,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.cli import digits
 from ge2.cli.digits import BATCH, SIZES, Array, Digits, State, Step
-from ge2.cli.screen import Progress, columns, deliver, milliseconds
+from ge2.cli.load import Progress, columns, deliver, milliseconds
 from ge2.targets.cuda.load import gpu as cuda
 
 REQUIRED = 0.97

@@ -20,7 +20,7 @@ from ge2.base.errors import CacheTrouble, Ge2Error
 from ge2.base.formatting import counted, size_words, table
 from ge2.base.record import record
 from ge2.base.toolchain.detect import identified, settled, time_limit
-from ge2.cli.screen import deliver
+from ge2.cli.load import deliver
 from ge2.targets.c.load.blas import get_threads
 from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.headers import headers, include_folder

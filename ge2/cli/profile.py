@@ -14,10 +14,8 @@ import numpy as np
 import ge2
 from ge2.base.config import config
 from ge2.base.formatting import count_words, size_words, table
-from ge2.cli.load import load
-from ge2.cli.screen import deliver
+from ge2.cli.load import EXAMPLE, arguments, deliver, load
 from ge2.cli.show import Look, check, transformed
-from ge2.cli.specs import EXAMPLE, arguments
 from ge2.dispatch.profile import ROUNDS, Profile, Row, profile
 from ge2.program.records import PLACES, cut
 from ge2.targets.cuda.device import upload

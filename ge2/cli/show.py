@@ -16,9 +16,7 @@ from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
 from ge2.base.formatting import count_words, size_words
 from ge2.base.record import record
-from ge2.cli.load import last_line, load, words
-from ge2.cli.screen import columns, deliver
-from ge2.cli.specs import EXAMPLE, arguments
+from ge2.cli.load import EXAMPLE, arguments, columns, deliver, last_line, load, words
 from ge2.compile.compile import how_to_make, stand_in
 from ge2.ir import Graph
 

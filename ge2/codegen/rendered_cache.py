@@ -19,7 +19,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.cache import VERSION, cache, content_key
-from ge2.base.package import PACKAGE, templates
+from ge2.base.source import FOLDER, templates
 
 WRITERS = (
     "codegen",
@@ -103,7 +103,7 @@ def names_of(kind: type) -> tuple[str, ...]:
 @once
 def writing() -> str:
     """The contents of what writes texts: modules and templates."""
-    places = [*(os.path.join(PACKAGE, name) for name in WRITERS), templates()]
+    places = [*(os.path.join(FOLDER, name) for name in WRITERS), templates()]
     parts: list[str | bytes] = []
     for root in places:
         for folder, folders, files in os.walk(root):

@@ -2,19 +2,194 @@
 
 from __future__ import annotations
 
+import math
+import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
+from functools import cache
 from typing import Any, Generic, TypeVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT32, FLOAT64, HALF, INT64
+from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INT64, INTEGERS, SHORT
+from ge2.base.record import record
 from ge2.codegen.axes import strides_of
-from ge2.codegen.spelling import Spelling
 from ge2.codegen.text import Argument, Operand, Text, whole
-from ge2.ir import ArrayType
+from ge2.ir import ArrayType, Eqn
+from ge2.ops import NAMED as NAMED_OPS
+from ge2.ops import Bessel, Pointwise, Polygamma
 from ge2.ops.user_ops import Own
+
+# ---------------------------------------------------------------------------------------- spelling
+# How the vocabulary of lowerings is typed: suffixes, numbers to the bit; one
+# language is one `Spelling`.
+#
+# C and CUDA share every function's name and most words. What differs is a field of `Spelling`, and
+# which header defines a function, which each language's own module knows.
+
+
+SUFFIX = SHORT
+INTEGER = {d: f"{'u' if d.kind == 'u' else ''}int{8 * d.itemsize}_t" for d in INTEGERS}
+BITS = {d: f"uint{8 * d.itemsize}_t" for d in HALF}
+BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
+CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
+LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
+NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
+
+
+@cache
+def subjects() -> Mapping[str, str]:
+    """The header of each function in an operation's expression, by its subject,
+    as the operation names it.
+    """
+    made = (*NAMED_OPS, Polygamma(1), Bessel(0), Bessel(0, scaled=True))
+    texts = [op.lowering for op in made if isinstance(op.lowering, Pointwise)]
+    return {name: text.header for text in texts for name, _ in CALL.findall(text.expression)}
+
+
+@final
+@record
+class Spelling:
+    """The words of one language. Pairs are for float32 and for float64, or for false and true."""
+
+    stored: Mapping[np.dtype, str]  # the type of an element of an array
+    held: Mapping[np.dtype, str]  # of a value between equations
+    truth: tuple[str, str]
+    infinity: tuple[str, str]
+    nan: tuple[str, str]
+
+    def expression(self, text: str, operands: list[str], dtype: np.dtype, to: np.dtype) -> str:
+        """An op's expression with its functions typed by the first operand.
+
+        >>> from ge2.targets.c.emit.types import C
+        >>> C.expression("ge2_integer_pow<3>({0})", ["x"], np.dtype("f4"), np.dtype("f4"))
+        'ge2_integer_pow_f32(x, 3)'
+        """
+        return self.spelt(typed(text, dtype, to), dtype).format(*operands)
+
+    def spelt(self, text: str, dtype: np.dtype) -> str:
+        """A user's text with the names of a dtype in it.
+
+        >>> from ge2.targets.c.emit.types import C
+        >>> C.spelt("static $T twice_$t($T x)", np.dtype("f4"))
+        'static float twice_f32(float x)'
+        """
+        return (
+            text.replace("$t", SUFFIX[dtype]).replace("$T", self.held[dtype])
+            if "$" in text
+            else text
+        )
+
+    def retyped(self, text: str, eqn: Eqn) -> str:
+        """The operand of an equation that changes its dtype: the same number, or the same bits."""
+        old, new = eqn.inputs[0].type.dtype, eqn.outs[0].type.dtype
+        if eqn.op.name == "bitcast_convert_type":
+            return self.bitcast(text, old, new)
+        return self.cast(text, FLOAT32 if old in HALF else old, new)
+
+    def cast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
+        """A value as one of another dtype; a half type is held as float32, rounded."""
+        if out in HALF:
+            short = SUFFIX[out]
+            return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
+        if dtype == BOOL and out not in COMPLEX:
+            return f"{text} ? {self.number(1, out)} : {self.number(0, out)}"
+        return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
+
+    def bitcast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
+        """The bits of a value as one of another dtype; a half type is held as float32.
+
+        >>> from ge2.targets.c.emit.types import C
+        >>> C.bitcast("x", np.dtype("f4"), np.dtype("i4"))
+        '(int32_t)ge2_bits_f32(x)'
+        """
+        short, word = SUFFIX[dtype], f"uint{8 * dtype.itemsize}_t"
+        named = f"ge2_cast_f32_{short}" if dtype in HALF else f"ge2_bits_{short}"
+        bits = f"({word})({text})" if dtype in INTEGERS else f"{named}({text})"
+        if out in INTEGERS:
+            return f"({INTEGER[out]}){bits}"
+        return (
+            f"ge2_cast_{SUFFIX[out]}_f32({bits})"
+            if out in HALF
+            else f"ge2_of_bits_{SUFFIX[out]}({bits})"
+        )
+
+    def number(self, value: Any, dtype: np.dtype) -> str:
+        """A constant of that type, to the bit.
+
+        >>> from ge2.targets.c.emit.types import C
+        >>> C.number(0.1, np.dtype("f4")), C.number(-1, np.dtype("i8")), C.number(np.inf, np.dtype("f8"))
+        ('0.1f', 'INT64_C(-1)', '__builtin_inf()')
+        """
+        if dtype == BOOL:
+            return self.truth[bool(value)]
+        if dtype in COMPLEX:
+            part = np.dtype(f"f{dtype.itemsize // 2}")
+            re, im = (self.number(x, part) for x in (complex(value).real, complex(value).imag))
+            return f"ge2_complex_{SUFFIX[part]}({re}, {im})"
+        if dtype.kind in "iu":
+            return integer(int(value), dtype)
+        return self.real(value, dtype)
+
+    def real(self, value: Any, dtype: np.dtype) -> str:
+        narrow = dtype == FLOAT32 or dtype in HALF
+        x: np.floating[Any] = np.float32(value) if narrow else np.float64(value)
+        if math.isnan(x):
+            return self.nan[not narrow]
+        sign = "-" if math.copysign(1.0, x) < 0 else ""
+        if math.isinf(x):
+            return f"{sign}{self.infinity[not narrow]}"
+        text = str(abs(x))
+        if "e" not in text and "." not in text:
+            text += ".0"
+        text += "f" if narrow else ""
+        return f"({sign}{text})" if sign else text
+
+
+def typed(text: str, dtype: np.dtype, to: np.dtype) -> str:
+    """An op's expression, in which each function has the suffix of its first operand."""
+    more = ""
+    found = CALL.search(text)
+    if found is not None and found[2] not in (None, "T"):
+        more = f", {found[2]}"
+
+    def name(match: re.Match[str]) -> str:
+        if match[1] == "cast":
+            return f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[to]}("
+        return f"ge2_{match[1]}_{SUFFIX[dtype]}("
+
+    text = CALL.sub(name, text)
+    return text[:-1] + more + ")" if more else text
+
+
+def integer(value: int, dtype: np.dtype) -> str:
+    if dtype.kind == "u":
+        return f"UINT64_C({value})" if dtype.itemsize == 8 else f"{value}u"
+    if value == -(1 << 63):
+        return "INT64_MIN"
+    return f"INT64_C({value})" if dtype.itemsize == 8 else f"({value})" if value < 0 else str(value)
+
+
+def baked(value: Any, dtype: np.dtype, sizes: frozenset[int]) -> bool:
+    """Whether a constant stands in the text.
+
+    Others are arguments, and so are sizes: a mean over another batch divides by another
+    number and is the same text.
+    """
+    if dtype == BOOL or dtype in COMPLEX:
+        return True
+    if dtype.kind in "iu":
+        value = int(value)  # whose least has an absolute value
+    if value != value or abs(value) == math.inf:
+        return True
+    if value == int(value) and abs(int(value)) in sizes and abs(value) > 1:
+        return False
+    return dtype.kind in "iu" or abs(float(value)) in BAKED
+
+
+# ------------------------------------------------------------------------------------ user kernels
+
 
 K = TypeVar("K")  # kernels of a language
 Copy = Callable[[ArrayType, ArrayType, Operand, Operand], Sequence[K]]

@@ -6,8 +6,7 @@ from functools import cache
 from typing import Any
 
 from ge2.choice.choose import Catalog, Choice, choose
-from ge2.choice.prefs import prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, prefs
 from ge2.targets.reference.library import Library, Product
 
 TARGETS = ("c", "cuda", "cpu")

@@ -17,12 +17,10 @@ from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
 from ge2.ir import Eqn, Graph
-from ge2.passes.captured_iota import counted
-from ge2.passes.context import Context, Iotas
-from ge2.passes.dump import label
+from ge2.passes.context import Context, Iotas, label
+from ge2.passes.fold import counted
 from ge2.passes.pipeline import TIDY, run, stages
-from ge2.program.host_control_flow import CONTROL
-from ge2.program.program import Program, Step
+from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
 from ge2.targets.cuda.device import kept_as
 from ge2.trace.watch import watching

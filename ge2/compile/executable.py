@@ -15,25 +15,22 @@ from ge2.base.compile_times import Had, kernels_words, spent
 from ge2.base.config import config
 from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
-from ge2.base.float_errors import hush, restore
 from ge2.base.gpu import host
+from ge2.base.interpreter import hush, restore
 from ge2.base.record import mutable
 from ge2.base.toolchain.detect import excuse, toolchain
 from ge2.codegen.rendered_cache import kept_pages
 from ge2.compile import analysis
 from ge2.compile.analysis import Memory
 from ge2.compile.schedule import schedule
-from ge2.compile.written_arguments import Writing
+from ge2.compile.slice_writes import Writing
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
-from ge2.ops.persistent import Resident
-from ge2.ops.product_region import ProductRegion
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region, Resident
 from ge2.ops.user_ops import Own
-from ge2.passes.dump import dump
-from ge2.passes.python_scalars import compute, on_host
-from ge2.program.host_control_flow import Inner
-from ge2.program.program import Program
+from ge2.passes.context import dump
+from ge2.passes.scalars import compute, on_host
+from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import Driver
@@ -43,8 +40,8 @@ from ge2.trace.watch import check_finite
 from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
+    from ge2.compile.analysis import Shortage
     from ge2.compile.memory_limit import Remat, Smaller
-    from ge2.compile.out_of_memory import Shortage
     from ge2.program.timer import Meter
     from ge2.targets.cuda.device import Device
     from ge2.targets.cuda.loops.iterate import Turn
@@ -389,7 +386,7 @@ class Executable:
     @property
     def shortage(self) -> Shortage:
         """What can be said if there is no memory for it."""
-        from ge2.compile.out_of_memory import Shortage
+        from ge2.compile.analysis import Shortage
 
         return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
 

@@ -15,21 +15,18 @@ from dataclasses import field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ge2.base.display import Printed
 from ge2.base.errors import MemoryLimitError
-from ge2.base.formatting import count_words, size_words, table
+from ge2.base.formatting import Printed, count_words, size_words, table
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
 from ge2.compile.remat_candidates import Candidate, Repeat, Waiting, operations
 from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.control import Cond
 from ge2.ops.while_loop import WhileLoop
-from ge2.passes.rematerialise import repeated
-from ge2.program.host_control_flow import CONTROL, passing
-from ge2.program.program import Program, Step
+from ge2.program.program import CONTROL, Program, Step, passing
 from ge2.targets.c.loops import MANY, held, spares
 from ge2.targets.cuda.loops.iterate import spare
-from ge2.transforms.unstack import Unstacked, unstacked
+from ge2.transforms.rematerialise import Unstacked, repeated, unstacked
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable

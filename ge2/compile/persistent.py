@@ -29,8 +29,7 @@ from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.loops import ScanLoop
-from ge2.ops.persistent import Resident
-from ge2.ops.region import Region
+from ge2.ops.region import Region, Resident
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Context
 from ge2.passes.pipeline import TIDY, run
@@ -41,7 +40,7 @@ from ge2.targets.cuda.persistent.kernel import fits_grid, shared_bytes
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import Tangled, split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
-from ge2.trace.strong import strong_op
+from ge2.trace.retrace import strong_op
 
 WORK: Final = 1 << 17
 LONG: Final = 256

@@ -10,18 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from ge2.compile.before_writes import checked_early, views_first, with_copies
+from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
-from ge2.passes.fuse_random import drawn
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
-from ge2.passes.loops.sums_after import sums_after
 from ge2.passes.pipeline import TIDY, Pass, run
-from ge2.passes.wrap_indices import indexed
-from ge2.passes.writes import writes
+from ge2.passes.wrap_indices import drawn, indexed
 from ge2.targets.c.loops import grounded
 
 

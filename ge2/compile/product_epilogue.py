@@ -20,12 +20,11 @@ from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
 from ge2.ops.loops import ScanLoop
-from ge2.ops.product_region import ProductRegion
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Caps, Context
-from ge2.passes.round_halves import round_halves
+from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.small_products import refusal

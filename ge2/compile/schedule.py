@@ -7,20 +7,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ge2.base.compile_times import spent
-from ge2.base.gc_pause import collector_paused
-from ge2.choice.family import Family
-from ge2.choice.problem import Problem
+from ge2.base.interpreter import collector_paused
+from ge2.choice.problem import Family, Problem
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
-from ge2.compile.before_writes import made_at_checked, saved_views
 from ge2.compile.catalog import select
 from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
+from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
 from ge2.ops.index import Gather, UpdateSlice
-from ge2.ops.product_region import ProductRegion
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region
 from ge2.ops.shape import (
     Barrier,
     BroadcastInDim,
@@ -31,12 +29,18 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.context import Context
-from ge2.passes.python_scalars import on_host
-from ge2.passes.writes import reads_elsewhere
-from ge2.program.carries import WRITES, origin, overwritten
-from ge2.program.failing import may_fail
-from ge2.program.host_control_flow import CONTROL
-from ge2.program.program import END, Buffer, Program, Step
+from ge2.passes.scalars import on_host
+from ge2.program.program import (
+    CONTROL,
+    END,
+    WRITES,
+    Buffer,
+    Program,
+    Step,
+    may_fail,
+    origin,
+    overwritten,
+)
 from ge2.targets.c.blocked.region import tile
 from ge2.targets.c.loops import carried, held, stands
 from ge2.targets.cuda.kernels.products import CudaBlas

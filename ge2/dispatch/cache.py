@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.compile_times import Spent, Tally, spent
+from ge2.base.compile_times import Spent, Tally, making, spent
 from ge2.base.compiled_pytrees import Build, Match, builder, matcher
 from ge2.base.config import config
 from ge2.base.gpu import host, on_gpu
-from ge2.base.keyed_lock import alone
-from ge2.base.progress import making
+from ge2.base.locks import alone
 from ge2.base.pytree import Structure
 from ge2.base.treedef import LEAF
 from ge2.dispatch.signature import is_static
 from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of
 from ge2.ops.control import EXECUTOR, Call
-from ge2.trace.devices import place_of
+from ge2.trace.stage import place_of
 from ge2.trace.writes import is_scalar
 from ge2.transforms.arguments import Results
 
@@ -238,7 +237,7 @@ class Entry:
         Blocked NumPy reads single elements sooner than it compares rows.
         """
         with spent("import"):
-            from ge2.passes.captured_iota import iotas  # as the passes
+            from ge2.passes.fold import iotas  # as the passes
 
         return iotas(self.graph, self.captured) if config.executor in ("c", "shim") else ()
 

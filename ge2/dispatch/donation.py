@@ -17,7 +17,7 @@ from ge2.dispatch.signature import title
 from ge2.ir import ShapeDtypeStruct
 
 if TYPE_CHECKING:
-    from ge2.dispatch.key import Key
+    from ge2.dispatch.signature import Key
 
 # classes of CuPy's for memory that others may see
 FOREIGN: Final = ("UnownedMemory", "DLPackMemory")

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
+from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.base.formatting import byte_count
 from ge2.base.source import here
 from ge2.dispatch import cache as entries
 from ge2.dispatch.jitted import Jitted, living
-from ge2.dispatch.key import Function
-from ge2.dispatch.signature import Argnames, Argnums, numbers_and_names, title
+from ge2.dispatch.signature import Argnames, Argnums, Function, numbers_and_names, title
 from ge2.dispatch.tracing import forget_closures
 
 P = ParamSpec("P")
@@ -112,7 +113,7 @@ def jit(
     limit = None if memory_limit is None else byte_count(memory_limit)
     if widest is None:
         return Jitted(fun, static, donated, max_traces, limit)
-    from ge2.dispatch.widening import widest_dtype  # seldom needed
+    from ge2.dispatch.cache_report import widest_dtype  # seldom needed
 
     return Jitted(fun, static, donated, max_traces, limit, widest_dtype(widest))
 
@@ -150,3 +151,57 @@ def clear_caches() -> None:
     cuda = sys.modules.get("ge2.targets.cuda.load.gpu")  # else there is none
     for device in cuda.used if cuda is not None else ():
         device.scratch.release()
+
+
+# ------------------------------------------------------------------------------------------- modes
+# Ways of running that help to find a mistake, each a setting and a `with`.
+
+
+def disable_jit(disable: bool = True) -> AbstractContextManager[None]:
+    """Inside the `with`, jitted functions run as the plain functions they were made from.
+
+    >>> import ge2
+    >>> with disable_jit():
+    ...     ge2.jit(lambda x: print("plain") or x)(1)
+    plain
+    1
+    """
+    return config.using(disable_jit=disable)
+
+
+def checking_leaks() -> AbstractContextManager[None]:
+    """Inside the `with`, a traced value that outlives its trace is an error when the trace ends.
+
+    Without it, the error comes when such a value is used.
+
+    >>> import ge2
+    >>> kept = []
+    >>> with checking_leaks():
+    ...     ge2.jit(lambda x: kept.append(x) or x)(1)
+    Traceback (most recent call last):
+    ge2.errors.UnexpectedTracerError: x (traced ~i64[]) outlived the trace of <lambda> ...
+    """
+    return config.using(check_leaks=True)
+
+
+def debug_nans(enable: bool = True) -> AbstractContextManager[None]:
+    """Inside the `with`, a NaN that a compiled or transformed function makes is an error.
+
+    NonFiniteError names the first equation that made one that reaches a result, what it
+    read, and its line. Results are looked at after each call; where one holds a NaN,
+    the function is run again op by op.
+
+    >>> import numpy as np, ge2
+    >>> with debug_nans():
+    ...     ge2.jit(lambda x: np.log(x) * 2)(-1.0)
+    Traceback (most recent call last):
+    ge2.errors.NonFiniteError: log made a NaN in <lambda>
+      of   ~f64[] -1.0
+      at   ...
+    """
+    return config.using(debug_nans=enable)
+
+
+def debug_infs(enable: bool = True) -> AbstractContextManager[None]:
+    """As `debug_nans`, for infinities."""
+    return config.using(debug_infs=enable)

@@ -23,26 +23,28 @@ from typing import (
 )
 from weakref import WeakSet
 
-from ge2.base.compile_times import Tally, spent
+from ge2.base.compile_times import Tally, making, spent
 from ge2.base.config import config
 from ge2.base.errors import InputError, RetraceError
-from ge2.base.gc_pause import collector_paused
 from ge2.base.gpu import gpu_key
-from ge2.base.keyed_lock import alone
+from ge2.base.interpreter import collector_paused, deep_recursion
+from ge2.base.locks import alone
 from ge2.base.log import say
-from ge2.base.progress import making
 from ge2.base.pytree import Structure, flatten, register_leaf
-from ge2.base.recursion import deep_recursion
 from ge2.base.source import here
 from ge2.base.tracebacks import hide, hides
 from ge2.dispatch.cache import Entry
 from ge2.dispatch.closures.capture import NOTHING, Closure, Seen
 from ge2.dispatch.donation import Donation, spoiling, stands
-from ge2.dispatch.key import NO_LEAVES, Function, Key, arguments_of, careful_keys
 from ge2.dispatch.signature import (
     ARRAY_TYPE,
+    NO_LEAVES,
     WEAK,
+    Function,
+    Key,
     Refused,
+    arguments_of,
+    careful_keys,
     frozen,
     is_static,
     leaf_key,
@@ -271,7 +273,7 @@ class Jitted(Generic[P, R]):
                 entry = trace(self._function, key, leaves, seen, self._closure, self._limit)
             self._explain(entry)
             if self._widest is not None:
-                from ge2.dispatch.widening import refuse_wider  # seldom needed
+                from ge2.dispatch.cache_report import refuse_wider  # seldom needed
 
                 refuse_wider(entry.graph, self._widest, self._title, entry.input_names)
             if type(current()) is Evaluate:

@@ -11,18 +11,16 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from ge2.base.compile_times import Bill, Spent
-from ge2.base.display import Printed
 from ge2.base.errors import InputError
-from ge2.base.formatting import counted
+from ge2.base.formatting import Printed, counted
 from ge2.base.pytree import Structure, structure
 from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides
 from ge2.dispatch.cache import Entry
-from ge2.dispatch.cache_report import signature_text
+from ge2.dispatch.cache_report import signature_text, widened
 from ge2.dispatch.signature import Static
-from ge2.dispatch.widening import widened
 from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
 from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
 

@@ -9,21 +9,19 @@ from typing import Any, Final
 
 import numpy as np
 
-from ge2.base.original_function import originals
+from ge2.base.source import originals
 from ge2.dispatch.cache import Entry
 from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen
 from ge2.dispatch.closures.objects import is_namespace, is_plain
-from ge2.dispatch.closures.purity import Purity
 from ge2.dispatch.closures.rebind import Rebound
-from ge2.dispatch.closures.unseen import refuse_values, watched
-from ge2.dispatch.key import Function, Key, arguments_of
-from ge2.dispatch.signature import Static, is_static, leaf_type, title
+from ge2.dispatch.closures.unseen import Purity, refuse_values, watched
+from ge2.dispatch.signature import Function, Key, Static, arguments_of, is_static, leaf_type, title
 from ge2.ir import Var
 from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
-from ge2.trace.devices import common_place
+from ge2.trace.stage import common_place
 from ge2.trace.writes import Changing, is_scalar
 from ge2.transforms.arguments import Arguments, Results
-from ge2.transforms.zeros import is_float0
+from ge2.transforms.rules import is_float0
 
 CLOSURES: Final = 256
 

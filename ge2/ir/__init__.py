@@ -10,6 +10,7 @@ from ge2.ir.graph import Literal as Literal
 from ge2.ir.graph import Var as Var
 from ge2.ir.graph import read as read
 from ge2.ir.graph import rename as rename
+from ge2.ir.graph import verify as verify
 from ge2.ir.graph import without_dead_code as without_dead_code
 from ge2.ir.op import ON_GPU as ON_GPU
 from ge2.ir.op import Axis as Axis
@@ -34,8 +35,7 @@ from ge2.ir.text import parse as parse
 from ge2.ir.text import write as write
 from ge2.ir.types import ArrayType as ArrayType
 from ge2.ir.types import Dims as Dims
+from ge2.ir.types import Number as Number
 from ge2.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
+from ge2.ir.types import Value as Value
 from ge2.ir.types import type_of as type_of
-from ge2.ir.value import Number as Number
-from ge2.ir.value import Value as Value
-from ge2.ir.verify import verify as verify

@@ -15,8 +15,7 @@ from ge2.base.dtypes import PYTHON
 from ge2.base.errors import NoRuleError
 from ge2.base.gpu import on_gpu
 from ge2.base.record import record
-from ge2.ir.types import ArrayType, type_of
-from ge2.ir.value import Value
+from ge2.ir.types import ArrayType, Value, type_of
 
 if TYPE_CHECKING:
     from ge2.ir.graph import Graph

@@ -47,14 +47,11 @@ from ge2.numpy.joining import (
 from ge2.numpy.moving_slices import (
     getitem, setitem,
 )
-from ge2.numpy.padding import (
-    pad,
-)
 from ge2.numpy.products import (
     cross, dot, dot_general, einsum, inner, kron, matmul, matvec, outer, tensordot, trace, vdot, vecdot,
     vecmat,
 )
-from ge2.numpy.extremes import argmax, argmin, nanargmax, nanargmin
+from ge2.numpy.scans import argmax, argmin, nanargmax, nanargmin
 from ge2.numpy.reductions import (
     all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean, nanmin,
     nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
@@ -73,6 +70,7 @@ from ge2.numpy.shapes import (
     ravel, reshape, roll, rollaxis, rot90, squeeze, swapaxes, tile, transpose, tril, triu,
 )
 from ge2.numpy.signals import (
+    pad,
     convolve, corrcoef, correlate, cov, gradient, polyval,
 )
 from ge2.numpy.sorting import (
@@ -81,7 +79,7 @@ from ge2.numpy.sorting import (
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__
-from ge2.numpy.tables import SHARING, as_ufuncs, functions, sharing, ufunc_method
+from ge2.numpy.late import SHARING, as_ufuncs, functions, sharing, ufunc_method
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",

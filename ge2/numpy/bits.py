@@ -14,8 +14,8 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import stack
 from ge2.numpy.promotion import as_dtype, cast, lift, reshape
-from ge2.ops.bits import BitcastConvertType
 from ge2.ops.elementwise import COMPLEX_OF, IMAG, REAL_PART
+from ge2.ops.sort import BitcastConvertType
 
 UINT8 = np.dtype(np.uint8)
 

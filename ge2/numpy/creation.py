@@ -24,8 +24,7 @@ from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.options import checked_order
-from ge2.numpy.plain import in_trace
+from ge2.numpy.options import checked_order, in_trace
 from ge2.numpy.promotion import (
     array as value_of,
 )

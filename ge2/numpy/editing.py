@@ -25,7 +25,7 @@ from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.creation import as_shape, zeros
 from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate
-from ge2.numpy.plain import plainly
+from ge2.numpy.options import plainly
 from ge2.numpy.promotion import array, broadcast, cast, lift, one_axis, reshape
 from ge2.numpy.selecting import take
 from ge2.numpy.shapes import moveaxis, ravel

@@ -22,7 +22,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.composite import no_out
 from ge2.numpy.promotion import array, cast, one_axis
 from ge2.numpy.shapes import roll
-from ge2.ops.fft import Fft, Irfft, Rfft
+from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.shape import Pad, Slice
 
 __all__ = [

@@ -19,7 +19,7 @@ from ge2.numpy.creation import vander
 from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate, stack
 from ge2.numpy.linalg import inv, lstsq
-from ge2.numpy.plain import plainly
+from ge2.numpy.options import plainly
 from ge2.numpy.products import matmul, outer
 from ge2.numpy.promotion import array, broadcast, cast, common_dtype
 from ge2.numpy.reductions import sum as total

@@ -36,8 +36,7 @@ from ge2.base.errors import (
     ShapeError,
     TypeRuleError,
 )
-from ge2.base.gpu import on_gpu
-from ge2.base.optional_modules import is_masked
+from ge2.base.gpu import is_masked, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.ops.elementwise import ConvertElementType

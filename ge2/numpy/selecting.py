@@ -35,6 +35,7 @@ from ge2.numpy.promotion import (
 )
 from ge2.numpy.shapes import broadcast_arrays, ravel
 from ge2.ops.index import Gather, Scatter
+from ge2.ops.reduce import ArgMax
 from ge2.ops.scan import CumSum
 from ge2.ops.shape import Iota
 
@@ -331,3 +332,21 @@ def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
         )
     n = np.arange(min(t.shape))
     write(a, setitem(a, (n, n), val), "fill_diagonal")
+
+
+# ------------------------------------------------------------------------------------------ chosen
+# Elements where a mask holds, for functions that are computed of all of them.
+
+
+def harmless(x: Any, mask: Any) -> Any:
+    """The array, everywhere else the first element that the mask chooses.
+
+    A function of it makes no NaN, nor has an infinite derivative, but where the mask holds.
+    """
+    t, own = type_of(x), type_of(mask)
+    if not own.size or not t.size:
+        return x
+    left = t.shape[own.ndim :]
+    first = Gather((0,))(reshape(x, (own.size, *left)), ArgMax(0)(reshape(mask, (own.size,))))
+    whole = reshape(mask, (*own.shape, *(1,) * len(left)))
+    return choose_by(whole, x, fitting(first, t.shape, t))

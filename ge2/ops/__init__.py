@@ -4,8 +4,6 @@ from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
-from ge2.ops.bits import BitcastConvertType as BitcastConvertType
-from ge2.ops.constant import Constant as Constant
 from ge2.ops.control import CONTROL as CONTROL
 from ge2.ops.control import Call as Call
 from ge2.ops.control import CallSaving as CallSaving
@@ -26,6 +24,9 @@ from ge2.ops.decompositions import Qr as Qr
 from ge2.ops.decompositions import Svd as Svd
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
+from ge2.ops.dot import Fft as Fft
+from ge2.ops.dot import Irfft as Irfft
+from ge2.ops.dot import Rfft as Rfft
 from ge2.ops.effects import EFFECTS as EFFECTS
 from ge2.ops.effects import DebugCallback as DebugCallback
 from ge2.ops.effects import DebugPrint as DebugPrint
@@ -39,9 +40,6 @@ from ge2.ops.elementwise import IntegerPow as IntegerPow
 from ge2.ops.elementwise import Ldexp as Ldexp
 from ge2.ops.elementwise import Pointwise as Pointwise
 from ge2.ops.elementwise import Where as Where
-from ge2.ops.fft import Fft as Fft
-from ge2.ops.fft import Irfft as Irfft
-from ge2.ops.fft import Rfft as Rfft
 from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
@@ -73,6 +71,7 @@ from ge2.ops.scan import Scan as Scan
 from ge2.ops.shape import Barrier as Barrier
 from ge2.ops.shape import BroadcastInDim as BroadcastInDim
 from ge2.ops.shape import Concatenate as Concatenate
+from ge2.ops.shape import Constant as Constant
 from ge2.ops.shape import Iota as Iota
 from ge2.ops.shape import Name as Name
 from ge2.ops.shape import Pad as Pad
@@ -88,6 +87,7 @@ from ge2.ops.solves import LinearSolveSaving as LinearSolveSaving
 from ge2.ops.solves import Root as Root
 from ge2.ops.solves import RootSaving as RootSaving
 from ge2.ops.sort import ArgSort as ArgSort
+from ge2.ops.sort import BitcastConvertType as BitcastConvertType
 from ge2.ops.sort import SearchSorted as SearchSorted
 from ge2.ops.sort import Sort as Sort
 from ge2.ops.sort import TopK as TopK

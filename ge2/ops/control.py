@@ -29,10 +29,9 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import WHERE
-from ge2.ops.halves import joined_halves
+from ge2.ops.halves import joined_halves, shielded
 from ge2.ops.policy import NOTHING, Rule, check
 from ge2.ops.shape import Barrier
-from ge2.ops.untaken import shielded
 
 Types = tuple[ArrayType, ...]
 Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]

@@ -45,7 +45,7 @@ from ge2.ops.control import (
     with_tangents,
 )
 from ge2.ops.halves import zero_equation
-from ge2.ops.inline import inlined
+from ge2.ops.policy import inlined
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim
 

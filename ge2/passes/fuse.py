@@ -29,12 +29,11 @@ from ge2.passes.fusion_group import (
     Uses,
     leader,
     merged,
+    round_halves,
     seen_from,
     too_large,
 )
-from ge2.passes.python_scalars import on_host
-from ge2.passes.round_halves import round_halves
-from ge2.passes.scalar_prologue import early
+from ge2.passes.scalars import early, on_host
 
 BLOCK = 1 << 15
 NOTHING: frozenset[int] = frozenset()

@@ -13,18 +13,13 @@ from typing import cast
 
 from ge2.base.compile_times import passed, spent
 from ge2.base.config import config
-from ge2.base.gc_pause import collector_paused
+from ge2.base.interpreter import collector_paused
 from ge2.ir import Graph, verify
-from ge2.passes.captured_iota import counted
-from ge2.passes.context import NOTHING, Context
-from ge2.passes.dump import dump
-from ge2.passes.fold import fold
-from ge2.passes.inline import inline
+from ge2.passes.context import NOTHING, Context, dump
+from ge2.passes.fold import counted, fold
 from ge2.passes.loops.hoist import trim
-from ge2.passes.pads_to_concatenate import join
-from ge2.passes.simplify import simplify
-from ge2.passes.strong import strong
-from ge2.passes.take_to_mask import match
+from ge2.passes.simplify import inline, simplify, strong
+from ge2.passes.take_to_mask import join, match
 
 Alone = Callable[[Graph], Graph]
 Informed = Callable[[Graph, Context], Graph]

@@ -8,10 +8,16 @@ from typing import Any
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, can_cast
 from ge2.ir import ArrayType, Atom, Graph
+from ge2.ops.control import CALLS as PLAIN
+from ge2.ops.custom import CUSTOM
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.index import Scatter, spans
+from ge2.ops.policy import inlined
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
+from ge2.ops.solves import SOLVES
+from ge2.passes.context import Context
 from ge2.passes.sweep import Rule, Rules, Sweep, number
+from ge2.trace.retrace import strong as on_arrays
 
 ADD, SUB = BY_NAME["add"], BY_NAME["sub"]
 
@@ -208,3 +214,27 @@ RULES: Rules = {
     "update_slice": (written_in_part,),
 }
 # fmt: on
+
+
+# ------------------------------------------------------------------------------------------ inline
+# Calls are replaced by what they call.
+
+
+# Operations whose first graph is what they compute; their other graphs served
+# derivatives, which are done.
+CALLS = (*PLAIN, *CUSTOM, *SOLVES)
+
+
+def inline(graph: Graph) -> Graph:
+    return inlined(graph, CALLS)
+
+
+# ------------------------------------------------------------------------------------------ strong
+# The first rewrite of a loop's body or of a branch: arrays in place of Python numbers.
+
+
+def strong(graph: Graph, context: Context) -> Graph:
+    """The graph on arrays alone, if it is a body: code that calls it again
+    and again passes arrays.
+    """
+    return on_arrays(graph) if context.body else graph

@@ -11,15 +11,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Final, final
 
-from ge2.base.display import preformatted
-from ge2.base.formatting import count_words, counted, size_words, table
+from ge2.base.formatting import count_words, counted, preformatted, size_words, table
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
-from ge2.ops.persistent import Resident
-from ge2.ops.product_region import ProductRegion
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region, Resident
 from ge2.program.cost import Cost, array_bytes, cost
 
 WIDTH = 104  # of a comment

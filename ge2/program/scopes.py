@@ -10,11 +10,9 @@ from typing import Final, final
 
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.codegen.view import Line
+from ge2.codegen.layout import Line
 from ge2.ir import Eqn, Graph, GraphOp
-from ge2.ops.persistent import Resident
-from ge2.ops.product_region import ProductRegion
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region, Resident
 from ge2.program.records import PLACES, cut, places
 
 INDENT: Final = 4 * " "

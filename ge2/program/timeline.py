@@ -9,16 +9,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, final
 
-from ge2.base.computed import computed
-from ge2.base.display import Printed
-from ge2.base.formatting import size_words, table
+from ge2.base.formatting import Printed, size_words, table
+from ge2.base.locks import computed
 from ge2.base.memory import Room
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Eqn
-from ge2.ops.constant import Constant
-from ge2.ops.product_region import ProductRegion
-from ge2.ops.region import Region
+from ge2.ops.region import ProductRegion, Region
+from ge2.ops.shape import Constant
 from ge2.program.program import END, Buffer, Program
 
 KINDS: Final = ("argument", "result", "arena", "scratch", "library", "constant")

@@ -22,9 +22,7 @@ from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.transforms.derive import DERIVE
-from ge2.transforms.jvp import jvp_graph
-from ge2.transforms.vjp import vjp_graph
-from ge2.transforms.vmap import vmap_graph
+from ge2.transforms.rules import jvp_graph, vjp_graph, vmap_graph
 
 Rng = np.random.Generator
 Arrays = Sequence[Any]

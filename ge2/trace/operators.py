@@ -20,9 +20,7 @@ from ge2.numpy.moving_slices import MovingSlice, has_moving, resolved
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods
-from ge2.trace.flat import Flat
-from ge2.trace.lengths import moving_slice
-from ge2.trace.selected import Selected, mask_in, select
+from ge2.trace.selected import Flat, Selected, mask_in, moving_slice, select
 
 # its functions come back through `__array_function__`, of which its stubs know nothing
 np: Any = numpy

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -16,8 +16,33 @@ from ge2.base.tracebacks import hides, hides_methods
 from ge2.ir import current, type_of
 from ge2.numpy.elementwise import UFUNCS
 from ge2.trace import concrete
-from ge2.trace.absent import INSTEAD
 from ge2.trace.views import settled
+
+# ------------------------------------------------------------------------------------------ absent
+# Attributes of NumPy's arrays that a traced value has not, and what to write instead of each.
+
+
+LAYOUT: Final = "np.copy(x) where layout matters: a traced value has no memory yet"
+BYTES: Final = "x.astype(dtype), or the function of the array before it is traced"
+FILES: Final = "ge2.debug.callback(f, x), or the array after the function has returned"
+
+# fmt: off
+INSTEAD: Final[dict[str, str]] = {
+    **dict.fromkeys(("base", "data", "ctypes", "flags", "setflags", "strides"), LAYOUT),
+    **dict.fromkeys(("byteswap", "getfield", "setfield"), BYTES),
+    **dict.fromkeys(("dump", "dumps", "tobytes", "tofile"), FILES),
+    "device":    "jit(f, device=...), or the device of the array before it is traced",
+    "itemset":   "x[i] = value",
+    "newbyteorder": BYTES,
+    "ptp":       "np.ptp(x)",
+    "resize":    "np.resize(x, shape), which gives a new array",
+    "to_device": "the device of the arguments",
+}
+# fmt: on
+
+
+# --------------------------------------------------------------------------------------- protocols
+
 
 INTERNAL = frozenset(("cell", "owner", "escaped"))
 SUMMING = frozenset((np.sum, np.prod, np.cumsum, np.cumprod))

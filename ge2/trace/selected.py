@@ -9,20 +9,29 @@ the first chosen element, so that no NaN of an element that was not chosen reach
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import can_cast
-from ge2.base.errors import ConcretizationTypeError, InPlaceError, OutOfBoundsError
+from ge2.base.dtypes import INTEGERS, can_cast
+from ge2.base.errors import (
+    ConcretizationTypeError,
+    InPlaceError,
+    OutOfBoundsError,
+    TracerIntegerConversionError,
+)
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
-from ge2.numpy.chosen import harmless
+from ge2.ir import Atom, Literal, Var, type_of
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.indexing import as_mask, taken_in_turn
+from ge2.numpy.moving_slices import MovingSlice
+from ge2.numpy.promotion import array, cast
+from ge2.numpy.selecting import harmless
+from ge2.trace.concrete import fix_of, is_traced, knowable
 
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,
@@ -152,3 +161,173 @@ def mask_in(key: Any) -> Any:
     """The traced mask that a key consists of, unless its elements are known; else None."""
     mask = as_mask(key)
     return mask if mask is not None and known_elements(mask) is None else None
+
+
+# -------------------------------------------------------------------------------------------- flat
+# `x.flat`: the elements of a traced array in a row, to read, write and go through.
+
+
+@final
+@hides_methods
+class Flat:
+    """The elements of `base`, as `numpy.flatiter`:
+
+    `x.flat[i]` is a copy, `x.flat[i] = v` writes to `x`.
+    """
+
+    __slots__ = ("at", "base")
+
+    def __init__(self, base: Any) -> None:
+        self.base, self.at = base, 0
+
+    def line(self) -> Any:
+        return gnp.reshape(self.base, (self.base.type.size,)).__copy__()
+
+    def __getitem__(self, key: Any) -> Any:
+        y = gnp.getitem(self.line(), key)
+        return y.__copy__() if hasattr(y, "cell") else y
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        line = self.line()
+        n = (
+            gnp.getitem(np.empty(line.type.shape, np.int8), key).size
+            if known(key)
+            else type_of(array(key)).size
+        )
+        new = gnp.setitem(line, key, repeated(cast(array(value), line.type.dtype), n))
+        self.base[...] = gnp.reshape(new, self.base.type.shape)
+
+    def __len__(self) -> int:
+        return int(self.base.type.size)
+
+    def __iter__(self) -> Iterator[Any]:
+        self.at = 0
+        return self
+
+    def __next__(self) -> Any:
+        if self.at >= len(self):
+            raise StopIteration
+        self.at += 1
+        return self[self.at - 1]
+
+    def copy(self) -> Any:
+        return self.line()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        return np.asarray(self.line(), dtype)
+
+    def __repr__(self) -> str:
+        return f"<{self.base.label()}.flat>"
+
+
+def known(key: Any) -> bool:
+    return not hasattr(key, "type")
+
+
+def repeated(value: Any, n: int) -> Any:
+    """The elements of a value, over again until there are `n`."""
+    line = gnp.reshape(value, (type_of(value).size,))
+    size = type_of(line).size
+    if size == 1 or not n:
+        return gnp.getitem(line, slice(0, 1)) if size else line
+    return gnp.getitem(line, np.arange(n) % size)
+
+
+# ----------------------------------------------------------------------------------------- lengths
+# The difference of two traced integers, where it is the same number whatever their values are.
+#
+# Each is written as a sum of multiples of values that are not looked
+# into: `(i + 1) * 8` is `8 i + 8`.
+
+
+Sum = Mapping[Hashable, int]  # how often each value is in it; None stands for 1
+DEPTH: Final = 12  # equations that one value may rest on, looked into
+ONE: Final = None
+# bytes of an integer; those of fewer wrap around within the sizes that arrays have
+NARROW: Final = 4
+
+
+def moving_slice(part: slice) -> Any:
+    """A slice with traced bounds: of numbers if they are known, of a known length, or an error."""
+    bounds = (part.start, part.stop, part.step)
+    if all(map(knowable, bounds)):
+        return slice(*[int(b) if is_traced(b) else b for b in bounds])
+    if part.step in (None, 1) and is_integer(part.start) and is_integer(part.stop):
+        size = difference(part.stop, part.start)
+        if size is not None and size >= 0:
+            return MovingSlice(part.start, size)
+    b = next(b for b in bounds if is_traced(b) and not knowable(b))
+    what = f"the length of a slice must be known, and it depends on {b.label()}"
+    raise TracerIntegerConversionError(what, where=here(), fix=fix_of(b, "int"))
+
+
+def is_integer(x: Any) -> bool:
+    return is_traced(x) and not x.type.shape and x.type.dtype in INTEGERS
+
+
+def difference(a: Any, b: Any) -> int | None:
+    """`a - b`, if that is a number."""
+    rest = plus(sum_of(a), sum_of(b), -1)
+    return None if any(key is not ONE for key in rest) else rest.get(ONE, 0)
+
+
+def plus(a: Sum, b: Sum, times: int = 1) -> Sum:
+    found = dict(a)
+    for key, n in b.items():
+        found[key] = found.get(key, 0) + times * n
+        if not found[key]:
+            del found[key]
+    return found
+
+
+def sum_of(x: Any, depth: int = DEPTH) -> Sum:
+    """A traced integer, or a number, as a sum."""
+    return of_atom(x.owner, x.atom, depth) if is_traced(x) else {ONE: int(x)}
+
+
+def of_atom(trace: Any, atom: Atom, depth: int) -> Sum:
+    if isinstance(atom, Literal):
+        return {ONE: int(atom.value.real)} if atom.value else {}
+    eqn = trace.known.maker(trace, atom) if depth else None
+    if eqn is None:
+        outer = origin(trace, atom)
+        return {atom: 1} if outer is None or not depth else sum_of(outer, depth - 1)
+    if eqn.op.effect is None and is_wide(atom) and all(map(is_wide, eqn.inputs)):
+        parts = [of_atom(trace, a, depth - 1) for a in eqn.inputs]
+        found = of_operation(eqn.op.name, parts)
+        return {(eqn.op, eqn.outs.index(atom), *map(frozen, parts)): 1} if found is None else found
+    return {atom: 1}
+
+
+def of_operation(name: str, parts: list[Sum]) -> Sum | None:
+    """The sum that an operation makes of sums; None if it makes something else."""
+    if name == "add":
+        return plus(parts[0], parts[1])
+    if name == "sub":
+        return plus(parts[0], parts[1], -1)
+    if name == "neg":
+        return plus({}, parts[0], -1)
+    if name == "convert_element_type":
+        return parts[0]
+    if name == "mul":
+        by, of = parts if parts[0].keys() <= {ONE} else parts[::-1]
+        return plus({}, of, by.get(ONE, 0)) if by.keys() <= {ONE} else None
+    return None
+
+
+def frozen(part: Sum) -> Hashable:
+    return frozenset(part.items())
+
+
+def is_wide(atom: Atom) -> bool:
+    return (
+        atom.type.dtype in INTEGERS and atom.type.dtype.itemsize >= NARROW and not atom.type.shape
+    )
+
+
+def origin(trace: Any, var: Var) -> Any:
+    """The traced value outside that an input stands for, if there is one."""
+    given = trace.arguments.get(var)
+    if given is None:
+        given = next((c.value for c in trace.captures if c.var is var), None)
+    return given if is_traced(given) else None

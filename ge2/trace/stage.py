@@ -9,16 +9,52 @@ from typing import Any
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import InputError, TraceError, TypeRuleError, VerifyError
-from ge2.base.gc_pause import collector_paused
+from ge2.base.errors import DeviceError, InputError, TraceError, TypeRuleError, VerifyError
+from ge2.base.gpu import gpu_of, on_gpu
+from ge2.base.interpreter import collector_paused, deep_recursion
 from ge2.base.record import record
-from ge2.base.recursion import deep_recursion
-from ge2.base.source import Source, of_function
+from ge2.base.source import Source, here, of_function
 from ge2.ir import ArrayType, Graph, current, parse, verify, write
 from ge2.ops import KNOWN, REPLACED
 from ge2.trace.retrace import tidy
-from ge2.trace.tracer import Closed, Trace, Tracer, check_type
+from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
+
+# ----------------------------------------------------------------------------------------- devices
+# Where the arrays of a call lie: all on the CPU, or all on one GPU.
+
+
+def place_of(arrays: Sequence[Any]) -> int | None:
+    """The GPU that some of the arrays lie on; None if there is none."""
+    return next((gpu_of(x) for x in arrays if on_gpu(x)), None)
+
+
+def common_place(title: str, given: Sequence[tuple[str, Any]]) -> int | None:
+    """The GPU that all arrays of a call, each with a name, lie on; None for the CPU.
+
+    DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and
+    Python's numbers go anywhere.
+    """
+    found: dict[int | None, str] = {}
+    for name, x in given:
+        if on_gpu(x) or (isinstance(x, np.ndarray) and not is_traced(x)):
+            found.setdefault(gpu_of(x) if on_gpu(x) else None, name)
+    if len(found) > 1:
+        (a, first), (b, second), *_ = found.items()
+        raise DeviceError(
+            f"{title} is given {first} {words(a)} and {second} {words(b)}",
+            where=here(),
+            fix="cupy.asarray(x) puts an array on the GPU, cupy.asnumpy(x) takes one from there",
+        )
+    return next(iter(found), None)
+
+
+def words(place: int | None) -> str:
+    return "on the CPU" if place is None else f"on GPU {place}"
+
+
+# ------------------------------------------------------------------------------------------- stage
+
 
 ABSTRACT = object()  # the value of an input of which nothing is known
 

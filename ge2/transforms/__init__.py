@@ -2,13 +2,14 @@
 functions of functions made of them.
 """
 
-from ge2.transforms import lax as lax
 from ge2.transforms.api import grad as grad
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.api import vmap as vmap
+from ge2.transforms.branches import cond as cond
+from ge2.transforms.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
@@ -19,9 +20,7 @@ from ge2.transforms.jacobians import hessian as hessian
 from ge2.transforms.jacobians import jacfwd as jacfwd
 from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
-from ge2.transforms.lax import cond as cond
-from ge2.transforms.lax import stop_gradient as stop_gradient
 from ge2.transforms.remat import checkpoint as checkpoint
 from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
-from ge2.transforms.zeros import float0 as float0
+from ge2.transforms.rules import float0 as float0

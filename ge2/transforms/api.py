@@ -20,8 +20,10 @@ from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, numbered, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.partition import DISPATCH, partition
-from ge2.transforms.pullback import Part, Pullback, PullRule
-from ge2.transforms.pushforward import (
+from ge2.transforms.pullback import (
+    Part,
+    Pullback,
+    PullRule,
     Pushforward,
     PushRule,
     TangentSpace,
@@ -29,9 +31,7 @@ from ge2.transforms.pushforward import (
     tangents_like,
 )
 from ge2.transforms.remembered import Derivative, Memory
-from ge2.transforms.vjp import vjp_graph
-from ge2.transforms.vmap import vmap_graph
-from ge2.transforms.zeros import empty
+from ge2.transforms.rules import empty, vjp_graph, vmap_graph
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

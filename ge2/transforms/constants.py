@@ -7,8 +7,7 @@ from __future__ import annotations
 from ge2.base.errors import NoRuleError
 from ge2.base.source import here
 from ge2.ir import Eqn, Graph, Literal, type_of
-from ge2.ops.constant import Constant
-from ge2.ops.shape import BroadcastInDim
+from ge2.ops.shape import BroadcastInDim, Constant
 from ge2.trace import Closed, is_traced
 
 LARGEST = 1 << 20  # bytes

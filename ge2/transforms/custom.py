@@ -23,9 +23,9 @@ from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
+from ge2.transforms.branches import common_types, conformed, retyped, widened
 from ge2.transforms.pullback import like
-from ge2.transforms.several import common_types, conformed, retyped, widened
-from ge2.transforms.zeros import empty, zero
+from ge2.transforms.rules import empty, zero
 
 Function = Callable[..., Any]
 P = ParamSpec("P")

@@ -10,14 +10,10 @@ from typing import Any
 from ge2.base.record import record
 from ge2.ir import ArrayType, Flags, Graph
 from ge2.ops.control import Call
-from ge2.ops.inline import inlined
-from ge2.ops.policy import Rule
+from ge2.ops.policy import Rule, inlined
 from ge2.trace import retrace, run
-from ge2.transforms.jvp import jvp_graph
 from ge2.transforms.partition import obeying, partition, split
-from ge2.transforms.vjp import vjp_graph
-from ge2.transforms.vmap import vmap_graph
-from ge2.transforms.zeros import zero
+from ge2.transforms.rules import jvp_graph, vjp_graph, vmap_graph, zero
 
 
 @record

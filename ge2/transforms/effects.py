@@ -14,10 +14,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.errors import ArgumentError, InputError, PytreeError
-from ge2.base.original_function import original
 from ge2.base.pytree import Structure, flatten
 from ge2.base.record import record
-from ge2.base.source import here
+from ge2.base.source import here, original
 from ge2.base.treedef import LEAF
 from ge2.ir import ArrayType, type_of
 from ge2.ops.effects import HOLE, METHODS, DebugCallback, DebugPrint, Host, PureCallback, host

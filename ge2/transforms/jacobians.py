@@ -26,7 +26,7 @@ from ge2.transforms.arguments import (
     parameters_at,
     placed,
 )
-from ge2.transforms.zeros import is_float0
+from ge2.transforms.rules import is_float0
 
 
 def jacfwd(

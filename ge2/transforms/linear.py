@@ -16,13 +16,13 @@ from ge2.ops.control import CALLS, Cond
 from ge2.ops.custom import CUSTOM
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.halves import zero_equation
-from ge2.ops.inline import inlined
+from ge2.ops.policy import inlined
 from ge2.trace import Closed, Input, is_traced, run
 from ge2.transforms.api import active_inputs, gradient_like
 from ge2.transforms.arguments import Arguments, Results, owned
 from ge2.transforms.derive import DERIVE
 from ge2.transforms.pullback import cotangents
-from ge2.transforms.vjp import vjp_graph
+from ge2.transforms.rules import vjp_graph
 
 PRODUCTS = frozenset(("mul", "dot_general"))
 

@@ -132,7 +132,7 @@ class Memory:
             self.changes += 1
             return
         if len(derivative.graph.eqns) <= LONGEST:
-            from ge2.transforms.straight import straight  # as above
+            from ge2.transforms.surroundings import straight  # as above
 
             derivative.run = straight(derivative.graph)
         self.known[key] = derivative, around, config.key

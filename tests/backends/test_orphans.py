@@ -13,7 +13,7 @@ import pytest
 
 from ge2.base.cache import PRUNED, cache
 from ge2.base.config import config
-from ge2.base.toolchain import folders as workplace
+from ge2.base.toolchain import command as workplace
 from ge2.base.toolchain.compiler import library
 from tests.backends.compilers import ROOT, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh

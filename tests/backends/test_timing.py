@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.program.timing import HostClock, best, seconds
+from ge2.program.timer import HostClock, best, seconds
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import B200, H200
 from ge2.targets.cuda.load import driver as driver_module

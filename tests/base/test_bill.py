@@ -11,11 +11,21 @@ from contextvars import copy_context
 
 import pytest
 
-from ge2.base import progress
-from ge2.base.compile_times import Had, Tally, counting, current, finding, had, note, passed, spent
+from ge2.base import compile_times as progress
+from ge2.base.compile_times import (
+    Had,
+    Tally,
+    counting,
+    current,
+    finding,
+    had,
+    making,
+    note,
+    passed,
+    spent,
+)
 from ge2.base.config import config
 from ge2.base.log import is_heard, say
-from ge2.base.progress import making
 
 NAP = 0.02
 

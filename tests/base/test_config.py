@@ -238,9 +238,7 @@ def test_a_warning_is_at_the_users_line_and_can_be_once() -> None:
 
 def test_a_with_of_ours_that_warns_does_so_at_the_users_line() -> None:
     """Python's contextlib is between the `with` and what looks at the setting."""
-    code = (
-        "from ge2.base import compile_times as c, progress\nwith progress.making(c.Tally()): pass"
-    )
+    code = "from ge2.base import compile_times as c\nwith c.making(c.Tally()): pass"
     out = run(code, GE2_PROGRESS="perhaps")
     assert out.stderr.startswith("<string>:3: Ge2Warning: GE2_PROGRESS='perhaps'")
 

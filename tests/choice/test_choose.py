@@ -8,9 +8,7 @@ import pytest
 import ge2
 from ge2.base.errors import NoRuleError
 from ge2.choice.choose import choose
-from ge2.choice.family import Family, Variant
-from ge2.choice.prefs import Prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Family, Prefs, Problem, Variant
 from ge2.cli.main import main
 from ge2.ir import ArrayType
 from ge2.ops.shape import Transpose

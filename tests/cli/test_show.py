@@ -10,8 +10,8 @@ import pytest
 import ge2
 from ge2.base.errors import InputError
 from ge2.base.toolchain.detect import toolchain
+from ge2.cli.load import arguments
 from ge2.cli.main import main
-from ge2.cli.specs import arguments
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F32 = np.dtype(np.float32)

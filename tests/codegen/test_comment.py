@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.codegen.comment import comment, one_line
+from ge2.codegen.environment import comment, one_line
 from tests.together import needs_compiler
 
 HOSTILE = (

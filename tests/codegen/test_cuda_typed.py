@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS, SHORT
-from ge2.codegen.spelling import baked
+from ge2.codegen.user_kernels import baked
 from ge2.targets.c.emit import types as c
 from ge2.targets.cuda.emit import types as cuda
 from ge2.targets.cuda.emulator.device import ShimDevice

@@ -19,9 +19,9 @@ from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.log import Ge2Warning, _said
 from ge2.codegen import environment, rendered_cache
+from ge2.codegen.layout import Line
 from ge2.codegen.rendered_cache import kept_pages, page, spelt
 from ge2.codegen.text import Text
-from ge2.codegen.view import Line
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Var
 from ge2.targets.cuda.assemble import Text as Printed
@@ -109,7 +109,7 @@ def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     (tmp_path / "templates" / "cuda").mkdir(parents=True)
     template = tmp_path / "templates" / "cuda" / "kernel.jinja"
     template.write_text("one")
-    monkeypatch.setattr(rendered_cache, "PACKAGE", str(tmp_path))
+    monkeypatch.setattr(rendered_cache, "FOLDER", str(tmp_path))
     monkeypatch.setattr(rendered_cache, "templates", lambda: str(tmp_path / "templates"))
     found = [rendered_cache.writing.__wrapped__()]
     for change in (

@@ -14,7 +14,7 @@ import pytest
 
 from ge2 import numpy as gnp
 from ge2.numpy import special
-from ge2.numpy.known import REASONS
+from ge2.numpy.applying import REASONS
 from ge2.trace import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"

@@ -11,8 +11,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.formatting import table
 from ge2.choice.choose import choose
-from ge2.choice.prefs import prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, prefs
 from ge2.cli.compile import drivers
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand

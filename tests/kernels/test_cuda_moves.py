@@ -18,17 +18,15 @@ from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.errors import CompilerTrouble
 from ge2.choice.choose import choose
-from ge2.choice.prefs import Prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Prefs, Problem
 from ge2.codegen.text import whole
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.dispatch import cache
 from ge2.ir import ArrayType, Graph, Op
-from ge2.ops.constant import Constant
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
-from ge2.ops.shape import Concatenate, Pad, Transpose
+from ge2.ops.shape import Concatenate, Constant, Pad, Transpose
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.file import Source

@@ -14,7 +14,7 @@ import pytest
 import ge2
 import ge2.numpy as gnp
 from ge2 import errors
-from ge2.numpy import known
+from ge2.numpy import applying as known
 from ge2.test_util import check_grads
 from tests.numpy.agreement import attempt, compare
 

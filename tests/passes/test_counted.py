@@ -13,8 +13,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.ir import write
-from ge2.passes.captured_iota import MOST, counted, counting, iotas
 from ge2.passes.context import Context
+from ge2.passes.fold import MOST, counted, counting, iotas
 from tests.passes.graphs import graph, lines, same
 
 PICKED = """{ lambda a:i64[3] b:i64[3] ; c:f32[3,4] d:i64[3]. let

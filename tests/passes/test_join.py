@@ -8,7 +8,7 @@ import pytest
 import ge2
 from ge2.compile.pipeline import rewritten
 from ge2.ir import verify
-from ge2.passes.pads_to_concatenate import join
+from ge2.passes.take_to_mask import join
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((8, 3))

@@ -14,9 +14,9 @@ from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.passes.loops.absorb_peeled import whole
+from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
-from ge2.passes.loops.sums_after import sums_after
 from ge2.passes.pipeline import TIDY, run
 
 N = 24

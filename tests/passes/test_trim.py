@@ -9,8 +9,8 @@ import ge2
 from ge2 import lax
 from ge2.ir import verify
 from ge2.ops.loops import ScanLoop
-from ge2.passes.inline import inline
 from ge2.passes.loops.hoist import trim
+from ge2.passes.simplify import inline
 
 rng = np.random.default_rng(0)
 XS, W = rng.standard_normal((6, 3)), rng.standard_normal((3, 3)) / 2

@@ -8,7 +8,7 @@ import pytest
 import ge2
 from ge2.base.log import Ge2Warning
 from ge2.base.toolchain.compiler import library
-from ge2.passes.price import compile_seconds
+from ge2.passes.loops.roll import compile_seconds
 from ge2.targets.c import compile_price, linked
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)

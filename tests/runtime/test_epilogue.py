@@ -18,7 +18,7 @@ from ge2.cli import digits
 from ge2.compile.pipeline import rewritten
 from ge2.compile.product_epilogue import epilogue
 from ge2.ir import verify
-from ge2.ops.product_region import ProductRegion
+from ge2.ops.region import ProductRegion
 from ge2.passes.context import Context
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.limits import H200

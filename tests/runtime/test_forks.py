@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base import gc_pause
+from ge2.base import interpreter as gc_pause
 from ge2.base.config import config
 from ge2.codegen import environment
 
@@ -90,7 +90,7 @@ def test_no_lock_of_another_thread_is_held_in_the_child():
     from threading import Event, Thread
 
     from ge2.base import config as settings
-    from ge2.base import python_source
+    from ge2.base import source as python_source
     from ge2.dispatch import cache
 
     taken, done = Event(), Event()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.dispatch.closures import purity
+from ge2.dispatch.closures import unseen as purity
 from ge2.errors import ImpureError, UnexpectedTracerError
 
 X = np.ones(3)

@@ -14,9 +14,9 @@ from ge2.base.toolchain.detect import toolchain
 from ge2.cli.compile import drivers
 from ge2.cli.digits import start, train_step
 from ge2.codegen.environment import MARGIN, WIDTH, note
-from ge2.codegen.view import Line
+from ge2.codegen.layout import Line
 from ge2.compile.compile import compile_graph
-from ge2.passes.captured_iota import iotas
+from ge2.passes.fold import iotas
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 

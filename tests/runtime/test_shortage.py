@@ -16,7 +16,7 @@ import pytest
 import ge2
 import tests.fake_cupy as fake
 from ge2.base.errors import MemoryLimitError, OutOfMemoryError
-from ge2.compile.out_of_memory import MARGIN
+from ge2.compile.analysis import MARGIN
 from ge2.targets.cuda.load import gpu as device
 from ge2.targets.cuda.load.scratch import Scratch
 from tests.together import needs_compiler

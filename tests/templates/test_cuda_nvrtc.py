@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from ge2.base.dtypes import SHORT
-from ge2.codegen.spelling import NAMED
+from ge2.codegen.user_kernels import NAMED
 from ge2.targets.cuda.emit.types import headers
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import (

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2 import lax
 from ge2.base.errors import InPlaceError
-from ge2.numpy.tables import SHARING
+from ge2.numpy.late import SHARING
 from ge2.transforms import grad, jacfwd, make_jaxpr
 
 Program = list[tuple[int, int, int]]  # a step, and the variables that are its a and b

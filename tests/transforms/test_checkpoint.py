@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import InputError
-from ge2.passes.inline import inline
-from ge2.passes.simplify import simplify
+from ge2.passes.simplify import inline, simplify
 from ge2.trace import tidy
 from ge2.transforms import (
     checkpoint,
@@ -17,13 +16,13 @@ from ge2.transforms import (
     grad,
     hessian,
     jacrev,
-    jvp,
     make_jaxpr,
     remat,
     value_and_grad,
-    vjp,
-    vmap,
 )
+from ge2.transforms import rules as jvp
+from ge2.transforms import rules as vjp
+from ge2.transforms import rules as vmap
 from ge2.transforms.derive import DERIVE
 from tests.transforms.functions import FORWARD, close, points
 

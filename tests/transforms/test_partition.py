@@ -14,11 +14,21 @@ import ge2
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var, parse
 from ge2.ops import TABLE, DotGeneral
 from ge2.ops.elementwise import BY_NAME
-from ge2.transforms import grad, make_jaxpr, vjp
+from ge2.transforms import grad, make_jaxpr
+from ge2.transforms import rules as vjp
 from ge2.transforms.derive import DERIVE
-from ge2.transforms.mincut import NEVER, Network
-from ge2.transforms.partition import cheapest, constants, cut, effort, partition, split, twins
-from ge2.transforms.vjp import vjp_graph
+from ge2.transforms.partition import (
+    NEVER,
+    Network,
+    cheapest,
+    constants,
+    cut,
+    effort,
+    partition,
+    split,
+    twins,
+)
+from ge2.transforms.rules import vjp_graph
 from tests.transforms.functions import FUNCTIONS, close, points
 
 FEW = settings(max_examples=60, deadline=None)

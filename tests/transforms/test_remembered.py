@@ -13,7 +13,7 @@ import pytest
 
 import ge2
 from ge2 import grad, jit, value_and_grad
-from ge2.transforms.straight import straight
+from ge2.transforms.surroundings import straight
 
 X = np.array([0.5, -1.0, 2.0])
 SCALE = 2.0

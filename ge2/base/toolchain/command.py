@@ -8,17 +8,104 @@ us, even where nothing of ours could stop it.
 from __future__ import annotations
 
 import os
+import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import copy_context
 from functools import cache as once
-from typing import TYPE_CHECKING, Final, final
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
-from ge2.base.config import environment_with
+import numpy as np
+
+from ge2.base.config import config, environment_with
 from ge2.base.record import record
 
 if TYPE_CHECKING:
     from subprocess import Popen
+
+
+# ----------------------------------------------------------------------------------------- folders
+# Folders for the files of one compilation, removed after it; those of
+# killed processes, by the next.
+#
+# A folder is locked for as long as it is used, and a lock ends with its process: so one
+# that can be locked is left over.
+
+
+PREFIX: Final = "ge2-files-"
+TRIES: Final = 8  # of finding a new folder, which another process may take for one left over
+_swept: set[str] = set()
+
+
+@contextmanager
+def workplace() -> Iterator[str]:
+    """A new folder of this user alone. OSError if there is no place for one."""
+    import shutil
+    import tempfile
+
+    sweep(tempfile.gettempdir())
+    folder, lock = _locked()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        if lock is not None:
+            os.close(lock)
+
+
+def sweep(parent: str) -> None:
+    """Removes, once a process, the folders that other processes of this user left behind."""
+    import shutil
+
+    if parent in _swept:
+        return
+    _swept.add(parent)
+    with suppress(OSError), os.scandir(parent) as entries:
+        for path in [entry.path for entry in entries if entry.name.startswith(PREFIX)]:
+            lock = _lock(path, wait=False)
+            if lock is not None:
+                shutil.rmtree(path, ignore_errors=True)
+                os.close(lock)
+
+
+def _locked() -> tuple[str, int | None]:
+    """A new folder and its lock; None where the system has no such locks."""
+    import tempfile
+
+    for _ in range(TRIES):
+        folder = tempfile.mkdtemp(prefix=PREFIX)
+        lock = _lock(folder, wait=True)
+        if os.path.isdir(folder):
+            return folder, lock
+        if lock is not None:
+            os.close(lock)
+    raise OSError("new folders are removed at once")
+
+
+def _lock(folder: str, wait: bool) -> int | None:
+    """The open folder, locked; None if another has it, it is not this user's,
+    or nothing can be locked.
+    """
+    try:
+        import fcntl
+
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except (ImportError, AttributeError, OSError):
+        return None
+    try:
+        if os.fstat(fd).st_uid == os.getuid():
+            fcntl.flock(fd, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            return fd
+    except OSError:
+        pass
+    os.close(fd)
+    return None
+
+
+# ----------------------------------------------------------------------------------------- command
+
 
 KEPT = 16_384  # bytes of output; the rest is read, so that the program can go on, and forgotten
 LOOK = 0.05  # seconds between looks at a program that left its output open to another
@@ -151,3 +238,96 @@ def _after_fork() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork)
+
+
+# -------------------------------------------------------------------------------- background build
+# An extension in C that is compiled once a machine, in another thread; who
+# asks for it before is told later.
+#
+# So the first program of a machine waits for no compiler but its own.
+
+
+# of an extension
+ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version__}"
+
+
+class Waiting(Protocol):
+    """What goes on without the extension until it is there."""
+
+    def settle(self, made: Any) -> None:
+        """Has the extension do it from now on; None where it cannot be made."""
+
+
+@final
+class Awaited:
+    """An extension, one for each compiler that the settings name; None where it cannot be made.
+
+    `make` compiles and loads it, which is `at_hand` if nothing has to be compiled. The thread that
+    makes it leaves the processor to others for so many seconds of `patience` first.
+    """
+
+    def __init__(
+        self, name: str, at_hand: Callable[[], bool], make: Callable[[], Any], patience: float = 0.0
+    ) -> None:
+        self.name, self.at_hand, self.make, self.patience = name, at_hand, make, patience
+        self.made: dict[str, Any] = {}  # by the setting `cc`
+        self.waiting: dict[str, list[Waiting]] = {}
+        self.lock = Lock()
+        _all.append(self)
+
+    def now(self) -> Any:
+        """It, made now if it was not before."""
+        if config.cc not in self.made:
+            self.settle(config.cc)
+        return self.made[config.cc]
+
+    def ready(self) -> bool:
+        """Whether it is there, or surely cannot be; it is loaded if nothing has to be compiled."""
+        if config.cc not in self.made and self.at_hand():
+            self.settle(config.cc)
+        return config.cc in self.made
+
+    def begun(self) -> bool:
+        """Whether it is there, or a thread is making it."""
+        return config.cc in self.made or config.cc in self.waiting
+
+    def tell(self, waiting: Waiting) -> bool:
+        """Whether a thread will tell somebody of it, who asks too early."""
+        setting = config.cc
+        with self.lock:
+            if setting in self.made:
+                return False
+            begun = setting in self.waiting
+            self.waiting.setdefault(setting, []).append(waiting)
+        if not begun:
+            Thread(
+                target=copy_context().run, args=(self.patiently, setting), name=self.name
+            ).start()
+        return True
+
+    def patiently(self, setting: str) -> None:
+        time.sleep(self.patience)
+        self.settle(setting)
+
+    def settle(self, setting: str) -> None:
+        """Makes it, or finds that this cannot be done, and tells all that wait for it."""
+        made = self.make()
+        with self.lock:
+            self.made[setting] = made
+            waiting = self.waiting.pop(setting, [])
+        for each in waiting:
+            each.settle(made)
+
+
+_all: list[Awaited] = []
+
+
+def _forget_waiting() -> None:
+    """The threads that would tell of them do not exist in the child: who asks next begins anew."""
+    for each in _all:
+        each.lock = Lock()
+        each.waiting.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_waiting)

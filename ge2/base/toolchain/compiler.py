@@ -25,12 +25,12 @@ from ge2.base.compile_times import note, spent
 from ge2.base.config import brief_waits, config
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import logger
-from ge2.base.package import templates
 from ge2.base.record import record
+from ge2.base.source import templates
+from ge2.base.toolchain.command import workplace
 from ge2.base.toolchain.detect import ELSE, Hang, Toolchain, build, settled, time_limit, toolchain
 from ge2.base.toolchain.detect import excuse as excuse
 from ge2.base.toolchain.detect import replaced as _replaced
-from ge2.base.toolchain.folders import workplace
 
 
 @final

@@ -21,8 +21,7 @@ from ge2.base.config import allowed_cores, compiler_variables, config, program_p
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import warn
 from ge2.base.record import record
-from ge2.base.toolchain.command import Outcome, TookTooLong, run_together
-from ge2.base.toolchain.folders import workplace
+from ge2.base.toolchain.command import Outcome, TookTooLong, run_together, workplace
 
 CANDIDATES: Final = ("cc", "gcc", "clang")
 FLAGS: Final = (

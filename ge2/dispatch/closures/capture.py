@@ -23,8 +23,7 @@ import numpy as np
 
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
-from ge2.base.gpu import gpu_of, on_gpu
-from ge2.base.optional_modules import is_masked, loaded, numpy_generators
+from ge2.base.gpu import gpu_of, is_masked, loaded, numpy_generators, on_gpu
 from ge2.base.pytree import flatten, key_paths, keystr
 from ge2.base.record import record
 from ge2.base.source import PACKAGE

@@ -15,8 +15,8 @@ from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_de
 from ge2.ops.elementwise import ADD, MUL
 from ge2.ops.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
+from ge2.passes.loops.hoist import nothing_of
 from ge2.passes.loops.row_runs import RUNS, Rows, rows_of, runs
-from ge2.passes.loops.sink import nothing_of
 
 
 def whole(graph: Graph) -> Graph:

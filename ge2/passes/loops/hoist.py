@@ -4,16 +4,19 @@ them, what is gathered after.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
+import numpy as np
+
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ir.op import FREE
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ADD
 from ge2.ops.loops import ScanLoop
-from ge2.ops.shape import BroadcastInDim, Transpose
-from ge2.passes.loops.sink import late
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 
 
 def trim(graph: Graph) -> Graph:
@@ -169,3 +172,249 @@ class Scan:
         return Eqn(
             op, given, (*(c[3] for c in self.carry), *(v for _, v in self.results)), self.eqn.source
         )
+
+
+# -------------------------------------------------------------------------------------------- sink
+# What a scan's rounds only gather is computed after the loop, from what they stack anyway.
+#
+# A carry to which each round adds a product of stacked values, as the derivative by a weight is,
+# becomes one product over all rounds. A carry that is stacked before and after each round is stacked
+# once, and shifted. Neither needs memory that the loop did not.
+
+
+def late(scan: Scan) -> list[Eqn]:
+    """The equations after the loop; `scan` loses carries and results that they give."""
+    sums = summed(scan)  # which may read a stack that is shifted
+    return [*shifted(scan), *sums]
+
+
+# ------------------------------------------------------------------------ a carry, before and after
+
+
+def shifted(scan: Scan) -> list[Eqn]:
+    found = list[Eqn]()
+    for old, result in list(scan.results):
+        carry = next((c for c in scan.carry if c[0] is old), None)
+        if carry is None or not scan.op.length:
+            continue
+        _, start, new, _ = carry
+        stack = next((v for a, v in scan.results if a is new and new is not old), None)
+        if stack is not None:
+            scan.results.remove((old, result))
+            made = moved_on(start, stack, result, scan.op.reverse, scan.eqn)
+            # a stack that is itself shifted later comes before what is made of it
+            found = [*made, *found]
+    return found
+
+
+def moved_on(start: Atom, stack: Var, result: Var, reverse: bool, loop: Eqn) -> list[Eqn]:
+    """The values before each round, of the first one and of those after each."""
+    shape, source = stack.type.shape, loop.source
+    first, rest = (
+        Var(stack.type.with_shape((1, *shape[1:]))),
+        Var(stack.type.with_shape((shape[0] - 1, *shape[1:]))),
+    )
+    begin, end = (1, shape[0]) if reverse else (0, shape[0] - 1)
+    zeros = (0,) * (len(shape) - 1)
+    part = Slice((begin, *zeros), (end, *shape[1:]), (1,) * len(shape))
+    parts = (rest, first) if reverse else (first, rest)
+    return [
+        Eqn(Reshape(first.type.shape), (start,), (first,), source),
+        Eqn(part, (stack,), (rest,), source),
+        Eqn(Concatenate(0), parts, (result,), source),
+    ]
+
+
+# --------------------------------------------------------------------------------- sums of products
+
+
+def summed(scan: Scan) -> list[Eqn]:
+    found = list[Eqn]()
+    for carry in list(scan.carry):
+        chain = product_of(scan, carry)
+        if chain:
+            scan.carry.remove(carry)
+            found += at_once(scan, carry, chain)
+    return found
+
+
+def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
+    """The product that each round adds to a carry, the views of it, and the sum;
+    nothing if it is another.
+    """
+    makers = {v: e for e in scan.body.eqns for v in e.outs}
+    uses = Counter(a for e in scan.body.eqns for a in e.inputs if isinstance(a, Var))
+    uses.update(a for a in scan.outputs() if isinstance(a, Var))
+    old, _, new, _ = carry
+    if not isinstance(new, Var):
+        return []
+    total = makers.get(new)
+    if (
+        total is None
+        or total.op != ADD
+        or uses[new] != 1
+        or uses[old] != 1
+        or old not in total.inputs
+    ):
+        return []
+    chain, value = [total], next((a for a in total.inputs if a is not old), old)
+    while isinstance(value, Var) and uses[value] == 1 and (maker := makers.get(value)) is not None:
+        chain.insert(0, maker)
+        if isinstance(maker.op, DotGeneral):
+            return chain if all(stack_of(scan, a, makers) is not None for a in maker.inputs) else []
+        if not isinstance(maker.op, Transpose | Reshape):
+            return []
+        (value,) = maker.inputs
+    return []
+
+
+def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list[Eqn]] | None:
+    """A round's value with those of all others: what is stacked, and the
+    transpositions that make it so.
+    """
+    for inner, outer in (*scan.elements, *scan.results):
+        if inner is a:
+            return outer, []
+    maker = makers.get(a) if isinstance(a, Var) else None
+    if maker is None or not isinstance(maker.op, Transpose):
+        return None
+    found = stack_of(scan, maker.inputs[0], makers)
+    if found is None:
+        return None
+    stack, made = found
+    turned = Var(a.type.with_shape((scan.op.length, *a.type.shape)))
+    turn = Eqn(Transpose((0, *after_first(maker.op.order))), (stack,), (turned,), maker.source)
+    return turned, [*made, turn]
+
+
+def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]) -> list[Eqn]:
+    """The sum of all rounds' products as one, which is summed over the rounds too."""
+    product, *views, _ = chain
+    op = product.op
+    assert isinstance(op, DotGeneral)
+    (left, right), (one, other) = op.contract, op.beside
+    whole = replace(
+        op,
+        contract=((0, *after_first(left)), (0, *after_first(right))),
+        beside=(after_first(one), after_first(other)),
+    )
+    makers, found, stacks = (
+        {v: e for e in scan.body.eqns for v in e.outs},
+        list[Eqn](),
+        list[Atom](),
+    )
+    for a in product.inputs:
+        stack, made = stack_of(scan, a, makers) or (a, [])
+        stacks.append(stack)
+        found += made
+    value = Var(product.outs[0].type)
+    found.append(Eqn(whole, tuple(stacks), (value,), product.source))
+    for view in views:
+        found.append(Eqn(view.op, (value,), (Var(view.outs[0].type),), view.source))
+        (value,) = found[-1].outs
+    _, start, _, result = carry
+    if not begins_with_nothing(scan, start):
+        return [*found, Eqn(ADD, (start, value), (result,), chain[-1].source)]
+    return [*found[:-1], Eqn(found[-1].op, found[-1].inputs, (result,), found[-1].source)]
+
+
+def begins_with_nothing(scan: Scan, start: Atom) -> bool:
+    """Whether what is added to it stays what it is."""
+    maker = scan.makers.get(start) if isinstance(start, Var) else None
+    if maker is None or not isinstance(maker.op, BroadcastInDim):
+        return False
+    return maker.inputs[0] == Literal.of(nothing_of(start.type.dtype))
+
+
+def nothing_of(dtype: np.dtype) -> np.generic:
+    """The number to which any x may be added and is x, -0.0 too."""
+    zero = dtype.type(0)
+    return zero if dtype.kind in "bui" else -zero  # type: ignore[no-any-return]
+
+
+def after_first(axes: Dims) -> Dims:
+    """The axes where one more comes first."""
+    return tuple(i + 1 for i in axes)
+
+
+# -------------------------------------------------------------------------------------- sums after
+# Sums of products that a scan carries become one product after it, at the price of stacks.
+#
+# `late.py` does so where both factors are stacked anyway. On a GPU the product of all rounds is many
+# times as fast as one a round, and without it the rows of a round know nothing of each other; so here
+# a factor is stacked for it, as long as a loop's stacks no more than double.
+
+
+def sums_after(graph: Graph) -> Graph:
+    if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
+        return graph
+    read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
+    makers = {v: e for e in graph.eqns for v in e.outs}
+    eqns: list[Eqn] = []
+    changed = False
+    for eqn in graph.eqns:
+        more = factors(eqn) if isinstance(eqn.op, ScanLoop) and not eqn.op.body.effect else []
+        if not more:
+            eqns.append(eqn)
+            continue
+        wide, stacks = stacking(eqn, more)
+        eqns += Scan(wide, read | set(stacks), makers).run()
+        changed = True
+    return trim(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)) if changed else graph
+
+
+def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
+    """The scan with further values stacked, and their stacks."""
+    op = eqn.op
+    assert isinstance(op, ScanLoop)
+    body = Graph(op.body.inputs, op.body.eqns, (*op.body.outputs, *more), op.body.consts)
+    stacks = [Var(v.type.with_shape((op.length, *v.type.shape))) for v in more]
+    return Eqn(replace(op, body=body), eqn.inputs, (*eqn.outs, *stacks), eqn.source), stacks
+
+
+def factors(eqn: Eqn) -> list[Var]:
+    """What is to be stacked so that each sum of products may be taken;
+    nothing if it is too much.
+    """
+    op = eqn.op
+    assert isinstance(op, ScanLoop)
+    inputs = op.body.inputs
+    consts, elements = set(inputs[: op.consts]), set(inputs[op.consts + op.carry :])
+    known = elements | {a for a in op.body.outputs[op.carry :] if isinstance(a, Var)}
+    found: list[Var] = []
+    for old, new in zip(inputs[op.consts :], op.body.outputs[: op.carry], strict=False):
+        both = multiplied(op.body, old, new) if isinstance(new, Var) else []
+        if consts.isdisjoint(both):
+            found += [v for v in both if v not in known and v not in found]
+    there = sum(v.type.nbytes for v in known)
+    return found if sum(v.type.nbytes for v in found) <= there else []
+
+
+def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
+    """The factors of the product that a round adds to a carry and that nothing else reads."""
+    makers = {v: e for e in body.eqns for v in e.outs}
+    reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
+    total = makers.get(new)
+    if total is None or total.op != ADD or reads.count(new) != 1 or reads.count(old) != 1:
+        return []
+    if old not in total.inputs:
+        return []
+    value = next((a for a in total.inputs if a is not old), old)
+    while isinstance(value, Var) and reads.count(value) == 1 and value in makers:
+        maker = makers[value]
+        if isinstance(maker.op, DotGeneral):
+            return [untransposed(a, makers) for a in maker.inputs if isinstance(a, Var)]
+        if not isinstance(maker.op, Transpose | Reshape):
+            break
+        (value,) = maker.inputs
+    return []
+
+
+def untransposed(v: Var, makers: dict[Var, Eqn]) -> Var:
+    """A value, or what it is a transposition of."""
+    while v in makers and isinstance(makers[v].op, Transpose):
+        (x,) = makers[v].inputs
+        if not isinstance(x, Var):
+            break
+        v = x
+    return v

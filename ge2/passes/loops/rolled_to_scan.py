@@ -19,9 +19,8 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Transpose
-from ge2.passes.loops.hoist import trim
+from ge2.passes.loops.hoist import after_first, trim
 from ge2.passes.loops.row_runs import RUNS, Row, Rows, Run, note, one_array, row, runs
-from ge2.passes.loops.sink import after_first
 
 DEEP = 16  # operations, one on another, that are done for all rows at once
 RETURNED = 3  # results of rounds that may be the caller's, each a copy

@@ -12,22 +12,20 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import SHORT
-from ge2.base.gc_pause import collector_paused
+from ge2.base.interpreter import collector_paused
 from ge2.base.memory import Lifetime, Plan, Room, plan
-from ge2.base.python_source import execute, load
 from ge2.base.record import mutable, record
+from ge2.base.source import execute, load
 from ge2.choice.choose import choose
-from ge2.choice.prefs import prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import Param
-from ge2.codegen.view import KernelView, Line
+from ge2.codegen.layout import KernelView, Line
 from ge2.ir import Atom, Dims, Evaluate, Literal, Var
 from ge2.ops.dot import DotGeneral
-from ge2.passes.python_scalars import compute
+from ge2.passes.scalars import compute
 from ge2.program.cost import Cost, bytes_behind, cost
-from ge2.program.host_control_flow import Inner, bound, hosted
-from ge2.program.program import Buffer, Program, Step
+from ge2.program.program import Buffer, Inner, Program, Step, bound, hosted
 from ge2.program.records import Made
 from ge2.program.timer import Call, Meter
 from ge2.targets.c.blocked.family import Launch

@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.compile_times import current, finding, had, spent
-from ge2.base.computed import computed
+from ge2.base.locks import computed
 from ge2.base.toolchain.compiler import Library, library
 from ge2.ir import ArrayType, Var
 from ge2.program.program import Program, Step

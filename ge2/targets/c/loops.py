@@ -21,10 +21,7 @@ from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Context
-from ge2.program.carries import branch_pairs
-from ge2.program.failing import LONG
-from ge2.program.host_control_flow import CONTROL
-from ge2.program.program import Program, Step
+from ge2.program.program import CONTROL, LONG, Program, Step, branch_pairs
 from ge2.targets.c.emit.types import STORED
 
 if TYPE_CHECKING:

@@ -14,16 +14,14 @@ from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, choose
-from ge2.choice.prefs import prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
 from ge2.ir import Graph, Literal, Var
 from ge2.ops.loops import RepeatLoop
 from ge2.ops.region import Region
-from ge2.program.carries import WRITES
 from ge2.program.cost import bytes_behind
-from ge2.program.program import Buffer, Program, Step
+from ge2.program.program import WRITES, Buffer, Program, Step
 from ge2.program.records import Made
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.compile_price import kernel_seconds

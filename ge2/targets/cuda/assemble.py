@@ -16,16 +16,15 @@ import numpy as np
 
 from ge2.base.compile_times import Had
 from ge2.base.dtypes import SHORT
-from ge2.base.gc_pause import collector_paused
+from ge2.base.interpreter import collector_paused
 from ge2.base.memory import Lifetime, Plan, Room, plan
-from ge2.base.python_source import execute
 from ge2.base.record import mutable, record
+from ge2.base.source import execute
 from ge2.codegen.environment import render
-from ge2.codegen.layout import Layout, plain
+from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Operand
-from ge2.codegen.view import Line
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
-from ge2.ops.constant import Constant
+from ge2.ops.shape import Constant
 from ge2.program.concurrent_plan import planned_beside
 from ge2.program.cost import Cost, bytes_behind, cost
 from ge2.program.program import Buffer, Program, Step

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.base.errors import Ge2Error
-from ge2.base.float_errors import hush, restore
+from ge2.base.interpreter import hush, restore
 from ge2.ir import Eqn
 from ge2.targets.cuda.device import Device, address, download, surely, upload
 from ge2.targets.cuda.load.scratch import Scratch, ran_out

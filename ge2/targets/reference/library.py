@@ -8,8 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.choice.family import Family, Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Family, Problem, Variant
 from ge2.ops.dot import DotGeneral
 
 

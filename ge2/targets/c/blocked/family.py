@@ -6,9 +6,8 @@ from functools import lru_cache
 from typing import ClassVar, final
 
 from ge2.base.record import record
-from ge2.choice.family import Family, Variant
-from ge2.choice.problem import Problem
-from ge2.codegen.view import KernelView
+from ge2.choice.problem import Family, Problem, Variant
+from ge2.codegen.layout import KernelView
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.region import Region
 from ge2.targets.c.blocked.numpy_calls import has_text

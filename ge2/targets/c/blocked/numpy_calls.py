@@ -13,7 +13,6 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import held
 from ge2.ir import Atom, Eqn, Literal, Op
-from ge2.ops.bits import BitcastConvertType
 from ge2.ops.elementwise import (
     ConvertElementType,
     Elementwise,
@@ -22,6 +21,7 @@ from ge2.ops.elementwise import (
     Pointwise,
     Where,
 )
+from ge2.ops.sort import BitcastConvertType
 
 
 @final

@@ -18,20 +18,21 @@ from ge2.base.dtypes import (
     HALF,
     INT64,
 )
-from ge2.codegen.blocks import Tiling, tiling
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import (
     Held,
     Param,
     Step,
+    Tiling,
     Values,
     aligned,
     form,
     safe,
+    tiling,
     whole_axes,
     widest,
 )
-from ge2.codegen.view import KernelView, Line, Scratch
+from ge2.codegen.layout import KernelView, Line, Scratch
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.reduce import ArgReduce, Reduce

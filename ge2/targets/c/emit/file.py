@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from typing import final
 
 from ge2.base.record import record
-from ge2.codegen.declared import checked
 from ge2.codegen.environment import render
-from ge2.codegen.text import CKernel, Text
+from ge2.codegen.text import CKernel, Text, checked
 from ge2.targets.c.emit.types import headers
 
 KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"

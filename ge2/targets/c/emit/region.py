@@ -12,9 +12,8 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.base.record import record
-from ge2.codegen.blocks import Tiling
 from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Param, Values
+from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.ir import Eqn, Literal, Names, Var, write

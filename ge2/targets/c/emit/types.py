@@ -10,7 +10,7 @@ from functools import cache
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF
-from ge2.codegen.spelling import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
+from ge2.codegen.user_kernels import BITS, INTEGER, NAMED, SUFFIX, Spelling, baked, subjects
 
 STORED: dict[np.dtype, str] = {  # the type of an element of an array
     BOOL: "uint8_t", FLOAT32: "float", FLOAT64: "double",

@@ -15,10 +15,9 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF, accumulator
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.moving import windowed
+from ge2.codegen.layout import windowed
 from ge2.codegen.text import CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans

@@ -12,18 +12,15 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
 from ge2.base.record import record
-from ge2.choice.family import Family, Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.axes import strides_of
-from ge2.codegen.layout import Layout, viewed
-from ge2.codegen.moving import copied, counted, filled, inside, not_a_copy, unspoken
+from ge2.codegen.layout import Layout, copied, counted, filled, inside, not_a_copy, unspoken, viewed
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
 from ge2.ir import ArrayType, Dims, Eqn, Var
-from ge2.ops.constant import Constant
 from ge2.ops.dot import DotGeneral
 from ge2.ops.index import UpdateSlice
 from ge2.ops.region import Region
-from ge2.ops.shape import Concatenate, Iota, Pad
+from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX

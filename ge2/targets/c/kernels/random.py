@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import final
 
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Text
 from ge2.ops.random import RandomBits, RandomFold

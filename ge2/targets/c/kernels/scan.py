@@ -14,8 +14,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Dims

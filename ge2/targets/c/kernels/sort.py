@@ -6,8 +6,7 @@ import math
 from typing import final
 
 from ge2.base.dtypes import COMPLEX
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Argument, Text
 from ge2.ops.reduce import kept

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import final
 
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem, described
+from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Argument, CKernel, Operand, Text
 from ge2.codegen.user_kernels import Around
 from ge2.ir import ArrayType

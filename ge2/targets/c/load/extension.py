@@ -18,8 +18,8 @@ import numpy as np
 
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import logger
-from ge2.base.package import templates
-from ge2.base.toolchain.background_build import ABI, Awaited
+from ge2.base.source import templates
+from ge2.base.toolchain.command import ABI, Awaited
 from ge2.base.toolchain.compiler import extension, is_known
 from ge2.base.toolchain.detect import toolchain
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ge2.base.dtypes import NUMBERS, short
 from ge2.base.errors import Ge2Error, InputError
-from ge2.base.float_errors import hush, restore
+from ge2.base.interpreter import hush, restore
 from ge2.base.record import record
 from ge2.ir import Dims
 from ge2.targets.c.load.blas import services

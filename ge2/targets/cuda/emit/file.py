@@ -6,9 +6,8 @@ import re
 from typing import final
 
 from ge2.base.record import record
-from ge2.codegen.declared import checked
 from ge2.codegen.environment import render
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, checked
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, codes
 from ge2.targets.cuda.emit.types import headers
 

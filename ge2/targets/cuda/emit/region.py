@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
-from ge2.codegen.blocks import Tiling
 from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Param, Values
+from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Eqn, Literal, Names, Var, write

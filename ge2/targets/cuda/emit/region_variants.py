@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import partial
 
-from ge2.choice.family import Variant
+from ge2.choice.problem import Variant
 from ge2.codegen.loop_nest import is_state
 from ge2.codegen.text import Operand, whole
 from ge2.ir import Var

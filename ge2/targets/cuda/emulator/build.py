@@ -24,10 +24,9 @@ from typing import Any, Final
 
 from ge2.base.cache import cache, content_key
 from ge2.base.errors import CompileError, CompilerTrouble
-from ge2.base.package import templates
-from ge2.base.toolchain.command import TookTooLong, run
+from ge2.base.source import templates
+from ge2.base.toolchain.command import TookTooLong, run, workplace
 from ge2.base.toolchain.compiler import Library, library
-from ge2.base.toolchain.folders import workplace
 from ge2.targets.cuda.emulator.source import as_cpp, entries
 
 FLAGS: Final = (

@@ -9,8 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import final
 
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem, described
+from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Dims

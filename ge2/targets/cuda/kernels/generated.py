@@ -6,11 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.choice.family import Family, Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.axes import strides_of
-from ge2.codegen.layout import Layout, viewed
-from ge2.codegen.moving import copied, counted, filled, not_a_copy, unspoken
+from ge2.codegen.layout import Layout, copied, counted, filled, not_a_copy, unspoken, viewed
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Eqn, Var
 from ge2.ops.region import Region

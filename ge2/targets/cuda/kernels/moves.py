@@ -12,9 +12,8 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.record import record
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem, described
-from ge2.codegen.moving import inside
+from ge2.choice.problem import Problem, Variant, described
+from ge2.codegen.layout import inside
 from ge2.codegen.text import Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from typing import final
 
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
-from ge2.codegen.moving import unspoken
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.product_region import ProductRegion
+from ge2.ops.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel

@@ -7,8 +7,7 @@ from typing import final
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.record import record
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral

@@ -14,10 +14,9 @@ from typing import final
 
 import numpy as np
 
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
-from ge2.codegen.moving import windowed
+from ge2.codegen.layout import windowed
 from ge2.codegen.text import Text
 from ge2.ops.index import Indexed, Scatter, ScatterAdd
 from ge2.targets.cuda.caps import Caps

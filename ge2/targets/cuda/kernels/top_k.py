@@ -14,8 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem, described
+from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ops.reduce import kept

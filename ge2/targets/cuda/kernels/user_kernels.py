@@ -12,8 +12,7 @@ from typing import Any, Final, final
 from ge2.base.errors import ArgumentError
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.choice.family import Variant
-from ge2.choice.problem import Problem, described
+from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Operand, Text
 from ge2.codegen.user_kernels import Around
 from ge2.ir import ArrayType

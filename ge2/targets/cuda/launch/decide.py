@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ge2.base.errors import CompileError
 from ge2.base.log import logger
-from ge2.base.package import templates
+from ge2.base.source import templates
 from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.nvrtc import ptx
 

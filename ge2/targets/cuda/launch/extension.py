@@ -13,8 +13,8 @@ from ge2.base.cache import content_key
 from ge2.base.errors import CompilerTrouble
 from ge2.base.gpu import look_by
 from ge2.base.log import logger
-from ge2.base.package import templates
-from ge2.base.toolchain.background_build import ABI, Awaited, Waiting
+from ge2.base.source import templates
+from ge2.base.toolchain.command import ABI, Awaited, Waiting
 from ge2.base.toolchain.compiler import extension, is_known
 from ge2.base.toolchain.detect import toolchain
 

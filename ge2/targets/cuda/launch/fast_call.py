@@ -7,7 +7,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ge2.base.python_source import execute
+from ge2.base.source import execute
 from ge2.ir import Literal, Var
 from ge2.targets.cuda.device_arrays import explain, quietly
 from ge2.targets.cuda.launch.launches import Straight

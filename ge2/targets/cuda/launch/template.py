@@ -14,7 +14,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.record import mutable, record
-from ge2.codegen.view import Line
+from ge2.codegen.layout import Line
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch import launches as lists

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from ge2.base.cache import content_key
-from ge2.base.package import templates
+from ge2.base.source import templates
 
 INCLUDE: Final = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 COMMENTS: Final = re.compile(

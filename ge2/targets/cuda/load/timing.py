@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from ge2.base.record import record
-from ge2.program.timing import Ceilings, Clock, HostClock, best, seconds
+from ge2.program.timer import Ceilings, Clock, HostClock, best, seconds
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device import Device

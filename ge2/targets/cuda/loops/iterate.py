@@ -16,7 +16,7 @@ from ge2.ir import ArrayType, Graph, Var
 from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.while_loop import WhileLoop
-from ge2.program.carries import carry_of
+from ge2.program.program import carry_of
 from ge2.targets.cuda.device import Device, address, empty, put
 from ge2.targets.cuda.launch.template import At
 from ge2.targets.cuda.loops.unroll import Placed, Round

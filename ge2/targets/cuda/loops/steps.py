@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ge2.base.config import config
-from ge2.codegen.layout import plain
-from ge2.codegen.view import Line
+from ge2.codegen.layout import Line, plain
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
 from ge2.ops.control import Cond
 from ge2.ops.loops import RepeatLoop, ScanLoop

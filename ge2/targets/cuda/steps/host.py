@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ge2.codegen.kernel_values import held
-from ge2.codegen.view import Line
-from ge2.ops.constant import Constant
-from ge2.passes.python_scalars import compute
-from ge2.program.host_control_flow import Inner
-from ge2.program.host_control_flow import hosted as by_python
-from ge2.program.program import Step
+from ge2.codegen.layout import Line
+from ge2.ops.shape import Constant
+from ge2.passes.scalars import compute
+from ge2.program.program import Inner, Step
+from ge2.program.program import hosted as by_python
 from ge2.program.timer import Call
 from ge2.targets.cuda.cupy_fallback import by_arrays, serves
 from ge2.targets.cuda.device import empty

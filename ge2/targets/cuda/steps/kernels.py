@@ -12,8 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.choice.choose import Choice, choose
-from ge2.choice.prefs import prefs
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import held
 from ge2.codegen.text import Argument, Operand
 from ge2.ir import Atom, Literal

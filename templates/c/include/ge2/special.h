@@ -1,7 +1,7 @@
 /* Special functions of float64 and float32: of the normal distribution, of gamma, of Bessel.
  *
  * No branches, so that loops of them are vectorised, but for those of polygamma. The polynomials interpolate at
- * Chebyshev's points; their coefficients are those of ge2/ops/special_tables.py, of which the references are
+ * Chebyshev's points; their coefficients are those of ge2/ops/special_reference.py, of which the references are
  * made. Errors: docs/design/special.md. From the line "shared" on, special.h and special.cuh are one text.
  */
 #ifndef GE2_SPECIAL_H

@@ -1,14 +1,10 @@
-"""What a loop stacks for a later one is computed again there, round by round,
-from what that has anyway.
-
-A loop and its derivative are two scans over as many rounds: the second reads what the
-first one stacked. A stack that can be made again from constants, elements and other
-stacks of the same round need not be kept.
+"""Values that wait long for their late readers are computed again for them,
+from what is there anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -16,7 +12,45 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.loops import ScanLoop
-from ge2.transforms.twins import seen_through, twins
+from ge2.ops.shape import Barrier
+from ge2.transforms.policies import seen_through, twins
+
+
+def repeated(graph: Graph, again: Sequence[Eqn], at: int, after: Var | None) -> Graph:
+    """The graph that computes the equations `again` a second time before
+    equation `at`, for the rest of it.
+
+    What they read comes through a barrier, tied to the value `after`: so no pass finds that they
+    are the same as before, and none of them begins earlier.
+    """
+    env: dict[Var, Atom] = {}
+    eqns = list(graph.eqns[:at])
+    made = {v for e in again for v in e.outs}
+    given = dict.fromkeys(
+        a for e in again for a in e.inputs if isinstance(a, Var) and a not in made
+    )
+    read = [v for v in given if not v.type.weak]
+    if read:
+        tied = [*read, *([] if after is None or after in given else [after])]
+        outs = tuple(Var(v.type) for v in tied)
+        eqns.append(Eqn(Barrier(), tuple(tied), outs, again[-1].source))
+        env.update(zip(read, outs, strict=False))
+    for eqn in again:
+        fresh = tuple(Var(v.type) for v in eqn.outs)
+        eqns.append(Eqn(eqn.op, rename(env, eqn.inputs), fresh, eqn.source))
+        env.update(zip(eqn.outs, fresh, strict=True))
+    late = {v: a for v, a in env.items() if v in made}
+    eqns += [Eqn(e.op, rename(late, e.inputs), e.outs, e.source) for e in graph.eqns[at:]]
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+# ----------------------------------------------------------------------------------------- unstack
+# What a loop stacks for a later one is computed again there, round by round,
+# from what that has anyway.
+#
+# A loop and its derivative are two scans over as many rounds: the second reads what the
+# first one stacked. A stack that can be made again from constants, elements and other
+# stacks of the same round need not be kept.
 
 
 @final
