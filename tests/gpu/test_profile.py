@@ -34,7 +34,10 @@ def rows_of(capsys, tmp_path, name, *words):
 
 @pytest.mark.parametrize("cold", [[], ["--cold"]], ids=["warm", "cold"])
 def test_a_large_pointwise_kernel_is_near_the_roofline(capsys, tmp_path, cold):
-    found = rows_of(capsys, tmp_path, "scaled", "f32[16384,8192]", *cold)
+    # What other processes do on the GPU meanwhile can only add to a time: the least of a few is ours.
+    tries = [rows_of(capsys, tmp_path, "scaled", "f32[16384,8192]", *cold) for _ in range(3)]
+    total, whole = (min(each[name] for each in tries) for name in ("total", "whole"))
+    found = min(tries, key=lambda each: each["total"])
     (row,) = found["kernels"]
     assert (row["by"], row["launches"], row["rough"]) == ("CUDA", 1, False)
     assert row["read"] == row["written"] == 4 * 16384 * 8192
@@ -43,7 +46,7 @@ def test_a_large_pointwise_kernel_is_near_the_roofline(capsys, tmp_path, cold):
     assert 8 <= row["registers"] <= 255
     assert row["spills"] == 0
     assert 0 < row["occupancy"] <= 1
-    assert 0.5 < found["total"] / found["whole"] < 1.2
+    assert 0.5 < total / whole < 1.2
 
 
 def test_a_product_in_float32_and_what_follows_it(capsys, tmp_path):

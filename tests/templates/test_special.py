@@ -37,6 +37,11 @@ BOUNDS = {
 }  # fmt: skip
 LEFT = 24  # of gamma's functions below 0, away from roots
 CUDA_OWN = {"erf": 2, "erfc": 5}
+# Of float32, for functions that have forms of their own there, and where those are sampled.
+BOUNDS_32 = {
+    "erfinv": 3, "gammaln": 6, "bessel0": 7, "bessel1": 7, "bessel2": 7, "bessel_scaled0": 7, "bessel_scaled1": 7,
+}  # fmt: skip
+SAMPLED_32 = {"erfinv": ((-1, 1), (0.9, 1)), "gammaln": ((-0.5, 3), (3, 9), (9, 1e4))}
 OPS: dict[str, Any] = {op.name: op for op in SPECIAL}
 OPS |= {f"polygamma{n}": Polygamma(n) for n in (1, 2, 3)}
 OPS |= {f"bessel{n}": Bessel(n) for n in (0, 1, 2)} | {
@@ -136,19 +141,33 @@ def test_float64_is_within_its_bounds(runs: Any) -> None:
         check(name, of[FLOAT64][name](np.array(a), np.array(b)), np.array(want), BOUNDS[name], a)
 
 
-def test_float32_is_float64_rounded_once(runs: Any) -> None:
+def check_float32(name: str, xs: np.ndarray, of: Any, most: Any) -> None:
+    """Holds the float32 form of a function to its float64 form at these float32 numbers."""
+    with np.errstate(all="ignore"):
+        want = of[FLOAT64][name](xs.astype(FLOAT64))
+        size = np.abs(want)
+        normal = (size < np.finfo(FLOAT32).max) & (size > np.finfo(FLOAT32).tiny)
+        y = of[FLOAT32][name](xs)
+    assert y.dtype == FLOAT32
+    check(name, y[normal], want[normal], np.broadcast_to(most, xs.shape)[normal], xs[normal])
+
+
+def test_float32_is_float64_rounded_once_or_has_a_bound_of_its_own(runs: Any) -> None:
     cuda, of = runs
-    own = {"logistic": 3, **({"erf": 2.5, "erfc": 4.5} if cuda else {})}
+    own = {"logistic": 3, **BOUNDS_32, **({"erf": 2.5, "erfc": 4.5} if cuda else {})}
     for name, (x, _) in VALUES.items():
         xs = np.array(x, FLOAT32)
-        with np.errstate(all="ignore"):
-            want = of[FLOAT64][name](xs.astype(FLOAT64))
-            normal = (np.abs(want) < np.finfo(FLOAT32).max) & (
-                np.abs(want) > np.finfo(FLOAT32).tiny
-            )
-            y = of[FLOAT32][name](xs)
-        assert y.dtype == FLOAT32
-        check(name, y[normal], want[normal], own.get(name, 0.5001), xs[normal])
+        most = np.where((name == "gammaln") & (xs < -0.5), LEFT, own.get(name, 0.5001))
+        check_float32(name, xs, of, most)
+
+
+def test_own_forms_of_float32_keep_their_bounds_everywhere(runs: Any) -> None:
+    """3,000 numbers a range, those next to the ends of the pieces among them."""
+    random = np.random.default_rng(15)
+    for name, most in BOUNDS_32.items():
+        for low, high in SAMPLED_32.get(name, ((-9, 9), (7.9, 88))):
+            xs = random.uniform(low, high, 3000).astype(FLOAT32)
+            check_float32(name, xs, runs[1], most)
 
 
 def test_ends_are_scipy_s(runs: Any) -> None:
