@@ -362,18 +362,39 @@ SCALAR = {f"ge2_{name}_f64" for name in ("fmod", "rem", "floor_div")}
 SCALAR |= {f"ge2_integer_pow_{s}({{0}}, 1)" for s in C}
 
 
+def vectorised(listed: list[tuple[str, list[str], str]], folder: Path) -> set[str]:
+    """The texts whose loops gcc makes of vectors."""
+    flags = ["-fopt-info-vec-optimized", "-fno-ipa-icf", *AVX2]
+    text = source(listed, HEADERS)
+    report = build(text, folder, flags)[1].splitlines()
+    done = {int(line.split(":")[1]) for line in report if "loop vectorized" in line}
+    lines = [i for i, line in enumerate(text.splitlines(), 1) if " y[i] = " in line]
+    return {name for (name, _, _), i in zip(listed, lines, strict=True) if i in done}
+
+
 @pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
 def test_gcc_vectorises_the_loops(tmp_path: Path) -> None:
     """For one processor, whichever this is: gcc fills vectors from a table, as sin, cos and tan of
     float64 need it, only where it takes the processor to do so fast.
     """
-    flags = ["-fopt-info-vec-optimized", "-fno-ipa-icf", *AVX2]
-    said = build(source(functions(), HEADERS), tmp_path, flags)[1]
-    report, text = said.splitlines(), source(functions(), HEADERS).splitlines()
-    done = {int(line.split(":")[1]) for line in report if "loop vectorized" in line}
-    lines = [i for i, line in enumerate(text, 1) if " y[i] = " in line]
     names = [name for name, _, _ in functions()]
-    left = {name for name, line in zip(names, lines, strict=True) if line not in done}
+    left = {*names} - vectorised(functions(), tmp_path)
     assert (
         left - {name for name in names if "logaddexp" in name} == SCALAR
     )  # gcc 13 leaves those, gcc 12 does not
+
+
+# Each a choice, or a comparison, which a compiler may fold into the next one.
+CHOICES = [
+    *(f"ge2_{name}_f64({{0}}, {{1}})" for name in ("max", "min", "fmax", "fmin")),
+    *(f"(ge2_{name}_f64({{0}}, {{1}}) ? 0.1 * {{0}} : {{1}})" for name in ("lt", "le")),
+    *("ge2_max_f64({0}, 0.5)", "ge2_min_f64(0.75, {0})", "ge2_sign_f64({0})", "ge2_abs_f64({0})"),
+    *("({0} > 0.0 ? {0} : 0.0)", "({0} != {0} ? 0.0 : {0})", "ge2_sqrt_f64({0})"),
+]
+
+
+@pytest.mark.skipif(not IS_GCC, reason="reads what gcc reports")
+def test_gcc_vectorises_choices_of_choices(tmp_path: Path) -> None:
+    chains = [outer.replace("{0}", inner) for outer in CHOICES for inner in CHOICES]
+    listed = [(f"({chain}) + {{0}} * {{1}}", ["double"] * 2, "double") for chain in chains]
+    assert {name for name, _, _ in listed} - vectorised(listed, tmp_path) == set()

@@ -94,14 +94,24 @@ GE2_FN uint8_t ge2_le_f64(double a, double b) { return a <= b; }
 GE2_FN uint8_t ge2_truth_f32(float x) { return x != 0; }
 GE2_FN uint8_t ge2_truth_f64(double x) { return x != 0; }
 
-GE2_FN float ge2_max_f32(float a, float b) { return a != a ? a : a > b ? a : b; }
-GE2_FN double ge2_max_f64(double a, double b) { return a != a ? a : a > b ? a : b; }
-GE2_FN float ge2_min_f32(float a, float b) { return a != a ? a : a < b ? a : b; }
-GE2_FN double ge2_min_f64(double a, double b) { return a != a ? a : a < b ? a : b; }
-GE2_FN float ge2_fmax_f32(float a, float b) { return b != b ? a : a > b ? a : b; }
-GE2_FN double ge2_fmax_f64(double a, double b) { return b != b ? a : a > b ? a : b; }
-GE2_FN float ge2_fmin_f32(float a, float b) { return b != b ? a : a < b ? a : b; }
-GE2_FN double ge2_fmin_f64(double a, double b) { return b != b ? a : a < b ? a : b; }
+/* `of_nan` where t is a NaN, else m. The choice is made of bits: gcc 12 turns (a ? x : y) != (a ? x : y) into
+ * a choice of truths, which it does not vectorise, and so none of a maximum of a minimum. */
+GE2_FN float ge2_if_nan_f32(float t, float of_nan, float m) {
+    uint32_t x = ge2_bits_f32(of_nan), y = ge2_bits_f32(m);
+    return ge2_of_bits_f32(t != t ? x : y);
+}
+GE2_FN double ge2_if_nan_f64(double t, double of_nan, double m) {
+    uint64_t x = ge2_bits_f64(of_nan), y = ge2_bits_f64(m);
+    return ge2_of_bits_f64(t != t ? x : y);
+}
+GE2_FN float ge2_max_f32(float a, float b) { return ge2_if_nan_f32(a, a, a > b ? a : b); }
+GE2_FN double ge2_max_f64(double a, double b) { return ge2_if_nan_f64(a, a, a > b ? a : b); }
+GE2_FN float ge2_min_f32(float a, float b) { return ge2_if_nan_f32(a, a, a < b ? a : b); }
+GE2_FN double ge2_min_f64(double a, double b) { return ge2_if_nan_f64(a, a, a < b ? a : b); }
+GE2_FN float ge2_fmax_f32(float a, float b) { return ge2_if_nan_f32(b, a, a > b ? a : b); }
+GE2_FN double ge2_fmax_f64(double a, double b) { return ge2_if_nan_f64(b, a, a > b ? a : b); }
+GE2_FN float ge2_fmin_f32(float a, float b) { return ge2_if_nan_f32(b, a, a < b ? a : b); }
+GE2_FN double ge2_fmin_f64(double a, double b) { return ge2_if_nan_f64(b, a, a < b ? a : b); }
 
 /* what every number is above or below: the states that a maximum and a minimum begin with */
 GE2_FN float ge2_lowest_f32(void) { return -__builtin_inff(); }
