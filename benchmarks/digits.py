@@ -15,8 +15,8 @@ from benchmarks.ran import executor_of, remarks
 from benchmarks.record import Faster, Row
 from benchmarks.timing import medians
 from benchmarks.work import compiled_or_not
-from ge2.cli import digits
-from ge2.cli.digits import BATCH, BETA1, BETA2, EPSILON, RATE, SIZES
+from ge2.cli import demo as digits
+from ge2.cli.demo import BATCH, BETA1, BETA2, EPSILON, RATE, SIZES
 
 STEPS = 3  # after which every candidate must have the same loss
 

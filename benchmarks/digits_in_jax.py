@@ -1,4 +1,4 @@
-"""The demo's step in JAX, as `ge2.cli.digits` has it; it imports nothing of ours."""
+"""The demo's step in JAX, as `ge2.cli.demo` has it; it imports nothing of ours."""
 
 from __future__ import annotations
 

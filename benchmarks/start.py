@@ -34,7 +34,7 @@ print(executor_of(step, state, x, y))
 """
 # fmt: off
 PROGRAMS = {
-    "ge2": PROGRAM.format(library="ge2", digits="ge2.cli.digits"),
+    "ge2": PROGRAM.format(library="ge2", digits="ge2.cli.demo"),
     "jax": PROGRAM.format(library="jax", digits="benchmarks.digits_in_jax"),
 }
 # fmt: on

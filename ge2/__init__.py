@@ -44,6 +44,7 @@ from ge2.transforms.custom_gradient import custom_batch as custom_batch
 from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
 from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
 from ge2.transforms.effects import pure_callback as pure_callback
+from ge2.transforms.graphs.rules import float0 as float0
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
@@ -56,7 +57,6 @@ from ge2.transforms.linear import linear_transpose as linear_transpose
 from ge2.transforms.remat import checkpoint as checkpoint
 from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
-from ge2.transforms.rules import float0 as float0
 
 __all__ = [
     "ShapeDtypeStruct",

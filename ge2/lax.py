@@ -19,18 +19,18 @@ from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
 from ge2.transforms.solves import custom_root as custom_root
 
 if TYPE_CHECKING:
-    from ge2.numpy.dynamic import clamp as clamp
-    from ge2.numpy.dynamic import dynamic_index_in_dim as dynamic_index_in_dim
-    from ge2.numpy.dynamic import dynamic_slice as dynamic_slice
-    from ge2.numpy.dynamic import dynamic_slice_in_dim as dynamic_slice_in_dim
-    from ge2.numpy.dynamic import dynamic_update_index_in_dim as dynamic_update_index_in_dim
-    from ge2.numpy.dynamic import dynamic_update_slice as dynamic_update_slice
-    from ge2.numpy.dynamic import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
-    from ge2.numpy.dynamic import index_in_dim as index_in_dim
-    from ge2.numpy.dynamic import select as select
-    from ge2.numpy.dynamic import select_n as select_n
-    from ge2.numpy.dynamic import slice as slice
-    from ge2.numpy.dynamic import slice_in_dim as slice_in_dim
+    from ge2.numpy.access.dynamic import clamp as clamp
+    from ge2.numpy.access.dynamic import dynamic_index_in_dim as dynamic_index_in_dim
+    from ge2.numpy.access.dynamic import dynamic_slice as dynamic_slice
+    from ge2.numpy.access.dynamic import dynamic_slice_in_dim as dynamic_slice_in_dim
+    from ge2.numpy.access.dynamic import dynamic_update_index_in_dim as dynamic_update_index_in_dim
+    from ge2.numpy.access.dynamic import dynamic_update_slice as dynamic_update_slice
+    from ge2.numpy.access.dynamic import dynamic_update_slice_in_dim as dynamic_update_slice_in_dim
+    from ge2.numpy.access.dynamic import index_in_dim as index_in_dim
+    from ge2.numpy.access.dynamic import select as select
+    from ge2.numpy.access.dynamic import select_n as select_n
+    from ge2.numpy.access.dynamic import slice as slice
+    from ge2.numpy.access.dynamic import slice_in_dim as slice_in_dim
 
 __all__ = [
     "associative_scan",
@@ -68,7 +68,7 @@ publish(globals())
 def __getattr__(name: str) -> Any:
     if name not in LATE:
         raise AttributeError(f"module 'ge2.lax' has no attribute {name!r}")
-    from ge2.numpy import dynamic  # programs that use none need not wait for it
+    from ge2.numpy.access import dynamic
 
     found = globals()[name] = published(getattr(dynamic, name), "ge2.lax")
     return found

@@ -15,8 +15,7 @@ from ge2 import random
 from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.errors import InputError, ShapeError
-from ge2.transforms import grad, make_jaxpr
-from ge2.transforms import rules as vmap
+from ge2.transforms import grad, make_jaxpr, vmap
 
 KEY = random.key(2024)
 FLOATS = (FLOAT16, BFLOAT16, FLOAT32, FLOAT64)

@@ -20,8 +20,9 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import Row
 from benchmarks.timing import medians
-from ge2.cli import demo, digits
-from ge2.cli.digits import BATCH, SIZES
+from ge2.cli import demo
+from ge2.cli import demo as digits
+from ge2.cli.demo import BATCH, SIZES
 from ge2.cli.load import milliseconds
 
 STEPS = 3  # after which every candidate must have the same loss

@@ -35,7 +35,7 @@ from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from ge2.cli.compile import drivers
-from ge2.cli.digits import BATCH, SIZES, start, train_step
+from ge2.cli.demo import BATCH, SIZES, start, train_step
 from ge2.compile.compile import compile_graph
 x = rng.random((BATCH, SIZES[0]), np.float32)
 y = rng.integers(0, SIZES[-1], BATCH)
@@ -71,7 +71,7 @@ PROGRAMS = {
     "ge2": START
     + FIRST.format(
         import_library="import cupy\nimport ge2",
-        digits="ge2.cli.digits",
+        digits="ge2.cli.demo",
         put="cupy.asarray",
         state="ge2.tree.map(lambda x: put(x) if isinstance(x, np.ndarray) else x, start())",
         library="ge2",

@@ -20,7 +20,8 @@ from benchmarks.options import USUAL, Options
 from benchmarks.record import Row
 from benchmarks.timing import medians
 from ge2.base.config import config
-from ge2.cli import demo, digits
+from ge2.cli import demo
+from ge2.cli import demo as digits
 
 ROUNDS, STEPS = 31, 6
 RUN = 24  # calls that follow each other

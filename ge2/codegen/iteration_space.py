@@ -11,8 +11,8 @@ from ge2.codegen.kernel_values import Param, Values
 from ge2.codegen.loop_nest import Work
 from ge2.codegen.text import Operand
 from ge2.ir import Names, Var
+from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 
 
 def works_of(

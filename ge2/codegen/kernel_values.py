@@ -21,9 +21,9 @@ import numpy as np
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.record import mutable, record
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
+from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Transpose
 
 # ------------------------------------------------------------------------------------------ blocks

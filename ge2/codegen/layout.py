@@ -13,9 +13,9 @@ from ge2.codegen.kernel_values import Param, Tiling
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
 from ge2.ops.elementwise import ConvertElementType, Pointlike, Pointwise
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Indexed, spans
 from ge2.ops.reduce import kept
-from ge2.ops.region import Region
 from ge2.ops.shape import BroadcastInDim, Identity, Iota, Pad, Reshape, Rev, Slice, Transpose
 
 

@@ -12,7 +12,7 @@ from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.ir import Dims
-from ge2.ops.region import KINDS
+from ge2.ops.graphs.region import KINDS
 
 
 @final

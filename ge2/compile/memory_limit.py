@@ -21,12 +21,12 @@ from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
 from ge2.compile.remat_candidates import Candidate, Repeat, Waiting, operations
 from ge2.ir import Eqn, Graph, Var, without_dead_code
-from ge2.ops.control import Cond
-from ge2.ops.while_loop import WhileLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import CONTROL, Program, Step, passing
 from ge2.targets.c.loops import MANY, held, spares
 from ge2.targets.cuda.loops.iterate import spare
-from ge2.transforms.rematerialise import Unstacked, repeated, unstacked
+from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable

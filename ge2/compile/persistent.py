@@ -25,12 +25,12 @@ from typing import Any, Final, final
 
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
-from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
-from ge2.ops.loops import ScanLoop
-from ge2.ops.region import Region, Resident
-from ge2.ops.while_loop import WhileLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes.context import Context
 from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index

@@ -17,12 +17,12 @@ from typing import Final
 from ge2.base.dtypes import HALF
 from ge2.codegen.layout import Layout, plain, viewed
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import ProductRegion, Region
-from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Caps, Context
 from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing

@@ -11,12 +11,12 @@ from ge2.base.memory import Lifetime
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Eqn, Graph, Var
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
 from ge2.program.cost import computing
 from ge2.program.program import Buffer, Program, passes
-from ge2.transforms.partition import BYTE, cheapest, effort
-from ge2.transforms.policies import twins
+from ge2.transforms.graphs.partition import BYTE, cheapest, effort
+from ge2.transforms.graphs.policies import twins
 
 # a value of so small a part of what is freed may wait instead of being computed again
 SMALL: Final = 16

@@ -17,7 +17,7 @@ from ge2.base.record import record
 from ge2.codegen.environment import render
 from ge2.compile.executable import Executable
 from ge2.ir import Eqn, Graph, GraphOp, Op
-from ge2.ops.effects import DebugCallback, HostOp, PureCallback
+from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
 from ge2.passes.context import dump, dump_file
 
 if TYPE_CHECKING:

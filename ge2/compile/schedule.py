@@ -17,8 +17,8 @@ from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
 from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
+from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.index import Gather, UpdateSlice
-from ge2.ops.region import ProductRegion, Region
 from ge2.ops.shape import (
     Barrier,
     BroadcastInDim,

@@ -14,15 +14,15 @@ from typing import TYPE_CHECKING, Any, Final, final
 import numpy as np
 
 from ge2.base.compile_times import Spent, Tally, making, spent
-from ge2.base.compiled_pytrees import Build, Match, builder, matcher
 from ge2.base.config import config
 from ge2.base.gpu import host, on_gpu
 from ge2.base.locks import alone
-from ge2.base.pytree import Structure
-from ge2.base.treedef import LEAF
+from ge2.base.pytrees.compiled import Build, Match, builder, matcher
+from ge2.base.pytrees.pytree import Structure
+from ge2.base.pytrees.treedef import LEAF
 from ge2.dispatch.signature import is_static
 from ge2.ir import ON_GPU, ArrayType, Eqn, Graph, Op, Var, type_of
-from ge2.ops.control import EXECUTOR, Call
+from ge2.ops.graphs.control import EXECUTOR, Call
 from ge2.trace.stage import place_of
 from ge2.trace.writes import is_scalar
 from ge2.transforms.arguments import Results
@@ -108,7 +108,7 @@ def key_of(
 
 def words_of(graph: Graph) -> tuple[str, ...]:
     """The user's lines, which errors name, and ranges."""
-    from ge2.program.scopes import spoken  # hardly ever needed
+    from ge2.program.records import spoken  # hardly ever needed
 
     return spoken(graph)
 

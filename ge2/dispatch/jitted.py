@@ -30,7 +30,7 @@ from ge2.base.gpu import gpu_key
 from ge2.base.interpreter import collector_paused, deep_recursion
 from ge2.base.locks import alone
 from ge2.base.log import say
-from ge2.base.pytree import Structure, flatten, register_leaf
+from ge2.base.pytrees.pytree import Structure, flatten, register_leaf
 from ge2.base.source import here
 from ge2.base.tracebacks import hide, hides
 from ge2.dispatch.cache import Entry
@@ -53,7 +53,7 @@ from ge2.dispatch.signature import (
 )
 from ge2.dispatch.tracing import closure_of, is_function, trace
 from ge2.ir import Evaluate, current
-from ge2.ops.control import Call
+from ge2.ops.graphs.control import Call
 from ge2.trace import is_traced, title_of
 from ge2.trace.watch import watching
 from ge2.trace.writes import is_scalar

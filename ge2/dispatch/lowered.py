@@ -13,8 +13,8 @@ import numpy as np
 from ge2.base.compile_times import Bill, Spent
 from ge2.base.errors import InputError
 from ge2.base.formatting import Printed, counted
-from ge2.base.pytree import Structure, structure
-from ge2.base.pytree import map_structure as tree_map
+from ge2.base.pytrees.pytree import Structure, structure
+from ge2.base.pytrees.pytree import map_structure as tree_map
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides
@@ -22,7 +22,7 @@ from ge2.dispatch.cache import Entry
 from ge2.dispatch.cache_report import signature_text, widened
 from ge2.dispatch.signature import Static
 from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
-from ge2.ops.loops import RepeatLoop, ScanLoop, ScanSaving
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving
 
 if TYPE_CHECKING:
     from ge2.compile.analysis import Memory

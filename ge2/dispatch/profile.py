@@ -24,8 +24,7 @@ from ge2.base.source import Source
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ops.dot import DotGeneral
-from ge2.program.records import names, places
-from ge2.program.scopes import sources
+from ge2.program.records import names, places, sources
 from ge2.program.timer import Call, Ceilings, Clock, HostClock, Meter, best
 from ge2.targets.cuda.emit.file import Source as CudaSource
 from ge2.targets.cuda.slow_float64 import in_double, slow

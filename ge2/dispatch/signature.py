@@ -14,9 +14,9 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, python_type
 from ge2.base.errors import InputError
 from ge2.base.gpu import as_array, gpu_of, is_masked, numpy_generators, on_gpu
-from ge2.base.pytree import Structure, register_leaf, why_leaf
+from ge2.base.pytrees.pytree import Structure, register_leaf, why_leaf
+from ge2.base.pytrees.treedef import exact, kind_of
 from ge2.base.source import here
-from ge2.base.treedef import exact, kind_of
 from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
 from ge2.trace import check_type, is_traced, title_of
 from ge2.transforms.arguments import Arguments

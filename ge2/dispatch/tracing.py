@@ -21,7 +21,7 @@ from ge2.trace import ABSTRACT, Closed, Input, is_traced, stage, tidy
 from ge2.trace.stage import common_place
 from ge2.trace.writes import Changing, is_scalar
 from ge2.transforms.arguments import Arguments, Results
-from ge2.transforms.rules import is_float0
+from ge2.transforms.graphs.rules import is_float0
 
 CLOSURES: Final = 256
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import ParseError, TypeRuleError, VerifyError
-from ge2.base.pytree import register_leaf
+from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.record import single
 from ge2.base.source import Source
 from ge2.ir.op import GraphOp, Op, current

@@ -12,7 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import PYTHON, short
 from ge2.base.errors import InputError
-from ge2.base.pytree import register_leaf
+from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.record import record
 from ge2.base.source import here
 

@@ -44,7 +44,7 @@ from ge2.numpy.joining import (
     append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit, hstack, split,
     stack, unstack, vsplit, vstack,
 )
-from ge2.numpy.moving_slices import (
+from ge2.numpy.access.moving_slices import (
     getitem, setitem,
 )
 from ge2.numpy.products import (

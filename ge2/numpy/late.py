@@ -22,7 +22,7 @@ from ge2.numpy.promotion import array
 
 # fmt: off
 MODULES: dict[str, tuple[str, ...]] = {
-    "applying": (
+    "rare.applying": (
         "apply_along_axis", "apply_over_axes", "asfortranarray", "common_type", "einsum_path",
         "fromfunction", "lexsort", "min_scalar_type", "piecewise", "real_if_close", "require",
         "sort_complex",
@@ -33,17 +33,17 @@ MODULES: dict[str, tuple[str, ...]] = {
         "setxor1d", "shares_memory", "tril_indices", "trim_zeros", "triu_indices", "union1d", "unique",
         "unique_all", "unique_counts", "unique_inverse", "unique_values",
     ),
-    "at": ("at",),
-    "editing": (
+    "access.at": ("at",),
+    "rare.editing": (
         "delete", "insert", "packbits", "ravel_multi_index", "resize", "unpackbits",
     ),
-    "grids": ("c_", "mgrid", "ndenumerate", "ogrid", "r_", "sliding_window_view"),
-    "histograms": (
+    "rare.grids": ("c_", "mgrid", "ndenumerate", "ogrid", "r_", "sliding_window_view"),
+    "rare.histograms": (
         "bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "nanmedian",
         "nanpercentile", "nanquantile",
     ),
-    "polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
-    "special": ("i0", "kaiser"),
+    "rare.polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
+    "rare.special": ("i0", "kaiser"),
 }
 OTHERS: dict[str, tuple[str, ...]] = {  # not in the main namespace: where NumPy keeps its own
     "lib.stride_tricks": ("sliding_window_view",),

@@ -14,8 +14,8 @@ from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.access.indexing import checked_index
 from ge2.numpy.composite import choose_by, no_out
-from ge2.numpy.indexing import checked_index
 from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, one_axis, reshape
 from ge2.numpy.reductions import UNSET, all, finish, wide

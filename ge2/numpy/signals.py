@@ -13,9 +13,9 @@ from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
+from ge2.numpy.access.indexing import getitem
 from ge2.numpy.composite import choose_by, clip, is_traced, real
 from ge2.numpy.creation import iota, zeros
-from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate
 from ge2.numpy.products import in_one_dtype, matmul
 from ge2.numpy.promotion import (

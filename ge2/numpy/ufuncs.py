@@ -19,11 +19,11 @@ from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeEr
 from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import reductions, scans
+from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
+from ge2.numpy.access.indexing import getitem
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.indexing import getitem
 from ge2.numpy.joining import concatenate, stack
-from ge2.numpy.meeting import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
 from ge2.numpy.promotion import (
     Axes,
     all_axes,

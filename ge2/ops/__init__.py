@@ -4,20 +4,6 @@ from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
-from ge2.ops.control import CONTROL as CONTROL
-from ge2.ops.control import Call as Call
-from ge2.ops.control import CallSaving as CallSaving
-from ge2.ops.control import Checkpoint as Checkpoint
-from ge2.ops.control import CheckpointSaving as CheckpointSaving
-from ge2.ops.control import Cond as Cond
-from ge2.ops.control import CondSaving as CondSaving
-from ge2.ops.custom import CUSTOM as CUSTOM
-from ge2.ops.custom import CustomBatch as CustomBatch
-from ge2.ops.custom import CustomBatchSaving as CustomBatchSaving
-from ge2.ops.custom import CustomJvp as CustomJvp
-from ge2.ops.custom import CustomJvpSaving as CustomJvpSaving
-from ge2.ops.custom import CustomVjp as CustomVjp
-from ge2.ops.custom import CustomVjpSaving as CustomVjpSaving
 from ge2.ops.decompositions import Eig as Eig
 from ge2.ops.decompositions import Eigh as Eigh
 from ge2.ops.decompositions import Qr as Qr
@@ -27,10 +13,6 @@ from ge2.ops.dot import DotGeneral as DotGeneral
 from ge2.ops.dot import Fft as Fft
 from ge2.ops.dot import Irfft as Irfft
 from ge2.ops.dot import Rfft as Rfft
-from ge2.ops.effects import EFFECTS as EFFECTS
-from ge2.ops.effects import DebugCallback as DebugCallback
-from ge2.ops.effects import DebugPrint as DebugPrint
-from ge2.ops.effects import PureCallback as PureCallback
 from ge2.ops.elementwise import BY_NAME as BY_NAME
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
@@ -40,6 +22,32 @@ from ge2.ops.elementwise import IntegerPow as IntegerPow
 from ge2.ops.elementwise import Ldexp as Ldexp
 from ge2.ops.elementwise import Pointwise as Pointwise
 from ge2.ops.elementwise import Where as Where
+from ge2.ops.graphs.control import CONTROL as CONTROL
+from ge2.ops.graphs.control import Call as Call
+from ge2.ops.graphs.control import CallSaving as CallSaving
+from ge2.ops.graphs.control import Checkpoint as Checkpoint
+from ge2.ops.graphs.control import CheckpointSaving as CheckpointSaving
+from ge2.ops.graphs.control import Cond as Cond
+from ge2.ops.graphs.control import CondSaving as CondSaving
+from ge2.ops.graphs.custom import CUSTOM as CUSTOM
+from ge2.ops.graphs.custom import CustomBatch as CustomBatch
+from ge2.ops.graphs.custom import CustomBatchSaving as CustomBatchSaving
+from ge2.ops.graphs.custom import CustomJvp as CustomJvp
+from ge2.ops.graphs.custom import CustomJvpSaving as CustomJvpSaving
+from ge2.ops.graphs.custom import CustomVjp as CustomVjp
+from ge2.ops.graphs.custom import CustomVjpSaving as CustomVjpSaving
+from ge2.ops.graphs.effects import EFFECTS as EFFECTS
+from ge2.ops.graphs.effects import DebugCallback as DebugCallback
+from ge2.ops.graphs.effects import DebugPrint as DebugPrint
+from ge2.ops.graphs.effects import PureCallback as PureCallback
+from ge2.ops.graphs.loops import ScanLoop as ScanLoop
+from ge2.ops.graphs.loops import ScanSaving as ScanSaving
+from ge2.ops.graphs.solves import SOLVES as SOLVES
+from ge2.ops.graphs.solves import LinearSolve as LinearSolve
+from ge2.ops.graphs.solves import LinearSolveSaving as LinearSolveSaving
+from ge2.ops.graphs.solves import Root as Root
+from ge2.ops.graphs.solves import RootSaving as RootSaving
+from ge2.ops.graphs.while_loop import WhileLoop as WhileLoop
 from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
@@ -49,8 +57,6 @@ from ge2.ops.linalg import Det as Det
 from ge2.ops.linalg import Pinv as Pinv
 from ge2.ops.linalg import SlogDet as SlogDet
 from ge2.ops.linalg import Solve as Solve
-from ge2.ops.loops import ScanLoop as ScanLoop
-from ge2.ops.loops import ScanSaving as ScanSaving
 from ge2.ops.methods import ArrayMethods as ArrayMethods
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
@@ -81,11 +87,6 @@ from ge2.ops.shape import Slice as Slice
 from ge2.ops.shape import StopGradient as StopGradient
 from ge2.ops.shape import Transpose as Transpose
 from ge2.ops.shape import View as View
-from ge2.ops.solves import SOLVES as SOLVES
-from ge2.ops.solves import LinearSolve as LinearSolve
-from ge2.ops.solves import LinearSolveSaving as LinearSolveSaving
-from ge2.ops.solves import Root as Root
-from ge2.ops.solves import RootSaving as RootSaving
 from ge2.ops.sort import ArgSort as ArgSort
 from ge2.ops.sort import BitcastConvertType as BitcastConvertType
 from ge2.ops.sort import SearchSorted as SearchSorted
@@ -94,7 +95,6 @@ from ge2.ops.sort import TopK as TopK
 from ge2.ops.special import SPECIAL as SPECIAL
 from ge2.ops.special import Bessel as Bessel
 from ge2.ops.special import Polygamma as Polygamma
-from ge2.ops.while_loop import WhileLoop as WhileLoop
 
 LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
 # fmt: off

@@ -18,8 +18,8 @@ from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Axis, Batched, Eqn, Evaluate, Graph, Op, Value, Var, current, type_of
 from ge2.ops import OWN, REPLACED, TABLE
-from ge2.ops.control import to_front, with_axis
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.control import to_front, with_axis
+from ge2.ops.graphs.loops import ScanLoop
 
 BUILT_IN = frozenset(TABLE)
 EDITIONS = count(1)  # an elementwise operation that is defined again is another

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from ge2.ir import Op
 from ge2.ops import KNOWN
-from ge2.ops.loops import RepeatLoop as RepeatLoop
+from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
+from ge2.ops.graphs.region import Region as Region
 from ge2.ops.random import Draw as Draw
-from ge2.ops.region import Region as Region
 from ge2.passes.context import Context as Context
 from ge2.passes.take_to_mask import Index as Index
 from ge2.passes.wrap_indices import Wrap as Wrap

@@ -17,7 +17,7 @@ from ge2.ops.index import Indexed
 from ge2.ops.shape import BroadcastInDim, Iota
 from ge2.passes.context import Context, Iotas
 from ge2.passes.scalars import compute
-from ge2.passes.sweep import Rules, Sweep
+from ge2.passes.simplify import Rules, Sweep
 
 
 def fold(graph: Graph) -> Graph:

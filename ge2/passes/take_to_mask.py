@@ -25,7 +25,7 @@ from ge2.ops.index import within
 from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.fold import RULES as FOLDS
-from ge2.passes.sweep import Rules, Sweep, number
+from ge2.passes.simplify import Rules, Sweep, number
 
 COLUMNS = 1024  # beyond, reading elements of rows that are there is cheaper than comparing all
 INT32 = np.dtype(np.int32)

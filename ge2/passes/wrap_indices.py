@@ -27,9 +27,9 @@ from ge2.ir import (
     without_dead_code,
 )
 from ge2.ops.elementwise import Pointlike, Pointwise
+from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 from ge2.ops.shape import Reshape, Slice
 from ge2.passes.fuse import dims_of
 from ge2.passes.fusion_group import NONE

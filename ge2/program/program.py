@@ -16,18 +16,18 @@ from ge2.base.record import mutable, record
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
 from ge2.ir.op import GraphOp, Op
-from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import Elementwise, Pointlike
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import Indexed, Scatter, ScatterAdd, UpdateSlice
-from ge2.ops.loops import RepeatLoop, ScanLoop
 from ge2.ops.random import Keyed
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 from ge2.ops.scan import Running
 from ge2.ops.shape import Barrier, Concatenate, Constant, Identity, Iota, Unary
 from ge2.ops.sort import Ordering, SearchSorted, TopK
-from ge2.ops.while_loop import WhileLoop
 from ge2.passes.take_to_mask import Index
 
 # Where an array comes from: given by the caller, a Python number, the arena, made for the caller,

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from ge2.base.tracebacks import publish
-from ge2.numpy.special import (
+from ge2.numpy.rare.special import (
     digamma,
     entr,
     erf,

@@ -12,7 +12,7 @@ from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, INEXACT, real_part
 from ge2.base.errors import ArgumentError, CompilerTrouble, DeviceError
 from ge2.base.gpu import beside, host
-from ge2.base.pytree import flatten, unflatten
+from ge2.base.pytrees.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.compile import compile_graph
@@ -29,7 +29,7 @@ from ge2.test_util import laws
 from ge2.test_util.laws import STENCIL, paired
 from ge2.transforms.api import jvp, vjp
 from ge2.transforms.arguments import is_array
-from ge2.transforms.rules import empty, is_float0
+from ge2.transforms.graphs.rules import empty, is_float0
 
 Function = Callable[..., Any]
 MODES = frozenset(("fwd", "rev"))

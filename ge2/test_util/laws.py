@@ -21,8 +21,8 @@ from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify
 from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.rules import jvp_graph, vjp_graph, vmap_graph
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.rules import jvp_graph, vjp_graph, vmap_graph
 
 Rng = np.random.Generator
 Arrays = Sequence[Any]

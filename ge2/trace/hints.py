@@ -18,7 +18,7 @@ import numpy as np
 
 from ge2 import numpy as gnp
 from ge2.base.expression import MISSING, Expression
-from ge2.numpy import special
+from ge2.numpy.rare import special
 from ge2.trace.protocols import INSTEAD
 
 __all__ = ["hint"]

@@ -15,8 +15,8 @@ from ge2.base.errors import ArgumentError, InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
-from ge2.numpy.bits import view as bits_as
-from ge2.numpy.moving_slices import MovingSlice, has_moving, resolved
+from ge2.numpy.access.moving_slices import MovingSlice, has_moving, resolved
+from ge2.numpy.dtypes import view as bits_as
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
 from ge2.ops.methods import ArrayMethods

@@ -223,7 +223,7 @@ def special_ufunc(
     """A ufunc with `out=`, `where=` or `dtype=`, or one of its methods."""
     call = UFUNCS.get(ufunc)
     if call is None:
-        from ge2.numpy import special  # here: most programs have no ufunc of another library
+        from ge2.numpy.rare import special
 
         call = special.of_scipy(ufunc)
     if call is None:

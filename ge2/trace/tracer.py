@@ -13,7 +13,7 @@ from ge2.base.config import config
 from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
 from ge2.base.gpu import as_array, is_masked
-from ge2.base.pytree import register_leaf
+from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
 from ge2.numpy.promotion import cast

@@ -17,7 +17,7 @@ from ge2.base.errors import NonFiniteError
 from ge2.base.gpu import host
 from ge2.base.record import record
 from ge2.ir import Eqn, Evaluate, Graph, Op, Var, interpreting, read, type_of
-from ge2.ops.control import Call
+from ge2.ops.graphs.control import Call
 
 EVALUATE = Evaluate()
 SHOWN = 8  # elements up to which an operand is shown whole

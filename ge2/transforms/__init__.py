@@ -12,6 +12,7 @@ from ge2.transforms.branches import cond as cond
 from ge2.transforms.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
+from ge2.transforms.graphs.rules import float0 as float0
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
 from ge2.transforms.inspect import make_jaxpr as make_jaxpr
@@ -23,4 +24,3 @@ from ge2.transforms.jacobians import jacrev as jacrev
 from ge2.transforms.remat import checkpoint as checkpoint
 from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
-from ge2.transforms.rules import float0 as float0

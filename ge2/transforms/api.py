@@ -11,16 +11,16 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InPlaceError, InputError, PytreeError
-from ge2.base.pytree import broadcast_prefix, flatten, unflatten
+from ge2.base.pytrees.pytree import broadcast_prefix, flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, Input, run
 from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, numbered, owned
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.partition import DISPATCH, partition
-from ge2.transforms.pullback import (
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.partition import DISPATCH, partition
+from ge2.transforms.graphs.pullback import (
     Part,
     Pullback,
     PullRule,
@@ -30,8 +30,8 @@ from ge2.transforms.pullback import (
     tangents_in,
     tangents_like,
 )
+from ge2.transforms.graphs.rules import empty, vjp_graph, vmap_graph
 from ge2.transforms.remembered import Derivative, Memory
-from ge2.transforms.rules import empty, vjp_graph, vmap_graph
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]

@@ -15,7 +15,7 @@ import numpy as np
 from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.gpu import as_array, beside, on_gpu
-from ge2.base.pytree import (
+from ge2.base.pytrees.pytree import (
     KeyPath,
     Structure,
     flatten,
@@ -33,7 +33,7 @@ from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.stage import common_place
 from ge2.trace.tracer import located
 from ge2.trace.writes import Changing, Writes, is_scalar
-from ge2.transforms.rules import empty, float0, is_float0
+from ge2.transforms.graphs.rules import empty, float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 

@@ -15,17 +15,17 @@ from typing import Any, Generic, ParamSpec, TypeVar, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import ConcretizationTypeError, GradientError, InputError, NoRuleError
-from ge2.base.pytree import unflatten
+from ge2.base.pytrees.pytree import unflatten
 from ge2.base.record import mutable
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, Graph, Op, Var, type_of
-from ge2.ops.custom import CustomJvp, CustomVjp, with_consts
+from ge2.ops.graphs.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
 from ge2.transforms.branches import common_types, conformed, retyped, widened
-from ge2.transforms.pullback import like
-from ge2.transforms.rules import empty, zero
+from ge2.transforms.graphs.pullback import like
+from ge2.transforms.graphs.rules import empty, zero
 
 Function = Callable[..., Any]
 P = ParamSpec("P")

@@ -12,16 +12,22 @@ import numpy as np
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import InputError, NoRuleError, PytreeError, TypeRuleError
-from ge2.base.pytree import broadcast_prefix, flatten, mismatch, register_pytree_node, unflatten
+from ge2.base.pytrees.pytree import (
+    broadcast_prefix,
+    flatten,
+    mismatch,
+    register_pytree_node,
+    unflatten,
+)
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Derive, Flags, Graph, Var, type_of
-from ge2.ops.custom import CustomBatch, with_consts
+from ge2.ops.graphs.custom import CustomBatch, with_consts
 from ge2.trace import Input, is_traced, run, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, is_array
 from ge2.transforms.branches import conformed
-from ge2.transforms.constants import embedded
 from ge2.transforms.custom import CustomRule, Made, custom_vjp, filled, paired
+from ge2.transforms.graphs.constants import embedded
 from ge2.transforms.loops import map as loop_map
 from ge2.tree import map as tree_map
 

@@ -14,12 +14,20 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.errors import ArgumentError, InputError, PytreeError
-from ge2.base.pytree import Structure, flatten
+from ge2.base.pytrees.pytree import Structure, flatten
+from ge2.base.pytrees.treedef import LEAF
 from ge2.base.record import record
 from ge2.base.source import here, original
-from ge2.base.treedef import LEAF
 from ge2.ir import ArrayType, type_of
-from ge2.ops.effects import HOLE, METHODS, DebugCallback, DebugPrint, Host, PureCallback, host
+from ge2.ops.graphs.effects import (
+    HOLE,
+    METHODS,
+    DebugCallback,
+    DebugPrint,
+    Host,
+    PureCallback,
+    host,
+)
 from ge2.trace import is_traced, title_of
 from ge2.transforms.arguments import is_array
 

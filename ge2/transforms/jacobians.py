@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, INEXACT, PYTHON
 from ge2.base.errors import GradientError
 from ge2.base.gpu import beside
-from ge2.base.pytree import flatten, unflatten
+from ge2.base.pytrees.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Dims, type_of
@@ -26,7 +26,7 @@ from ge2.transforms.arguments import (
     parameters_at,
     placed,
 )
-from ge2.transforms.rules import is_float0
+from ge2.transforms.graphs.rules import is_float0
 
 
 def jacfwd(

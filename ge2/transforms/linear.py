@@ -12,17 +12,17 @@ from ge2.base.errors import GradientError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Var, without_dead_code
-from ge2.ops.control import CALLS, Cond
-from ge2.ops.custom import CUSTOM
 from ge2.ops.elementwise import Elementwise
-from ge2.ops.halves import zero_equation
-from ge2.ops.policy import inlined
+from ge2.ops.graphs.control import CALLS, Cond
+from ge2.ops.graphs.custom import CUSTOM
+from ge2.ops.graphs.halves import zero_equation
+from ge2.ops.graphs.policy import inlined
 from ge2.trace import Closed, Input, is_traced, run
 from ge2.transforms.api import active_inputs, gradient_like
 from ge2.transforms.arguments import Arguments, Results, owned
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.pullback import cotangents
-from ge2.transforms.rules import vjp_graph
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.pullback import cotangents
+from ge2.transforms.graphs.rules import vjp_graph
 
 PRODUCTS = frozenset(("mul", "dot_general"))
 

@@ -12,13 +12,13 @@ import numpy as np
 from ge2.base.dtypes import BOOL
 from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.gpu import on_gpu
-from ge2.base.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
+from ge2.base.pytrees.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, GraphOp, type_of
-from ge2.ops.control import Call
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.control import Call
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import Iota
-from ge2.ops.while_loop import WhileLoop
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.retrace import strong, strong_value
 from ge2.transforms.api import vmap

@@ -13,9 +13,9 @@ from ge2.base.errors import InputError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Atom, Eqn, Graph, Var, rename
-from ge2.ops.control import Call, Checkpoint, Cond
-from ge2.ops.loops import ScanLoop
-from ge2.ops.policy import NOTHING, Policy, Rule, inlined
+from ge2.ops.graphs.control import Call, Checkpoint, Cond
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.policy import NOTHING, Policy, Rule, inlined
 from ge2.ops.shape import Name
 from ge2.trace import tidy
 from ge2.transforms.arguments import Arguments, Results, Static, at_top

@@ -11,12 +11,12 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.dtypes import PYTHON
-from ge2.base.pytree import flatten
+from ge2.base.pytrees.pytree import flatten
 from ge2.base.record import mutable
 from ge2.ir import Graph
 from ge2.trace import run
 from ge2.transforms.arguments import Results, at_top, owned
-from ge2.transforms.pullback import Part, gradients
+from ge2.transforms.graphs.pullback import Part, gradients
 
 if TYPE_CHECKING:
     from ge2.transforms.surroundings import Surroundings

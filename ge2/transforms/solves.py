@@ -10,10 +10,10 @@ from typing import Any
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
-from ge2.base.pytree import mismatch, unflatten
+from ge2.base.pytrees.pytree import mismatch, unflatten
 from ge2.base.source import here
 from ge2.ir import ArrayType, Literal, Var, type_of
-from ge2.ops.solves import LinearSolve, Root
+from ge2.ops.graphs.solves import LinearSolve, Root
 from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
 from ge2.transforms.arguments import Arguments, Results, at_top

@@ -12,7 +12,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli import demo, digits
+from ge2.cli import demo
+from ge2.cli import demo as digits
 from ge2.cli.main import main
 from tests import fake_cupy
 from tests.fake_cupy import stand_in

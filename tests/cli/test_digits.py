@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.cli import digits
-from ge2.cli.digits import BATCH, State
+from ge2.cli import demo as digits
+from ge2.cli.demo import BATCH, State
 
 STEPS = 15
 

@@ -13,7 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.compile.pipeline import rewritten
 from ge2.ir import verify
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit.split_region import after_rows, cut
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler

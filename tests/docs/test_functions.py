@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from ge2 import numpy as gnp
-from ge2.numpy import special
-from ge2.numpy.applying import REASONS
+from ge2.numpy.rare import special
+from ge2.numpy.rare.applying import REASONS
 from ge2.trace import Tracer
 
 PAGE = Path(__file__).parents[2] / "docs" / "functions.md"

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.cli import demo, digits
+from ge2.cli import demo
+from ge2.cli import demo as digits
 from ge2.targets.cuda.load.gpu import current_gpu
 
 SPIN = """

@@ -17,8 +17,8 @@ from ge2 import ops
 from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
 from ge2.ir import Op, parse, type_of, verify, write
 from ge2.test_util.laws import batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.rules import jvp_graph
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.rules import jvp_graph
 from tests.laws.sample import EVERY, numbers
 from tests.laws.samples import distinct
 

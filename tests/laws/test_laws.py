@@ -16,8 +16,8 @@ from ge2.base.errors import NoRuleError
 from ge2.ir import type_of
 from ge2.test_util import laws
 from ge2.test_util.laws import DIFFERENTIABLE, graph_of, types_of
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.rules import jvp_graph
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.rules import jvp_graph
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES
 

@@ -15,7 +15,7 @@ import pytest
 import ge2
 import ge2.numpy as gnp
 from ge2.base.errors import Ge2Error
-from ge2.numpy.applying import REASONS
+from ge2.numpy.rare.applying import REASONS
 from tests.numpy.agreement import NEWEST, quietly
 
 X = np.arange(12.0).reshape(3, 4) / 4 + 0.25

@@ -9,7 +9,7 @@ import pytest
 
 import ge2
 from ge2.compile.pipeline import rewritten
-from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes.loops import roll as roll_pass
 
 rng = np.random.default_rng(0)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import ge2
 from ge2 import lax
 from ge2.ir import verify
-from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack

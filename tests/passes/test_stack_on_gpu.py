@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.ir import Graph, verify
-from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll

@@ -15,9 +15,9 @@ import ge2
 from ge2.base.memory import Lifetime, in_time, lowest, plan
 from ge2.compile.pipeline import rewritten
 from ge2.compile.schedule import schedule
-from ge2.program import concurrent_plan
-from ge2.program.concurrent_plan import behind, keeps_apart, planned_beside
+from ge2.program import timeline as concurrent_plan
 from ge2.program.program import Program
+from ge2.program.timeline import behind, keeps_apart, planned_beside
 
 ALIGNMENT = 256
 lifetimes = st.builds(

@@ -12,7 +12,7 @@ from ge2.base.toolchain import compiler
 from ge2.base.toolchain.compiler import significant
 from ge2.base.toolchain.detect import toolchain
 from ge2.cli.compile import drivers
-from ge2.cli.digits import start, train_step
+from ge2.cli.demo import start, train_step
 from ge2.codegen.environment import MARGIN, WIDTH, note
 from ge2.codegen.layout import Line
 from ge2.compile.compile import compile_graph

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from ge2.base.dtypes import FLOAT32, FLOAT64
-from ge2.ops import SPECIAL, Bessel, Polygamma
-from ge2.ops import special_reference as special_tables
+from ge2.ops import SPECIAL, Bessel, Polygamma, special_reference
 from tests.nvrtc import needs_nvrtc
 from tests.templates import cuda_harness, harness
 from tests.templates.conftest import ON_GPU
@@ -190,7 +189,8 @@ def test_c_and_cuda_share_their_text_and_the_references_their_numbers() -> None:
     c, cuda = (text.split("/* ---- shared */")[1] for text in TEXTS)
     assert c == cuda
     numbers = {float.fromhex(h) for h in re.findall(r"-?0x1\.[0-9a-f]+p[+-]\d+|0x0\.0p\+0", c)}
-    tables = [v for k, v in vars(special_tables).items() if k.isupper()]
+    tables = [v for k, v in vars(special_reference).items() if k.isupper() and isinstance(v, tuple)]
+    tables.remove(special_reference.BERNOULLI)  # of the reference alone
     assert len(tables) == 15
     assert {x for table in tables for x in table} - {1.0} <= numbers
 

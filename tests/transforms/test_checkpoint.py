@@ -16,14 +16,14 @@ from ge2.transforms import (
     grad,
     hessian,
     jacrev,
+    jvp,
     make_jaxpr,
     remat,
     value_and_grad,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
-from ge2.transforms.derive import DERIVE
+from ge2.transforms.graphs.derive import DERIVE
 from tests.transforms.functions import FORWARD, close, points
 
 

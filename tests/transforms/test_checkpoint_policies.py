@@ -14,11 +14,17 @@ from ge2.ir import Graph, parse
 from ge2.ops import TABLE, Checkpoint
 from ge2.passes.simplify import inline, simplify
 from ge2.trace import tidy
-from ge2.transforms import checkpoint, checkpoint_name, grad, make_jaxpr, value_and_grad
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
-from ge2.transforms.derive import DERIVE
+from ge2.transforms import (
+    checkpoint,
+    checkpoint_name,
+    grad,
+    jvp,
+    make_jaxpr,
+    value_and_grad,
+    vjp,
+    vmap,
+)
+from ge2.transforms.graphs.derive import DERIVE
 from tests.transforms.functions import close
 
 policies = ge2.checkpoint_policies

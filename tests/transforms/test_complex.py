@@ -6,10 +6,7 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import GradientError
-from ge2.transforms import grad, hessian, jacfwd, jacrev, linearize, value_and_grad
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
+from ge2.transforms import grad, hessian, jacfwd, jacrev, jvp, linearize, value_and_grad, vjp, vmap
 from tests.transforms.functions import close
 
 STEP = 1e-4

@@ -16,12 +16,12 @@ from ge2.transforms import (
     hessian,
     jacfwd,
     jacrev,
+    jvp,
     linearize,
     make_jaxpr,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
 from tests.transforms.functions import close, points, slope
 
 

@@ -21,13 +21,13 @@ from ge2.transforms import (
     hessian,
     jacfwd,
     jacrev,
+    jvp,
     linearize,
     make_jaxpr,
     stop_gradient,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
 from ge2.transforms.custom_gradient import closure_convert
 from tests.transforms.functions import close, slope
 

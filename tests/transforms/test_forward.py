@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import GradientError, InputError
-from ge2.transforms import checkpoint, cond, float0, grad, linearize, make_jaxpr
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vmap
+from ge2.transforms import checkpoint, cond, float0, grad, jvp, linearize, make_jaxpr, vmap
 from tests.transforms.functions import close
 
 

@@ -13,13 +13,13 @@ from ge2.transforms import (
     grad,
     hessian,
     jacrev,
+    jvp,
     linearize,
     make_jaxpr,
     parse,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
 from tests.transforms.functions import FUNCTIONS, N, close, points
 
 TRANSFORMS = {

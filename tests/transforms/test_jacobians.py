@@ -7,9 +7,7 @@ import pytest
 
 import ge2
 from ge2.base.errors import GradientError, InputError
-from ge2.transforms import grad, hessian, jacfwd, jacobian, jacrev
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vmap
+from ge2.transforms import grad, hessian, jacfwd, jacobian, jacrev, jvp, vmap
 from tests.transforms.functions import close
 
 both = pytest.mark.parametrize("jac", [jacfwd, jacrev])

@@ -19,13 +19,13 @@ from ge2.transforms import (
     grad,
     jacfwd,
     jacrev,
+    jvp,
     linearize,
     make_jaxpr,
     value_and_grad,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
 from tests.transforms.functions import FORWARD, N, close, points
 
 BASIS = np.eye(N)

@@ -14,10 +14,9 @@ import ge2
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var, parse
 from ge2.ops import TABLE, DotGeneral
 from ge2.ops.elementwise import BY_NAME
-from ge2.transforms import grad, make_jaxpr
-from ge2.transforms import rules as vjp
-from ge2.transforms.derive import DERIVE
-from ge2.transforms.partition import (
+from ge2.transforms import grad, make_jaxpr, vjp
+from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.partition import (
     NEVER,
     Network,
     cheapest,
@@ -28,7 +27,7 @@ from ge2.transforms.partition import (
     split,
     twins,
 )
-from ge2.transforms.rules import vjp_graph
+from ge2.transforms.graphs.rules import vjp_graph
 from tests.transforms.functions import FUNCTIONS, close, points
 
 FEW = settings(max_examples=60, deadline=None)
@@ -271,14 +270,14 @@ def test_dear_operations():
 
 def test_a_compiled_forward_half_copies_no_input(monkeypatch: pytest.MonkeyPatch):
     x, w = np.ones((4, 4)), np.eye(4)
-    run = ge2.ops.control.EXECUTOR[0]
+    run = ge2.ops.graphs.control.EXECUTOR[0]
     results: list[int] = []
 
     def counting(call: Any, arrays: Any) -> Any:
         results.append(len(call.jaxpr.outputs))
         return run(call, arrays)
 
-    monkeypatch.setattr(ge2.ops.control, "EXECUTOR", [counting])
+    monkeypatch.setattr(ge2.ops.graphs.control, "EXECUTOR", [counting])
     found = grad(lambda x: np.sum(ge2.jit(lambda x, w: np.tanh(x @ w))(x, w)))(x)
     assert results == [1, 1]  # the result, which is the residual too; then the cotangent
     close(found, grad(lambda x: np.sum(np.tanh(x @ w)))(x))

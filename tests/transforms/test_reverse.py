@@ -11,10 +11,7 @@ import pytest
 
 from ge2.base.errors import GradientError, InputError, NoRuleError
 from ge2.ir import ArrayType, Op
-from ge2.transforms import float0, grad, make_jaxpr, stop_gradient, value_and_grad
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
+from ge2.transforms import float0, grad, jvp, make_jaxpr, stop_gradient, value_and_grad, vjp, vmap
 from tests.transforms.functions import close
 
 Point = namedtuple("Point", "x y")

@@ -7,10 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge2.transforms import grad, hessian, jacfwd, jacrev, linearize, make_jaxpr, value_and_grad
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
+from ge2.transforms import (
+    grad,
+    hessian,
+    jacfwd,
+    jacrev,
+    jvp,
+    linearize,
+    make_jaxpr,
+    value_and_grad,
+    vjp,
+    vmap,
+)
 from tests.transforms.functions import FORWARD, FUNCTIONS, N, close, points, slope
 
 every = pytest.mark.parametrize("name", FUNCTIONS)

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import ConcretizationTypeError, InputError
-from ge2.transforms import grad, make_jaxpr
-from ge2.transforms import rules as vmap
+from ge2.transforms import grad, make_jaxpr, vmap
 from tests.transforms.functions import close
 
 

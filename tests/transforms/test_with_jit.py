@@ -15,13 +15,13 @@ from ge2.transforms import (
     hessian,
     jacfwd,
     jacrev,
+    jvp,
     linearize,
     make_jaxpr,
     value_and_grad,
+    vjp,
+    vmap,
 )
-from ge2.transforms import rules as jvp
-from ge2.transforms import rules as vjp
-from ge2.transforms import rules as vmap
 from tests.transforms.functions import FORWARD, FUNCTIONS, close, points
 
 every = pytest.mark.parametrize("name", FUNCTIONS)

@@ -24,14 +24,15 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
 from ge2.base.gpu import gpu_of, is_masked, loaded, numpy_generators, on_gpu
-from ge2.base.pytree import flatten, key_paths, keystr
+from ge2.base.pytrees.pytree import flatten, key_paths, keystr
+from ge2.base.pytrees.treedef import kind_of
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
 from ge2.base.tracebacks import inside
-from ge2.base.treedef import kind_of
-from ge2.dispatch.closures.bytecode import Path, Reads, reads_of
 from ge2.dispatch.closures.objects import (
     MISSING,
+    Path,
+    Reads,
     attribute,
     attributes_of,
     cell_value,
@@ -42,6 +43,7 @@ from ge2.dispatch.closures.objects import (
     methods_of,
     opens,
     own_attributes,
+    reads_of,
 )
 from ge2.dispatch.signature import Same, Static
 from ge2.trace import is_traced

@@ -6,17 +6,265 @@ its slots, in its classes.
 
 from __future__ import annotations
 
+import dis
 import functools
+import re
 import sys
-from collections.abc import Iterator
-from types import CellType, FunctionType, MemberDescriptorType, MethodType, ModuleType
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from typing import Any, Final, NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ge2.base.gpu import on_gpu
-from ge2.base.treedef import kind_of
+from ge2.base.pytrees.treedef import kind_of
+from ge2.base.record import record
 from ge2.trace import is_traced
+
+# ---------------------------------------------------------------------------------------- bytecode
+# Which outer names a code object reads, and through which attributes.
+
+
+WRITING: Final = frozenset(
+    ("append", "appendleft", "extend", "add", "update", "insert", "put", "info", "debug", "warning")
+)
+CALLBACKS: Final = ("callback", "pure_callback")
+# how the cells of a function are gathered
+AROUND: Final = ("LOAD_CLOSURE", "LOAD_FAST", "BUILD_TUPLE")
+GENERATORS: Final = ("default_rng", "RandomState", "Random", "SystemRandom")
+LOADS: Final = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_DEREF", "LOAD_CLASSDEREF")
+ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
+SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN", "PRECALL")
+COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
+# how an instruction on two variables spells its halves
+PAIRED: Final = re.compile("(?:LOAD|STORE)_FAST")
+LATER: Final = {  # names that Pythons after 3.11 have for instructions of 3.11
+    "LOAD_FAST_BORROW": "LOAD_FAST",
+    "LOAD_FAST_CHECK": "LOAD_FAST",
+    "LOAD_SMALL_INT": "LOAD_CONST",
+    "LOAD_SUPER_ATTR": "LOAD_ATTR",
+    "LOAD_FROM_DICT_OR_DEREF": "LOAD_CLASSDEREF",
+    "LOAD_FROM_DICT_OR_GLOBALS": "LOAD_NAME",
+}
+
+
+class Path(NamedTuple):
+    """`a.b.c` as code spells it."""
+
+    names: tuple[str, ...]
+
+
+@record
+class Reads:
+    """What code reads: global names, free variables, and the paths that start at them."""
+
+    globals: tuple[str, ...]
+    free: frozenset[str]
+    paths: tuple[Path, ...]
+    attributes: frozenset[str]  # names of attributes of whatever it is
+    written: frozenset[str]  # global names that it assigns
+    # lines that make a generator of random numbers without a seed
+    unseeded: frozenset[tuple[CodeType, int]]
+    handed: frozenset[str]  # paths that it only hands to a callback, which runs later
+    methods: frozenset[str]  # attributes of its own variables that it only hands to a callback
+    imports: frozenset[str]  # modules that it imports when it runs
+
+
+_known: WeakKeyDictionary[CodeType, Reads] = WeakKeyDictionary()
+
+
+def steps_of(code: CodeType) -> list[dis.Instruction]:
+    """The instructions of code, as Python 3.11 would name them, without those that do nothing."""
+    return [
+        step for i in dis.get_instructions(code) if i.opname not in SILENT for step in halves(i)
+    ]
+
+
+def halves(step: dis.Instruction) -> Iterator[dis.Instruction]:
+    """An instruction, or the two that later Pythons have made one of."""
+    names = PAIRED.findall(step.opname)
+    if len(names) == 2:
+        for name, variable in zip(names, step.argval, strict=True):
+            yield step._replace(opname=name, argval=variable)
+    else:
+        yield step._replace(opname=LATER.get(step.opname, step.opname))
+
+
+def reads_of(code: CodeType) -> Reads:
+    """Read off the byte code of a function and of those defined in it."""
+    found = _known.get(code)
+    if found is None:
+        found = _known[code] = _reads(code)
+    return found
+
+
+def _reads(code: CodeType) -> Reads:
+    names: dict[str, None] = {}
+    free: set[str] = set()
+    paths: dict[Path, None] = {}
+    attributes: set[str] = set()
+    written: set[str] = set()
+    unseeded: set[tuple[CodeType, int]] = set()
+    handed: set[str] = set()
+    called: set[str] = set()
+    methods: set[str] = set()
+    read: set[str] = set()
+    imports: set[str] = set()
+    for inner in nested(code):
+        steps = steps_of(inner)
+        written.update(i.argval for i in steps if i.opname in ("STORE_GLOBAL", "DELETE_GLOBAL"))
+        unseeded.update((inner, line) for line in unseeded_lines(steps))
+        imports.update(imported_modules(steps))
+        attributes.update(i.argval for i in steps if i.opname == "IMPORT_FROM")
+        for at, step in enumerate(steps):
+            if step.opname in ATTRIBUTES and not counts(steps, at):
+                attributes.add(step.argval)
+                own = steps[at - 1].opname == "LOAD_FAST" and after_callback(steps, at - 1)
+                (methods if own else read).add(step.argval)
+            if step.opname in LOADS and not only_writes(steps, at):
+                if "DEREF" in step.opname:
+                    free.add(step.argval)
+                else:
+                    names[step.argval] = None
+                path = path_from(steps, at)
+                paths[path] = None
+                (handed if after_callback(steps, at) else called).add(".".join(path.names))
+    return Reads(
+        tuple(names),
+        frozenset(free & set(code.co_freevars)),
+        tuple(paths),
+        frozenset(attributes),
+        frozenset(written),
+        frozenset(unseeded),
+        frozenset(handed - called),
+        frozenset(methods - read),
+        frozenset(imports),
+    )
+
+
+def uses(code: CodeType) -> Iterator[tuple[CodeType, dis.Instruction, Path]]:
+    """Each `a.b.c` of the code and of that defined in it: where it begins, and its names.
+
+    One that begins with a name imported there is spelt from that module on.
+    """
+    for inner in nested(code):
+        steps = steps_of(inner)
+        imported = dict(imported_names(steps))
+        for at, step in enumerate(steps):
+            if step.opname in LOADS:
+                yield inner, step, path_from(steps, at)
+            elif step.opname == "LOAD_FAST" and step.argval in imported:
+                path = path_from(steps, at)
+                yield inner, step, Path((*imported[step.argval], *path.names[1:]))
+
+
+def imported_modules(steps: Sequence[dis.Instruction]) -> Iterator[str]:
+    """The modules that code may import, as it spells them:
+
+    `from a import b` is of `a`, and of `a.b`.
+    """
+    module = ""
+    for step in steps:
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+            yield module
+        elif step.opname == "IMPORT_FROM":
+            yield f"{module}.{step.argval}"
+
+
+def imported_names(steps: Sequence[dis.Instruction]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The local names that imports bind, and what they stand for."""
+    module = ""
+    for step, after in pairwise(steps):
+        if step.opname == "IMPORT_NAME":
+            module = step.argval
+            if after.opname.startswith("STORE_"):
+                yield after.argval, (module.partition(".")[0],)
+        elif step.opname == "IMPORT_FROM" and after.opname.startswith("STORE_"):
+            yield after.argval, (module, step.argval)
+
+
+def unseeded_lines(steps: Sequence[dis.Instruction]) -> Iterator[int]:
+    """The lines with `default_rng()` or `RandomState()`, whatever they belong to."""
+    for step, after in pairwise(steps):
+        if (
+            step.argval in GENERATORS
+            and after.opname == "CALL"
+            and after.argval == 0
+            and after.positions
+            and after.positions.lineno
+        ):
+            yield after.positions.lineno
+
+
+def nested(code: CodeType) -> Iterator[CodeType]:
+    """The code, and that of the functions defined in it; not of those that it
+    hands to a callback at once.
+    """
+    yield code
+    steps = steps_of(code)
+    for at, step in enumerate(steps):
+        if isinstance(step.argval, CodeType):
+            first = at
+            while first and steps[first - 1].opname in AROUND:
+                first -= 1
+            if not after_callback(steps, first):
+                yield from nested(step.argval)
+
+
+def after_callback(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether what is loaded here is the first argument of a callback."""
+    before = steps[at - 1] if at else None
+    return (
+        before is not None and before.opname in (*ATTRIBUTES, *LOADS) and before.argval in CALLBACKS
+    )
+
+
+def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
+    names = [steps[at].argval]
+    for step in steps[at + 1 :]:
+        if step.opname not in ATTRIBUTES:
+            break
+        names.append(step.argval)
+    return Path(tuple(names))
+
+
+def counts(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether the load of an attribute is part of `a.b += 1`."""
+    after = [(i.opname, i.argval) for i in steps[at + 1 : at + 5]]
+    kinds = [name for name, _ in after]
+    return kinds[1:] == ["BINARY_OP", "SWAP", "STORE_ATTR"] and after[3][1] == steps[at].argval
+
+
+def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
+    """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] +=
+    1`: nothing is learnt.
+    """
+    load, after = steps[at], [*steps[at + 1 : at + 10]]
+    ops = [i.opname for i in after]
+    if (
+        len(ops) > 2
+        and ops[0].startswith("LOAD_")
+        and ops[1] == "BINARY_OP"
+        and ops[2].startswith("STORE_")
+    ):
+        return after[1].argrepr.endswith("=") and after[2].argval == load.argval
+    if ops and ops[0] in ATTRIBUTES:
+        return after[0].argval in WRITING
+    if ops and (ops[0] == "STORE_ATTR" or (ops[:2] == ["COPY", "LOAD_ATTR"] and counts(after, 1))):
+        return True
+    if len(ops) > 1 and ops[0].startswith("LOAD_") and ops[1] == "STORE_SUBSCR":
+        return True
+    return (
+        ops[:3] in (["LOAD_CONST", "COPY", "COPY"], ["LOAD_FAST", "COPY", "COPY"])
+        and tuple(ops[5:9]) == COUNTING
+    )
+
+
+# ----------------------------------------------------------------------------------------- objects
+
 
 MISSING: Final = object()  # a name that is not bound yet
 INSTALLED: Final = ("site-packages", "dist-packages")

@@ -16,11 +16,18 @@ from types import CellType, FunctionType, MethodType, ModuleType
 from typing import Any, final
 
 from ge2.base.errors import ImpureError
+from ge2.base.pytrees.treedef import kind_of
 from ge2.base.source import here, of_function
-from ge2.base.treedef import kind_of
-from ge2.dispatch.closures.bytecode import Path, reads_of
 from ge2.dispatch.closures.capture import Plan, Scope, functions_in, is_array, leaves_of
-from ge2.dispatch.closures.objects import MISSING, cell_value, is_plain, own_attributes, slots_of
+from ge2.dispatch.closures.objects import (
+    MISSING,
+    Path,
+    cell_value,
+    is_plain,
+    own_attributes,
+    reads_of,
+    slots_of,
+)
 from ge2.dispatch.signature import title
 from ge2.transforms.custom import CustomRule
 

@@ -24,9 +24,8 @@ from ge2.base.config import config
 from ge2.base.errors import ImpureError, InputError
 from ge2.base.gpu import loaded
 from ge2.base.source import LIBRARIES, Source, here, is_library, of_function
-from ge2.dispatch.closures.bytecode import ATTRIBUTES, Path, reads_of, steps_of, uses
 from ge2.dispatch.closures.capture import Plan, Scope, leaves_of, random_types
-from ge2.dispatch.closures.objects import MISSING
+from ge2.dispatch.closures.objects import ATTRIBUTES, MISSING, Path, reads_of, steps_of, uses
 from ge2.dispatch.signature import Function, Refused, article, refuse_class, title
 
 

@@ -13,10 +13,10 @@ from typing import final
 
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.elementwise import ADD, MUL
-from ge2.ops.loops import RepeatLoop, apart
+from ge2.ops.graphs.loops import RepeatLoop, apart
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.loops.hoist import nothing_of
-from ge2.passes.loops.row_runs import RUNS, Rows, rows_of, runs
+from ge2.passes.loops.rolled_to_scan import RUNS, Rows, rows_of, runs
 
 
 def whole(graph: Graph) -> Graph:

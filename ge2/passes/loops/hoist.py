@@ -15,7 +15,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_co
 from ge2.ir.op import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 
 

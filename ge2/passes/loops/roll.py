@@ -20,7 +20,7 @@ from ge2.base.log import logger
 from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
 from ge2.ops.elementwise import Pointlike
-from ge2.ops.loops import RepeatLoop
+from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import (
     Barrier,
@@ -32,7 +32,7 @@ from ge2.ops.shape import (
     StopGradient,
     Transpose,
 )
-from ge2.passes.loops.row_runs import along_first
+from ge2.passes.loops.rolled_to_scan import along_first
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and

@@ -20,7 +20,7 @@ from ge2.base.source import Source
 from ge2.base.toolchain.compiler import is_known
 from ge2.codegen.text import Text
 from ge2.ir import Eqn
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.passes.loops.roll import compile_seconds
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable
 from ge2.codegen.text import Text
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
-from ge2.ops.control import Cond
-from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import BroadcastInDim
-from ge2.ops.while_loop import WhileLoop
 from ge2.passes.context import Context
 from ge2.program.program import CONTROL, LONG, Program, Step, branch_pairs
 from ge2.targets.c.emit.types import STORED

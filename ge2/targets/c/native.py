@@ -18,8 +18,8 @@ from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
 from ge2.ir import Graph, Literal, Var
-from ge2.ops.loops import RepeatLoop
-from ge2.ops.region import Region
+from ge2.ops.graphs.loops import RepeatLoop
+from ge2.ops.graphs.region import Region
 from ge2.program.cost import bytes_behind
 from ge2.program.program import WRITES, Buffer, Program, Step
 from ge2.program.records import Made

@@ -25,11 +25,10 @@ from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.ops.shape import Constant
-from ge2.program.concurrent_plan import planned_beside
 from ge2.program.cost import Cost, bytes_behind, cost
 from ge2.program.program import Buffer, Program, Step
-from ge2.program.records import Made, place
-from ge2.program.scopes import Part, ranged, scopes_of, title
+from ge2.program.records import Made, Part, place, ranged, scopes_of, title
+from ge2.program.timeline import planned_beside
 from ge2.program.timer import Call, Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready

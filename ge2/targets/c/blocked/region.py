@@ -35,8 +35,8 @@ from ge2.codegen.kernel_values import (
 from ge2.codegen.layout import KernelView, Line, Scratch
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.c.blocked.buffer_reuse import Cell, Cells
 from ge2.targets.c.blocked.numpy_calls import Vocabulary, dtype_text, statements

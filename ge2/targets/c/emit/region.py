@@ -18,8 +18,8 @@ from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, Places, label
 from ge2.targets.c.emit.reductions import (

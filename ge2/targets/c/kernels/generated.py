@@ -18,8 +18,8 @@ from ge2.codegen.layout import Layout, copied, counted, filled, inside, not_a_co
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
 from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import UpdateSlice
-from ge2.ops.region import Region
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.region import c_kernel

@@ -10,7 +10,7 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ops.region import KINDS
+from ge2.ops.graphs.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
 # threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more

@@ -16,9 +16,9 @@ from ge2.codegen.loop_nest import Home, Loop, Work, homes
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
+from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import RESERVED, Places, label

@@ -15,7 +15,7 @@ from ge2.choice.problem import Variant
 from ge2.codegen.loop_nest import is_state
 from ge2.codegen.text import Operand, whole
 from ge2.ir import Var
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel

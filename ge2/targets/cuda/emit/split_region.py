@@ -11,8 +11,8 @@ from typing import Any
 from ge2.codegen.kernel_values import folded_axes
 from ge2.ir import Eqn, Graph, Var
 from ge2.ir.op import FREE
+from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.region import Region
 
 
 def cut(region: Region) -> tuple[Region, Region]:

@@ -11,7 +11,7 @@ from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, copied, counted, filled, not_a_copy, unspoken, viewed
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Eqn, Var
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import final
 
 from ge2.choice.problem import Problem, Variant
-from ge2.ops.region import Resident
+from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda

@@ -9,7 +9,7 @@ from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.region import ProductRegion
+from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel

@@ -15,8 +15,8 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL
 from ge2.ir import ArrayType
-from ge2.ops.control import Cond
-from ge2.ops.while_loop import WhileLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import Step
 from ge2.program.records import place
 from ge2.targets.cuda.launch.template import Branch, While

@@ -13,9 +13,9 @@ from typing import Any, Protocol, final
 
 from ge2.base.record import record
 from ge2.ir import ArrayType, Graph, Var
-from ge2.ops.control import Cond
-from ge2.ops.loops import RepeatLoop, ScanLoop
-from ge2.ops.while_loop import WhileLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import carry_of
 from ge2.targets.cuda.device import Device, address, empty, put
 from ge2.targets.cuda.launch.template import At

@@ -16,8 +16,8 @@ import numpy as np
 from ge2.base.config import config
 from ge2.codegen.layout import Line, plain
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
-from ge2.ops.control import Cond
-from ge2.ops.loops import RepeatLoop, ScanLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program.program import Buffer, Step
 from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.template import At

@@ -10,9 +10,9 @@ from typing import Any, Final, final
 
 from ge2.base.record import mutable, record
 from ge2.ir import Eqn
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.while_loop import WhileLoop
 from ge2.targets.cuda.persistent.values import Made, Value
 
 LOOPS = (ScanLoop, WhileLoop)

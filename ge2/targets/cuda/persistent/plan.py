@@ -16,9 +16,9 @@ from typing import Any, Final, final
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import held
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
-from ge2.ops.control import Cond
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, SUFFIX

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from ge2.ir import Atom, Dims, Eqn, Graph
 from ge2.ops.dot import DotGeneral
-from ge2.ops.loops import ScanLoop
+from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import Transpose
 from ge2.targets.cuda.persistent.index_text import strides
 

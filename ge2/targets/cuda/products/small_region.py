@@ -10,7 +10,7 @@ from typing import final
 from ge2.base.dtypes import HALF
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Var
-from ge2.ops.region import Region
+from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed

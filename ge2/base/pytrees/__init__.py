@@ -1,0 +1,1 @@
+"""Pytrees: their structure, how they are flattened, and which classes are one."""

@@ -1,0 +1,1 @@
+"""Reading and writing of elements: what stands in brackets, and its functions."""

@@ -1,0 +1,273 @@
+"""Equations, inverses and determinants, as `numpy.linalg` has them."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.linalg._linalg import SlogdetResult
+
+from ge2.base.dtypes import COMPLEX
+from ge2.base.errors import ArgumentError, InputError, ShapeError
+from ge2.base.source import here
+from ge2.ir import type_of
+from ge2.numpy import elementwise as e
+from ge2.numpy import products
+from ge2.numpy.composite import imag, real, where
+from ge2.numpy.creation import eye
+from ge2.numpy.linalg.factors import adjoint, hermitian_svd, matrices, nothing, svd
+from ge2.numpy.promotion import array, broadcast, cast, common_dtype, reshape
+from ge2.numpy.reductions import all as every
+from ge2.numpy.reductions import count_nonzero
+from ge2.numpy.reductions import max as largest
+from ge2.numpy.reductions import sum as total
+from ge2.numpy.shapes import expand_dims, transpose
+from ge2.ops.linalg import Det, Pinv, SlogDet, Solve
+
+UNSET: Any = object()
+
+
+def solve(a: Any, b: Any) -> Any:
+    """The x of a @ x = b, as `numpy.linalg.solve`: b is a vector if it has one axis, else matrices.
+
+    Raises numpy.linalg.LinAlgError when the program runs, if a matrix is singular; on a GPU the
+    result is not finite then, as CuPy's.
+
+    >>> solve(np.array([[2.0, 0.0], [0.0, 4.0]]), np.array([2.0, 2.0]))
+    array([1. , 0.5])
+    """
+    a, b = matrices(a, "solve", square=True), array(b)
+    dtype = common_dtype((a, b))
+    a, b = cast(a, dtype), cast(b, dtype)
+    if not type_of(b).ndim:
+        raise ShapeError("solve: b has no axis", where=here(), fix="b[None]")
+    vector = type_of(b).ndim == 1
+    b = expand_dims(b, -1) if vector else b
+    (n, k), m = type_of(b).shape[-2:], type_of(a).shape[-1]
+    if n != m:
+        what = f"solve: {type_of(a)} and b of {n} rows do not fit"
+        raise ShapeError(what, where=here(), fix=f"b of {m} rows")
+    stack = products.common_stack("solve", a, b, type_of(a).shape[:-2], type_of(b).shape[:-2])
+    y = Solve()(broadcast(a, (*stack, m, m)), broadcast(b, (*stack, n, k)))
+    return reshape(y, type_of(y).shape[:-1]) if vector else y
+
+
+def inv(a: Any) -> Any:
+    """The inverse, as `numpy.linalg.inv`; errors as of `solve`."""
+    x = matrices(a, "inv", square=True)
+    return Solve()(x, units(x))
+
+
+def units(x: Any) -> Any:
+    """An identity matrix for each matrix."""
+    t = type_of(x)
+    return broadcast(eye(t.shape[-1], dtype=t.dtype), t.shape)
+
+
+def det(a: Any) -> Any:
+    """The determinant, as `numpy.linalg.det`; its derivative needs the inverse."""
+    return Det()(matrices(a, "det", square=True))
+
+
+def slogdet(a: Any) -> Any:
+    """The sign of the determinant and the logarithm of its size, as `numpy.linalg.slogdet`."""
+    return SlogdetResult(*SlogDet()(matrices(a, "slogdet", square=True)))
+
+
+def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = UNSET) -> Any:
+    """The pseudo-inverse, as `numpy.linalg.pinv`; `rcond` and `rtol` are
+    numbers known beforehand.
+    """
+    x = matrices(a, "pinv")
+    if rcond is not None and rtol is not UNSET:
+        raise ArgumentError(
+            "pinv: `rtol` and `rcond` can't be both set.", where=here(), fix="rtol="
+        )
+    bound = rcond if rcond is not None else 1e-15 if rtol is UNSET else rtol
+    if hermitian:  # one triangle is read
+        u, s, vh = hermitian_svd(x, True)
+        return joined(u, s, vh, least(x, s, bound))
+    return Pinv(known(bound, "pinv", x))(x)
+
+
+def least(x: Any, s: Any, bound: Any) -> Any:
+    """The bound that singular values must exceed."""
+    return e.multiply(largest(s, -1, keepdims=True, initial=0), known(bound, "pinv", x))
+
+
+def known(bound: Any, name: str, x: Any) -> float:
+    """A tolerance, a number at tracing; None is what rounding makes of the shape."""
+    t = type_of(x)
+    if bound is None:
+        return float(max(t.shape[-2:]) * np.finfo(t.dtype).eps)
+    if np.ndim(bound) or hasattr(bound, "type"):
+        what = f"{name}: a tolerance is a number known beforehand; got {bound!r}"
+        raise InputError(what, where=here(), fix="rtol=1e-6")
+    return float(bound)
+
+
+def joined(u: Any, s: Any, vh: Any, cutoff: Any) -> Any:
+    """The pseudo-inverse from singular values."""
+    large = e.greater(s, cutoff)
+    inverse = where(large, e.divide(1, where(large, s, 1)), 0)
+    scaled = e.multiply(expand_dims(inverse, -1), adjoint(u))
+    return products.matmul(adjoint(vh), scaled)
+
+
+def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:
+    """The x for which |a @ x - b| is least, sums of squared residuals,
+    rank and singular values of a.
+
+    As `numpy.linalg.lstsq`, but residuals depend on shapes alone: there are some if a has more rows
+    than columns, also where its rank is less than those.
+    """
+    a, b = matrices(a, "lstsq"), array(b)
+    if (
+        type_of(a).ndim != 2
+        or type_of(b).ndim not in (1, 2)
+        or type_of(a).shape[0] != type_of(b).shape[0]
+    ):
+        what = f"lstsq takes a matrix and a vector or matrix of as many rows; got {type_of(a)}, {type_of(b)}"
+        raise ShapeError(what, where=here(), fix="ge2.vmap over stacks")
+    dtype, (m, n) = common_dtype((a, b)), type_of(a).shape
+    a, b = cast(a, dtype), cast(b, dtype)
+    bound = known(None if rcond is None else rcond, "lstsq", a)
+    s = svd(a, compute_uv=False)
+    x = products.matmul(Pinv(bound)(a), b)
+    rank = cast(total(e.greater(s, e.multiply(largest(s, initial=0), bound))), np.dtype(np.int32))
+    if m <= n:
+        return x, nothing(type_of(s)), rank, s
+    rest = squares(e.subtract(b, products.matmul(a, x)))
+    rest = total(rest, 0) if type_of(b).ndim == 2 else reshape(total(rest), (1,))
+    return x, rest, rank, s
+
+
+def squares(x: Any) -> Any:
+    """|x|^2, real."""
+    if type_of(x).dtype in COMPLEX:
+        return e.add(e.square(real(x)), e.square(imag(x)))
+    return e.square(x)
+
+
+def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, rtol: Any = None) -> Any:
+    """The number of singular values above a bound, int64, as `numpy.linalg.matrix_rank`."""
+    if rtol is not None and tol is not None:
+        raise ArgumentError(
+            "matrix_rank: `tol` and `rtol` can't be both set.", where=here(), fix="rtol="
+        )
+    x = array(A)
+    if type_of(x).ndim < 2:
+        return cast(e.logical_not(every(e.equal(x, 0))), np.dtype(np.int64))
+    s = svd(x, compute_uv=False, hermitian=hermitian)
+    if tol is None:
+        relative = max(type_of(x).shape[-2:]) * np.finfo(type_of(s).dtype).eps
+        scale = expand_dims(array(rtol), -1) if rtol is not None else float(relative)
+        bound = e.multiply(largest(s, -1, keepdims=True, initial=0), scale)
+    else:
+        bound = expand_dims(array(tol), -1)
+    return count_nonzero(e.greater(s, bound), axis=-1)
+
+
+# --------------------------------------------------------------------------------------- of tensors
+
+
+def tensorsolve(a: Any, b: Any, axes: Sequence[int] | None = None) -> Any:
+    """The x of tensordot(a, x, x.ndim) = b, as `numpy.linalg.tensorsolve`."""
+    a, b = array(a), array(b)
+    ndim = type_of(a).ndim
+    if axes is not None:
+        order = [i for i in range(ndim) if i not in axes]
+        for k in axes:
+            order.insert(ndim, k)
+        a = transpose(a, order)
+    shape = type_of(a).shape[-(ndim - type_of(b).ndim) :]
+    n = math.prod(shape)
+    if math.prod(type_of(a).shape) != n**2:
+        what = f"tensorsolve: {type_of(a)} is no square matrix from {shape} to {type_of(b).shape}"
+        raise ShapeError(what, where=here(), fix="prod(a.shape[b.ndim:]) == prod(a.shape[:b.ndim])")
+    return reshape(solve(reshape(a, (n, n)), reshape(b, (n,))), shape)
+
+
+def tensorinv(a: Any, ind: int = 2) -> Any:
+    """The inverse by `tensordot` over the first `ind` axes, as `numpy.linalg.tensorinv`."""
+    x = array(a)
+    shape = type_of(x).shape
+    if ind < 1:
+        raise ArgumentError("tensorinv: Invalid ind argument.", where=here(), fix="ind=2")
+    n = math.prod(shape[ind:])
+    y = inv(reshape(x, (n, math.prod(shape) // max(n, 1))))
+    return reshape(y, (*shape[ind:], *shape[:ind]))
+
+
+# ----------------------------------------------------------------------------------------- products
+
+
+def matrix_power(a: Any, n: Any) -> Any:
+    """A square matrix to an integer power, by squaring, as `numpy.linalg.matrix_power`."""
+    x, n = array(a), operator.index(n)
+    t = type_of(x)
+    if t.ndim < 2 or t.shape[-1] != t.shape[-2]:
+        what = f"Last 2 dimensions of the array must be square: {t}"
+        raise ShapeError(what, where=here(), fix="a matrix of as many rows as columns")
+    if n < 0:
+        x, n = inv(x), -n
+    if n == 0:
+        return units(x)
+    y = None
+    while n:
+        y = (x if y is None else products.matmul(y, x)) if n & 1 else y
+        n >>= 1
+        x = products.matmul(x, x) if n else x
+    return y
+
+
+def multi_dot(arrays: Sequence[Any], *, out: Any = None, precision: str | None = None) -> Any:
+    """The product of matrices, in the order of fewest multiplications, as `numpy.linalg.multi_dot`.
+
+    The first and the last may be vectors.
+    """
+    if out is not None or len(arrays) < 2:
+        raise ArgumentError("multi_dot takes at least two arrays, and no out=", where=here())
+    xs = [array(x) for x in arrays]
+    vectors = [type_of(x).ndim == 1 for x in (xs[0], xs[-1])]
+    xs[0] = expand_dims(xs[0], 0) if vectors[0] else xs[0]
+    xs[-1] = expand_dims(xs[-1], 1) if vectors[1] else xs[-1]
+    for x in xs:
+        if type_of(x).ndim != 2:
+            raise ShapeError(
+                f"multi_dot takes matrices; got {type_of(x)}", where=here(), fix="np.matmul"
+            )
+    y = chained(
+        xs, cheapest([*(type_of(x).shape[0] for x in xs), type_of(xs[-1]).shape[1]]), precision
+    )
+    return reshape(
+        y, tuple(n for n, gone in zip(type_of(y).shape, vectors, strict=True) if not gone)
+    )
+
+
+def cheapest(sizes: Sequence[int]) -> dict[tuple[int, int], int]:
+    """After which matrix the product of those from i to j is split, by (i, j)."""
+    count = len(sizes) - 1
+    cost: dict[tuple[int, int], int] = {(i, i): 0 for i in range(count)}
+    split: dict[tuple[int, int], int] = {}
+    for length in range(1, count):
+        for i in range(count - length):
+            j = i + length
+            cost[i, j], split[i, j] = min(
+                (cost[i, k] + cost[k + 1, j] + sizes[i] * sizes[k + 1] * sizes[j + 1], k)
+                for k in range(i, j)
+            )
+    return split
+
+
+def chained(xs: Sequence[Any], split: dict[tuple[int, int], int], precision: str | None) -> Any:
+    def part(i: int, j: int) -> Any:
+        if i == j:
+            return xs[i]
+        k = split[i, j]
+        return products.dot(part(i, k), part(k + 1, j), precision=precision)
+
+    return part(0, len(xs) - 1)

@@ -1,0 +1,463 @@
+"""Operations that hold graphs: calls, checkpoints and branches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+from ge2.base.dtypes import BOOL, INEXACT, INTEGERS
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Axis,
+    Batched,
+    Cotangents,
+    Derive,
+    Dims,
+    Eqn,
+    Flags,
+    Graph,
+    GraphOp,
+    Op,
+    Pushed,
+    Reversing,
+    Value,
+    Var,
+    rename,
+    without_dead_code,
+)
+from ge2.ops.elementwise import WHERE
+from ge2.ops.graphs.halves import joined_halves, shielded
+from ge2.ops.graphs.policy import NOTHING, Rule, check
+from ge2.ops.shape import Barrier
+
+Types = tuple[ArrayType, ...]
+Executor = Callable[["Call", Sequence[Any]], Sequence[Any]]
+# how the runtime evaluates a call outside any trace; op by op without one
+EXECUTOR: list[Executor] = []
+
+
+def types_of(atoms: Sequence[Atom]) -> Types:
+    return tuple(a.type for a in atoms)
+
+
+def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
+    if types_of(graph.inputs) != tuple(types):
+        want, got = (", ".join(map(str, ts)) for ts in (types_of(graph.inputs), types))
+        raise TypeRuleError(f"{op.name} takes {want}; got {got}")
+
+
+def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
+    """The cotangents (or tangents) of the inexact values, zeros made."""
+    return [
+        zero_like(y) if ct is None else ct
+        for ct, y in zip(cts, ys, strict=False)
+        if y.type.dtype in INEXACT
+    ]
+
+
+def zero_like(y: Value) -> Value:
+    return y.zeros().cast(y.dtype, weak=True) if y.type.weak else y.zeros()
+
+
+def scattered(found: Sequence[Value], wanted: Flags) -> Cotangents:
+    """One cotangent for each input: those of the wanted ones are given."""
+    rest = iter(found)
+    return [next(rest) if w else None for w in wanted]
+
+
+def flags_of(ts: Cotangents) -> Flags:
+    return tuple(t is not None for t in ts)
+
+
+def present(ts: Cotangents) -> list[Value]:
+    return [t for t in ts if t is not None]
+
+
+def inexact(atoms: Sequence[Atom]) -> Flags:
+    return tuple(a.type.dtype in INEXACT for a in atoms)
+
+
+def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> Pushed:
+    """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
+    rest = iter(results[len(outputs) :])
+    return results[: len(outputs)], [
+        next(rest) if a.type.dtype in INEXACT else None for a in outputs
+    ]
+
+
+def to_front(xs: Sequence[Value], axes: Sequence[Axis]) -> list[Value]:
+    return [x if a is None else x.move_axis(a, 0) for x, a in zip(xs, axes, strict=True)]
+
+
+def with_axis(xs: Sequence[Value], axes: Sequence[Axis], flags: Flags, size: int) -> list[Value]:
+    """The values, with the axis in front where it should be."""
+    fronted = zip(to_front(xs, axes), axes, flags, strict=True)
+    return [
+        x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None and flag else x
+        for x, a, flag in fronted
+    ]
+
+
+def axes_of(flags: Flags) -> list[Axis]:
+    return [0 if f else None for f in flags]
+
+
+@final
+@record
+class Call(GraphOp):
+    """A jitted function called from a traced one."""
+
+    jaxpr: Graph
+    title: str = "f"
+    name = "jit"
+
+    def params(self) -> dict[str, Any]:
+        return {"jaxpr": self.jaxpr, "title": self.title}
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(EXECUTOR[0](self, arrays) if EXECUTOR else self.jaxpr(*arrays))
+
+    def of(self, graph: Graph) -> Call:
+        return Call(graph, self.title)
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        forward, backward, count = derive.vjp(self.jaxpr, wanted)
+        return CallSaving(forward, backward, count, self.title)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        active, given, outputs = flags_of(ts), present(ts), self.jaxpr.outputs
+        if not derive.apart:
+            return with_tangents(
+                Call(derive.jvp(self.jaxpr, active), self.title)(*xs, *given), outputs
+            )
+        forward, linear, _ = derive.linear(self.jaxpr, active)
+        results = Call(forward, self.title)(*xs)
+        found = Call(linear, self.title)(*results[len(outputs) :], *given)
+        return results[: len(outputs)], scattered(found, inexact(outputs))
+
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
+        graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
+        return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
+
+
+def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
+    """The last results of a graph; those that are inputs, or other results,
+    are taken from there.
+    """
+    at = len(ys) - count
+    known: dict[Atom, Value] = dict(zip(graph.outputs[:at], ys, strict=False))
+    known.update(zip(graph.inputs, xs, strict=True))
+    return [known.get(a, y) for a, y in zip(graph.outputs[at:], ys[at:], strict=True)]
+
+
+class Saving(Reversing):
+    """A call whose last results are residuals, read by `backward` with the
+    cotangents of the others.
+    """
+
+    __slots__ = ()
+    jaxpr: Graph
+    backward: Graph
+    residuals: int
+    title: str
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.backward)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        """Residuals that are inputs or results are not made once more."""
+        graph, at = self.jaxpr, len(self.jaxpr.outputs) - self.residuals
+        ends = {*graph.inputs, *graph.outputs[:at]}
+        rest = [a for a in dict.fromkeys(graph.outputs[at:]) if a not in ends]
+        short = Graph(graph.inputs, graph.eqns, (*graph.outputs[:at], *rest))
+        found = Call(short, self.title).reference(*arrays)
+        known: dict[Atom, Any] = dict(zip(short.outputs, found, strict=True))
+        known.update(zip(graph.inputs, arrays, strict=True))
+        return (*found[:at], *(known[a] for a in graph.outputs[at:]))
+
+    def plain(self) -> Call:
+        return Call(self.jaxpr, self.title)
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        at = len(ys) - self.residuals
+        kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
+        found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
+        return scattered(found, wanted)
+
+
+@final
+@record
+class CallSaving(Saving):
+    jaxpr: Graph
+    backward: Graph
+    residuals: int
+    title: str = "f"
+    name = "jit_saving"
+
+
+@final
+@record
+class Checkpoint(GraphOp):
+    """A call whose values are computed again for the derivative, but
+    for those that the policy saves.
+    """
+
+    jaxpr: Graph
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
+    name = "checkpoint"
+
+    def __post_init__(self) -> None:
+        check(self.policy)
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def of(self, graph: Graph) -> Checkpoint:
+        return Checkpoint(graph, self.policy, self.prevent_cse)
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        forward, backward, count = derive.again(self.jaxpr, wanted, self.policy)
+        return CheckpointSaving(forward, backward, count, self.policy, self.prevent_cse)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        graph, given, outputs = (
+            derive.jvp(self.jaxpr, flags_of(ts)),
+            present(ts),
+            self.jaxpr.outputs,
+        )
+        if not derive.apart:
+            return with_tangents(self.of(graph)(*xs, *given), outputs)
+        again = without_dead_code(Graph(graph.inputs, graph.eqns, graph.outputs[len(outputs) :]))
+        return self(*xs), scattered(
+            Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs)
+        )
+
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
+        graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
+        return self.of(graph)(*to_front(xs, axes)), axes_of(flags)
+
+
+def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
+    """Forward and backward as one graph of (inputs, cotangents) to cotangents."""
+    kept = forward.outputs[len(forward.outputs) - residuals :]
+    renamed = dict(zip(backward.inputs, kept, strict=False))
+    eqns = [Eqn(e.op, rename(renamed, e.inputs), e.outs, e.source) for e in backward.eqns]
+    made = {v for e in forward.eqns for v in e.outs}
+    eqns = [e for e in eqns if made.isdisjoint(e.outs)]  # constants that both halves make
+    outputs = rename(renamed, backward.outputs)
+    return Graph((*forward.inputs, *backward.inputs[residuals:]), (*forward.eqns, *eqns), outputs)
+
+
+@final
+@record
+class CheckpointSaving(Reversing):
+    """A checkpoint under differentiation: its last results are what is saved,
+    and `backward` reads them.
+    """
+
+    jaxpr: Graph
+    backward: Graph
+    residuals: int
+    policy: Rule = NOTHING
+    prevent_cse: bool = True
+    name = "checkpoint_saving"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.backward)
+
+    def plain(self) -> Checkpoint:
+        return Checkpoint(self.jaxpr, self.policy, self.prevent_cse)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return self.plain().infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        at = len(ys) - self.residuals
+        read = [*residuals_of(self.jaxpr, self.residuals, ys, xs), *filled(cts[:at], ys[:at])]
+        if self.prevent_cse:
+            # tied to the cotangents: no pass merges this with the first computation
+            read = Barrier()(*read)
+        return scattered(Call(self.backward, "checkpoint")(*read), wanted)
+
+
+@final
+@record
+class Cond(GraphOp):
+    """One of several graphs of the same types, chosen by a scalar: False or 0 takes the first."""
+
+    branches: tuple[Graph, ...]
+    name = "cond"
+    may_alias = False
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return self.branches
+
+    def infer(self, *types: ArrayType) -> Types:
+        if types[0].shape or types[0].dtype not in (BOOL, *INTEGERS):
+            raise TypeRuleError(f"cond is decided by a bool or integer scalar; got {types[0]}")
+        for branch in self.branches:
+            matches(self, branch, types[1:])
+        outputs = [types_of(b.outputs) for b in self.branches]
+        if any(o != outputs[0] for o in outputs):
+            listed = " and ".join(f"({', '.join(map(str, o))})" for o in outputs)
+            raise TypeRuleError(f"the branches of a cond return different types: {listed}")
+        return outputs[0]
+
+    def reference(self, *arrays: Any) -> Any:
+        index = min(max(int(arrays[0]), 0), len(self.branches) - 1)
+        return tuple(self.branches[index](*arrays[1:]))
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        halves = [derive.vjp(b, wanted[1:]) for b in self.branches]
+        forward, backward, count, again = joined_halves(halves, len(self.branches[0].outputs))
+        return CondSaving(forward, backward, count, again)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
+        if not derive.apart:
+            return with_tangents(
+                Cond(tuple(derive.jvp(b, active) for b in self.branches))(*xs, *given), outputs
+            )
+        halves = [derive.linear(b, active) for b in self.branches]
+        forward, linear, _, again = joined_halves(halves, len(outputs))
+        results = Cond(forward)(*xs)
+        ends = [*xs[1:], *results]
+        read = [ends[i] for i in again]
+        found = Cond(linear)(xs[0], *read, *results[len(outputs) :], *given)
+        return results[: len(outputs)], scattered(found, inexact(outputs))
+
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
+        batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
+        if axes[0] is not None:
+            return self.selected(derive, operands, batched, size)
+        found = [derive.batch(b, batched, size) for b in self.branches]
+        some = tuple(map(any, zip(*(flags for _, flags in found), strict=True)))
+        branches = tuple(
+            g if flags == some else derive.batch(b, batched, size, some)[0]
+            for b, (g, flags) in zip(self.branches, found, strict=True)
+        )
+        return Cond(branches)(*operands), axes_of(some)
+
+    def selected(
+        self, derive: Derive, operands: Sequence[Value], batched: Flags, size: int
+    ) -> Batched:
+        """The results of the branch that each element of the index
+        names: all branches are computed.
+        """
+        index, rest = operands[0], operands[1:]
+        outputs = self.branches[0].outputs
+        same = passed_on(self.branches, batched)
+        ys: list[Value] = []
+        for branch, taken in zip(self.branches, masks(index, len(self.branches)), strict=True):
+            shield, _ = shielded(branch, batched, (Call, Checkpoint))
+            graph, _ = derive.batch(shield, (True, False, *batched), size, (True,) * len(outputs))
+            found = derive.run(graph, [taken, taken.fold_or((0,)), *rest])
+            pairs = zip(found, ys or found, strict=True)
+            ys = [WHERE(taken.spread(y.shape, (0,)), y, before) if ys else y for y, before in pairs]
+        ys = [y if k is None else rest[k] for y, k in zip(ys, same, strict=True)]
+        return ys, axes_of(tuple(k is None for k in same))
+
+
+def passed_on(branches: Sequence[Graph], batched: Flags) -> list[int | None]:
+    """For each result the operand that every branch returns for it, if all elements share that."""
+    places = [{v: i for i, v in enumerate(b.inputs) if not batched[i]} for b in branches]
+    found = []
+    for outputs in zip(*(b.outputs for b in branches), strict=True):
+        each = {
+            at.get(a) if isinstance(a, Var) else None for at, a in zip(places, outputs, strict=True)
+        }
+        found.append(each.pop() if len(each) == 1 else None)
+    return found
+
+
+def masks(index: Value, count: int) -> list[Value]:
+    """Masks of where each branch is taken; an index outside is that of the nearest branch."""
+    if count == 1:
+        return [index.same(index)]
+    if index.dtype == BOOL:
+        return [index.same(False), index]
+    return [index < 1, *(index.same(i) for i in range(1, count - 1)), index >= count - 1]
+
+
+@final
+@record
+class CondSaving(Reversing):
+    """A cond whose last results are residuals.
+
+    `backward` reads those numbered in `again` among operands and results, the
+    residuals, and cotangents.
+    """
+
+    branches: tuple[Graph, ...]
+    backward: tuple[Graph, ...]
+    residuals: int
+    again: Dims = ()
+    name = "cond_saving"
+    may_alias = False
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (*self.branches, *self.backward)
+
+    def plain(self) -> Cond:
+        return Cond(self.branches)
+
+    def infer(self, *types: ArrayType) -> Types:
+        return Cond(self.branches).infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return Cond(self.branches).reference(*arrays)
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        at = len(ys) - self.residuals
+        ends = [*xs[1:], *ys]
+        read = [ends[i] for i in self.again]
+        found = Cond(self.backward)(xs[0], *read, *ys[at:], *filled(cts[:at], ys[:at]))
+        return [None, *scattered(found, wanted[1:])]
+
+
+CALLS = (Call, CallSaving, Checkpoint, CheckpointSaving)  # their first graph is what they compute
+CONTROL: tuple[type[GraphOp], ...] = (
+    Call,
+    CallSaving,
+    Checkpoint,
+    CheckpointSaving,
+    Cond,
+    CondSaving,
+)

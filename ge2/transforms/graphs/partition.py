@@ -1,0 +1,351 @@
+"""Cutting a joint graph in two: what can be computed now, and what waits for the
+cotangents (or tangents).
+
+The late half reads values of the early half. Each of them is either saved, or computed again from
+others that are: the cheapest choice is a minimum cut, in which saving a value costs its bytes and
+computing an equation again costs the part of a pass over memory that it is worth.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, final
+
+from ge2.base.errors import VerifyError
+from ge2.base.interpreter import collector_paused
+from ge2.base.record import record
+from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir.op import FREE
+from ge2.ops.elementwise import Pointlike
+from ge2.ops.graphs.policy import Rule
+from ge2.ops.index import Gather
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.shape import Concatenate, Pad
+from ge2.trace import tidy
+from ge2.transforms.graphs.policies import (
+    by_label,
+    is_looked_into,
+    labels,
+    looked_into,
+    may_save,
+    renamed,
+    twins,
+    unnamed,
+)
+
+BYTE: Final = (
+    1 << 20
+)  # the price of a byte saved, so that a number of arrays or equations decides between equals
+DISPATCH: Final = 1 << 10  # bytes that an operation is worth where each is a call of NumPy's
+
+Halves = tuple[Graph, Graph, int]
+Price = Callable[[Var], int]
+Again = Callable[[Eqn], int]
+
+
+def split(joint: Graph, known: int, outputs: int) -> Halves:
+    """(the first `known` inputs) -> (the first `outputs`, residuals);
+    (residuals, other inputs) -> the rest.
+
+    The last result is the number of residuals. Nothing is computed twice but what costs nothing:
+    constants and broadcasts of them.
+    """
+    return cut(joint, known, outputs, lambda v: v.type.nbytes * BYTE, constants)
+
+
+def partition(
+    joint: Graph, known: int, outputs: int, held: Flags | None = None, dispatch: int = 0
+) -> Halves:
+    """As `split`, with the fewest bytes saved.
+
+    What is cheap is computed again instead; matrix products, random bits, scans, sorts and
+    operations that hold graphs never are. `held` says of the known inputs, then of the first
+    outputs, which are kept anyway and so cost nothing; by default all. `dispatch` is what one more
+    operation costs, in bytes.
+    """
+    atoms = (*joint.inputs[:known], *joint.outputs[:outputs])
+    same = unnamed(joint.eqns)
+    free = {a for a, is_held in zip(atoms, held or (True,) * len(atoms), strict=True) if is_held}
+    free |= set(rename(same, free))
+    price = lambda v: 1 if v in free else v.type.nbytes * BYTE + 1  # noqa: E731
+    return cut(joint, known, outputs, price, lambda e: effort(e, dispatch))
+
+
+def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
+    """As `split`, where a policy says what is saved if it is needed; all else is computed again.
+
+    An equation with an effect never is: a loop or a branch is run again without those within. What
+    the policy saves within loops and branches is handed on, too.
+    """
+    marked = labels(joint.eqns)
+    makers = {v: e for e in joint.eqns for v in e.outs}
+    known_of: dict[Eqn, bool] = {}
+
+    def may(eqn: Eqn) -> bool:
+        if eqn not in known_of:
+            known_of[eqn] = may_save(rule, eqn, marked)
+        return known_of[eqn]
+
+    def price(v: Var) -> int:
+        if v not in makers:
+            return 1
+        kept = may(makers[v]) or (is_looked_into(makers[v]) and by_label(rule, v, marked))
+        return v.type.nbytes * BYTE if kept else NEVER
+
+    chosen = {m for each in twins(joint.eqns).values() for m in each}
+
+    def again(eqn: Eqn) -> int:
+        if eqn.op.effect and not is_looked_into(eqn):
+            return NEVER
+        return constants(eqn) if may(eqn) and eqn not in chosen else 1
+
+    return cut(joint, known, outputs, price, again, rule)
+
+
+# ------------------------------------------------------------------------------------ what it costs
+
+
+def constants(eqn: Eqn) -> int:
+    """Nothing, if an equation reads no array; else too much."""
+    return NEVER if eqn.op.effect or not all(isinstance(a, Literal) for a in eqn.inputs) else 0
+
+
+AGAIN = (Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)  # what may be computed again
+
+
+def effort(eqn: Eqn, dispatch: int) -> int:
+    """What it costs to compute an equation again, as a part of the time
+    that saving its bytes takes.
+    """
+    op: Any = eqn.op
+    if op.effect or not (op.cost is FREE or isinstance(op, AGAIN)):
+        return NEVER
+    if not eqn.inputs or all(isinstance(a, Literal) for a in eqn.inputs):
+        return 0
+    if op.cost is FREE:
+        return 1
+    nbytes = eqn.outs[0].type.nbytes
+    if isinstance(op, Reduce | ArgReduce):  # a pass over what it reads, and a wait for its end
+        nbytes, parts = eqn.inputs[0].type.nbytes, 4
+    else:
+        parts = 8 if op.cost.transcendental else 4 if isinstance(op, Gather) else 32
+    return (nbytes // parts + dispatch) * BYTE + 1
+
+
+# ------------------------------------------------------------------------------------------ the cut
+
+
+@final
+@record
+class Choice:
+    """What is saved, and the equations that are computed again."""
+
+    saved: frozenset[Var]
+    again: frozenset[Eqn]
+    price: int
+
+
+def cheapest(
+    wanted: Iterable[Var],
+    makers: Mapping[Var, Eqn],
+    price: Price,
+    again: Again,
+    together: Mapping[Eqn, Sequence[Eqn]] | None = None,
+) -> Choice:
+    """The cheapest way to have the wanted values a second time.
+
+    `together` names for an equation others that are computed again whenever it is.
+    """
+    network = Network()
+    nodes: dict[Var | Eqn, int] = {}
+    waiting: list[Var] = []
+    linked = together or {}
+    known: dict[Eqn, int] = {}  # how much each equation is
+
+    def effort(eqn: Eqn) -> int:
+        if eqn not in known:
+            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
+            known[eqn] = NEVER if dear else again(eqn)
+        return known[eqn]
+
+    def node(x: Var | Eqn) -> int:
+        if x not in nodes:
+            nodes[x] = network.node()
+            if isinstance(x, Var):
+                waiting.append(x)
+        return nodes[x]
+
+    for v in wanted:
+        network.join(node(v), 1, NEVER)
+    begun: set[Eqn] = set()
+    while waiting:
+        v = waiting.pop()
+        eqn = makers.get(v)
+        if eqn is None or effort(eqn) >= NEVER:
+            network.join(0, nodes[v], min(price(v), NEVER - 1))
+            continue
+        if eqn not in begun:
+            begun.add(eqn)
+            network.join(0, node(eqn), effort(eqn))
+            for u in dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)):
+                network.join(node(u), nodes[eqn], NEVER)
+            for other in linked.get(eqn, ()):
+                network.join(node(other), nodes[eqn], NEVER)
+                node(other.outs[0])
+        network.join(nodes[eqn], nodes[v], price(v))
+    total, late = network.cut()
+    made = frozenset(x for x, n in nodes.items() if n in late and isinstance(x, Eqn))
+    saved = (
+        v
+        for v, n in nodes.items()
+        if n in late and isinstance(v, Var) and makers.get(v) not in made
+    )
+    return Choice(frozenset(saved), made, total)
+
+
+@collector_paused
+def cut(
+    joint: Graph, known: int, outputs: int, price: Price, again: Again, rule: Rule | None = None
+) -> Halves:
+    early, late = apart(joint, known, outputs)
+    rest = joint.outputs[outputs:]
+    same = unnamed(early)
+    back = without_dead_code(Graph((), tuple(renamed(late, same)), rename(same, rest)))
+    made = {*joint.inputs[known:], *(v for e in back.eqns for v in e.outs)}
+    makers = {v: e for e in early for v in e.outs}
+    chosen = cheapest(reads(back, made), makers, price, again, twins(joint.eqns))
+    repeated = renamed([e for e in early if e in chosen.again], same)
+    if rule is not None:
+        ends = set(reads(back, made)), set(joint.outputs[:outputs])
+        early, repeated = looked_into(rule, early, repeated, *ends)
+    back = without_dead_code(Graph((), (*repeated, *back.eqns), back.outputs))
+    residuals = reads(back, made | {v for e in repeated for v in e.outs})
+    forward = tidy(
+        Graph(joint.inputs[:known], tuple(early), (*joint.outputs[:outputs], *residuals))
+    )
+    backward = Graph((*residuals, *joint.inputs[known:]), back.eqns, back.outputs)
+    return forward, backward, len(residuals)
+
+
+def apart(joint: Graph, known: int, outputs: int) -> tuple[list[Eqn], list[Eqn]]:
+    """The equations that the known inputs settle, and the others."""
+    waits: set[Atom] = set(joint.inputs[known:])
+    early: list[Eqn] = []
+    late: list[Eqn] = []
+    for eqn in joint.eqns:
+        if waits.isdisjoint(eqn.inputs):
+            early.append(eqn)
+        else:
+            waits.update(eqn.outs)
+            late.append(eqn)
+    if not waits.isdisjoint(joint.outputs[:outputs]):
+        raise VerifyError("a result depends on what its derivative waits for", where=joint)
+    return early, late
+
+
+def reads(graph: Graph, made: set[Any]) -> tuple[Var, ...]:
+    """What a graph reads from elsewhere, each value once."""
+    atoms = [a for e in graph.eqns for a in e.inputs] + list(graph.outputs)
+    return tuple(dict.fromkeys(a for a in atoms if isinstance(a, Var) and a not in made))
+
+
+# ------------------------------------------------------------------------------------------ mincut
+# The cheapest cut of a network: Dinic's algorithm, as in Dinitz (1970), on Python integers.
+#
+# A flow is sent along shortest paths, all of one length at a time, until no path is left; what then
+# can still reach the sink lies behind the cut.
+
+
+NEVER: Final = 1 << 200  # the capacity of what must not be cut
+
+
+@final
+class Network:
+    """Nodes are numbered from 0, the source; 1 is the sink."""
+
+    __slots__ = ("edges", "room", "to")
+
+    def __init__(self) -> None:
+        self.to: list[int] = []  # of each edge; the next one, of odd number, is its way back
+        self.room: list[int] = []
+        self.edges: list[list[int]] = [[], []]  # of each node
+
+    def node(self) -> int:
+        self.edges.append([])
+        return len(self.edges) - 1
+
+    def join(self, a: int, b: int, capacity: int) -> None:
+        """An edge from `a` to `b`."""
+        if capacity <= 0:
+            return
+        for start, end, room in ((a, b, capacity), (b, a, 0)):
+            self.edges[start].append(len(self.to))
+            self.to.append(end)
+            self.room.append(room)
+
+    def cut(self) -> tuple[int, frozenset[int]]:
+        """The least total capacity that parts the sink from the source, and the
+        nodes on the sink's side.
+        """
+        total = 0
+        while (level := self.levels()) is not None:
+            total += self.blocked(level)
+        return total, self.behind()
+
+    def levels(self) -> list[int] | None:
+        """How far each node is from the source; None if the sink is out of reach."""
+        found = [-1] * len(self.edges)
+        found[0] = 0
+        waiting = deque([0])
+        while waiting:
+            node = waiting.popleft()
+            for edge in self.edges[node]:
+                if self.room[edge] and found[self.to[edge]] < 0:
+                    found[self.to[edge]] = found[node] + 1
+                    waiting.append(self.to[edge])
+        return found if found[1] >= 0 else None
+
+    def blocked(self, level: list[int]) -> int:
+        """Sends all that goes along shortest paths; how much that was."""
+        total, path = 0, list[int]()
+        tried = [0] * len(self.edges)  # how many of the edges of each node lead nowhere any more
+        node = 0
+        while True:
+            if node == 1:
+                total += self.sent(path)
+                path.clear()
+                node = 0
+            edges, at = self.edges[node], tried[node]
+            while at < len(edges) and not self.goes_on(edges[at], level[node] + 1, level):
+                at += 1
+            tried[node] = at
+            if at < len(edges):
+                path.append(edges[at])
+                node = self.to[edges[at]]
+            elif node == 0:
+                return total
+            else:
+                level[node] = -1  # a dead end
+                node = self.to[path.pop() ^ 1]
+
+    def goes_on(self, edge: int, wanted: int, level: list[int]) -> bool:
+        return self.room[edge] > 0 and level[self.to[edge]] == wanted
+
+    def sent(self, path: list[int]) -> int:
+        amount = min(self.room[edge] for edge in path)
+        for edge in path:
+            self.room[edge] -= amount
+            self.room[edge ^ 1] += amount
+        return amount
+
+    def behind(self) -> frozenset[int]:
+        """The nodes from which the sink can be reached still."""
+        found, waiting = {1}, [1]
+        while waiting:
+            for edge in self.edges[waiting.pop()]:
+                before = self.to[edge]
+                if self.room[edge ^ 1] and before not in found:
+                    found.add(before)
+                    waiting.append(before)
+        return frozenset(found)
