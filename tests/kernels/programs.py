@@ -28,6 +28,7 @@ def eager_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two threads share even the smallest work."""
     monkeypatch.setattr(strided_loops, "GRAIN", 0)
     monkeypatch.setattr(gather_scatter, "GRAIN", 0)
+    monkeypatch.setattr(gather_scatter, "MANY_THREADS", 2)
 
 
 @final

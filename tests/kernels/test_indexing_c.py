@@ -168,3 +168,31 @@ def test_wrapped_indices() -> None:
     programs.outs = [programs.apply(Index(9, 1), programs.given(np.array([3, -10, 12])))]
     with pytest.raises(IndexError, match="index -10 is out of bounds for axis 1 with size 9"):
         programs.compiled()(*programs.arrays)
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1"])
+def test_many_updates_of_few_places(dtype: str, rng: np.random.Generator) -> None:
+    """Each stretch is summed in places of its own; the same for any number of threads."""
+    n, places = 150_000, 60
+    index = rng.integers(-places, places - 1, n)  # one place has none
+    index[index == -1] = 0
+    updates = (rng.normal(size=n) * 4).astype(dtype)
+    x = np.full(places, -0.0 if dtype[0] == "f" else 1).astype(dtype)
+
+    def added(x: Any, index: Any, updates: Any) -> Any:
+        x = x.copy()
+        np.add.at(x, index, updates)
+        return x
+
+    found = []
+    for threads in (1, 3):
+        with config.using(executor="c", threads=threads):
+            found.append(ge2.jit(added)(x, index, updates))
+    assert found[0].tobytes() == found[1].tobytes()
+    if dtype[0] in "iu":
+        np.testing.assert_array_equal(found[0], added(x, index, updates))
+        return
+    wanted = np.zeros(places)
+    np.add.at(wanted, index, updates.astype(np.float64))
+    np.testing.assert_allclose(found[0], wanted, rtol=4 * np.finfo(dtype).eps, atol=1e-3)
+    assert np.signbit(found[0][-1]) and found[0][-1] == 0

@@ -18,13 +18,13 @@ from ge2.base.dtypes import COMPLEX, HALF, accumulator
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import windowed
-from ge2.codegen.text import CKernel, Operand, Text, whole
+from ge2.codegen.text import CKernel, Operand, Text, by_team, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.types import SUFFIX, expression
+from ge2.targets.c.emit.types import STORED, SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
 
@@ -32,6 +32,10 @@ from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
 OVER, ALONG = "ijklmopq", "uvwabcde"
 TILE = 64  # the elements of a row that are moved at a time where they lie apart
 LANES = 64  # the elements of a row that a thread has at least
+MANY_THREADS = 8  # from which on each reads all indices sooner for its part of the places
+OWN = 1 << 18  # bytes of the places that a thread has for itself: they stay in its cache
+PER_PLACE = 16  # updates of a place that are worth a copy of it
+STRETCH = 1 << 15  # updates that are added up apart from others, at least
 
 
 @final
@@ -200,11 +204,8 @@ class CWriting(Generated):
         """Threads share the columns of long rows, else places: each goes
         through all indices for its own.
         """
-        op, (x, _, *indices) = problem.op, problem.inputs
-        assert isinstance(op, Indexed)
-        target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
-        rows = Rows(op, x, indices, ins[2:], threads)
-        rows.lay(target, ins[1])
+        rows, target = self.rows_of(problem, ins, out, threads)
+        op, x = rows.op, rows.x
         head, body = rows.head, rows.checks()
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
@@ -230,6 +231,17 @@ class CWriting(Generated):
         body += loops(["part"], ["tiles * ranges"], [*heads, *nest], shared(head, 1, rows.work))
         return head.kernel(op.name, problem, body)
 
+    def rows_of(
+        self, problem: Problem, ins: Operands, out: Operand, threads: int
+    ) -> tuple[Rows, Operand]:
+        """The loops, and the array that is written."""
+        op, (x, _, *indices) = problem.op, problem.inputs
+        assert isinstance(op, Indexed)
+        target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
+        rows = Rows(op, x, indices, ins[2:], threads)
+        rows.lay(target, ins[1])
+        return rows, target
+
     def update(self, rows: Rows, operand: Operand) -> str:
         """An element of the updates, as it is stored."""
         if not operand.value:
@@ -242,7 +254,7 @@ class CWriting(Generated):
         """Into how many ranges of columns and of places the work is cut; the
         results are the same for any.
         """
-        if rows.work <= GRAIN:
+        if rows.work <= GRAIN or (not rows.along and threads < MANY_THREADS):
             return 1, 1
         width = rows.along[-1] if rows.along else 1
         if rows.along and rows.x_along[-1] != 1:
@@ -264,6 +276,79 @@ class CScatterAdd(CWriting):
 
     def held(self, dtype: np.dtype) -> np.dtype:
         return accumulator(dtype)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        """Many updates of few places are added up stretch by stretch, each in places of its own."""
+        (ins, outs), threads = problem.arrays, caps.threads
+        rows, target = self.rows_of(problem, ins, outs[0], threads)
+        held = self.held(rows.x.dtype)
+        if not self.worth_stretches(rows, target, held):
+            return super().kernels(problem, variant, caps)
+        own = max(threads, 1) * rows.x.size * held.itemsize
+        if held == rows.x.dtype:
+            first = unless_same(copying(rows.x, rows.x, ins[0], outs[0], threads))
+            return Pieces((first, self.stretches(problem, rows, target, ins, held, 0)), (own,))
+        wide, temp = rows.x.with_dtype(held), whole("temp", 0, rows.x.shape)
+        rows, target = self.rows_of(problem, ins, temp, threads)
+        kernels = (
+            copying(rows.x, wide, ins[0], temp, threads),
+            self.stretches(problem, rows, target, ins, held, 1),
+            copying(wide, rows.x, temp, outs[0], threads),
+        )
+        return Pieces(kernels, (wide.nbytes, own))
+
+    def worth_stretches(self, rows: Rows, target: Operand, held: np.dtype) -> bool:
+        """True for many updates of single elements of an array that fits into a cache."""
+        x = rows.x
+        return (
+            len(rows.over) == 1
+            and not rows.along
+            and len(rows.op.axes) == x.ndim
+            and target.strides == strides_of(x.shape)
+            and held.kind in "iuf"
+            and x.size * held.itemsize <= OWN
+            and rows.work > max(GRAIN, PER_PLACE * x.size)
+        )
+
+    def stretches(
+        self, problem: Problem, rows: Rows, target: Operand, ins: Operands, held: np.dtype, own: int
+    ) -> CKernel:
+        """Sums of each stretch in places of its own, which are added in the order of the stretches.
+
+        Their length is told by the sizes alone, so the bits are the same for any number of threads.
+        They begin with -0.0, which changes no number, where there are floats.
+        """
+        head, body, x = rows.head, rows.checks(), rows.x
+        head.array("updates", ins[1], x.dtype)
+        head.array("x", target, held, written=True)
+        head.array("own", whole("temp", own, (x.size,)), held, written=True)
+        (n,), _ = rows.ends()
+        span, stretch = head.size("span", x.size), head.size("stretch", self.stretch(x.size))
+        zero = "-0.0" if held.kind == "f" else "0"
+        add = self.stored("mine[at]", self.update(rows, ins[1]), x.dtype, held)
+        merge = expression("ge2_add({0}, {1})", ["x[k]", "mine[k]"], held, held)
+        each = f"for (int64_t k = 0; k < {span}; k++)"
+        i = rows.i
+        lines = (
+            Text(f"const int64_t from = part * {stretch}, to = ge2_least(from + {stretch}, {n});"),
+            Text(f"{STORED[held]} *const mine = own + GE2_THREAD * {span};"),
+            Text(each, body=(Text(f"mine[k] = {zero};"),)),
+            Text(
+                f"for (int64_t {i} = from; {i} < to; {i}++)",
+                body=(rows.at(), Text(f"{add}")),
+            ),
+            Text(each, body=(Text(f"x[k] = {merge};"),), pragma="#pragma omp ordered"),
+        )
+        head_of = f"for (int64_t part = 0; part < ({n} + {stretch} - 1) / {stretch}; part++)"
+        loop = Text(head_of, body=lines)
+        if head.alone:
+            return head.kernel(rows.op.name, problem, [*body, loop])
+        order = "for ordered schedule(static, 1)"
+        body += by_team(loop, head.team(rows.work), "threads", order)
+        return head.kernel(rows.op.name, problem, body)
+
+    def stretch(self, size: int) -> int:
+        return max(STRETCH, PER_PLACE // 2 * size)
 
     def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
         if dtype in HALF:
