@@ -176,9 +176,19 @@ class Elementwise(Pointlike):
             raise self.refuse(f"{len(self.partials)} arrays", types)
         if kind(dtype) not in self.takes:
             raise self.refuse(" or ".join(KINDS[k] for k in self.takes) + " arrays", types)
+        if self.edition:
+            self.check_calls(dtype)
         if self.result is same and not widest.weak:
             return (widest,)  # the type itself: most equations have that of an operand
         return (ArrayType(widest.shape, self.result(dtype), all(t.weak for t in types)),)
+
+    def check_calls(self, dtype: np.dtype) -> None:
+        """TypeRuleError if the expression calls a function that no header defines."""
+        from ge2.ops.headers import (
+            check_calls,  # which reads them: only expressions of users need it
+        )
+
+        check_calls(self.name, self.lowering, dtype, self.result(dtype))
 
     def refuse(self, wanted: str, types: Sequence[ArrayType]) -> TypeRuleError:
         listed = ", ".join(map(str, types))

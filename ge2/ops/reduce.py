@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INT64, accumulator
+from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INEXACT, INT64, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
@@ -39,6 +40,19 @@ class Reduce(Op):
     axes: Dims
     ufunc: ClassVar[np.ufunc]
     takes: ClassVar[frozenset[np.dtype] | None] = None
+    neutral: ClassVar[float]  # the number that changes no other
+
+    def neutral_of(self, dtype: np.dtype) -> Any:
+        """The number of a dtype that changes no other: of integers the ends stand for infinities.
+
+        >>> ReduceMax((0,)).neutral_of(np.dtype(np.int8)), ReduceSum((0,)).neutral_of(np.dtype("f4"))
+        (-128, 0)
+        """
+        if dtype in INEXACT or math.isfinite(self.neutral):
+            return self.neutral
+        if dtype == BOOL:
+            return self.neutral > 0
+        return np.iinfo(dtype).max if self.neutral > 0 else np.iinfo(dtype).min
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
@@ -80,6 +94,7 @@ class ReduceSum(Reduce):
     name = "reduce_sum"
     ufunc = np.add
     lowering = Fold(start="0", merge="ge2_add({0}, {1})")
+    neutral = 0
     linear = True
 
     def vjp(
@@ -96,6 +111,7 @@ class ReduceProd(Reduce):
     name = "reduce_prod"
     ufunc = np.multiply
     lowering = Fold(start="1", merge="ge2_mul({0}, {1})")
+    neutral = 1
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -164,6 +180,7 @@ class ReduceMax(Extreme):
     name = "reduce_max"
     ufunc = np.maximum
     lowering = Fold(start="ge2_lowest<T>()", merge="ge2_max({0}, {1})")
+    neutral = -math.inf
 
 
 @final
@@ -173,6 +190,7 @@ class ReduceMin(Extreme):
     name = "reduce_min"
     ufunc = np.minimum
     lowering = Fold(start="ge2_highest<T>()", merge="ge2_min({0}, {1})")
+    neutral = math.inf
 
 
 class Logical(Reduce):
@@ -192,6 +210,7 @@ class ReduceOr(Logical):
     name = "reduce_or"
     ufunc = np.logical_or
     lowering = Fold(start="false", merge="{0} | {1}")
+    neutral = False
 
 
 @final
@@ -201,6 +220,7 @@ class ReduceAnd(Logical):
     name = "reduce_and"
     ufunc = np.logical_and
     lowering = Fold(start="true", merge="{0} & {1}")
+    neutral = 1
 
 
 class ArgReduce(Op):

@@ -19,7 +19,8 @@ from ge2.base.errors import ParseError
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify, write
 from ge2.ir.text import op_text
-from ge2.ops import KNOWN, REPLACED
+from ge2.ops import KNOWN, REPLACED, Pointwise
+from ge2.ops.headers import check_calls
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.transforms.graphs.derive import DERIVE
 from ge2.transforms.graphs.rules import jvp_graph, vjp_graph, vmap_graph
@@ -152,7 +153,7 @@ def eps(dtype: np.dtype) -> float:
 
 
 def type_rule(op: Op, arrays: Arrays) -> None:
-    """The type rule is the type of the reference."""
+    """The type rule is the type of the reference; headers define what the expression calls."""
     want = [ArrayType(t.shape, t.dtype) for t in op.infer(*types_of(arrays))]
     got = [ArrayType(np.shape(y), np.asarray(y).dtype) for y in evaluate(op, arrays)]
     says = ", ".join(map(str, want))
@@ -162,6 +163,8 @@ def type_rule(op: Op, arrays: Arrays) -> None:
         arrays,
         f"the reference gives {', '.join(map(str, got))}, the type rule {says}",
     )
+    if isinstance(op.lowering, Pointwise):
+        check_calls(op.name, op.lowering, types_of(arrays)[0].dtype, want[0].dtype)
 
 
 def any_layout(op: Op, arrays: Arrays) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from ge2.targets.cuda.load.gpu import current_gpu
+from tests.laws.batched import rng_of
 from tests.laws.test_cuda import run
-from tests.laws.test_targets import Case, derivatives, in_groups, operations
+from tests.laws.test_laws import every_op
+from tests.laws.test_targets import Case, derivatives, operations
 
 
 def unsigned(cases: list[Case]) -> list[Case]:
@@ -20,11 +20,15 @@ def unsigned(cases: list[Case]) -> list[Case]:
     ]
 
 
-@in_groups
-def test_operations_on_a_gpu(group: int, rng: np.random.Generator) -> None:
-    run(unsigned(operations(group, rng)), current_gpu())
+@every_op
+def test_operations_on_a_gpu(name: str) -> None:
+    judge(operations(name, rng_of(name)))
 
 
-@in_groups
-def test_derivatives_on_a_gpu(group: int, rng: np.random.Generator) -> None:
-    run(unsigned(derivatives(group, rng)), current_gpu())
+@every_op
+def test_derivatives_on_a_gpu(name: str) -> None:
+    judge(derivatives(name, rng_of(name)))
+
+
+def judge(cases: list[Case]) -> None:
+    assert not [*filter(None, run(unsigned(cases), current_gpu()))]

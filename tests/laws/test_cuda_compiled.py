@@ -20,7 +20,11 @@ from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from ge2.test_util.laws import graph_of, types_of
 from tests.exhaustive import SAMPLING, sampled
-from tests.laws.test_targets import chosen, differentiated, in_group, in_groups
+from tests.laws.batched import Batch
+from tests.laws.batched import batch as batch
+from tests.laws.batched import selected as selected
+from tests.laws.test_laws import every_op
+from tests.laws.test_targets import chosen, differentiated
 from tests.nvrtc import needs_nvrtc
 
 pytestmark = needs_nvrtc
@@ -45,29 +49,27 @@ def graphs(name: str, rng: np.random.Generator) -> list[Graph]:
     return [*sampled(operations), *sampled(derivatives)]
 
 
-def sources(group: int, rng: np.random.Generator) -> list[str]:
+def orders(name: str, rng: np.random.Generator) -> list[Order]:
     found: dict[str, str] = {}
-    for name in in_group(group):
-        for graph in graphs(name, rng):
-            for driver in drivers(compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))):
-                found |= {code: source.text() for code, source in driver.sources.items()}
-    return list(found.values())
+    for graph in graphs(name, rng):
+        for driver in drivers(compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))):
+            found |= {code: source.text() for code, source in driver.sources.items()}
+    return [Order(text, arch) for text in found.values() for arch in architectures(text)]
 
 
-@in_groups
-def test_kernels_are_compiled(group: int, rng: np.random.Generator) -> None:
-    orders = [Order(text, arch) for text in sources(group, rng) for arch in architectures(text)]
+@every_op
+def test_kernels_are_compiled(batch: Batch) -> None:
+    batch.check(orders, compiled)
+
+
+def compiled(orders: list[Order]) -> list[str]:
+    """The faults of each kernel; some are compiled twice."""
     made = compile_all(orders)
-    assert made
-    failures = [
-        why for order, binary in zip(orders, made, strict=True) for why in faults(order, binary)
-    ]
-    assert not failures, f"{len(failures)} of {len(made)}\n" + "\n".join(failures)
-    for order, binary in zip(orders[::AGAIN], made[::AGAIN], strict=True):
-        again = nvrtc._asked(nvrtc.nvrtc(), order)
-        assert again == (binary.cubin, binary.log), (
-            f"{order.file} for {order.arch} is another the second time"
-        )
+    errors = ["\n".join(faults(order, each)) for order, each in zip(orders, made, strict=True)]
+    for i in range(0, len(orders), AGAIN):
+        if nvrtc._asked(nvrtc.nvrtc(), orders[i]) != (made[i].cubin, made[i].log):
+            errors[i] += f"{orders[i].file} for {orders[i].arch} is another the second time"
+    return errors
 
 
 def architectures(text: str) -> tuple[str, ...]:

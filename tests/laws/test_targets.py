@@ -40,6 +40,9 @@ from ge2.test_util.laws import (
     widened,
 )
 from tests.exhaustive import sampled
+from tests.laws.batched import Batch
+from tests.laws.batched import batch as batch
+from tests.laws.batched import selected as selected
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES
 from tests.laws.test_laws import NAMES, drawn, every_op, smooth
@@ -50,9 +53,7 @@ from tests.together import needs_compiler, together
 ZEROS = frozenset(("max", "min", "fmax", "fmin"))
 POWERS = frozenset(("pow", "exp2"))
 SUMS = frozenset(("logaddexp", "logaddexp2"))  # which may cancel, as any sum
-GROUPS = 12
 in_python = pytest.mark.parametrize("executor", ["blocked", "reference"])
-in_groups = pytest.mark.parametrize("group", range(GROUPS))
 
 
 def agree(graph: Graph, got: Any, want: Any) -> None:
@@ -99,15 +100,16 @@ class Case:
     judge: Callable[[Graph, Any, Any], None] = agree
 
 
-def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)) -> None:
-    """Each case in C, on that many threads, which give the same bits.
-
-    Names every case that fails.
+def run(
+    cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)
+) -> list[str]:
+    """Each case in C, on that many threads, which give the same bits: the error
+    of each case, or nothing.
     """
     rendered.cache_clear()
     with together("-O0"):
         built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
-    failures = []
+    errors = []
     for case, executables in zip(cases, built, strict=True):
         try:
             found = [
@@ -120,9 +122,10 @@ def run(cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] =
             assert all(b == bits[0] for b in bits), (
                 f"other bits on another of {threads} threads, or again"
             )
-        except Exception as trouble:  # noqa: BLE001 - one of many failures, all of which are named
-            failures.append(f"{case.name}: {type(trouble).__name__}: {trouble}")
-    assert not failures, f"{len(failures)} of {len(cases)}\n" + "\n".join(failures)
+            errors.append("")
+        except Exception as error:  # noqa: BLE001 - one of many failures, all of which are named
+            errors.append(f"{case.name}: {type(error).__name__}: {error}")
+    return errors
 
 
 def as_bytes(y: Any) -> bytes:
@@ -171,46 +174,36 @@ def differentiated(
     return [(s, xs, pulled(graph_of(s.op, types_of(xs)), wanted)) for s, xs, wanted in taken]
 
 
-def in_group(group: int) -> list[str]:
-    return NAMES[group::GROUPS]
-
-
-def operations(group: int, rng: np.random.Generator) -> list[Case]:
+def operations(name: str, rng: np.random.Generator) -> list[Case]:
     cases = []
-    for name in in_group(group):
-        for sample, arrays in chosen(name, rng):
-            graph = graph_of(sample.op, types_of(arrays))
-            cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
-        if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
-            cases += special(name)
+    for sample, arrays in chosen(name, rng):
+        graph = graph_of(sample.op, types_of(arrays))
+        cases.append(Case(named(sample.op, arrays), graph, arrays, evaluate(sample.op, arrays)))
+    if name in BY_NAME and isinstance(BY_NAME[name], ops.elementwise.Elementwise):
+        cases += special(name)
     return cases
 
 
-def derivatives(group: int, rng: np.random.Generator) -> list[Case]:
+def derivatives(name: str, rng: np.random.Generator) -> list[Case]:
     cases = []
-    for name in in_group(group):
-        for sample, arrays, joint in differentiated(name, rng):
-            given = (*arrays, *(like(rng, y) for y in inexact(evaluate(sample.op, arrays))))
-            cases.append(
-                Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given))
-            )
+    for sample, arrays, joint in differentiated(name, rng):
+        given = (*arrays, *(like(rng, y) for y in inexact(evaluate(sample.op, arrays))))
+        cases.append(
+            Case(f"the derivative of {named(sample.op, arrays)}", joint, given, joint(*given))
+        )
     return cases
 
 
 @needs_compiler
-@in_groups
-def test_operations_in_c(
-    group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(operations(group, rng), monkeypatch)
+@every_op
+def test_operations_in_c(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch.check(operations, partial(run, patch=monkeypatch))
 
 
 @needs_compiler
-@in_groups
-def test_derivatives_in_c(
-    group: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(derivatives(group, rng), monkeypatch)
+@every_op
+def test_derivatives_in_c(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch.check(derivatives, partial(run, patch=monkeypatch))
 
 
 def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
@@ -237,7 +230,9 @@ def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
 
 @needs_compiler
 def test_scalars_may_be_literals(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-    run([case for name in NAMES for case in with_literals(name, rng)], monkeypatch, threads=(1,))
+    cases = [case for name in NAMES for case in with_literals(name, rng)]
+    assert cases
+    assert not [*filter(None, run(cases, monkeypatch, threads=(1,)))]
 
 
 # ----------------------------------------------------------------------------------- special values

@@ -30,6 +30,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType, type_of
 from ge2.ops import elementwise as el
+from ge2.ops.headers import arguments, defined
 from ge2.test_util.laws import graph_of, pulled, types_of
 
 FLOATS = (FLOAT16, FLOAT32, FLOAT64)
@@ -301,3 +302,10 @@ def test_python_numbers_give_python_numbers(op: el.Elementwise) -> None:
                 np.asarray(got).astype(want.dtype),
                 np.asarray(in_numpy(op.name)(*args)).astype(want.dtype),
             )
+
+
+def test_functions_of_headers_are_found_in_their_macros():
+    for target in ("c", "cuda"):
+        assert {"ge2_tanh_f32", "ge2_log_c128", "ge2_erfcx_f32", "ge2_max_u8"} <= defined(target)
+        assert not {"ge2_tanh_", "ge2_name_f32", "ge2_sinn_f64", "ge2_max_f16"} & defined(target)
+    assert arguments("a, f(b, c), (d)) e", 0) == ["a", "f(b, c)", "(d)"]

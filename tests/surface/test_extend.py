@@ -480,3 +480,40 @@ def test_classes_that_are_refused(body, kind, says):
     assert "test_extend.py" in str(error.value)
     with pytest.raises(ArgumentError, match="decorates a class"):
         extend.op(lambda x: x)
+
+
+# ----------------------------------------------------------------------- functions of an expression
+
+EXECUTORS = ("reference", "blocked", "c", "shim")
+CALLS = {  # what an expression calls, and the error's first words
+    "ge2_sinn_$t({0})": "ge2_sinn_f64, which no header of target c defines",
+    "ge2_tanh(ge2_sinn({0}))": "ge2_sinn_f64, which no header of target c defines",
+    "lost_$t({0}) + 1": "lost_f64, which no header of target c defines",
+    "sinn({0})": "sinn, which no header of target c defines",
+}
+
+
+@pytest.mark.parametrize("executor", EXECUTORS)
+@pytest.mark.parametrize("text", CALLS)
+def test_a_function_that_no_header_defines_fails_the_type_rule(text, executor):
+    f = extend.elementwise("test_lost", np.sin, text, None)
+    with config.using(executor=executor), pytest.raises(TypeRuleError, match=CALLS[text]) as error:
+        ge2.jit(lambda x: 2 * f(x))(P)
+    assert "a function of that name in helpers" in str(error.value)
+    with pytest.raises(TypeRuleError, match=CALLS[text]):
+        f(P)
+
+
+def test_a_function_that_only_cuda_lacks_fails_too():
+    f = extend.elementwise("test_lost", np.sin, "sin({0})", None, cuda="ge2_sinn({0})")
+    with pytest.raises(TypeRuleError, match="ge2_sinn_f64, which no header of target cuda"):
+        ge2.jit(f)(P)
+
+
+def test_functions_that_headers_helpers_and_the_compiler_define_are_known():
+    c = "ge2_max_$t(fma({0}, 2.0, 1.0), twice_$t(($T)ge2_cast({0}))) + sqrtf(1.0f)"
+    cuda = "ge2_max({0}, __fmaf_rn({0}, 2.0f, rsqrt(4.0)))"
+    helpers = "#define THREE 3\nstatic inline $T twice_$t($T x) { return x + x; }"
+    f = extend.elementwise("test_found", np.sin, c, None, helpers=helpers, cuda=cuda)
+    for dtype in (np.float16, np.float32, np.float64):
+        assert f.op.infer(ge2.ir.ArrayType((3,), np.dtype(dtype)))[0].dtype == dtype

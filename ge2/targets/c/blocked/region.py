@@ -14,7 +14,6 @@ from ge2.base.dtypes import (
     COMPLEX128,
     FLOAT32,
     FLOAT64,
-    FLOATS,
     HALF,
     INT64,
 )
@@ -356,7 +355,9 @@ class Kernel:
         self.begin.append(
             Line(f"{name}_ = {name}[part : part + 1]", f"its own {self.names[y.var]}")
         )
-        self.begin.append(Line(f"{name}_[...] = {self.words.number(identity(eqn.op, wide), wide)}"))
+        self.begin.append(
+            Line(f"{name}_[...] = {self.words.number(eqn.op.neutral_of(wide), wide)}")
+        )
         index = self.index(axes) if self.varies(axes) else ""
         place = f"{name}_[0, {index}]" if index else f"{name}_[0]" if shape else f"{name}_"
         ufunc = self.words.use(eqn.op.ufunc.__name__)
@@ -367,19 +368,6 @@ class Kernel:
         self.after.append(
             Line(f"{self.words.use('copyto')}({param.name}, {total}, casting='unsafe')")
         )
-
-
-def identity(op: Reduce, dtype: np.dtype) -> Any:
-    """The number that changes no other under the reduction."""
-    if op.name == "reduce_sum":
-        return 0
-    if op.name in ("reduce_prod", "reduce_and"):
-        return 1
-    if op.name == "reduce_or" or dtype == BOOL:
-        return op.name == "reduce_min"
-    if dtype in FLOATS | COMPLEX:
-        return -math.inf if op.name == "reduce_max" else math.inf
-    return np.iinfo(dtype).min if op.name == "reduce_max" else np.iinfo(dtype).max
 
 
 def partial_dtype(op: Reduce, dtype: np.dtype) -> np.dtype:

@@ -7,21 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import final
 
-import numpy as np
-
 from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.loop_nest import Work
-from ge2.ir import Literal
+from ge2.ir import Literal, Op
 from ge2.ops.random import Draw
+from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.region import Statements
 
 PAIRED = {BFLOAT16: "bf16", FLOAT16: "f16"}
 EXTREMES = {"reduce_max": "max", "reduce_min": "min"}
-NEUTRAL = {"reduce_max": -np.inf, "reduce_min": np.inf, "reduce_sum": 0.0}  # what changes no state
 
 
 @final
@@ -42,7 +40,7 @@ def pick(w: Work, said: Statements, works: Sequence[Work], lane: int) -> Pick | 
     if w.kind != "fold" or w.over != {lane} or w.xs[0].dtype != FLOAT32:
         return None
     where = made(said, w.xs[0], "where")
-    if where is None or not neutral(where.xs[2], str(reductions.op_of(w).name)):
+    if where is None or not neutral(where.xs[2], reductions.op_of(w)):
         return None
     same = made(said, where.xs[0], "eq")
     if same is None:
@@ -62,8 +60,11 @@ def made(said: Statements, x: Held, name: str) -> Work | None:
     return w if named and w is not None and w.step.eqn.op.name == name else None  # type: ignore[union-attr]
 
 
-def neutral(x: Held, name: str) -> bool:
-    return isinstance(x.leaf, Literal) and name in NEUTRAL and bool(x.leaf.value == NEUTRAL[name])
+def neutral(x: Held, op: Op) -> bool:
+    """True if x is the literal that changes no state of the reduction."""
+    if not isinstance(x.leaf, Literal) or not isinstance(op, Reduce):
+        return False
+    return bool(x.leaf.value == op.neutral)
 
 
 def chain(x: Held, said: Statements, works: Sequence[Work], lane: int) -> list[Work] | None:
