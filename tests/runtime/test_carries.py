@@ -225,6 +225,30 @@ def test_a_body_that_reads_the_old_value_later_keeps_it():
 
 
 @pytest.mark.parametrize(
+    ("program", "shape", "passes"),
+    [
+        *((program, A.shape, 2) for program in PROGRAMS if program is not beside_slices),
+        *((program, (200, 300), 4) for program in (nested, while_in_scan, branch, two_carries)),
+    ],
+    ids=lambda x: x.__name__ if callable(x) else "",
+)
+def test_a_persistent_kernel_passes_over_what_it_writes_into_before_and_after(
+    program, shape, passes
+):
+    """A block does so in one loop each, a grid in two: it reads, then writes."""
+    graph = ge2.make_jaxpr(program)(np.zeros(shape)).graph
+    found = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a"))).unbuilt()
+    (text,) = found.kernel_texts
+    assert ("grid_kernel(" in text) == (passes == 4)
+    size = math.prod(shape)
+    over = [line for line in text.splitlines() if f"e < {size}" in line]
+    assert len(over) == passes, over
+    first, last = text.index(over[passes // 2 - 1]), text.rindex(over[passes // 2])
+    loops = [m.start() for m in re.finditer(r"for \((int round|;;)", text)]
+    assert loops and all(first < at < last for at in loops)
+
+
+@pytest.mark.parametrize(
     ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
 )
 def test_their_results_are_the_references(executor, off):

@@ -159,6 +159,8 @@ class Waits:
                 written.add(Access(s.parts.name, "", ANY, turns=True))
                 continue
             written.update(Access(h.name, half(h), writer) for h in s.y.homes if elsewhere(h))
+            if s.into is not None and elsewhere(s.into):
+                written.add(Access(s.into.name, half(s.into), ANY if loop.key.wide else FIRST))
         return State(frozenset(read), frozenset(written))
 
 

@@ -59,7 +59,7 @@ class Sharing:
         count = self.at_once(loop.key.size)
         for s in loop.statements:
             lines += [*self.writer.statement(s), *self.writer.writes(s, lambda home: home.mine)]
-            if any(not home.mine for home in s.y.homes):
+            if s.into is not None or any(not home.mine for home in s.y.homes):
                 name = self.writer.plan.label(f"{s.y.name}_late")
                 kept.append(Text(f"{HELD[widened(s.y.type.dtype)]} {name}[{count}];"))
                 lines.append(Text(f"{name}[i] = {s.y.name};"))

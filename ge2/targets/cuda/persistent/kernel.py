@@ -347,7 +347,7 @@ class Writer:
         if node.decided is not None:
             test.append(Text(f"if (!({self.look(node.decided)})) break;"))
         body = (*self.nodes(node.body), *turns)
-        if self.grid and not named(node.side, (*test, *body[:-1])):
+        if not named(node.side, (*test, *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
         self.round, self.early, self.wrote = around, before, self.wrote | wrote
@@ -483,6 +483,10 @@ class Writer:
                 else []
             )
         comment = self.note(s.eqn)
+        if s.into is not None:
+            self.touch(s.into)
+            code = self.reader.update(s.eqn, s.xs, at, s.into)
+            return [Text(f"const {HELD[widened(s.y.type.dtype)]} {s.y.name} = {code};", comment)]
         t = HELD[widened(s.y.type.dtype)]
         if isinstance(s.eqn.op, POINTS):
             code = self.reader.computed(s.eqn, s.xs, at)
@@ -498,8 +502,11 @@ class Writer:
     ) -> list[Text]:
         found = []
         at, of_all = Index(s.y.type.shape, E), self.grid is not None and not self.widely()
-        for home in map(self.touch, filter(which, s.y.homes)):
+        into = [s.into] if s.into is not None else []
+        for home in map(self.touch, filter(which, [*s.y.homes, *into])):
             self.wrote.add(home.name)
+            if home is s.into and s.eqn is not None:
+                at = self.reader.target(s.eqn, s.xs, at)
             text = value or s.y.name or self.reader.element(s.xs[0], at)
             guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
             text = text if home.mine else stored(text, s.y.type.dtype)

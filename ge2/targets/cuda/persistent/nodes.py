@@ -13,7 +13,7 @@ from ge2.ir import Eqn
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.targets.cuda.persistent.values import Made, Value
+from ge2.targets.cuda.persistent.values import Array, Made, Value
 
 LOOPS = (ScanLoop, WhileLoop)
 FOLDS = (Reduce, ArgReduce)
@@ -84,6 +84,7 @@ class Statement:
     key: Key | None = None  # None: it goes where what it reads is
     kept: Any = None  # how threads keep a matrix, of a product that is made so
     parts: Parts | None = None  # of a fold by stages: what the first leaves, and the second reads
+    into: Array | None = None  # of a write in place, whose elements are those of the updates
 
 
 @final

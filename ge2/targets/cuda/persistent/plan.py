@@ -23,6 +23,7 @@ from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
 from ge2.targets.cuda.persistent.grid import NARROW, Grid, Homes, shared_products, staged
+from ge2.targets.cuda.persistent.in_place import PARTS, Order, Stays, of_branches, of_loop, stays
 from ge2.targets.cuda.persistent.nodes import (
     FOLDS,
     LOOPS,
@@ -51,6 +52,7 @@ from ge2.targets.cuda.persistent.values import (
 DEEP: Final = 3  # numbers of a chain that are computed anew wherever the last is read
 WHOLE: Final = 256  # elements from which on all threads of the block fold them into one
 Ends = Sequence[tuple[Atom, Array]]
+NONE: Final = Stays()
 
 
 @final
@@ -80,12 +82,20 @@ class Plan:
         self.taken[name] += 1
         return name if self.taken[name] == 1 else self.label(f"{name}_{self.taken[name]}")
 
-    def graph(self, graph: Graph, given: Sequence[Value], ends: Ends, test: bool = False) -> Scope:
+    def graph(
+        self,
+        graph: Graph,
+        given: Sequence[Value],
+        ends: Ends,
+        test: bool = False,
+        kept: Stays = NONE,
+    ) -> Scope:
         """A graph's nodes, with values for its inputs and places for its results.
 
-        The result of a `test` need not be stored.
+        The result of a `test` need not be stored. Those `kept` are written in place.
         """
-        scope = Scope(self, graph, dict(zip(graph.inputs, given, strict=True)), list(ends), test)
+        env = dict(zip(graph.inputs, given, strict=True))
+        scope = Scope(self, graph, env, list(ends), test, kept)
         for eqn in graph.eqns:
             scope.take(eqn)
         scope.finish()
@@ -145,6 +155,14 @@ class Plan:
         then = replace(found, start=f"({side} ^ 1) * {n}", half="then")
         return found, replace(found, start=f"{side} * {n}", half="now"), then
 
+    def one_place(self, name: str, type_: ArrayType) -> Array:
+        """The place of a carry that is written in place: its elements have no fixed threads."""
+        if not self.wide(type_):
+            return self.room(name, type_)
+        found = whole(self.label(name), type_)
+        self.temps.append(found)
+        return found
+
     def need(self, x: Made, own: bool = False) -> None:
         """Sees to it that a result may be read in other loops: of shared
         memory, but for what is large.
@@ -202,8 +220,10 @@ class Scope:
         env: dict[Var, Value],
         ends: list[tuple[Atom, Array]],
         test: bool,
+        kept: Stays,
     ) -> None:
         self.plan, self.graph, self.env, self.ends, self.test = plan, graph, env, ends, test
+        self.kept = kept
         self.nodes: list[Node] = []
         self.pending: list[Statement] = []
         self.readers = readers(graph)
@@ -216,7 +236,11 @@ class Scope:
         op = eqn.op
         if op.is_view:
             for i, y in enumerate(eqn.outs):
-                self.env[y] = Seen(eqn, i, self.value(eqn.inputs[i]), y.type)
+                seen = self.env[y] = Seen(eqn, i, self.value(eqn.inputs[i]), y.type)
+                if y in self.kept.stored:
+                    self.env[y] = self.store(y, seen)
+        elif isinstance(op, PARTS) and eqn.outs[0] in self.kept.versions:
+            self.write(eqn)
         elif isinstance(op, Iota) and self.counts(eqn.outs[0]):
             self.env[eqn.outs[0]] = Inline(eqn, [], eqn.outs[0].type)
         elif isinstance(op, LOOPS):
@@ -240,6 +264,7 @@ class Scope:
         depth = 1 + max([x.depth for x in xs if isinstance(x, Inline)], default=0)
         cheap = y.type.size == 1 and depth <= DEEP and not eqn.op.cost.transcendental
         inside = (self.test or y not in self.outputs) and (cheap or self.passing(y))
+        inside = inside and y not in self.kept.stored
         if inside:
             self.env[y] = Inline(eqn, xs, y.type, depth)
         else:
@@ -325,6 +350,24 @@ class Scope:
         self.pending.append(found)
         return found
 
+    def store(self, y: Var, x: Value) -> Made:
+        """A value as it is now, of an array that is about to be written."""
+        made = Made(self.plan.label(self.plan.named(y)), y.type, wide=self.plan.wide(y.type))
+        self.pending.append(Statement(made, None, [x]))
+        return made
+
+    def write(self, eqn: Eqn) -> None:
+        """Updates go where the array lies."""
+        (y,), xs, type_ = eqn.outs, [*map(self.value, eqn.inputs)], eqn.inputs[1].type
+        into = self.env[y] = xs[0]
+        assert isinstance(into, Array)
+        made = Made(self.plan.label(self.plan.named(y)), type_, wide=self.widely(into, type_))
+        self.pending.append(Statement(made, eqn, xs, into=into))
+
+    def widely(self, into: Array, updates: ArrayType) -> bool:
+        """True if all threads of a grid share updates: of what each block has, each writes all."""
+        return not into.shared and self.plan.wide(updates)
+
     def copy(self, x: Value, to: Array) -> None:
         self.pending.append(
             Statement(Made("", to.type, [to], wide=self.plan.wide(to.type)), None, [x])
@@ -358,13 +401,19 @@ class Scope:
         if scan is False:
             changed = [True] * len(start) if not any(changed) else changed
         side = f"{label}_side"
+        kept = of_loop(op, self.plan.grid is None)
         pairs = [
-            self.plan.pair(self.plan.named(v), v.type, side) if c else None
-            for v, c in zip(body.inputs[first : first + len(start)], changed, strict=True)
+            self.plan.pair(self.plan.named(v), v.type, side)
+            if c and first + i not in kept.arrays
+            else None
+            for i, (v, c) in enumerate(zip(body.inputs[first:], changed, strict=False))
         ]
-        for x, pair in zip(start, pairs, strict=True):
+        for i, (x, pair) in enumerate(zip(start, pairs, strict=True)):
             if pair is not None:
                 self.copy(x, pair[0])
+            elif first + i in kept.arrays and eqn.outs[i] not in self.kept.versions:
+                start[i] = self.plan.one_place(self.plan.named(body.inputs[first + i]), x.type)
+                self.copy(x, start[i])
         self.flush()
         now = [x if p is None else p[1] for x, p in zip(start, pairs, strict=True)]
         then = [None if p is None else p[2] for p in pairs]
@@ -383,7 +432,7 @@ class Scope:
             test = self.plan.graph(op.cond, [*more, *now], (), test=True)
             node.decided = test.look(test.value(op.cond.outputs[0]))
             node.test = test.nodes
-        node.body = self.plan.graph(body, [*consts, *now, *rows], ends).nodes
+        node.body = self.plan.graph(body, [*consts, *now, *rows], ends, kept=kept).nodes
         self.plan.inside -= 1
         self.nodes.append(node)
         for y, value in zip(eqn.outs, [*now, *stacks], strict=True):
@@ -415,12 +464,16 @@ class Scope:
         op, (index, *xs) = eqn.op, [*map(self.value, eqn.inputs)]
         assert isinstance(op, Cond)
         self.flush()
-        homes = [self.home(y) for y in eqn.outs]
+        over = of_branches(op, self.plan.grid is None)
+        over = {i: k for i, k in over.items() if eqn.outs[i] in self.kept.versions}
+        homes = [[] if i in over else self.home(y) for i, y in enumerate(eqn.outs)]
         node = Choice(self.plan.label("chosen"), self.look(index), [])
         for branch in op.branches:
             ends = [(a, h) for a, hs in zip(branch.outputs, homes, strict=True) for h in hs]
-            node.branches.append(self.plan.graph(branch, xs, ends).nodes)
+            kept = stays(branch, [*over.items()], self.plan.grid is None)
+            node.branches.append(self.plan.graph(branch, xs, ends, kept=kept).nodes)
         self.nodes.append(node)
+        self.env.update((eqn.outs[i], xs[k]) for i, k in over.items())
         for y, found in zip(eqn.outs, homes, strict=True):
             if found:
                 self.env[y] = found[0]
@@ -459,8 +512,10 @@ class Scope:
         level: dict[int, int] = {}
         keys: dict[int, Key] = {}
         loops: dict[tuple[int, Key], Loop] = {}
+        order = Order()
         for s in self.pending:
             found = reads(s)
+            floor = order.floor(s, found)
             made = [(x, own) for x, own in found if isinstance(x, Made)]
             here = [(x, own) for x, own in made if id(x) in level]
             top = max((level[id(x)] for x, _ in here), default=-1)
@@ -468,10 +523,12 @@ class Scope:
             shared = {keys[id(x)] for x, _ in last}
             size, wide = s.y.type.size, s.y.wide
             together = s.key is None and len(shared) == 1 and all(own for _, own in last)
+            together = together and top >= floor
             if together and (next(iter(shared)).size, next(iter(shared)).wide) == (size, wide):
                 at, key = top, next(iter(shared))
             else:
-                at, key = top + 1, s.key or Key(size, wide=wide)
+                at, key = max(top + 1, floor), s.key or Key(size, wide=wide)
+            order.note(s, found, at)
             level[id(s.y)], keys[id(s.y)] = at, key
             loop = loops.setdefault((at, key), Loop(key))
             loop.statements.append(s)

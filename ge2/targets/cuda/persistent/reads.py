@@ -118,7 +118,10 @@ def reads(s: Statement) -> list[Read]:
     reader = Reader(made, array)
     if s.parts is not None and s.key is not None and s.key.stage == "finish":
         return [(s.xs[0], False)]  # type: ignore[list-item]
-    if s.eqn is None:
+    if s.into is not None and s.eqn is not None:
+        reader.target(s.eqn, s.xs, Index(s.y.type.shape, E))
+        reader.element(s.xs[1], Index(s.y.type.shape, E))
+    elif s.eqn is None:
         reader.element(s.xs[0], Index(s.y.type.shape, E))
     elif isinstance(s.eqn.op, POINTS):
         reader.computed(s.eqn, s.xs, Index(s.y.type.shape, E))

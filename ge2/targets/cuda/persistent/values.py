@@ -291,6 +291,31 @@ class Reader:
             new = expression(ADD.lowering.expression, [old, held_as(new)], dtype, dtype)
         return f"({' && '.join(hit)} ? {new} : {old})"
 
+    def target(self, eqn: Eqn, xs: Sequence[Value], at: Index) -> Index:
+        """Where an element of updates goes, in what is written in place."""
+        op: Any = eqn.op
+        shape, each = eqn.inputs[0].type.shape, at.each()
+        if isinstance(op, UpdateSlice):
+            along = map(plus, each, op.start)
+            return Index(shape, "", tuple(along))
+        places = {
+            a: self.place(i, shape[a], Index((), "0")) for a, i in zip(op.axes, xs[2:], strict=True)
+        }
+        rest = iter(
+            plus(text, start) for text, (start, _, _) in zip(each, spans(op, shape), strict=True)
+        )
+        return Index(
+            shape, "", tuple(places[a] if a in places else next(rest) for a in range(len(shape)))
+        )
+
+    def update(self, eqn: Eqn, xs: Sequence[Value], at: Index, into: Array) -> str:
+        """What an element is after a write in place."""
+        new, dtype = self.element(xs[1], at), widened(into.type.dtype)
+        if not isinstance(eqn.op, ScatterAdd):
+            return new
+        old = loaded(into, into.element(self.target(eqn, xs, at)))
+        return expression(ADD.lowering.expression, [held_as(old), held_as(new)], dtype, dtype)
+
     def updated(self, op: UpdateSlice, xs: Sequence[Value], at: Index) -> str:
         x, updates = xs
         along, inside = [], []
