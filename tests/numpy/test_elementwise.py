@@ -46,7 +46,8 @@ name = lambda f: f.__name__  # noqa: E731
 
 
 def test_every_ufunc_is_there() -> None:
-    assert set(ALL) == set(gnp.UFUNCS)
+    # SciPy's are added to the table when a program that uses them is traced
+    assert set(ALL) == {f for f in gnp.UFUNCS if getattr(np, f.__name__, None) is f}
     for f in ALL:
         assert inside(getattr(gnp, f.__name__)) is gnp.UFUNCS[f]
 

@@ -17,9 +17,10 @@ from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
-from ge2.ir import Graph, Literal, Var
+from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.program.cost import bytes_behind
 from ge2.program.program import WRITES, Buffer, Program, Step
 from ge2.program.records import Made
@@ -411,10 +412,27 @@ def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
 
 
 def work_of(step: Step) -> int:
-    """The elements that a step goes through: of an update in place those that it writes."""
+    """The elements that a step goes through: of an update in place those
+    that it writes, of an array that it indexes those that it reads.
+    """
     outs, inputs = step.eqn.outs, step.eqn.inputs
     in_place = step.shared and isinstance(step.eqn.op, WRITES)
-    return max(v.type.size for v in (inputs[1:] if in_place else (*outs, *inputs)))
+    written = [v.type.size for v in (inputs[1:] if in_place else outs)]
+    return max(*written, *elements_read(step.eqn), 0)
+
+
+def elements_read(eqn: Eqn) -> list[int]:
+    """How many elements an equation reads of each input; a region, those that its equations do."""
+    if isinstance(eqn.op, Gather):
+        return [eqn.outs[0].type.size, *(a.type.size for a in eqn.inputs[1:])]
+    if not isinstance(eqn.op, Region):
+        return [a.type.size for a in eqn.inputs]
+    body, most = eqn.op.graph, dict.fromkeys(eqn.op.graph.inputs, 0)
+    for inner in body.eqns:
+        for atom, size in zip(inner.inputs, elements_read(inner), strict=True):
+            if isinstance(atom, Var) and atom in most:
+                most[atom] = max(most[atom], size)
+    return list(most.values())
 
 
 def lifetimes(needs: Sequence[Need]) -> list[Lifetime]:

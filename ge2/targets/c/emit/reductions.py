@@ -99,7 +99,16 @@ def merged(w: Work, state: str, other: str) -> str:
     if op.name in ADDED and dtype != BOOL and dtype not in COMPLEX:
         return f"{state} {'+' if op.name == 'reduce_sum' else '*'}= {other};"
     typed = dtype if gathers_index(w) else state_dtype(w)
-    return f"{state} = {expression(op.lowering.merge, [state, other], typed, typed)};"
+    return (
+        f"{state} = {expression(running(op.lowering.merge, typed), [state, other], typed, typed)};"
+    )
+
+
+def running(merge: str, dtype: np.dtype) -> str:
+    """The expression that takes a value into a state: an extreme of floats by a branch."""
+    if dtype not in REAL:
+        return merge
+    return merge.replace("ge2_max(", "ge2_running_max(").replace("ge2_min(", "ge2_running_min(")
 
 
 def larger(w: Work, state: str, value: str) -> str:

@@ -21,6 +21,7 @@ from ge2.ir import Dims
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit.reductions import running
 from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
@@ -100,7 +101,8 @@ class Scan:
         return Text(f"{state} = {self.merged(state, value)};")
 
     def merged(self, state: str, value: str) -> str:
-        return expression(self.lowering.merge, [state, value], self.held, self.held)
+        merge = running(self.lowering.merge, self.held)
+        return expression(merge, [state, value], self.held, self.held)
 
     def stored(self, place: str, state: str) -> Text:
         if self.dtype in HALF:

@@ -108,6 +108,14 @@ GE2_FN float ge2_max_f32(float a, float b) { return ge2_if_nan_f32(a, a, a > b ?
 GE2_FN double ge2_max_f64(double a, double b) { return ge2_if_nan_f64(a, a, a > b ? a : b); }
 GE2_FN float ge2_min_f32(float a, float b) { return ge2_if_nan_f32(a, a, a < b ? a : b); }
 GE2_FN double ge2_min_f64(double a, double b) { return ge2_if_nan_f64(a, a, a < b ? a : b); }
+
+/* The same for a state that takes in one value after the other: a branch that is seldom taken is quicker than a
+ * choice that the next one waits for. */
+GE2_FN float ge2_running_max_f32(float state, float x) { return x > state || x != x ? x : state; }
+GE2_FN double ge2_running_max_f64(double state, double x) { return x > state || x != x ? x : state; }
+GE2_FN float ge2_running_min_f32(float state, float x) { return x < state || x != x ? x : state; }
+GE2_FN double ge2_running_min_f64(double state, double x) { return x < state || x != x ? x : state; }
+
 GE2_FN float ge2_fmax_f32(float a, float b) { return ge2_if_nan_f32(b, a, a > b ? a : b); }
 GE2_FN double ge2_fmax_f64(double a, double b) { return ge2_if_nan_f64(b, a, a > b ? a : b); }
 GE2_FN float ge2_fmin_f32(float a, float b) { return ge2_if_nan_f32(b, a, a < b ? a : b); }
