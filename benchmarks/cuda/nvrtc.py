@@ -34,7 +34,7 @@ import ge2
 from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.cli.demo import BATCH, SIZES, start, train_step
 from ge2.compile.compile import compile_graph
 x = rng.random((BATCH, SIZES[0]), np.float32)
@@ -44,7 +44,7 @@ arch = found.gpus[0].architecture if found and found.gpus else {architecture!r}
 began = time.perf_counter()
 graph = ge2.make_jaxpr(train_step)(start(), x, y).graph
 executable = compile_graph(graph, device=OfflineDevice(limits_of(arch)))
-sources = {{source.text() for each in drivers(executable) for source in each.sources.values()}}
+sources = {{source.text() for each in assemblers(executable) for source in each.sources.values()}}
 written = time.perf_counter()
 binaries = compile_all([Order(source, arch) for source in sorted(sources)])
 ended = time.perf_counter()

@@ -21,7 +21,7 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places
 from ge2.program.records import kernels as records
-from ge2.targets.cuda.assemble import GpuDriver
+from ge2.targets.cuda.assemble import CudaAssembler
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
@@ -114,9 +114,9 @@ def run(options: argparse.Namespace) -> int:
 def compiled(executable: Executable, arch: str) -> list[Compiled]:
     """The kernels of a program and of the loops and branches in it, each once."""
     found: dict[str, tuple[Source, KernelRecord | None]] = {}
-    for driver in drivers(executable):
-        known = {each.function: each for each in records(driver.made)}
-        for n, (code, source) in enumerate(driver.sources.items()):
+    for assembler in assemblers(executable):
+        known = {each.function: each for each in records(assembler.made)}
+        for n, (code, source) in enumerate(assembler.sources.items()):
             record = known.get(f"{source.name}_{n}")
             # a loop's own program knows the lines of its rounds
             if record is not None or code not in found:
@@ -128,13 +128,13 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
     ]
 
 
-def drivers(executable: Executable) -> Iterator[GpuDriver]:
+def assemblers(executable: Executable) -> Iterator[CudaAssembler]:
     """The text of a program, and of those in it."""
     assert executable.device is not None, "it is no program for a GPU"
-    yield cast(GpuDriver, executable.written(run=False))
+    yield cast(CudaAssembler, executable.written(run=False))
     for branches in executable.branches.values():
         for branch in branches:
-            yield from drivers(branch)
+            yield from assemblers(branch)
 
 
 def lines_of(source: Source, known: KernelRecord | None) -> str:
@@ -211,7 +211,9 @@ def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
     own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
     limits = executable.device.limits  # type: ignore[union-attr]
     found = [
-        words for driver in drivers(executable) for words in slow_products(driver.program, limits)
+        words
+        for assembler in assemblers(executable)
+        for words in slow_products(assembler.program, limits)
     ]
     return [*own, *dict.fromkeys(found)]
 

@@ -180,9 +180,11 @@ class Shortage:
         return OutOfMemoryError("\n".join([*parts, f"  {needed}"]), fix=self.remedy(needed, free))
 
     def planned(self) -> tuple[Memory, Timeline]:
-        from ge2.targets.cuda.assemble import GpuDriver  # which knows this module
+        from ge2.targets.cuda.assemble import CudaAssembler  # which knows this module
 
-        text = GpuDriver(self.program, self.device, self.title, self.branches, run=False).build()
+        text = CudaAssembler(
+            self.program, self.title, self.device, self.branches, run=False
+        ).build()
         return memory(self.program, text.nbytes), Timeline(self.program, text.rooms(), text.nbytes)
 
     def remedy(self, needed: Memory, free: int) -> str:

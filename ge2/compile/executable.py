@@ -30,10 +30,11 @@ from ge2.ops.graphs.region import ProductRegion, Region, Resident
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
 from ge2.passes.scalars import compute, on_host
+from ge2.program.assembler import Assembler
 from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
-from ge2.targets.c.assemble import Driver
+from ge2.targets.c.assemble import CAssembler
 from ge2.targets.cuda.device import upload
 from ge2.targets.cuda.slow_float64 import SLOW, slow_products
 from ge2.trace.watch import check_finite
@@ -104,11 +105,11 @@ class Blocked:
 
     __slots__ = ("arenas", "bind", "nbytes", "run")
 
-    def __init__(self, driver: Driver) -> None:
-        assert driver.plan is not None
-        self.run: Callable[..., list[Any]] = driver.names["run"]
-        self.bind: Callable[[Any], tuple[Any, ...]] = driver.names["bind"]
-        self.nbytes = driver.plan.nbytes
+    def __init__(self, assembler: Assembler) -> None:
+        assert assembler.plan is not None
+        self.run: Callable[..., list[Any]] = assembler.names["run"]
+        self.bind: Callable[[Any], tuple[Any, ...]] = assembler.names["bind"]
+        self.nbytes = assembler.plan.nbytes
         self.arenas: list[tuple[Any, ...]] = []
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -144,15 +145,15 @@ class Watched:
         return results
 
 
-def runner(driver: Driver) -> Runner:
-    return Blocked(driver) if driver.direct is None else driver.direct
+def runner(assembler: Assembler) -> Runner:
+    return Blocked(assembler) if assembler.direct is None else assembler.direct
 
 
-def inner_of(driver: Driver) -> Inner:
+def inner_of(assembler: Assembler) -> Inner:
     """A program as part of another one."""
-    if driver.direct is not None:
-        return alone(driver.direct)
-    return Inner(driver.nbytes, driver.names["bind"], driver.names["run"])
+    if assembler.direct is not None:
+        return alone(assembler.direct)
+    return Inner(assembler.nbytes, assembler.names["bind"], assembler.names["run"])
 
 
 def alone(run: Runner) -> Inner:
@@ -244,7 +245,7 @@ class Executable:
     run: Runner | None = None  # once it is built
     _how: str = ""
     _code: int = 0  # bytes of what was compiled
-    _text: Driver | None = None
+    _text: Assembler | None = None
     _inner: Inner | None = None
     _turn: Turn | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -259,7 +260,7 @@ class Executable:
                 run = (
                     Reference(self.graph, self.device)
                     if self.executor == "reference"
-                    else self.driven()
+                    else self.assembled()
                 )
                 run = run if self.watched is None else Watched(run, self.watched, self.name)
                 self.run = run if self.writes is None else self.writing(run, self.writes)
@@ -281,7 +282,7 @@ class Executable:
         self.run = run
 
     @property
-    def driver(self) -> Driver:
+    def assembler(self) -> Assembler:
         """The text of the program, for people: it is written again, for few ask
         and many signatures live.
         """
@@ -289,21 +290,21 @@ class Executable:
             self.build()
             return self.unbuilt()
 
-    def unbuilt(self) -> Driver:
+    def unbuilt(self) -> Assembler:
         """The text as it is known before anything is compiled."""
         with self._lock:
             if self._text is None:
                 self._text = self.written(run=False)
             return self._text
 
-    def made(self, driver: Driver) -> list[Made]:
+    def made(self, assembler: Assembler) -> list[Made]:
         """The kernels of a text in order; on a GPU also those of loops and
         branches, which have their own.
         """
         if self.device is None:
-            return driver.made
+            return assembler.made
         number = {id(step.eqn): step.number for step in self.program.steps}
-        found = [(number[id(each.eqn)], each) for each in driver.made]
+        found = [(number[id(each.eqn)], each) for each in assembler.made]
         for n, branches in self.branches.items():
             before = f"{self.program.steps[n].name}_{n}"
             for i, branch in enumerate(branches):
@@ -311,23 +312,23 @@ class Executable:
                 found += [(n, each.within(inside)) for each in branch.made(branch.unbuilt())]
         return [each for _, each in sorted(found, key=lambda pair: pair[0])]
 
-    def dump(self, driver: Driver) -> None:
+    def dump(self, assembler: Assembler) -> None:
         """Writes regions, plan and code, each a file."""
-        for language, text in driver.texts.items():
+        for language, text in assembler.texts.items():
             dump(f"{self.label}-program.{SUFFIX[language]}", text)
-        found = kernels(driver.made)
+        found = kernels(assembler.made)
         for kernel in found:
             dump(f"{self.label}-{kernel.name}.{SUFFIX[kernel.language]}", str(kernel))
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
         dump(
             f"{self.label}-plan.txt",
-            analysis.plan_text(self.program, driver.offsets(), driver.nbytes),
+            analysis.plan_text(self.program, assembler.offsets(), assembler.nbytes),
         )
 
-    def driven(self) -> Runner:
+    def assembled(self) -> Runner:
         """What runs the program in C; without a compiler that works, as blocked NumPy."""
         try:
-            driver = self.surely_written()
+            assembler = self.surely_written()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
@@ -335,20 +336,20 @@ class Executable:
                 self._blame(trouble)
                 excuse(trouble)
             self.program = schedule(self.program.graph, self.donated, "cpu", self.homes)
-            driver = self.written()
-        self._how, self._code = self.words(driver), driver.code
-        self.launched, self.splits = getattr(driver, "launched", []), getattr(driver, "splits", [])
+            assembler = self.written()
+        self._how, self._code = self.words(assembler), assembler.code
+        self.launched, self.splits = assembler.launched, assembler.splits
         if self.label and config.dump:
-            self.dump(driver)
+            self.dump(assembler)
         if self.part:
-            self._inner, self._turn = inner_of(driver), getattr(driver, "turn", None)
-        return runner(driver)
+            self._inner, self._turn = inner_of(assembler), assembler.turn
+        return runner(assembler)
 
-    def words(self, driver: Driver) -> str:
-        """How what a driver wrote was compiled; on a GPU, of programs that it runs too."""
+    def words(self, assembler: Assembler) -> str:
+        """The way in which what an assembler wrote was compiled, in words; on a GPU, of programs that it runs too."""
         if self.device is None:
-            return driver.compiling or "written as blocked NumPy"
-        own = driver.had  # type: ignore[attr-defined]
+            return assembler.compiling or "written as blocked NumPy"
+        own = assembler.had
         self.had = (
             *own,
             *(each for found in self.branches.values() for b in found for each in b.had),
@@ -362,26 +363,29 @@ class Executable:
             else f"nothing compiled, {words}"
         )
 
-    def written(self, run: bool = True) -> Driver:
+    def written(self, run: bool = True) -> Assembler:
         with (
             spent("render"),
             kept_pages(self.name, self.program.target, *looks(self.program.graph)),
         ):
-            return self.driver_of(run)
+            return self.assemble(run)
 
-    def driver_of(self, run: bool) -> Driver:
+    def assemble(self, run: bool) -> Assembler:
+        meter = self.meter if run else None
         if self.device is not None:
-            from ge2.targets.cuda.assemble import GpuDriver
+            from ge2.targets.cuda.assemble import CudaAssembler
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None
-            return GpuDriver(  # type: ignore[return-value]
-                self.program, self.device, self.name, self.branches, run, within, self.ranged, self.scope,
-                failed, self.limited, self.meter if run else None,
+            return CudaAssembler(
+                self.program, self.name, self.device, self.branches, run, meter, within=within,
+                ranged=self.ranged, scope=self.scope, failed=failed, tight=self.limited,
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
-        lent, meter = self.limited and self.part, self.meter if run else None
-        return Driver(self.program, self.threads, self.name, inner, lent, run, meter).build()
+        borrowed = self.limited and self.part
+        return CAssembler(
+            self.program, self.name, self.threads, inner, borrowed, run, meter
+        ).build()
 
     @property
     def shortage(self) -> Shortage:
@@ -390,7 +394,7 @@ class Executable:
 
         return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
 
-    def surely_written(self) -> Driver:
+    def surely_written(self) -> Assembler:
         """The text, with what it needs on the device: again when memory was
         given back, if there was none.
         """
@@ -414,7 +418,7 @@ class Executable:
     def turn(self, run: bool) -> Turn:
         """It as a round on a device; if it is not to `run`, to be written of alone."""
         if not run:
-            return self.written(run=False).turn  # type: ignore[attr-defined,no-any-return]
+            return self.written(run=False).turn  # type: ignore[no-any-return]
         self.build()
         assert self._turn is not None
         return self._turn
@@ -440,14 +444,14 @@ class Executable:
     @property
     def kernels(self) -> Kernels:
         """Those that it runs, in order; none where it runs op by op."""
-        return Kernels() if self.executor == "reference" else kernels(self.made(self.driver))
+        return Kernels() if self.executor == "reference" else kernels(self.made(self.assembler))
 
     @property
     def kernel_names(self) -> tuple[str, ...]:
         """Of the kernels, whose texts nobody asks for."""
         if self.executor == "reference":
             return ()
-        return tuple(names(each.name for each in self.made(self.driver)))
+        return tuple(names(each.name for each in self.made(self.assembler)))
 
     @property
     def slow(self) -> tuple[str, ...]:
@@ -483,16 +487,16 @@ class Executable:
 
     def source(self) -> str:
         """The text of the program that each call runs: C, then what Python does around it."""
-        return self.driver.source
+        return self.assembler.source
 
     def text(self, language: str) -> str:
         """That part of the source which is in "c", "cuda" or "python"; empty if there is none."""
-        return self.driver.texts.get(language, "")
+        return self.assembler.texts.get(language, "")
 
     def memory_analysis(self) -> Memory:
         if self.executor == "reference":
             return analysis.memory(self.program, 0)
-        plan = self.driver.plan
+        plan = self.assembler.plan
         assert plan is not None
         inner = [(n, branch) for n, found in self.branches.items() for branch in found]
         memories = [branch.memory_analysis() for _, branch in inner]
@@ -504,7 +508,7 @@ class Executable:
     def memory_timeline(self) -> Timeline:
         if self.executor == "reference":
             return Timeline(self.program, (), 0)
-        return Timeline(self.program, self.driver.rooms(), self.driver.nbytes)
+        return Timeline(self.program, self.assembler.rooms(), self.assembler.nbytes)
 
     def lent(self, n: int, branch: Executable) -> int:
         """How much of this arena a program that step `n` runs has for its own."""

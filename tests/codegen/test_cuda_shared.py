@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ge2 import make_jaxpr
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.nvrtc_log import fault
@@ -40,8 +40,8 @@ def test_reductions_share_the_memory_of_a_block(
     graph = make_jaxpr(f)(np.zeros(shape, dtype)).graph
     texts = [
         source.text()
-        for driver in drivers(compile_graph(graph, device=OfflineDevice(limits_of("sm_80"))))
-        for source in driver.sources.values()
+        for assembler in assemblers(compile_graph(graph, device=OfflineDevice(limits_of("sm_80"))))
+        for source in assembler.sources.values()
     ]
     found = compile_all([Order(text, "sm_80") for text in texts])
     assert all(0 <= each.shared <= LEAST for binary in found for each in binary.kernels)

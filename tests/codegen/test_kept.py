@@ -24,7 +24,7 @@ from ge2.codegen.rendered_cache import kept_pages, page, spelt
 from ge2.codegen.text import Text
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Var
-from ge2.targets.cuda.assemble import Text as Printed
+from ge2.targets.cuda.assemble import LauncherText
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
@@ -141,7 +141,7 @@ def test_a_damaged_entry_is_made_again(folder, rendered, damage):
     assert texts(graph()) == first and not rendered
 
 
-VIEW = Printed("a, b", 0, False, (), "", (Line("x = a"),), "x")
+VIEW = LauncherText("a, b", 0, False, (), "", (Line("x = a"),), "x")
 
 
 def test_an_entry_of_something_else_is_of_no_use(rendered):

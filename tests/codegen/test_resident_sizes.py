@@ -14,7 +14,7 @@ import ge2
 from benchmarks.cuda.programs import RNN_WIDTH, rnn_loss
 from ge2 import lax
 from ge2.base.config import config
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.dispatch import cache
 from ge2.targets.cuda.emit.kernel import CudaKernel
@@ -31,7 +31,7 @@ def sources(f: Any, *shapes: tuple[int, ...], dtype: Any = np.float32) -> dict[s
     types = [ge2.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     graph = ge2.make_jaxpr(f)(*types).graph
     executable = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
-    return {code: s.kernel for d in drivers(executable) for code, s in d.sources.items()}
+    return {code: s.kernel for d in assemblers(executable) for code, s in d.sources.items()}
 
 
 def sizes(kernel: CudaKernel) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import ge2
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
@@ -17,4 +17,4 @@ def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, st
     executable = compile_graph(
         ge2.make_jaxpr(f)(*types).graph, device=OfflineDevice(limits_of(arch))
     )
-    return [(s.kernel, s.text()) for d in drivers(executable) for s in d.sources.values()]
+    return [(s.kernel, s.text()) for d in assemblers(executable) for s in d.sources.values()]

@@ -16,7 +16,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
@@ -95,12 +95,12 @@ def step(case: Case, tokens: int, width: int, dtype: Any = None) -> Step:
 
 def kernels(arch: str) -> Iterator[str]:
     for i, case in enumerate(CASES):
-        for driver in drivers(
+        for assembler in assemblers(
             compile_graph(
                 step(case, 300 if i % 2 else 64, 64).graph, device=OfflineDevice(limits_of(arch))
             )
         ):
-            yield from (source.text() for source in driver.sources.values())
+            yield from (source.text() for source in assembler.sources.values())
 
 
 @pytest.mark.exhaustive

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Reference
 from ge2.ir import Graph
@@ -113,9 +113,9 @@ def test_networks_compile_for_gpus(first: int) -> None:
         Order(source.text(), arch): None
         for seed in seeds(first, 2)
         for arch in (ARCHITECTURES[seed % 3 :][:1] if PLAIN else ARCHITECTURES)
-        for driver in drivers(
+        for assembler in assemblers(
             compile_graph(build(seed).graph, device=OfflineDevice(limits_of(arch)))
         )
-        for source in driver.sources.values()
+        for source in assembler.sources.values()
     }
     assert orders and all(binary.cubin for binary in compile_all(list(orders)))

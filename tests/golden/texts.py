@@ -12,7 +12,7 @@ from ge2.base.config import config
 from ge2.base.formatting import table
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.compile.analysis import plan_text
@@ -22,7 +22,7 @@ from ge2.compile.executable import Executable
 from ge2.ir import Atom, Literal, write
 from ge2.program.program import Program as Compiled
 from ge2.targets.c.caps import Caps as CpuCaps
-from ge2.targets.cuda.assemble import GpuDriver
+from ge2.targets.cuda.assemble import CudaAssembler
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.limits import H200, KB
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
@@ -71,39 +71,39 @@ def compiled(name: str, program: Program, target: str) -> Executable:
 def parts_of(executable: Executable, plan: bool) -> Iterator[tuple[str, str]]:
     """Headings and texts. A C file begins with the graph, and so need not come after it."""
     program = executable.program
-    found = [*drivers(executable)] if executable.device is not None else [executable.unbuilt()]
+    found = [*assemblers(executable)] if executable.device is not None else [executable.unbuilt()]
     if plan or "c" not in found[0].texts:
         yield "graph after the last pass", write(program.graph)
     yield "steps", "\n".join(steps(program))
     if plan:
         yield "memory plan", memory_plan(executable, found[0])
-    for n, driver in enumerate(found):
-        for title, text in texts_of(driver, not plan):
+    for n, assembler in enumerate(found):
+        for title, text in texts_of(assembler, not plan):
             yield f"{title} of inner program {n}" if n else title, text
 
 
-def texts_of(driver: Any, kernels: bool) -> Iterator[tuple[str, str]]:
+def texts_of(assembler: Any, kernels: bool) -> Iterator[tuple[str, str]]:
     """The kernels, and what each call runs."""
-    if isinstance(driver, GpuDriver):
-        for text in dict.fromkeys(driver.kernel_texts) if kernels else ():
+    if isinstance(assembler, CudaAssembler):
+        for text in dict.fromkeys(assembler.kernel_texts) if kernels else ():
             yield "kernel", text
-        yield "launches", driver.texts["python"]
+        yield "launches", assembler.texts["python"]
         return
-    if "c" in driver.texts:
-        text = driver.texts["c"]
+    if "c" in assembler.texts:
+        text = assembler.texts["c"]
         yield "c", text if kernels else text[min(found.start() for found in RUN.finditer(text)) :]
-    if "python" in driver.texts:
-        own = (each.text() for each in driver.made if each.language == "python" and kernels)
+    if "python" in assembler.texts:
+        own = (each.text() for each in assembler.made if each.language == "python" and kernels)
         for text in dict.fromkeys(own):
             yield "kernel", text
-        yield "python", driver.texts["python"]
+        yield "python", assembler.texts["python"]
 
 
-def memory_plan(executable: Executable, driver: Any) -> str:
+def memory_plan(executable: Executable, assembler: Any) -> str:
     """The plan without the lines of the user's file."""
     bare = [replace(step, eqn=replace(step.eqn, source=None)) for step in executable.program.steps]
     program = replace(executable.program, steps=tuple(bare))
-    return plan_text(program, driver.offsets(), driver.nbytes)
+    return plan_text(program, assembler.offsets(), assembler.nbytes)
 
 
 def steps(program: Compiled, margin: str = "") -> Iterator[str]:

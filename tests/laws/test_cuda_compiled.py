@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
 from ge2.targets.cuda.load import nvrtc
@@ -52,8 +52,10 @@ def graphs(name: str, rng: np.random.Generator) -> list[Graph]:
 def orders(name: str, rng: np.random.Generator) -> list[Order]:
     found: dict[str, str] = {}
     for graph in graphs(name, rng):
-        for driver in drivers(compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))):
-            found |= {code: source.text() for code, source in driver.sources.items()}
+        for assembler in assemblers(
+            compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
+        ):
+            found |= {code: source.text() for code, source in assembler.sources.items()}
     return [Order(text, arch) for text in found.values() for arch in architectures(text)]
 
 

@@ -128,7 +128,7 @@ def written(f, *args, seed=0, **settings):
     ):
         jitted = ge2.jit(f)
         found = jitted(*args)
-        return found, jitted._last.executable.driver.texts["python"]
+        return found, jitted._last.executable.assembler.texts["python"]
 
 
 def reference(f, *args):

@@ -56,7 +56,7 @@ def sent(f: Any, *args: Any) -> tuple[Any, int]:
     graph: Graph = ge2.jit(f).trace(*args).jaxpr
     made = compile_graph(graph, device=ShimDevice())
     found = made(*args)
-    return found, made.driver.texts["python"].count("upload(")
+    return found, made.assembler.texts["python"].count("upload(")
 
 
 @needs_compiler

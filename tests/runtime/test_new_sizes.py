@@ -11,7 +11,7 @@ from benchmarks.cuda.programs import start as weights
 from ge2.base.toolchain import compiler
 from ge2.base.toolchain.compiler import significant
 from ge2.base.toolchain.detect import toolchain
-from ge2.cli.compile import drivers
+from ge2.cli.compile import assemblers
 from ge2.cli.demo import start, train_step
 from ge2.codegen.environment import MARGIN, WIDTH, note
 from ge2.codegen.layout import Line
@@ -169,7 +169,7 @@ def for_a_gpu(graph, arch="sm_90a", **how):
     """The kernels' texts, of which NVRTC compiles each once, for a GPU that is not at hand."""
     with ge2.config.using(check=False):
         made = compile_graph(graph, device=OfflineDevice(limits_of(arch)), **how)
-    return {bare(source.text()) for each in drivers(made) for source in each.sources.values()}
+    return {bare(source.text()) for each in assemblers(made) for source in each.sources.values()}
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

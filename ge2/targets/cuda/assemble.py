@@ -8,26 +8,25 @@ by the reference on the CPU: right, and slow, and the report says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
-from ge2.base.compile_times import Had
 from ge2.base.dtypes import SHORT
 from ge2.base.interpreter import collector_paused
-from ge2.base.memory import Lifetime, Plan, Room, plan
-from ge2.base.record import mutable, record
+from ge2.base.memory import Lifetime, Plan, plan
+from ge2.base.record import record
 from ge2.base.source import execute
 from ge2.codegen.environment import render
 from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
 from ge2.ops.shape import Constant
-from ge2.program.cost import Cost, bytes_behind, cost
+from ge2.program.assembler import Assembler
+from ge2.program.cost import Cost
 from ge2.program.program import Buffer, Program, Step
-from ge2.program.records import Made, Part, place, ranged, scopes_of, title
+from ge2.program.records import Part, place, ranged, scopes_of, title
 from ge2.program.timeline import planned_beside
 from ge2.program.timer import Call, Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
@@ -37,7 +36,7 @@ from ge2.targets.cuda.launch.fast_call import straight
 from ge2.targets.cuda.launch.template import At, Group, Pending
 from ge2.targets.cuda.load.compile_errors import Written
 from ge2.targets.cuda.load.kernels import load
-from ge2.targets.cuda.loops.iterate import Body, Turn, loose
+from ge2.targets.cuda.loops.iterate import Body, loose
 from ge2.targets.cuda.loops.steps import hosted, placed, turned
 from ge2.targets.cuda.steps.host import host, library
 from ge2.targets.cuda.steps.kernels import by_kernels
@@ -50,7 +49,7 @@ TEMPLATE = "numpy/launches.py.jinja"
 
 @final
 @record
-class Text:
+class LauncherText:
     """What the template prints."""
 
     parameters: str
@@ -67,62 +66,49 @@ ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
 
 
 @final
-@mutable
-class GpuDriver:
-    """Writes the text of a program for a device, and collects what its names stand for."""
+class CudaAssembler(Assembler):
+    """A program as groups of launches on a device, and Python between them.
 
-    program: Program
-    device: Device
-    title: str
-    branches: Mapping[int, Sequence[Body]]
-    # whether the program is to run; else it is written for people, and nothing is compiled
-    run: bool = True
-    within: Op | None = None  # the loop or the branch whose program it is
-    ranged: bool = False  # whether each step is a range in a profiler's time line
-    scope: str = ""  # the user's name for what is around the program
-    failed: Failed | None = None  # the error of a call for which there was no memory
-    tight: bool = False  # whether as little memory is to do as may
-    meter: Meter | None = None  # what times each launch, if somebody wants to know
-    names: dict[str, Any] = field(default_factory=dict)
-    body: list[Line | Group] = field(default_factory=list)
-    made: list[Made] = field(default_factory=list)
-    needs: list[tuple[str, Lifetime]] = field(default_factory=list)  # arrays of the arena
-    apart: bool = False  # whether the next launch begins a group
-    # arrays that the text names elsewhere than in launches
-    named: set[str] = field(default_factory=set)
-    begun: set[str] = field(default_factory=set)
-    computed: list[Line] = field(default_factory=list)  # what makes numbers, on the host
-    uploads: bool = False  # whether one of them becomes an array of the device
-    numbers: set[Var] = field(default_factory=set)  # strong ones that kernels are handed as such
-    # by their code, in the order of their numbers
-    sources: dict[str, Source] = field(default_factory=dict)
-    numbered: dict[str, int] = field(default_factory=dict)  # likewise
-    kernel_texts: list[str] = field(default_factory=list)  # of the sources
-    owned: dict[str, list[Written]] = field(default_factory=dict)  # texts of the user's in kernels
-    plan: Plan | None = None
-    texts: dict[str, str] = field(default_factory=dict)
-    direct: Callable[..., list[Any]] | None = None
-    launched: list[Any] = field(default_factory=list)  # what launches each group
-    # what the host does, after so many groups
-    splits: list[tuple[int, str]] = field(default_factory=list)
-    had: list[Had] = field(default_factory=list)  # how the code of each kernel was had
-    code: int = 0  # bytes of the kernels, compiled
-    results: list[tuple[str, ArrayType]] = field(default_factory=list)  # arrays made for the caller
-    # names of what makes numbers of a dtype
-    narrowings: dict[np.dtype, str] = field(default_factory=dict)
-    loose: dict[str, int] = field(default_factory=dict)  # arrays among the elements of stacks
-    turn: Turn | None = None
+    `within`: the loop or the branch whose program it is, if another one runs it. `ranged`: each
+    step is a range in a profiler's time line. `scope`: the user's name for what is around the
+    program. `failed`: the error of a call for which there was no memory. `tight`: the arena is to
+    be as small as may be.
+    """
 
-    @property
-    def nbytes(self) -> int:
-        return 0 if self.plan is None else self.plan.nbytes
-
-    @property
-    def source(self) -> str:
-        return "\n".join(self.texts.values())
+    def __init__(
+        self,
+        program: Program,
+        title: str,
+        device: Device,
+        branches: Mapping[int, Sequence[Body]],
+        run: bool = True,
+        meter: Meter | None = None,
+        *,
+        within: Op | None = None,
+        ranged: bool = False,
+        scope: str = "",
+        failed: Failed | None = None,
+        tight: bool = False,
+    ) -> None:
+        super().__init__(program, title, run, meter)
+        self.device, self.branches, self.within = device, branches, within
+        self.ranged, self.scope, self.failed, self.tight = ranged, scope, failed, tight
+        self.body: list[Line | Group] = []
+        self.apart = False  # whether the next launch begins a group
+        self.named: set[str] = set()  # arrays that the text names elsewhere than in launches
+        self.computed: list[Line] = []  # what makes numbers, on the host
+        self.uploads = False  # whether one of them becomes an array of the device
+        self.numbers: set[Var] = set()  # strong ones that kernels are handed as such
+        self.sources: dict[str, Source] = {}  # by their code, in the order of their numbers
+        self.numbered: dict[str, int] = {}  # likewise
+        self.kernel_texts: list[str] = []  # of the sources
+        self.owned: dict[str, list[Written]] = {}  # texts of the user's in kernels
+        self.made_first: list[tuple[str, ArrayType]] = []  # arrays made before anything is launched
+        self.narrowings: dict[np.dtype, str] = {}  # names of what makes numbers of a dtype
+        self.loose: dict[str, int] = {}  # arrays among the elements of stacks
 
     @collector_paused
-    def build(self) -> GpuDriver:
+    def build(self) -> CudaAssembler:
         self.begin()
         parts = [self.part(step) for step in self.program.steps]
         self.plan = self.planned()
@@ -145,8 +131,8 @@ class GpuDriver:
         follow or memory is short.
         """
         if self.tight or self.within is not None:
-            return plan([life for _, life in self.needs], ALIGNMENT)
-        return planned_beside(self.program, self.needs, ALIGNMENT)
+            return plan([*self.needs.values()], ALIGNMENT)
+        return planned_beside(self.program, [*self.needs.items()], ALIGNMENT)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of
@@ -164,25 +150,21 @@ class GpuDriver:
             stacked = loose(self.within, self.program.graph)
             self.loose = {self.name(v): n for v, n in stacked.items()}
         self.numbers = self.handed_over()
-        for buffer in self.program.buffers.values():
-            if buffer.storage == "arena":
-                self.needs.append(
-                    (buffer.name, Lifetime(buffer.type.nbytes, buffer.first, buffer.last))
-                )
+        self.arena_buffers()
 
     def write(self, parts: Sequence[Part]) -> None:
         """The texts, of what is run inside it too if people are to read them."""
         written = (
             self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
         )
-        results = [self.result(a, i) for i, a in enumerate(self.program.graph.outputs)]
-        text = Text(
+        results = self.results()
+        text = LauncherText(
             self.parameters(),
             self.nbytes,
             self.within is not None,
             *self.makings(),
             (*self.start(), *written),
-            ", ".join(results),
+            results,
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
         self.kernel_texts = [s.text() for s in self.sources.values()]
@@ -225,20 +207,7 @@ class GpuDriver:
         """The arrays that the program is called with."""
         return [self.name(v) for v in self.program.graph.inputs if not v.type.weak]
 
-    def offsets(self) -> dict[str, int]:
-        """Where in the arena each array lies, by its name."""
-        assert self.plan is not None
-        return dict(zip((name for name, _ in self.needs), self.plan.offsets, strict=True))
-
-    def rooms(self) -> list[Room]:
-        """What lies in the arena."""
-        assert self.plan is not None
-        return [Room(*need, at) for need, at in zip(self.needs, self.plan.offsets, strict=True)]
-
     # -- names
-
-    def buffer(self, var: Var) -> Buffer:
-        return self.program.buffers[var]
 
     def name(self, var: Var) -> str:
         buffer = self.buffer(var)
@@ -254,13 +223,7 @@ class GpuDriver:
     def layout(self, v: Var) -> Layout:
         return self.program.layouts.get(v) or plain(v.type.shape)
 
-    def given(self, value: Any, prefix: str) -> str:
-        """A name for something made beforehand."""
-        name = f"{prefix}{len(self.names)}"
-        self.names[name] = value
-        return name
-
-    def sent(self, value: Any) -> Any:
+    def upload(self, value: Any) -> Any:
         """An array that is there from the start; a text that nobody runs
         needs none on the device.
         """
@@ -311,7 +274,7 @@ class GpuDriver:
         return Part(scopes_of(step.eqn, around), title(name, step.eqn), found)
 
     def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
-        return ranged(parts, lambda name: self.given(self.device.span(name), "range_"))
+        return ranged(parts, lambda name: self.bind(self.device.span(name), "range_"))
 
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
@@ -339,22 +302,13 @@ class GpuDriver:
         group = self.group()
         group.launches.append(pending)
         if self.meter is not None:
-            group.through = self.given(self.meter.timed(what), "timed_")
-
-    def call(self, f: str, given: str, what: Call) -> str:
-        """The text of a call, through what times it if there is somebody who does."""
-        if self.meter is None:
-            return f"{f}({given})"
-        return f"{self.given(self.meter.timed(what), 'timed_')}({f}, {given})"
-
-    def cost(self, step: Step) -> Cost:
-        return cost(step.eqn, partial(bytes_behind, self.program.layouts))
+            group.through = self.bind(self.meter.timed(what), "timed_")
 
     @property
     def library_name(self) -> str:
         return "NumPy" if self.device.xp is np else "CuPy"
 
-    def operand(self, role: str, i: int, a: Atom) -> Operand:
+    def kernel_operand(self, role: str, i: int, a: Atom) -> Operand:
         if isinstance(a, Literal) or a.type.weak or a in self.numbers:
             return Operand(role, i, (), value=True)
         layout, buffer = self.layout(a), self.buffer(a)
@@ -363,53 +317,45 @@ class GpuDriver:
 
     def need(self, nbytes: int, step: int) -> str:
         name = f"own{len(self.needs)}"
-        self.needs.append((name, Lifetime(nbytes, step, step)))
+        self.needs[name] = Lifetime(nbytes, step, step)
         return name
 
     def at(self, atom: Atom, offset: int) -> At:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""
         if isinstance(atom, Literal):
-            return At(self.array(atom), offset)
+            return At(self.operand(atom), offset)
         buffer = self.buffer(atom)
         base = buffer.base or buffer
         return At(self.holder(base), offset, own=base.storage == "arena")
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""
-        for var in made:
-            buffer = self.buffer(var)
-            if (
-                buffer.storage == "view"
-                and buffer.base is not None
-                and var not in self.program.graph.outputs
-            ):
-                buffer = buffer.base
-            if buffer.storage != "output" or buffer.name in self.begun or self.within is not None:
+        for var in made if self.within is None else ():
+            buffer = self.result_to_make(var)
+            if buffer is None:
                 continue
-            self.begun.add(buffer.name)  # a donor is as launches read it: `donate` sees to that
-            if buffer.donor:
+            if buffer.donor:  # a donor is as launches read it: `donate` sees to that
                 self.group().before.append(
                     Line(f"{buffer.name} = {buffer.donor}", str(buffer.type))
                 )
             else:
-                self.results.append((buffer.name, buffer.type))
+                self.made_first.append((buffer.name, buffer.type))
 
     def makings(self) -> tuple[tuple[Line, ...], str]:
         """The lines that make arrays for the caller, before anything is launched: so they can be
         made again when others have given memory back.
         """
-        wanted = [(name, f"{t.shape}, {t.dtype.name}", t) for name, t in self.results]
+        wanted = [(name, f"{t.shape}, {t.dtype.name}", t) for name, t in self.made_first]
         made = tuple(Line(f"{name} = empty({given})", str(t)) for name, given, t in wanted)
         names, specs = (
             ", ".join(each) for each in ([n for n, *_ in wanted], [f"({g})" for _, g, _ in wanted])
         )
         return made, f"[{names}] = again(trouble, {specs})"
 
-    def array(self, a: Atom) -> str:
+    def operand(self, a: Atom) -> str:
         """An atom as an array of the device, or a Python number."""
         if isinstance(a, Literal):
-            value = a.value if a.type.weak else np.asarray(a.value, a.type.dtype)
-            return self.given(value if a.type.weak else self.sent(value), "k")
+            return self.constant(a)
         buffer, t = self.buffer(a), a.type
         base, layout = buffer.base or buffer, self.layout(a)
         name = self.holder(base)
@@ -425,22 +371,15 @@ class GpuDriver:
     # -- results
 
     def result(self, atom: Atom, i: int) -> str:
-        """What is returned: a Python number, or an array that nobody else holds."""
-        if isinstance(atom, Literal):
-            lent = atom.type.weak or self.within is not None
-            return self.array(atom) if lent else f"array({self.array(atom)})"
-        if atom.type.weak:
-            return self.name(atom)
-        if self.within is not None:
-            return self.array(atom)
-        again = atom in self.program.graph.outputs[:i]
-        if self.buffer(atom).storage == "output" and not again:
-            return self.name(atom)
-        nbytes = atom.type.nbytes
-        copy = Call(
-            self.title, "copy of a result", self.library_name, None, Cost(0, 0, nbytes, nbytes)
-        )
-        return self.call("array", f"{self.array(atom)}, order='C'", copy)
+        """What is returned; to a program around it wherever it lies."""
+        if self.within is not None and not atom.type.weak:
+            return self.operand(atom)
+        return super().result(atom, i)
+
+    def copy_of_result(self, var: Var, again: bool) -> str:
+        nbytes, text = var.type.nbytes, f"{self.operand(var)}, order='C'"
+        work = Cost(0, 0, nbytes, nbytes)
+        return self.timed("array", text, None, self.library_name, "copy of a result", work)
 
 
 def lines(part: Line | Group) -> list[Line]:

@@ -17,60 +17,63 @@ from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.load.compile_errors import blamed
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import GpuDriver
+    from ge2.targets.cuda.assemble import CudaAssembler
 
 
-def load(driver: GpuDriver, offsets: Mapping[str, int]) -> None:
+def load(assembler: CudaAssembler, offsets: Mapping[str, int]) -> None:
     """Compiles and loads the kernels, and makes of each group what launches it.
 
     `offsets`: of what lies in the arena.
     """
-    sources = list(driver.sources.values())
+    sources = list(assembler.sources.values())
     with spent("compile"):
-        compile(driver, sources)
+        compile(assembler, sources)
     with spent("load"):
-        modules = [blaming(driver, driver.device.module, n, s) for n, s in enumerate(sources)]
-        driver.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
+        modules = [blaming(assembler, assembler.device.module, n, s) for n, s in enumerate(sources)]
+        assembler.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
         kernels = [m.get_function(source.name) for source, m in zip(sources, modules, strict=True)]
-        join(driver, kernels, offsets)
+        join(assembler, kernels, offsets)
 
 
-def join(driver: GpuDriver, kernels: list[Any], offsets: Mapping[str, int]) -> None:
-    spans = {name: (offsets[name], life.nbytes) for name, life in driver.needs}
-    donors = {b.name: b.donor for b in driver.program.buffers.values() if b.donor}
-    raw = frozenset(driver.arguments) - driver.named
-    callers = None if driver.within is not None else (raw, driver.names["ready"])
-    for group in (found for found in driver.groups if found.launches):
-        driver.names[group.name] = group.run(driver.device, kernels, spans, callers, donors)
-        driver.launched.append(driver.names[group.name])
+def join(assembler: CudaAssembler, kernels: list[Any], offsets: Mapping[str, int]) -> None:
+    spans = {name: (offsets[name], life.nbytes) for name, life in assembler.needs.items()}
+    donors = {b.name: b.donor for b in assembler.program.buffers.values() if b.donor}
+    raw = frozenset(assembler.arguments) - assembler.named
+    callers = None if assembler.within is not None else (raw, assembler.names["ready"])
+    for group in (found for found in assembler.groups if found.launches):
+        assembler.names[group.name] = group.run(assembler.device, kernels, spans, callers, donors)
+        assembler.launched.append(assembler.names[group.name])
 
 
-def compile(driver: GpuDriver, sources: Sequence[Source]) -> None:
+def compile(assembler: CudaAssembler, sources: Sequence[Source]) -> None:
     """Compiles kernels at once, each under the settings of here and now."""
     tally = compile_times.current()
     if tally is not None:
         tally.asked += len(sources)
     with ThreadPoolExecutor(max(min(len(sources), config.thread_count()), 1)) as pool:
         asked = [
-            pool.submit(copy_context().run, prepared, driver, n, s) for n, s in enumerate(sources)
+            pool.submit(copy_context().run, prepared, assembler, n, s)
+            for n, s in enumerate(sources)
         ]
         for each in as_completed(asked):
             if tally is not None and each.exception() is None:
                 tally.kernels.append(each.result())
-    driver.had += [each.result() for each in asked]
+    assembler.had += [each.result() for each in asked]
 
 
-def prepared(driver: GpuDriver, n: int, source: Source) -> Had:
+def prepared(assembler: CudaAssembler, n: int, source: Source) -> Had:
     """Compiles a kernel; how its code was had."""
     with finding() as found:
-        blaming(driver, lambda text: driver.device.prepare([text]), n, source)
+        blaming(assembler, lambda text: assembler.device.prepare([text]), n, source)
     return compile_times.had(f"{source.name}_{n}", found)
 
 
-def blaming(driver: GpuDriver, work: Callable[[str], Any], n: int, source: Source) -> Any:
+def blaming(assembler: CudaAssembler, work: Callable[[str], Any], n: int, source: Source) -> Any:
     """The work on a kernel's text. A CompileError says which line of the user's it is of."""
-    text = driver.kernel_texts[n]
+    text = assembler.kernel_texts[n]
     try:
         return work(text)
     except CompileError as error:
-        raise blamed(error, source.name, text, driver.owned.get(f"{source.name}_{n}", ())) from None
+        raise blamed(
+            error, source.name, text, assembler.owned.get(f"{source.name}_{n}", ())
+        ) from None

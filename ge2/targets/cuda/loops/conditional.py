@@ -25,20 +25,20 @@ from ge2.targets.cuda.loops.record_launches import Writer, is_plain
 from ge2.targets.cuda.loops.unroll import MOST, Placed
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import GpuDriver
+    from ge2.targets.cuda.assemble import CudaAssembler
 
 Places = Sequence[Placed]
 
 
-def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
+def conditional(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
     """Writes a while loop or a branch as one item of this program, if its lists
     are nothing but launches.
     """
     eqn, op = step.eqn, step.eqn.op
-    if not isinstance(op, WhileLoop | Cond) or not serves(driver, step, turns):
+    if not isinstance(op, WhileLoop | Cond) or not serves(assembler, step, turns):
         return False
-    driver.fresh(*eqn.outs)
-    writer = Writer(driver, step)
+    assembler.fresh(*eqn.outs)
+    writer = Writer(assembler, step)
     memory = writer.own(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     results = [*map(writer.placed, eqn.outs)]
     spares = second_places(op, turns, results, writer.own)
@@ -50,18 +50,18 @@ def conditional(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
     return True
 
 
-def serves(driver: GpuDriver, step: Step, turns: Sequence[Turn]) -> bool:
+def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
     """Whether all is launches, at places where kernels may read and write."""
     eqn = step.eqn
     if (
-        driver.ranged or driver.meter or any(t.round is None for t in turns)
+        assembler.ranged or assembler.meter or any(t.round is None for t in turns)
     ):  # ranged: each round is to be seen
         return False
     if sum(2 * t.round.count for t in turns if t.round is not None) > MOST:
         return False
     first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
     arrays = *eqn.outs, *eqn.inputs[first:]
-    return all(is_plain(driver, a) for a in arrays) and not any(a.type.weak for a in eqn.inputs)
+    return all(is_plain(assembler, a) for a in arrays) and not any(a.type.weak for a in eqn.inputs)
 
 
 def branch(

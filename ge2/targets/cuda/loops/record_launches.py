@@ -25,20 +25,20 @@ from ge2.targets.cuda.loops.unroll import Placed
 from ge2.targets.cuda.steps.kernels import define, handed
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import GpuDriver
+    from ge2.targets.cuda.assemble import CudaAssembler
 
 
 @final
 class Writer:
     """Rounds that run with its `turn`s, and places that it gives, become
-    launches of the driver's program.
+    launches of the assembler's program.
     """
 
-    __slots__ = ("_open", "driver", "step")
+    __slots__ = ("_open", "assembler", "step")
 
-    def __init__(self, driver: GpuDriver, step: Step) -> None:
-        self.driver, self.step = driver, step
-        self._open: list[list[Item]] = [driver.group().launches]
+    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+        self.assembler, self.step = assembler, step
+        self._open: list[list[Item]] = [assembler.group().launches]
 
     @contextmanager
     def apart(self) -> Iterator[list[Item]]:
@@ -54,17 +54,17 @@ class Writer:
         self._open[-1].append(item)
 
     def copy(self, x: Placed, to: Placed) -> None:
-        for each in copied(self.driver, self.step, x, to):
+        for each in copied(self.assembler, self.step, x, to):
             self.launch(each)
 
     def turn(self, turn: Turn) -> Turn:
         """A round that is written down when it runs."""
         assert turn.round is not None
-        constants, known = partial(constant, self.driver), dict[int, tuple[int, str]]()
+        constants, known = partial(constant, self.assembler), dict[int, tuple[int, str]]()
 
         def once(kernel: CudaKernel) -> tuple[int, str]:  # written once, not in each round
             if id(kernel) not in known:
-                known[id(kernel)] = define(self.driver, kernel)
+                known[id(kernel)] = define(self.assembler, kernel)
             return known[id(kernel)]
 
         return replace(turn, run=partial(turn.round.run, self.launch, once, constants))
@@ -72,17 +72,17 @@ class Writer:
     def own(self, type_: ArrayType) -> Placed:
         """A place in the arena."""
         return Placed(
-            At(self.driver.need(type_.nbytes, self.step.number), own=True), type_, self.copy
+            At(self.assembler.need(type_.nbytes, self.step.number), own=True), type_, self.copy
         )
 
     def placed(self, a: Atom) -> Placed:
         offset = (
-            0 if isinstance(a, Literal) else self.driver.layout(a).offset * a.type.dtype.itemsize
+            0 if isinstance(a, Literal) else self.assembler.layout(a).offset * a.type.dtype.itemsize
         )
-        return Placed(self.driver.at(a, offset), a.type, self.copy)
+        return Placed(self.assembler.at(a, offset), a.type, self.copy)
 
 
-def is_plain(driver: GpuDriver, a: Atom) -> bool:
+def is_plain(assembler: CudaAssembler, a: Atom) -> bool:
     """True if an array lies in C order, and wide accesses may begin where it does, or there are
     none, as of a number.
     """
@@ -90,29 +90,34 @@ def is_plain(driver: GpuDriver, a: Atom) -> bool:
         return False
     if isinstance(a, Literal):
         return True
-    layout, loose = driver.layout(a), driver.loose.get(driver.holder(driver.buffer(a)), 0)
+    layout, loose = (
+        assembler.layout(a),
+        assembler.loose.get(assembler.holder(assembler.buffer(a)), 0),
+    )
     begins = a.type.size == 1 or all(
         n * a.type.dtype.itemsize % 16 == 0 for n in (layout.offset, loose)
     )
     return begins and layout.strides == plain(a.type.shape).strides
 
 
-def constant(driver: GpuDriver, value: Any) -> At:
+def constant(assembler: CudaAssembler, value: Any) -> At:
     """A place for an array that is there from the start."""
-    known = next((name for name, found in driver.names.items() if found is value), None)
-    return At(known or driver.given(value, "k"))
+    known = next((name for name, found in assembler.names.items() if found is value), None)
+    return At(known or assembler.bind(value, "k"))
 
 
-def copied(driver: GpuDriver, step: Step, x: Placed, to: Placed) -> list[Pending]:
+def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[Pending]:
     """The launches of a copy."""
     strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
     source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
     found = []
-    for kernel in copying(x.type, to.type, source, target, Chip.of(driver.device.limits)).kernels:
-        number, name = define(driver, kernel)
+    for kernel in copying(
+        x.type, to.type, source, target, Chip.of(assembler.device.limits)
+    ).kernels:
+        number, name = define(assembler, kernel)
         ends = {"array": x.at, "result": to.at}
         given = tuple(
-            ends[a.kind] if a.kind in ends else handed(driver, step, a, ()) for a in kernel.given
+            ends[a.kind] if a.kind in ends else handed(assembler, step, a, ()) for a in kernel.given
         )
         found.append(pending(kernel, number, given, name, place(step.eqn)))
     return found

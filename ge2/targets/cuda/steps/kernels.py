@@ -32,80 +32,82 @@ from ge2.targets.cuda.slow_float64 import slow
 from ge2.targets.cuda.steps.host import narrowing
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import GpuDriver
+    from ge2.targets.cuda.assemble import CudaAssembler
 
 
-def by_kernels(driver: GpuDriver, step: Step) -> None:
+def by_kernels(assembler: CudaAssembler, step: Step) -> None:
     """A step as the launches of the family that is chosen, now that it
     is known where its arrays are.
     """
     eqn = step.eqn
     types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-    ins = [driver.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
-    outs = [driver.operand("out", i, v) for i, v in enumerate(eqn.outs)]
+    ins = [assembler.kernel_operand("in", i, a) for i, a in enumerate(eqn.inputs)]
+    outs = [assembler.kernel_operand("out", i, v) for i, v in enumerate(eqn.outs)]
     problem = Problem(eqn.op, *types, "cuda", step.shared, (*ins, *outs))
-    choice = choose(problem, Caps.of(driver.device), prefs(), FAMILIES)
+    choice = choose(problem, Caps.of(assembler.device), prefs(), FAMILIES)
     found: Kernels = choice.kernels()
-    temps = [driver.need(nbytes, step.number) for nbytes in found.temps]
-    driver.fresh(*eqn.outs)
-    launches(driver, step, choice, found, temps)
+    temps = [assembler.need(nbytes, step.number) for nbytes in found.temps]
+    assembler.fresh(*eqn.outs)
+    launches(assembler, step, choice, found, temps)
     if found.product is not None:
-        library_product(driver, step, found.product, temps)
+        library_product(assembler, step, found.product, temps)
 
 
 def launches(
-    driver: GpuDriver, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]
+    assembler: CudaAssembler, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]
 ) -> None:
     """The launches of the kernels of a step, the first of which has the step's operations."""
     eqn, named = step.eqn, []
     for kernel in found.kernels:
-        number, name = define(driver, kernel)
+        number, name = define(assembler, kernel)
         named.append((name, kernel))
-        driver.owned[name] = written(eqn.op)
-        given = tuple(handed(driver, step, a, temps) for a in kernel.given)
+        assembler.owned[name] = written(eqn.op)
+        given = tuple(handed(assembler, step, a, temps) for a in kernel.given)
         full = len(named) == 1 and found.product is None
-        work = moved(driver, step, kernel, temps) + (computing(eqn) if full else Cost())
-        what = Call(driver.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
-        driver.launch(pending(kernel, number, given, name, place(eqn)), what)
+        work = moved(assembler, step, kernel, temps) + (computing(eqn) if full else Cost())
+        what = Call(assembler.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
+        assembler.launch(pending(kernel, number, given, name, place(eqn)), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])
-        nbytes = partial(bytes_behind, driver.program.layouts)
-        words = "" if step.kind == "matmul" else slow(eqn, driver.device.limits)
-        driver.made.append(
+        nbytes = partial(bytes_behind, assembler.program.layouts)
+        words = "" if step.kind == "matmul" else slow(eqn, assembler.device.limits)
+        assembler.made.append(
             Made(eqn, named[0][1].kind, name, name, texts, nbytes, "cuda", words, choice)
         )
 
 
 def library_product(
-    driver: GpuDriver, step: Step, found: LibraryProduct, temps: Sequence[str]
+    assembler: CudaAssembler, step: Step, found: LibraryProduct, temps: Sequence[str]
 ) -> None:
     """The launch of the library's product, with scratch of its own."""
     eqn, product = step.eqn, found.product
     scratch = (
-        At(driver.need(product.workspace, step.number), own=True) if product.workspace else None
+        At(assembler.need(product.workspace, step.number), own=True) if product.workspace else None
     )
     dtypes = eqn.inputs[0].type.dtype, eqn.inputs[1].type.dtype, eqn.outs[0].type.dtype
-    places = [at(driver, step, x, d, temps) for x, d in zip(found.operands, dtypes, strict=True)]
-    by = "NumPy" if driver.device.xp is np else "cuBLASLt"
-    call = Call(driver.title, eqn.op.name, by, eqn, driver.cost(step))
+    places = [at(assembler, step, x, d, temps) for x, d in zip(found.operands, dtypes, strict=True)]
+    by = "NumPy" if assembler.device.xp is np else "cuBLASLt"
+    call = Call(assembler.title, eqn.op.name, by, eqn, assembler.cost(step.eqn))
     arguments = (*places, scratch)
-    driver.launch(
+    assembler.launch(
         Pending(product, (), (), 0, arguments, frozenset([2, 3]), "dot_general", place(eqn)), call
     )
 
 
-def at(driver: GpuDriver, step: Step, x: Operand, dtype: np.dtype, temps: Sequence[str]) -> At:
+def at(
+    assembler: CudaAssembler, step: Step, x: Operand, dtype: np.dtype, temps: Sequence[str]
+) -> At:
     """The address of an operand."""
     if x.role in ("part", "temp"):
         return At(temps[x.index], x.offset * dtype.itemsize, own=True)
     atom = (step.eqn.inputs if x.role == "in" else step.eqn.outs)[x.index]
-    return driver.at(atom, x.offset * dtype.itemsize)
+    return assembler.at(atom, x.offset * dtype.itemsize)
 
 
-def moved(driver: GpuDriver, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
+def moved(assembler: CudaAssembler, step: Step, kernel: CudaKernel, temps: Sequence[str]) -> Cost:
     """The bytes of the arrays that a kernel is handed."""
-    own, eqn, layouts = dict(driver.needs), step.eqn, driver.program.layouts
+    own, eqn, layouts = assembler.needs, step.eqn, assembler.program.layouts
     found: dict[str, dict[Any, int]] = {"array": {}, "result": {}}
     for a in kernel.given:
         if a.kind not in found:
@@ -120,19 +122,19 @@ def moved(driver: GpuDriver, step: Step, kernel: CudaKernel, temps: Sequence[str
     return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
 
 
-def define(driver: GpuDriver, kernel: CudaKernel) -> tuple[int, str]:
+def define(assembler: CudaAssembler, kernel: CudaKernel) -> tuple[int, str]:
     """The number of the kernel's source, and its name in the program; equal
     code is compiled once.
     """
     source = Source(source_name(kernel), kernel)
     code = same_code(source)
-    number = driver.numbered.setdefault(code, len(driver.numbered))
-    driver.sources.setdefault(code, source)
+    number = assembler.numbered.setdefault(code, len(assembler.numbered))
+    assembler.sources.setdefault(code, source)
     return number, f"{source.name}_{number}"
 
 
 def handed(
-    driver: GpuDriver, step: Step, a: Argument, temps: Sequence[str]
+    assembler: CudaAssembler, step: Step, a: Argument, temps: Sequence[str]
 ) -> At | Asked | np.generic:
     """An argument of a kernel, for a launch."""
     if a.kind == "size":
@@ -143,19 +145,19 @@ def handed(
     operand, dtype = a.value
     if a.kind == "value":
         atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
-        return value(driver, atom, dtype)
-    return at(driver, step, operand, dtype, temps)
+        return value(assembler, atom, dtype)
+    return at(assembler, step, operand, dtype, temps)
 
 
-def value(driver: GpuDriver, atom: Atom, dtype: np.dtype) -> Asked | np.generic:
+def value(assembler: CudaAssembler, atom: Atom, dtype: np.dtype) -> Asked | np.generic:
     """A number as the kernel holds it."""
     wanted = held(dtype)
     if isinstance(atom, Literal):
         number = np.asarray(atom.value)
         return scalar(number.astype(dtype) if dtype in HALF else number, wanted)
-    if atom in driver.numbers:  # which are held so already
-        return Asked(driver.name(atom), wanted.itemsize)
-    return Asked(f"{narrowing(driver, dtype)}({driver.name(atom)})", wanted.itemsize)
+    if atom in assembler.numbers:  # which are held so already
+        return Asked(assembler.name(atom), wanted.itemsize)
+    return Asked(f"{narrowing(assembler, dtype)}({assembler.name(atom)})", wanted.itemsize)
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:

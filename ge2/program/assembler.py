@@ -1,0 +1,164 @@
+"""The assembler of a program: what all targets share of writing the Python text that each call
+runs, and of collecting what the names in that text stand for.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from ge2.base.compile_times import Had
+from ge2.base.memory import Lifetime, Plan, Room
+from ge2.ir import Atom, Eqn, Literal, Var
+from ge2.passes.scalars import compute
+from ge2.program.cost import Cost, bytes_behind, cost
+from ge2.program.program import Buffer, Program, Step
+from ge2.program.records import Made
+from ge2.program.timer import Call, Meter
+
+
+class Assembler(ABC):
+    """Writes a program's text; a target says what its steps are.
+
+    `run`: whether the program is to run; else it is written for people, and nothing is compiled.
+    `meter` times each step, if somebody wants to know: each is then called by itself.
+    """
+
+    def __init__(
+        self, program: Program, title: str, run: bool = True, meter: Meter | None = None
+    ) -> None:
+        self.program, self.title, self.run, self.meter = program, title, run, meter
+        self.names: dict[str, Any] = {}  # what the names of the text stand for
+        self.made: list[Made] = []  # the kernels, for people
+        self.needs: dict[str, Lifetime] = {}  # what lies in the arena, by its name
+        self.begun: set[str] = set()  # results that have an array
+        self.plan: Plan | None = None
+        self.texts: dict[str, str] = {}  # by language: what each call runs
+        self.direct: Callable[..., list[Any]] | None = None  # the program, where no arena is bound
+        self.launched: list[Any] = []  # on a GPU: what launches each group
+        self.splits: list[tuple[int, str]] = []  # what the host does, after so many groups
+        self.had: list[Had] = []  # on a GPU: how the code of each kernel was had
+        self.turn: Any = None  # on a GPU: the program as an iteration of a loop around it
+        self.code = 0  # bytes of what was compiled
+        self.compiling = ""  # how the code of one library was had, in words
+
+    @property
+    def source(self) -> str:
+        return "\n".join(self.texts.values())
+
+    # -- the arena
+
+    def arena_buffers(self) -> list[str]:
+        """Claims room in the arena for the program's own arrays; their names."""
+        found = [b for b in self.program.buffers.values() if b.storage == "arena"]
+        self.needs |= {b.name: Lifetime(b.type.nbytes, b.first, b.last) for b in found}
+        return [b.name for b in found]
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the arena."""
+        return 0 if self.plan is None else self.plan.nbytes
+
+    def offsets(self) -> dict[str, int]:
+        """The offset in the arena of each array, by its name."""
+        assert self.plan is not None
+        return dict(zip(self.needs, self.plan.offsets, strict=True))
+
+    def rooms(self) -> list[Room]:
+        """The arrays of the arena with their lifetimes and offsets."""
+        offsets = self.offsets()
+        return [Room(name, life, offsets[name]) for name, life in self.needs.items()]
+
+    # -- names
+
+    def buffer(self, var: Var) -> Buffer:
+        return self.program.buffers[var]
+
+    @abstractmethod
+    def name(self, var: Var) -> str:
+        """The name of a value in the text."""
+
+    def bind(self, value: Any, prefix: str) -> str:
+        """A name for an object that is made beforehand."""
+        name = f"{prefix}{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    @abstractmethod
+    def operand(self, atom: Atom) -> str:
+        """An atom as an array of the target, or a Python number."""
+
+    def constant(self, atom: Literal) -> str:
+        """The name of a literal: a Python number, or an array."""
+        value = atom.value if atom.type.weak else np.asarray(atom.value, atom.type.dtype)
+        return self.bind(value if atom.type.weak else self.upload(value), "k")
+
+    def upload(self, value: Any) -> Any:
+        """A NumPy array as one of the target's."""
+        return value
+
+    def result_to_make(self, var: Var) -> Buffer | None:
+        """The buffer of a result, or of what is returned in another form, for which the caller's
+        array is yet to be made: now, and only once.
+        """
+        buffer = self.buffer(var)
+        viewed = buffer.storage == "view" and var not in self.program.graph.outputs
+        if viewed and buffer.base is not None:
+            buffer = buffer.base
+        if buffer.storage != "output" or buffer.name in self.begun:
+            return None
+        self.begun.add(buffer.name)
+        return buffer
+
+    # -- steps
+
+    def cost(self, eqn: Eqn) -> Cost:
+        return cost(eqn, partial(bytes_behind, self.program.layouts))
+
+    def timed(
+        self,
+        f: str,
+        arguments: str,
+        eqn: Eqn | None,
+        by: str,
+        name: str,
+        work: Cost | None = None,
+    ) -> str:
+        """The text of a call, through the meter if there is one."""
+        if self.meter is None:
+            return f"{f}({arguments})"
+        if work is None:
+            assert eqn is not None, "a call of no equation says what it costs"
+            work = self.cost(eqn)
+        call = Call(self.title, name, by, eqn, work)
+        return f"{self.bind(self.meter.timed(call), 'timed_')}({f}, {arguments})"
+
+    def host_number(self, step: Step) -> str:
+        """The text of a number that Python computes."""
+        (out,) = step.eqn.outs
+        f = self.bind(partial(compute, step.eqn.op, out.type), "host_")
+        return f"{f}({', '.join(map(self.operand, step.eqn.inputs))})"
+
+    def results(self) -> str:
+        """The texts of what the program returns."""
+        return ", ".join(self.result(a, i) for i, a in enumerate(self.program.graph.outputs))
+
+    def result(self, atom: Atom, i: int) -> str:
+        """Result `i`: a Python number, or an array that nobody else has."""
+        if isinstance(atom, Literal):
+            text = self.operand(atom)
+            return text if atom.type.weak else f"array({text})"
+        if atom.type.weak:
+            return self.name(atom)
+        again = atom in self.program.graph.outputs[:i]
+        if self.buffer(atom).storage == "output" and not again:
+            return self.name(atom)
+        return self.copy_of_result(atom, again)
+
+    @abstractmethod
+    def copy_of_result(self, var: Var, again: bool) -> str:
+        """The text of a copy of a value that is returned; `again`: it was returned already."""
