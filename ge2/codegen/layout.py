@@ -203,7 +203,7 @@ def not_a_copy(op: Op) -> str:
 def unspoken(eqn: Eqn) -> str:
     """The reason why an equation has no expression in C and CUDA; "" if it has one."""
     op = eqn.op
-    if isinstance(op, Pointlike) and not isinstance(op.lowering, Pointwise):
+    if isinstance(op, Pointlike) and not (op.retypes or isinstance(op.lowering, Pointwise)):
         return f"{op.name} has no expression"
     return ""
 

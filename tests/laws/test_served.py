@@ -1,0 +1,52 @@
+"""Which operations a target has no kernel for: they call a library, and take no part in a region.
+
+What is not named here has a kernel. A region with an equation that has none is run by references,
+equation by equation: the same numbers, slowly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ge2.base.dtypes import COMPLEX, HALF
+from ge2.compile.pipeline import rewritten
+from ge2.compile.schedule import kind_of
+from ge2.ir import GraphOp
+from ge2.test_util.laws import graph_of, types_of
+from tests.laws.samples import SAMPLES
+from tests.laws.test_laws import NAMES, every_op
+
+CALLS = frozenset(("debug_print", "debug_callback", "pure_callback"))
+LINALG = frozenset(("solve", "pinv", "det", "slogdet", "cholesky", "qr", "eigh", "eig", "svd"))
+FFT = frozenset(("fft", "rfft", "irfft"))
+SORTS = frozenset(("sort", "argsort", "searchsorted"))
+NEIGHBOURS = frozenset(("spacing", "nextafter"))  # of half types
+
+
+def by_library(name: str, target: str, dtype: np.dtype) -> bool:
+    if name in NEIGHBOURS:
+        return dtype in HALF
+    if name in SORTS:
+        return target == "cuda" or dtype in COMPLEX
+    return name in LINALG | FFT | CALLS or (name == "constant" and target == "cuda")
+
+
+@every_op
+@pytest.mark.parametrize("target", ["c", "cuda"])
+def test_an_operation_has_a_kernel(name: str, target: str) -> None:
+    rng = np.random.default_rng(0)
+    samples = {s.op: s for s in SAMPLES[name] if not isinstance(s.op, GraphOp)}
+    for sample in samples.values():  # one of each value of the operation: shapes do not matter
+        for dtype in sample.dtypes:
+            graph = graph_of(sample.op, types_of(sample.draw(rng, dtype)))
+            kinds = {
+                kind_of(e, target)
+                for e in rewritten(graph, target).eqns
+                if not any(v.type.weak for v in e.outs)
+            }
+            assert by_library(name, target, dtype) or "library" not in kinds, (sample.op, dtype)
+
+
+def test_what_is_left_to_a_library_is_an_operation() -> None:
+    assert set(NAMES) >= LINALG | FFT | CALLS | SORTS | NEIGHBOURS
