@@ -4,6 +4,9 @@ runs, arrays off the stack.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ge2.codegen import axes
@@ -12,6 +15,9 @@ from ge2.targets.c import assemble
 from ge2.targets.c.blocked import numpy_calls
 from ge2.targets.c.emit import reductions, region
 from ge2.targets.c.kernels import gather_scatter, random, scan, sort, strided_loops
+from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.tuning import Rule
 
 # fmt: off
 TINY = (
@@ -29,6 +35,23 @@ SHARED = (  # work for several threads; the text is the same, these are argument
     (region, "GRAIN", 1), (region, "LEAST", 1), (region, "TASKS", 3),
 )
 # fmt: on
+
+
+def planned_by(chip: Limits, family: str, **numbers: Any) -> Limits:
+    """A chip with other numbers for a family of kernels."""
+    changed = replace(getattr(chip.tuning, family), **numbers)
+    return replace(chip, tuning=replace(chip.tuning, **{family: changed}))
+
+
+def with_small_grids(chip: Limits) -> Limits:
+    """The chip where no loop is for a block alone, a grid has 32 threads a block, and values of few
+    elements are shared by all of them.
+    """
+    chip = planned_by(chip, "persistent", block=Rule(False, 0, -1, -1), alone=1 << 60)
+    return planned_by(chip, "grid", threads=32, narrow=6, few=24)
+
+
+SMALL_GRIDS = with_small_grids(EMULATED)
 
 
 def tiny(patch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from dataclasses import field, fields
 from functools import cache
 from threading import RLock
-from typing import Any, Final, NoReturn, cast, final
+from typing import Any, Final, NoReturn, TypeVar, cast, final
 
 from ge2.base.errors import InputError, UnknownSetting
 from ge2.base.log import Ge2Warning, logger, warn
@@ -28,6 +28,7 @@ from ge2.base.record import record
 
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off", "")
+T = TypeVar("T")
 
 
 def setting(default: Any, doc: str, choices: tuple[Any, ...] = (), keyed: bool = False) -> Any:
@@ -64,6 +65,7 @@ class Settings:
     overlap:      bool = setting(True, "launch kernels of a graph while those before them end", keyed=True)
     traceback:    str = setting("short", "frames of ge2 in tracebacks: none, or all", ("short", "full"))
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
+    tuning: tuple[object, ...] = setting((), "records that kernels are planned by; from Python alone", keyed=True)
 # fmt: on
 
 
@@ -73,6 +75,8 @@ KEYED: Final = tuple(name for name, f in FIELDS.items() if f.metadata["keyed"])
 
 def _parse(name: str, text: str) -> Any:
     """The value that an environment variable gives; ValueError in words if it gives none."""
+    if name == "tuning":
+        raise ValueError("is given by config.using alone")
     default = FIELDS[name].default
     if isinstance(default, bool):
         if text.lower() not in TRUE + FALSE:
@@ -94,8 +98,9 @@ def _checked(name: str, value: Any) -> Any:
         value = _parse(name, value)
     if isinstance(f.default, tuple) and isinstance(value, list):
         value = tuple(value)
+    texts = name != "tuning"  # else records, of which we know nothing here
     if type(value) is not type(f.default) or (
-        isinstance(value, tuple) and {*map(type, value)} - {str}
+        isinstance(value, tuple) and texts and {*map(type, value)} - {str}
     ):
         raise ValueError(f"must be {_kind(name)}")
     if f.metadata["choices"] and value not in f.metadata["choices"]:
@@ -113,7 +118,7 @@ def _kind(name: str) -> str:
         bool: "True or False",
         int: "a whole number",
         str: "a string",
-        tuple: "a tuple of strings",
+        tuple: "a tuple of records" if name == "tuning" else "a tuple of strings",
     }
     return kinds[type(f.default)]
 
@@ -169,6 +174,7 @@ class Config:
     overlap: bool
     progress: str
     traceback: str
+    tuning: tuple[object, ...]
     key: tuple[Any, ...]  # the settings that change what is compiled
 
     def __getattr__(self, name: str) -> Any:
@@ -188,7 +194,7 @@ class Config:
         )
 
     def __dir__(self) -> list[str]:
-        return [*FIELDS, "key", "update", "using", "snapshot", "thread_count"]
+        return [*FIELDS, "key", "update", "using", "snapshot", "thread_count", "tuned"]
 
     def __repr__(self) -> str:
         """The settings as a table: name, value, variable, meaning."""
@@ -229,6 +235,15 @@ class Config:
         `threads`, or for 0 the number of cores that this process may use.
         """
         return self.threads or allowed_cores()
+
+    def tuned(self, default: T) -> T:
+        """The record of this class among those of `tuning`, or the default.
+
+        >>> with config.using(tuning=(0.5, 3)):
+        ...     config.tuned(7), config.tuned("nothing")
+        (3, 'nothing')
+        """
+        return next((each for each in self.tuning if type(each) is type(default)), default)
 
 
 @contextmanager

@@ -163,9 +163,9 @@ def stand_in() -> Device | None:
     """What runs CUDA on a machine without a GPU, if that is wanted."""
     if config.executor != "shim":
         return None
-    from ge2.targets.cuda.emulator.device import ShimDevice
+    from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 
-    return ShimDevice()
+    return ShimDevice(config.tuned(EMULATED))
 
 
 def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:

@@ -1,18 +1,20 @@
 """Which loops and branches become one kernel, together with the small steps around them.
 
 A launch costs microseconds, and a round that the host decides tens of them; a phase of a block a
-tenth of one. So what is small is put where nobody waits for launches. The rule, in one place:
+tenth of one. So what is small is put where nobody waits for launches. The rule, in one place,
+with the numbers of the chip's `tuning.persistent`:
 
-* No value that a step makes has more than ELEMENTS elements; stacks, and what is only
+* No value that a step makes has more than `elements` elements; stacks, and what is only
   read, may have any size.
-* A round has at most WORK operations, and a step around loops AROUND: so long a block takes no
+* A round has at most `work` operations, and a step around loops `around`: so long a block takes no
   longer than one or two launches.
-* What is live fits in ROOM bytes of shared memory, which every GPU since Turing has.
-* Where the rows of a scan know nothing of each other and a round has more than ALONE operations,
-  blocks share them, about BLOCKS at once, and WORK counts the rows of one of them. The products of
-  a loop whose constants have at most KEPT numbers count for a quarter, since threads keep those and
-  need not read them again; and for WAIT each, the time until the lanes that share a sum have it.
-* A kernel has about LONG equations at most: compilers take their time for long ones.
+* What is live fits in `room` bytes of shared memory.
+* Where the rows of a scan know nothing of each other and a round has more than `alone` operations,
+  blocks share them, one a multiprocessor, and `work` counts the rows of one of them. The products
+  of a loop whose constants have at most `kept` numbers count for a quarter, since threads keep
+  those and need not read them again; and for `wait` each, the time until the lanes that share a
+  sum have it.
+* A kernel has about so many `equations` at most.
 * Among the steps is a loop or a branch: others are launched anyway, and over the whole GPU.
 """
 
@@ -21,9 +23,8 @@ from __future__ import annotations
 import math
 from collections.abc import Container, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any
 
-from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
@@ -31,79 +32,56 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.graphs.while_loop import WhileLoop
-from ge2.passes.context import Context
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index
 from ge2.passes.wrap_indices import Wrap
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel_parameters import FAR
-from ge2.targets.cuda.persistent.kernel import fits_grid, shared_bytes
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.persistent.kernel import fits_block, fits_grid
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import Tangled, split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
+from ge2.targets.cuda.tuning import Rule
 from ge2.trace.retrace import strong_op
 
-WORK: Final = 1 << 17
-LONG: Final = 256
-ROOM: Final = 60 << 10
-LIVE: Final = 24 << 20
-ALONE: Final = 1 << 14
-BLOCKS: Final = 128
-WAIT: Final = 1 << 12
-KEPT: Final = 5 << 14
-DEEP: Final = 3  # loops within loops
 CONTROL = (ScanLoop, WhileLoop, Cond)
 
 
-@final
-@record
-class Rule:
-    """What a block, or a grid, may do: elements of a value, operations of a round and of a step
-    around loops, and for how many operations a product counts whose operands are read from memory,
-    or whose matrix is kept.
-    """
-
-    grid: bool
-    elements: int
-    work: int
-    around: int
-    product: float = 1
-    kept: float = 1
-
-
-BLOCK: Final = Rule(False, 1 << 13, WORK, 1 << 15)
-GRID: Final = Rule(True, 1 << 22, 3 << 23, 1 << 21, product=16, kept=0.5)
-
-
-def resident(graph: Graph) -> Graph:
+def resident(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are
     small, and of what is near.
     """
+    limits = context.caps if isinstance(context.caps, Limits) else H200
+    chip, tuning = Chip.of(limits), limits.tuning.persistent
     if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
         return graph  # places in parts of such need 64 bits
-    for rule in (BLOCK, GRID):
+    for rule in (tuning.block, tuning.grid):
         if any(isinstance(e.op, CONTROL) for e in graph.eqns):
-            graph = ruled(graph, rule)
+            graph = ruled(graph, rule, chip)
     return graph
 
 
-def ruled(graph: Graph, rule: Rule) -> Graph:
+def ruled(graph: Graph, rule: Rule, chip: Chip) -> Graph:
     """The graph with the steps that a rule allows."""
+    tuning = chip.tuning.persistent
     done: list[Eqn] = []
     run: list[tuple[Eqn, list[Eqn]]] = []  # each with what it is without regions
     made: set[Atom] = set()
 
     def close() -> None:
-        done.extend(joined(graph, run, rule))
+        done.extend(joined(graph, run, rule, chip))
         run.clear()
         made.clear()
 
     read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
     for eqn in graph.eqns:
-        shared = None if rule.grid else by_rows(graph, eqn)
+        shared = None if rule.grid else by_rows(graph, eqn, chip)
         eqn = shared or eqn
-        flat = small(eqn, read, rule) if shared is None else None
+        flat = small(eqn, read, rule, tuning.depth) if shared is None else None
         if flat is not None:
-            if sum(size(steps) for _, steps in run) + size(flat) > LONG:
+            if sum(size(steps) for _, steps in run) + size(flat) > tuning.equations:
                 close()
             run.append((eqn, flat))
             made.update(eqn.outs)
@@ -119,7 +97,7 @@ def ruled(graph: Graph, rule: Rule) -> Graph:
 # -------------------------------------------------------------------------------------------- a run
 
 
-def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
+def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule, chip: Chip) -> list[Eqn]:
     """The steps of a run as one, and those that have nothing to do with its
     loops and branches after it.
     """
@@ -129,16 +107,18 @@ def joined(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> li
         return rest
     flat = [each for n in chosen for each in run[n][1]]
     old = [run[n][0] for n in chosen]
-    found = together(graph, old, flat, rule)
-    return one_by_one(graph, run, rule) if found is None else [found, *rest]
+    found = together(graph, old, flat, rule, chip)
+    return one_by_one(graph, run, rule, chip) if found is None else [found, *rest]
 
 
-def one_by_one(graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule) -> list[Eqn]:
+def one_by_one(
+    graph: Graph, run: Sequence[tuple[Eqn, list[Eqn]]], rule: Rule, chip: Chip
+) -> list[Eqn]:
     """Loops and branches each for itself, where all of them are too much for one kernel."""
     found = []
     for eqn, flat in run:
-        alone = together(graph, [eqn], flat, rule) if isinstance(eqn.op, CONTROL) else None
-        found.append(alone or eqn)
+        loop = isinstance(eqn.op, CONTROL)
+        found.append((together(graph, [eqn], flat, rule, chip) if loop else None) or eqn)
     return found
 
 
@@ -162,7 +142,9 @@ def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
     return sorted(kept)
 
 
-def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) -> Eqn | None:
+def together(
+    graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule, chip: Chip
+) -> Eqn | None:
     """The equations as a single one; None if a block, or the GPU, has no room for them."""
     made = {v for eqn in old for v in eqn.outs}
     inner = {v for eqn in flat for v in eqn.outs}
@@ -176,7 +158,7 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) 
         return None
     body = Graph(given, tuple(flat), outs)
     try:
-        if not (fits_grid(body, ROOM, LIVE) if rule.grid else shared_bytes(body) <= ROOM):
+        if not (fits_grid(body, chip) if rule.grid else fits_block(body, chip)):
             return None
     except Unwritten:
         return None
@@ -187,57 +169,65 @@ def together(graph: Graph, old: Sequence[Eqn], flat: Sequence[Eqn], rule: Rule) 
 # --------------------------------------------------------------------------------------------- rows
 
 
-def by_rows(graph: Graph, eqn: Eqn) -> Eqn | None:
+def by_rows(graph: Graph, eqn: Eqn, chip: Chip) -> Eqn | None:
     """A loop whose rows blocks share, where a round is more than a block does in no time."""
-    op = eqn.op
+    op, tuning = eqn.op, chip.tuning.persistent
     if not isinstance(op, ScanLoop) or any(a.type.weak for a in eqn.inputs) or has_effect(op):
         return None
-    if sum(map(work, spread(op.body.eqns))) <= ALONE:
+    if sum(map(work, spread(op.body.eqns))) <= tuning.alone:
         return None
     outs = tuple(
         v for v in eqn.outs if any(v in e.inputs for e in graph.eqns) or v in graph.outputs
     )
-    flat = prepared(op)
+    flat = prepared(op, tuning.depth)
     if flat is None or not outs:
         return None
     given = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
     body = Graph(given, (replace(eqn, op=flat),), outs)
     for rows in dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape):
-        if rows and parted(body, rows):
+        if rows and parted(body, rows, chip):
             return Eqn(Resident(body, rows), given, outs, eqn.source)
     return None
 
 
-def parted(graph: Graph, rows: int) -> bool:
+def parted(graph: Graph, rows: int, chip: Chip) -> bool:
     """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
+    tuning = chip.tuning.persistent
+    rule, most = tuning.block, tuning.block.work
     try:
         one = split(graph, rows, 1).graph
         loop: Any = one.eqns[0].op
-        each = sum(work(e) // 4 + WAIT if kept(e, loop) else work(e) for e in loop.body.eqns)
-        little = fitting(loop, replace(BLOCK, work=4 * WORK)) and -(-rows // BLOCKS) * each <= WORK
-        return little and shared_bytes(one) <= ROOM
+        each = sum(
+            work(e) // 4 + tuning.wait if kept(e, loop, tuning.kept) else work(e)
+            for e in loop.body.eqns
+        )
+        little = fitting(loop, replace(rule, work=4 * most))
+        little = little and -(-rows // chip.multiprocessors) * each <= most
+        return little and fits_block(one, chip)
     except (Tangled, Unwritten):
         return False
 
 
-def kept(eqn: Eqn, loop: Any) -> bool:
+def kept(eqn: Eqn, loop: Any, most: int) -> bool:
     """Whether the threads of a block may keep the matrix of a product from round to round."""
     consts = loop.body.inputs[: loop.consts]
     found = [a for a in eqn.inputs if isinstance(eqn.op, DotGeneral) and a in consts]
-    return bool(found) and sum(v.type.size for v in consts) <= KEPT
+    return bool(found) and sum(v.type.size for v in consts) <= most
 
 
 # ------------------------------------------------------------------------------------------- a step
 
 
-def small(eqn: Eqn, read: Container[Atom], rule: Rule) -> list[Eqn] | None:
-    """A step without regions, if a rule allows it. Python numbers may go in, but none come out."""
+def small(eqn: Eqn, read: Container[Atom], rule: Rule, depth: int) -> list[Eqn] | None:
+    """A step without regions, if a rule allows it, and loops within loops are no more than `depth`.
+    Python numbers may go in, but none come out.
+    """
     weak = any(v.type.weak and v in read for v in eqn.outs)
     if has_effect(eqn.op) or not eqn.outs or weak:
         return None
     if isinstance(eqn.op, CONTROL):
         *before, eqn = strengthened(eqn)
-        op = prepared(eqn.op)
+        op = prepared(eqn.op, depth)
         return [*before, replace(eqn, op=op)] if op is not None and fitting(op, rule) else None
     if isinstance(eqn.op, Resident) and (eqn.op.rows or eqn.op.grid):
         return None
@@ -319,11 +309,11 @@ def work(eqn: Eqn, product: float = 1) -> float:
 # ------------------------------------------------------------------------------- loops and branches
 
 
-def prepared(op: Op, depth: int = 0) -> Any:
-    """A loop or a branch whose graphs are simplified and have no regions; None
-    if one is not for a block.
+def prepared(op: Op, depth: int) -> Any:
+    """A loop or a branch whose graphs are simplified and have no regions, `depth` loops within
+    each other at most; None if one is not for a block.
     """
-    if depth >= DEEP or (isinstance(op, ScanLoop) and not op.length):
+    if not depth or (isinstance(op, ScanLoop) and not op.length):
         return None
     graphs: list[Graph] = []
     for graph in op.graphs():  # type: ignore[attr-defined]
@@ -346,7 +336,7 @@ def inside(graph: Graph, depth: int) -> Graph | None:
     eqns: list[Eqn] = []
     for eqn in spread(graph.eqns):
         if isinstance(eqn.op, CONTROL):
-            op = prepared(eqn.op, depth + 1)
+            op = prepared(eqn.op, depth - 1)
             if op is None:
                 return None
             eqn = replace(eqn, op=op)

@@ -31,11 +31,11 @@ def epilogue(graph: Graph, context: Context) -> Graph:
     return epilogue(graph, context)
 
 
-def resident(graph: Graph) -> Graph:
+def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
     from ge2.compile.persistent import resident
 
-    return resident(graph)
+    return resident(graph, context)
 
 
 # fmt: off

@@ -58,7 +58,9 @@ def test_a_thread_has_several_packs_of_a_long_row(
     def f(a, c):
         return np.tanh(a + c), a * c
 
-    monkeypatch.setattr(Chip, "of", staticmethod(lambda _: Chip(1, 64, 65536, 1 << 16, 1 << 16)))
+    monkeypatch.setattr(
+        Chip, "of", staticmethod(lambda _: Chip(1, 64, 65536, 1 << 16, 1 << 16, 1 << 20))
+    )
     a, c = (rng.normal(size=s).astype(np.float32) for s in ((5, columns), (columns,)))
     with config.using(executor="shim"):
         for y, w in zip(ge2.jit(f)(a, c), f(a, c), strict=True):

@@ -4,6 +4,7 @@ every size that is awkward.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -13,8 +14,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.targets.cuda.persistent import kernel
-from ge2.targets.cuda.persistent.rows import fewest
+from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.agreement import agree, drawn
 from tests.together import needs_compiler
 
@@ -270,10 +270,10 @@ def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
 
 
 @pytest.mark.parametrize("multiprocessors", [1, 2, 3])
-def test_several_rows_of_a_block(multiprocessors: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel, "fewest", lambda rows, _: fewest(rows, multiprocessors))
-    w = drawn(64, 64) / 8
-    same(rnn, w, drawn(6, 64), drawn(3, 6, 64, seed=1), rtol=1e-4)
+def test_several_rows_of_a_block(multiprocessors: int) -> None:
+    w, chip = drawn(64, 64) / 8, replace(EMULATED, multiprocessors=multiprocessors)
+    with config.using(tuning=(chip,)):
+        same(rnn, w, drawn(6, 64), drawn(3, 6, 64, seed=1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("columns", [60, 64, 65, 97, 256])

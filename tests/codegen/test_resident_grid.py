@@ -17,14 +17,11 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.compile import persistent as rule
-from ge2.dispatch import cache
 from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.persistent import grid, grid_matrices, plan
-from ge2.targets.cuda.persistent import kernel as text
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
 from tests.fuzz.test_nested_loops import agrees
+from tests.small import SMALL_GRIDS, planned_by
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -32,16 +29,10 @@ SIZES = (7, 96, 97, 2000)  # with 96 threads, of which each may have 16 elements
 
 
 @pytest.fixture(autouse=True)
-def small_grids(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def small_grids() -> Iterator[None]:
     """Nothing is for a block, and a grid has 96 or 128 threads."""
-    cache.forget()
-    monkeypatch.setattr(rule, "BLOCK", rule.Rule(False, 0, -1, -1, 1))
-    monkeypatch.setattr(rule, "ALONE", 1 << 60)
-    monkeypatch.setattr(text, "OF_GRID", 32)
-    monkeypatch.setattr(plan, "NARROW", 6)
-    monkeypatch.setattr(grid, "FEW", 24)
-    yield
-    cache.forget()
+    with config.using(tuning=(SMALL_GRIDS,)):
+        yield
 
 
 def on_shim(f: Any, *xs: Any) -> tuple[Any, str, tuple[str, ...]]:
@@ -334,8 +325,10 @@ extern "C" __global__ void shifted(float *a, float *b) {
 
 
 @pytest.fixture
-def kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(grid_matrices, "LEAST", 1)
+def kept() -> Iterator[None]:
+    """Small matrices are kept, too."""
+    with config.using(tuning=(planned_by(SMALL_GRIDS, "grid", matrix=1),)):
+        yield
 
 
 def net(w: Any, h: Any, xs: Any) -> Any:
@@ -437,9 +430,7 @@ def test_rows_that_lie_in_a_larger_result_are_read_from_elsewhere(kept: None) ->
     same(f, drawn(32, 32) / 6, drawn(7, 32), drawn(4, 7, 32, seed=1), kernels=None)
 
 
-def test_a_gpu_with_too_few_blocks_multiplies_by_lanes(
-    kept: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(grid_matrices, "ROOM", 0)
-    source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
+def test_a_gpu_with_too_few_blocks_multiplies_by_lanes() -> None:
+    with config.using(tuning=(planned_by(SMALL_GRIDS, "grid", matrix=1, room=0),)):
+        source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
     assert "ge2_spread_product" not in source

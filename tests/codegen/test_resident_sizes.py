@@ -4,6 +4,7 @@ text and compiles nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -18,19 +19,22 @@ from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.dispatch import cache
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.targets.cuda.persistent import kernel as resident
+from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.codegen.test_resident import drawn, rnn, same
 from tests.together import needs_compiler
 
 WIDTH = 128
 
 
-def sources(f: Any, *shapes: tuple[int, ...], dtype: Any = np.float32) -> dict[str, CudaKernel]:
+def sources(
+    f: Any, *shapes: tuple[int, ...], dtype: Any = np.float32, chip: Limits = H200
+) -> dict[str, CudaKernel]:
     """The kernels of a function by their code, which is what is compiled."""
     types = [ge2.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     graph = ge2.make_jaxpr(f)(*types).graph
-    executable = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
+    executable = compile_graph(graph, device=OfflineDevice(chip))
     return {code: s.kernel for d in assemblers(executable) for code, s in d.sources.items()}
 
 
@@ -123,13 +127,15 @@ def test_other_layouts(length: int, rows: int) -> None:
 
 @needs_compiler
 @pytest.mark.parametrize("rows", [2, 4, 6])
-def test_two_rows_a_block(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resident, "fewest", lambda rows, _: 2)
-    w = drawn(WIDTH, WIDTH) / 12
-    same(rows_last, w, drawn(rows, WIDTH), drawn(3, rows, WIDTH, seed=1), rtol=1e-4)
+def test_two_rows_a_block(rows: int) -> None:
+    w, chip = drawn(WIDTH, WIDTH) / 12, replace(EMULATED, multiprocessors=rows // 2)
+    with config.using(tuning=(chip,)):
+        same(rows_last, w, drawn(rows, WIDTH), drawn(3, rows, WIDTH, seed=1), rtol=1e-4)
     shapes = [(WIDTH, WIDTH), (rows, WIDTH), (3, rows, WIDTH)]
     another = [(WIDTH, WIDTH), (8, WIDTH), (5, 8, WIDTH)]
-    assert resident_ones(sources(rows_last, *shapes)) == resident_ones(sources(rows_last, *another))
+    found = sources(rows_last, *shapes, chip=chip)
+    more = sources(rows_last, *another, chip=replace(chip, multiprocessors=4))
+    assert resident_ones(found) == resident_ones(more)
 
 
 def small(h: Any, xs: Any) -> Any:

@@ -11,10 +11,8 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.compile import compile as compiling
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.dispatch import cache
 from ge2.ir import Graph
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import H200, double_ratio
@@ -99,14 +97,11 @@ def test_nothing_is_said_where_float64_is_fast() -> None:
     assert ge2.jit(layer).lower(X).executable.slow == ()
 
 
-def test_the_report_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiling, "stand_in", lambda: ShimDevice(GEFORCE))
-    cache.forget()
+def test_the_report_says_it() -> None:
     f = ge2.jit(tanh)
-    with config.using(executor="shim"):
+    with config.using(executor="shim", tuning=(GEFORCE,)):
         f(X)
     assert f"pointwise_0 computes in float64 at {line_of(tanh)}" in str(f.report())
-    cache.forget()
 
 
 def test_ratios_are_those_of_the_architectures() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol, final
 
 from ge2.base.record import record
+from ge2.targets.cuda.tuning import Tuning
 
 SPARE = 4 << 10  # bytes of shared memory that the driver and a kernel's own small arrays take
 
@@ -23,15 +24,19 @@ class Known(Protocol):
     @property
     def shared_optin(self) -> int: ...
     @property
+    def l2(self) -> int: ...
+    @property
     def together(self) -> int: ...
+    @property
+    def tuning(self) -> Tuning: ...
 
 
 @final
 @record
 class Chip:
     """Multiprocessors, and of each of them its threads, its registers and the bytes of
-    its shared memory; `most`: bytes that a single block may have; `together`: blocks
-    that may wait for each other.
+    its shared memory; `most`: bytes that a single block may have; `l2`: bytes of
+    the cache of all; `together`: blocks that may wait for each other; `tuning`: the numbers that are no limits.
     """
 
     multiprocessors: int
@@ -39,7 +44,9 @@ class Chip:
     registers: int
     shared: int
     most: int
+    l2: int
     together: int = 1
+    tuning: Tuning = Tuning()
 
     @staticmethod
     def of(limits: Known) -> Chip:
@@ -49,5 +56,7 @@ class Chip:
             limits.registers_per_multiprocessor,
             limits.shared_per_multiprocessor - SPARE,
             limits.shared_optin - SPARE,
+            limits.l2,
             limits.together,
+            limits.tuning,
         )

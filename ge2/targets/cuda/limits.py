@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Final, final
 
 from ge2.base.record import record
+from ge2.targets.cuda.tuning import Tuning
 
 KB: Final = 1 << 10
 MB: Final = 1 << 20
@@ -21,7 +22,8 @@ class Limits:
     `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
 
     `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how
-    many blocks may wait for each other where multiprocessors are not real.
+    many blocks may wait for each other where multiprocessors are not real. `tuning`: what kernels
+    for it are planned by.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
@@ -44,6 +46,7 @@ class Limits:
     bandwidth: float = 3.35e12  # bytes a second, of memory
     double: int = 2
     emulated: int = 0
+    tuning: Tuning = Tuning()
 
     @property
     def generation(self) -> int:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from functools import cache as once
-from typing import TYPE_CHECKING, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import DeviceError
 from ge2.base.record import record
@@ -142,7 +142,9 @@ def _limits(library: ctypes.CDLL, number: int) -> Limits:
     library.cuDeviceGet(ctypes.byref(device), number)
     library.cuDeviceGetName(name, len(name), device)
     library.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    attributes = {word: _attribute(library, device, which) for word, which in ATTRIBUTES.items()}
+    attributes: dict[str, Any] = {
+        word: _attribute(library, device, which) for word, which in ATTRIBUTES.items()
+    }
     clock, width = _attribute(library, device, CLOCK), _attribute(library, device, WIDTH)
     return Limits(
         name.value.decode("utf-8", "replace"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import NoReturn, final
+from typing import Any, NoReturn, final
 
 import numpy as np
 
@@ -81,5 +81,9 @@ def limits_of(arch: str) -> Limits:
     for known in KNOWN:
         if known.architecture.rstrip("a") == arch.rstrip("af"):
             return replace(known, architecture=arch)
-    few = {"shared_optin": 99 * KB, "shared_per_multiprocessor": 100 * KB, "l2": 4 << 20}
+    few: dict[str, Any] = {
+        "shared_optin": 99 * KB,
+        "shared_per_multiprocessor": 100 * KB,
+        "l2": 4 << 20,
+    }
     return Limits(arch, arch, 46, double=double_ratio(arch), **few)

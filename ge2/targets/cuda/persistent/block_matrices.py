@@ -20,10 +20,8 @@ from ge2.ir import Eqn
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.values import Array, Made, Reader, Value, constant
+from ge2.targets.cuda.tuning import Persistent
 
-THREADS: Final = 512  # of a block that keeps a matrix
-LEAST: Final = 1 << 12  # numbers of a matrix from which on it is worth keeping
-OWN: Final = 17  # pieces of four numbers that a thread of so many has in registers
 PIECE: Final = 16  # bytes
 COLUMNS: Final = 4  # of a team
 
@@ -47,6 +45,7 @@ class Kept:
     columns: int
     slices: int
     own: int
+    threads: int  # of the block
 
     @property
     def chunks(self) -> int:
@@ -60,10 +59,12 @@ class Kept:
     @property
     def nbytes(self) -> int:
         """Bytes of shared memory."""
-        return self.rest * THREADS * PIECE
+        return self.rest * self.threads * PIECE
 
 
-def keeping(name: str, eqn: Eqn, xs: Sequence[Value], registers: int, room: int) -> Kept | None:
+def keeping(
+    name: str, eqn: Eqn, xs: Sequence[Value], registers: int, room: int, tuning: Persistent
+) -> Kept | None:
     """How a product's matrix is kept, given pieces that are left in registers
     and bytes of shared memory.
     """
@@ -74,12 +75,19 @@ def keeping(name: str, eqn: Eqn, xs: Sequence[Value], registers: int, room: int)
         return None
     for n, (matrix, other) in enumerate((xs, xs[::-1])):
         if constant(matrix) and isinstance(other, Array | Made) and not constant(other):
-            return kept_by(name, eqn, n, matrix, other, registers, room)
+            found = kept_by(name, eqn, n, matrix, other, registers, tuning)
+            return found if found is not None and found.nbytes <= room else None
     return None
 
 
 def kept_by(
-    name: str, eqn: Eqn, n: int, matrix: Value, other: Array | Made, registers: int, room: int
+    name: str,
+    eqn: Eqn,
+    n: int,
+    matrix: Value,
+    other: Array | Made,
+    registers: int,
+    tuning: Persistent,
 ) -> Kept | None:
     """`n` tells which operand the matrix is."""
     op: Any = eqn.op
@@ -89,25 +97,26 @@ def kept_by(
     if not in_order or (isinstance(other, Array) and not other.shared):
         return None
     sums, columns, rows = shape[axis], shape[1 - axis], math.prod(given[:-1])
-    slices = slices_of(sums, columns)
-    if sums * columns < LEAST or not slices:
+    slices = slices_of(sums, columns, tuning.widest)
+    if sums * columns < tuning.matrix or not slices:
         return None
     pieces = sums // (4 * slices) * COLUMNS
     own = min(registers, pieces)
-    found = Kept(name, eqn, matrix, other, bool(n), rows, sums, columns, slices, own)
-    return found if found.nbytes <= room and own else None
+    if not own:
+        return None
+    return Kept(name, eqn, matrix, other, bool(n), rows, sums, columns, slices, own, tuning.widest)
 
 
-def slices_of(sums: int, columns: int) -> int:
+def slices_of(sums: int, columns: int, threads: int) -> int:
     """Lanes that share the sums of four columns: as many as leave no thread
     idle; 0 if they come out uneven.
 
-    >>> slices_of(256, 256), slices_of(128, 128), slices_of(128, 384), slices_of(250, 256)
-    (8, 16, 4, 0)
+    >>> [slices_of(*shape, 512) for shape in ((256, 256), (128, 128), (128, 384), (250, 256))]
+    [8, 16, 4, 0]
     """
     teams = -(-columns // COLUMNS)
     for slices in (32, 16, 8, 4):
-        if slices * teams <= THREADS and sums % (4 * slices) == 0:
+        if slices * teams <= threads and sums % (4 * slices) == 0:
             return slices
     return 0
 
@@ -117,7 +126,7 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
     team, column = f"thread / {k.slices} * {COLUMNS}", f"{k.name}_n % {COLUMNS}"
     last = k.columns - 1
     inside = f"{team} + {column}"
-    if k.columns % COLUMNS or THREADS // k.slices * COLUMNS > k.columns:
+    if k.columns % COLUMNS or k.threads // k.slices * COLUMNS > k.columns:
         inside = f"min({inside}, {last})"
     sums = f"4 * (thread % {k.slices} + {k.slices} * ({k.name}_n / {COLUMNS}))"
     at = ("sum + i", "column")
@@ -158,7 +167,7 @@ def column_of(k: Kept) -> str:
 
 def exact(k: Kept) -> bool:
     """Whether each column has a team, and each team columns."""
-    return THREADS // k.slices * COLUMNS == k.columns
+    return k.threads // k.slices * COLUMNS == k.columns
 
 
 def place(k: Kept, row: str) -> str:

@@ -10,33 +10,26 @@ from __future__ import annotations
 
 import math
 from dataclasses import field
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import held
 from ge2.ir import ArrayType, Eqn, Graph
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.persistent.grid_matrices import Tile
 from ge2.targets.cuda.persistent.nodes import Key, Unwritten
 from ge2.targets.cuda.persistent.reads import folded_axes
 from ge2.targets.cuda.persistent.size import everything, wide
 from ge2.targets.cuda.persistent.values import Array
-
-THREADS: Final = 512  # of a block
-NARROW: Final = 1 << 10  # elements that each block has for itself
-PRODUCTS: Final = 1 << 20  # that lanes do, whose operands are read from memory again and again
-FEW: Final = 1 << 12  # elements, or products, that each block goes through for itself
-UNROLLED: Final = 16  # elements of a thread that may be registers
-WORDS: Final = 64  # registers of a thread that hold elements, of the 128 that one of 512 has
-TOGETHER: Final = 4  # elements whose reads are under way at once, where they are no registers
-LEAST: Final = 4  # elements that a thread folds at least, or it is not worth its while
+from ge2.targets.cuda.tuning import GridKernel
 
 
 @final
 @record
 class Grid:
-    """So many blocks of THREADS threads, all on the GPU at once.
+    """So many blocks of so many threads, all on the GPU at once.
 
     `tiles`: how blocks share so many elements, where a product says so; else threads take turns.
     `trial`: it is to be seen whether such a kernel is worth its while.
@@ -45,7 +38,15 @@ class Grid:
     blocks: int
     threads: int
     tiles: dict[int, Tile]
+    tuning: GridKernel
     trial: bool = False
+
+    @staticmethod
+    def of(graph: Graph, chip: Chip, trial: bool = False) -> Grid:
+        """As many blocks as a graph keeps busy, of those that the chip has room for."""
+        tuning = chip.tuning.grid
+        blocks = blocks_for(widest(graph), tuning.threads, chip.together)
+        return Grid(blocks, tuning.threads, {}, tuning, trial)
 
     @property
     def size(self) -> int:
@@ -74,7 +75,7 @@ class Homes:
 
     grid: Grid
     foreign: set[str]
-    left: int = WORDS
+    left: int  # registers of a thread for such values
     own: dict[str, Array] = field(default_factory=dict)  # in registers
     late: bool = False
 
@@ -82,7 +83,7 @@ class Homes:
         """Whether a value may be in registers; then so many of them are taken."""
         each = self.grid.each(type_.size)
         taken = times * each * words(type_.dtype)
-        if name in self.foreign or each > UNROLLED or taken > self.left:
+        if name in self.foreign or each > self.grid.tuning.unrolled or taken > self.left:
             return False
         self.left -= taken
         return True
@@ -120,7 +121,7 @@ def lanes(size: int, folded: int, grid: Grid, side_by_side: bool) -> int:
     """Threads of a warp that share a result."""
     if not side_by_side:
         return 1  # neighbours read what lies side by side if each has a result
-    free, useful = max(grid.size // size, 1), max(folded // LEAST, 1)
+    free, useful = max(grid.size // size, 1), max(folded // grid.tuning.fold, 1)
     return min(32, 1 << (free.bit_length() - 1), 1 << (useful.bit_length() - 1))
 
 
@@ -132,7 +133,7 @@ def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
     """
     (x,), (y,) = eqn.inputs, eqn.outs
     size, folded = y.type.size, x.type.size // max(y.type.size, 1)
-    if not wide and x.type.size <= FEW:
+    if not wide and x.type.size <= grid.tuning.few:
         return None
     if size == 1:
         return Stages(
@@ -140,7 +141,7 @@ def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
         )
     side_by_side = trailing(eqn)
     each = lanes(size, folded, grid, side_by_side)
-    count = max(min(grid.size // (size * each), folded // (LEAST * each)), 1)
+    count = max(min(grid.size // (size * each), folded // (grid.tuning.fold * each)), 1)
     count = min(count, grid.blocks)
     if wide and count == 1:
         return Key(size, each, wide=True)
@@ -151,9 +152,9 @@ def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
 def shared_products(eqn: Eqn, folded: int, grid: Grid, wide: bool) -> Key | None:
     """How all threads of a grid multiply; None if each block does it for itself."""
     size = eqn.outs[0].type.size
-    if not wide and size * folded <= FEW:
+    if not wide and size * folded <= grid.tuning.few:
         return None
-    if grid.trial and size * folded > PRODUCTS:
+    if grid.trial and size * folded > grid.tuning.products:
         raise Unwritten("a product for a library")
     return Key(size, lanes(size, folded, grid, True), wide=True)
 

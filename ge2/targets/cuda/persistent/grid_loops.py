@@ -11,7 +11,7 @@ from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text
 from ge2.targets.cuda.emit.kernel import codes
 from ge2.targets.cuda.emit.types import HELD
-from ge2.targets.cuda.persistent.grid import TOGETHER, UNROLLED, Grid
+from ge2.targets.cuda.persistent.grid import Grid
 from ge2.targets.cuda.persistent.grid_matrices import Tile
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
@@ -72,7 +72,7 @@ class Sharing:
     def at_once(self, size: int) -> int:
         """Of how many elements a thread's reads are under way together."""
         each = self.grid.each(size)
-        return each if each <= UNROLLED else TOGETHER
+        return each if each <= self.grid.tuning.unrolled else self.grid.tuning.together
 
     def each(self, size: int, *bodies: list[Text]) -> list[Text]:
         """Loops over the elements of a thread of the grid, all of one body,
@@ -81,7 +81,8 @@ class Sharing:
         count, each = self.at_once(size), self.grid.each(size)
         if size in self.grid.tiles:
             return self.in_tiles(self.grid.tiles[size], count, bodies)
-        first, full = ("mine", size // self.grid.size) if each <= UNROLLED else ("begin", 0)
+        whole = each <= self.grid.tuning.unrolled
+        first, full = ("mine", size // self.grid.size) if whole else ("begin", 0)
         found = []
         for body in bodies:
             guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
@@ -97,7 +98,7 @@ class Sharing:
                         pragma="#pragma unroll",
                     )
                 )
-        if each <= UNROLLED:
+        if whole:
             return found
         head = f"for (int begin = mine; begin < {size}; begin += {count} * GRID)"
         return [Text(head, body=tuple(found), pragma="#pragma unroll 1")]

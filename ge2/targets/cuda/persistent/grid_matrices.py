@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, final
+from typing import Any, final
 
 from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
@@ -21,13 +21,7 @@ from ge2.ir import Eqn
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.values import Array, Made, Reader, Value, constant
-
-PIECES: Final = 16  # of four numbers, that a thread of 512 has in registers
-ROWS: Final = 4  # of a block that are multiplied at once
-ROOM: Final = 100 << 10  # bytes of shared memory for rows, and for sums on their way
-MOST: Final = 16  # elements of a tile that a thread has
-LEAST: Final = 1 << 14  # products from which on a matrix is worth keeping
-LANES: Final = (64, 32)  # products and rows' numbers that a multiprocessor takes in a clock, about
+from ge2.targets.cuda.tuning import GridKernel
 
 
 @final
@@ -104,6 +98,7 @@ class Spread:
     sums: int
     tile: Tile
     threads: int
+    tuning: GridKernel
 
     @property
     def teams(self) -> int:
@@ -166,7 +161,7 @@ class Spread:
         """The lines of a round: the operand's rows, then the parts of all sums."""
         x = self.operand
         operand = f"{x.name} + {x.start}" if x.start else x.name
-        t, rows = self.tile, min(ROWS, self.tile.high)
+        t, rows = self.tile, min(self.tuning.rows, self.tile.high)
         given = f"{self.sums}, {self.slices}, {t.high}, {rows}, THREADS"
         left = f"min({t.high}, {t.rows} - {t.name}_row)"
         first = f"{operand} + {t.name}_row * {self.sums}"
@@ -182,7 +177,7 @@ class Spread:
 
 
 def spread(
-    name: str, eqn: Eqn, xs: Sequence[Value], blocks: int, threads: int, known: Tile | None
+    name: str, eqn: Eqn, xs: Sequence[Value], blocks: int, tuning: GridKernel, known: Tile | None
 ) -> Spread | None:
     """How the blocks of a grid keep a product's matrix; by a tile that is `known`, if there is one.
 
@@ -205,38 +200,40 @@ def spread(
     if along != len(given) - 1 or len(shape) != 2:
         return None
     sums, columns, rows = shape[axis], shape[1 - axis], math.prod(given[:-1])
-    if sums * columns * rows < LEAST:
+    if sums * columns * rows < tuning.matrix:
         return None
-    found = [known] if known else tiles(rows, columns, sums, blocks, threads)
-    fits = [Spread(name, eqn, matrix, other, True, sums, tile, threads) for tile in found]
+    found = [known] if known else tiles(rows, columns, blocks, tuning)
+    fits = [
+        Spread(name, eqn, matrix, other, True, sums, tile, tuning.threads, tuning) for tile in found
+    ]
     return min((each for each in fits if fitting(each, blocks)), key=cost, default=None)
 
 
-def tiles(rows: int, columns: int, sums: int, blocks: int, threads: int) -> Iterator[Tile]:
+def tiles(rows: int, columns: int, blocks: int, tuning: GridKernel) -> Iterator[Tile]:
     """Tiles that so many blocks can have."""
     teams = 1
-    while teams * 4 <= threads:
+    while teams * 4 <= tuning.threads:
         wide = 4 * teams
         across = -(-columns // wide)
         if across <= blocks:
             high = -(-rows // min(rows, blocks // across))
-            at_once = min(ROWS, 1 << (high - 1).bit_length())
+            at_once = min(tuning.rows, 1 << (high - 1).bit_length())
             yield Tile(rows, columns, -(-high // at_once) * at_once, wide)
         teams *= 2
 
 
 def fitting(k: Spread, blocks: int) -> bool:
     """Whether threads come out even, and have room."""
-    t = k.tile
+    t, most = k.tile, k.tuning
     even = k.threads % k.teams == 0 and k.slices >= 4 and k.sums % (4 * k.slices) == 0
     there = t.across * -(-t.rows // t.high) <= blocks and (t.rows, t.columns) == (
         math.prod(k.other.type.shape[:-1]), k.eqn.outs[0].type.shape[-1],
     )  # fmt: skip
-    little = k.pieces <= PIECES and k.nbytes <= ROOM and t.size <= MOST * k.threads
+    little = k.pieces <= most.pieces and k.nbytes <= most.room and t.size <= most.tile * k.threads
     return even and there and little
 
 
 def cost(k: Spread) -> float:
     """Clocks of a block in a round, about."""
     products, numbers = k.tile.size * k.sums, k.tile.high * k.sums
-    return products / LANES[0] + numbers / LANES[1]
+    return products / k.tuning.lanes[0] + numbers / k.tuning.lanes[1]

@@ -29,8 +29,6 @@ from ge2.targets.cuda.emit.types import HELD, STORED
 from ge2.targets.cuda.persistent import prefetch as ahead
 from ge2.targets.cuda.persistent.barriers import wait
 from ge2.targets.cuda.persistent.block_matrices import (
-    OWN,
-    THREADS,
     Kept,
     keeping,
     loading,
@@ -38,10 +36,9 @@ from ge2.targets.cuda.persistent.block_matrices import (
     product,
     writer,
 )
-from ge2.targets.cuda.persistent.grid import THREADS as OF_GRID
-from ge2.targets.cuda.persistent.grid import Grid, Homes, blocks_for, widest
+from ge2.targets.cuda.persistent.grid import Grid, Homes
 from ge2.targets.cuda.persistent.grid_loops import Sharing, by_teams, moved, named
-from ge2.targets.cuda.persistent.grid_matrices import PIECES, Spread, spread
+from ge2.targets.cuda.persistent.grid_matrices import Spread, spread
 from ge2.targets.cuda.persistent.index_text import Index, held
 from ge2.targets.cuda.persistent.nodes import (
     Choice,
@@ -65,7 +62,6 @@ TAKEN: Final = (
     "mine", "begin", "spot", "chunk", "BLOCKS", "GRID",
 )  # fmt: skip
 BARRIER: Final = Text("__syncthreads();")
-H200_BLOCKS: Final = 132  # where no GPU is at hand
 MEETING: Final = Text("ge2_grid_wait();")
 ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
@@ -84,47 +80,53 @@ def resident_kernel(
     Unwritten if there is an operation that no such kernel does.
     """
     if grid:
-        return on_grid(
-            graph, ins, outs, Grid(blocks_for(widest(graph), OF_GRID, chip.together), OF_GRID, {})
-        )
+        return on_grid(graph, ins, outs, chip, Grid.of(graph, chip))
     parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
     graph = parts.graph if parts else graph
-    spare = chip.most - shared_bytes(graph)
-    return Writer(graph, ins, outs, spare, parts, rows).kernels()
+    spare = chip.most - shared_bytes(graph, chip)
+    return Writer(graph, ins, outs, chip, spare, parts, rows).kernels()
 
 
-def shared_bytes(graph: Graph) -> int:
-    """Bytes of shared memory that the values of a graph take."""
-    return tried(graph, None).kernels[0].shared
+def shared_bytes(graph: Graph, chip: Chip) -> int:
+    """Bytes of shared memory that the values of a graph take in a block."""
+    return Writer(graph, *in_order(graph), chip).kernels().kernels[0].shared
 
 
-def fits_grid(graph: Graph, shared: int, live: int) -> bool:
-    """Whether the values of a graph take so many bytes, of shared memory in
-    each block and of the L2 cache.
+def fits_block(graph: Graph, chip: Chip) -> bool:
+    """Whether a block has room for the values of a graph. Unwritten if no block does it."""
+    return shared_bytes(graph, chip) <= min(chip.tuning.persistent.room, chip.most)
+
+
+def fits_grid(graph: Graph, chip: Chip) -> bool:
+    """Whether the blocks of a grid have room for the values of a graph in shared memory, and the
+    L2 cache has.
 
     Unwritten if no grid does it.
     """
-    found = tried(
-        graph, Grid(blocks_for(widest(graph), OF_GRID, H200_BLOCKS), OF_GRID, {}, trial=True)
+    found, tuning = (
+        on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True)),
+        chip.tuning.persistent,
     )
-    return found.kernels[0].shared <= shared and sum(found.temps) <= live
+    live = sum(found.temps) <= tuning.live * chip.l2
+    return live and found.kernels[0].shared <= min(tuning.room, chip.most)
 
 
-def tried(graph: Graph, grid: Grid | None) -> Kernels:
-    """The kernel of a graph whose arrays lie in C order."""
+def in_order(graph: Graph) -> tuple[list[Operand], list[Operand]]:
+    """Inputs and results of a graph as arrays in C order."""
     ins = [whole_operand("in", i, v.type.shape) for i, v in enumerate(graph.inputs)]
     ins = [replace(each, value=v.type.weak) for each, v in zip(ins, graph.inputs, strict=True)]
-    outs = [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
-    return Writer(graph, ins, outs).kernels() if grid is None else on_grid(graph, ins, outs, grid)
+    return ins, [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
 
 
-def on_grid(graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], grid: Grid) -> Kernels:
+def on_grid(
+    graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip, grid: Grid
+) -> Kernels:
     """The kernel of all blocks together: planned until it is known whose elements other threads
     read, and how blocks share those of products.
     """
     foreign = set[str]()
     while True:
-        found = Writer(graph, ins, outs, grid=grid, foreign=foreign).kernels_of_grid()
+        found = Writer(graph, ins, outs, chip, grid=grid, foreign=foreign).kernels_of_grid()
         if found is not None:
             return found
 
@@ -137,21 +139,23 @@ class Writer:
     """
 
     def __init__(
-        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], spare: int = 0,
-        parts: Split | None = None, rows: int = 0, grid: Grid | None = None, foreign: set[str] | None = None,
+        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip,
+        spare: int = 0, parts: Split | None = None, rows: int = 0, grid: Grid | None = None,
+        foreign: set[str] | None = None,
     ) -> None:  # fmt: skip
         self.graph, self.ins, self.outs = graph, ins, outs
         self.parts, self.rows, self.blocks = parts, rows, rows // parts.each if parts else 1
-        self.grid = grid
+        self.grid, self.tuning = grid, chip.tuning.persistent
         self.names = Names()
         self.text = write(graph, names=self.names)
-        self.threads = grid.threads if grid else threads(graph)
-        self.homes = Homes(grid, set() if foreign is None else foreign) if grid else None
+        self.threads = grid.threads if grid else threads(graph, self.tuning)
+        known = set[str]() if foreign is None else foreign
+        self.homes = Homes(grid, known, grid.tuning.words) if grid else None
         self.handed = Handed(
             graph, self.names, lambda name: self.plan.label(name), parts, rows, grid is not None
         )
         self.plan = Plan(
-            self.threads, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
+            self.threads, self.tuning, self.handed.literal, lambda v: label(self.names[v]), self.keeps, parts is None,
             grid=grid, homes=self.homes,
         )  # fmt: skip
         self.reader = Reader(self.read, partial(ahead.element, self))
@@ -171,7 +175,7 @@ class Writer:
         self.spans: dict[str, tuple[int, int]] = {}
         self.looking = False
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
-        self.registers, self.spare = OWN if spare else 0, spare
+        self.registers, self.spare = self.tuning.pieces if spare else 0, spare
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
@@ -249,9 +253,10 @@ class Writer:
         """How the matrix of a product is kept, if there is room for it."""
         if self.grid is not None:
             return self.keeps_on_grid(eqn, xs)
-        if self.threads != THREADS or not self.registers:
+        if self.threads != self.tuning.widest or not self.registers:
             return None
-        found = keeping(self.plan.label("kept"), eqn, xs, self.registers, self.spare)
+        name = self.plan.label("kept")
+        found = keeping(name, eqn, xs, self.registers, self.spare, self.tuning)
         if found is not None:
             self.registers -= found.own
             self.spare -= found.nbytes
@@ -264,11 +269,11 @@ class Writer:
         """
         assert self.grid is not None and self.homes is not None
         (y,), grid = eqn.outs, self.grid
-        left = PIECES - sum(k.pieces for k in self.spread_out)
+        left = grid.tuning.pieces - sum(k.pieces for k in self.spread_out)
         if not self.plan.wide(y.type) or not all(map(self.plan.widely, xs)):
             return None
         name, known = self.plan.label("kept"), grid.tiles.get(y.type.size)
-        found = spread(name, eqn, xs, grid.blocks, grid.threads, known)
+        found = spread(name, eqn, xs, grid.blocks, grid.tuning, known)
         if found is None or found.pieces > left:
             return None
         self.spread_out.append(found)
@@ -541,4 +546,4 @@ def chain(lines: Sequence[Text]) -> list[Text]:
     return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
 
 
-__all__ = ["Unwritten", "resident_kernel", "shared_bytes"]
+__all__ = ["Unwritten", "fits_block", "fits_grid", "resident_kernel"]

@@ -22,7 +22,7 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.persistent.grid import NARROW, Grid, Homes, shared_products, staged
+from ge2.targets.cuda.persistent.grid import Grid, Homes, shared_products, staged
 from ge2.targets.cuda.persistent.in_place import PARTS, Order, Stays, of_branches, of_loop, stays
 from ge2.targets.cuda.persistent.nodes import (
     FOLDS,
@@ -48,9 +48,8 @@ from ge2.targets.cuda.persistent.values import (
     spoken,
     whole,
 )
+from ge2.targets.cuda.tuning import Persistent
 
-DEEP: Final = 3  # numbers of a chain that are computed anew wherever the last is read
-WHOLE: Final = 256  # elements from which on all threads of the block fold them into one
 Ends = Sequence[tuple[Atom, Array]]
 NONE: Final = Stays()
 
@@ -63,6 +62,7 @@ class Plan:
     """
 
     threads: int
+    tuning: Persistent
     number: Callable[[Literal], Value]
     named: Callable[[Var], str]
     keeps: Callable[
@@ -117,7 +117,7 @@ class Plan:
 
     def wide(self, type_: ArrayType) -> bool:
         """Whether the threads of a grid share the elements of a value."""
-        return self.grid is not None and type_.size > NARROW
+        return self.grid is not None and type_.size > self.grid.tuning.narrow
 
     def widely(self, x: Value) -> bool:
         """Whether a value lies where all blocks read it: it is there from the start, or wide."""
@@ -203,7 +203,7 @@ class Plan:
 
     def team(self, size: int, folded: int) -> int:
         """Threads that fold elements into one: as many as are free, and have something to do."""
-        if size == 1 and folded >= WHOLE:
+        if size == 1 and folded >= self.tuning.whole:
             return self.threads
         free = max(self.threads // size, 1)
         return min(1 << (free.bit_length() - 1), 32, 1 << max((folded - 1) // 2, 0).bit_length())
@@ -262,7 +262,11 @@ class Scope:
     def point(self, eqn: Eqn) -> None:
         (y,), xs = eqn.outs, [*map(self.value, eqn.inputs)]
         depth = 1 + max([x.depth for x in xs if isinstance(x, Inline)], default=0)
-        cheap = y.type.size == 1 and depth <= DEEP and not eqn.op.cost.transcendental
+        cheap = (
+            y.type.size == 1
+            and depth <= self.plan.tuning.inlined
+            and not eqn.op.cost.transcendental
+        )
         inside = (self.test or y not in self.outputs) and (cheap or self.passing(y))
         inside = inside and y not in self.kept.stored
         if inside:

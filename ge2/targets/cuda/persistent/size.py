@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Any
 
 from ge2.ir import Atom, Dims, Eqn, Graph
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import Transpose
 from ge2.targets.cuda.persistent.index_text import strides
-
-LEAST: Final = 32  # threads of a block
-MOST: Final = 512
+from ge2.targets.cuda.tuning import Persistent
 
 
 def dense(steps: Dims, shape: Dims) -> Dims | None:
@@ -45,7 +43,7 @@ def stacks(graph: Graph) -> dict[Atom, int]:
     return found
 
 
-def threads(graph: Graph) -> int:
+def threads(graph: Graph, tuning: Persistent) -> int:
     """As many threads as the widest step has work for; a view is read, and no
     step unless it is a result.
     """
@@ -53,8 +51,8 @@ def threads(graph: Graph) -> int:
     ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
     ends.update(graph.outputs)
     steps = [eqn for eqn in eqns if not eqn.op.is_view or not ends.isdisjoint(eqn.outs)]
-    wanted = max([LEAST, *map(wide, steps)])
-    return min(MOST, 1 << (wanted - 1).bit_length())
+    wanted = max([tuning.narrowest, *map(wide, steps)])
+    return min(tuning.widest, 1 << (wanted - 1).bit_length())
 
 
 def wide(eqn: Eqn) -> int:
