@@ -17,6 +17,7 @@ from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value
 from ge2.ir.op import FUNCTION
 from ge2.ops.elementwise import (
+    ELEMENTWISE,
     EXP,
     LOG,
     LOG1P,
@@ -172,6 +173,6 @@ class Bessel(Family):
         return rise - y * sign
 
 
-SPECIAL = (
-    ERF, ERFC, ERFCX, ERFINV, NDTR, NDTRI, LOG_NDTR, LOGISTIC, LOGIT, GAMMALN, DIGAMMA, XLOGY, XLOG1PY,
-)  # fmt: skip
+SPECIAL = tuple(
+    op for op in list(globals().values()) if isinstance(op, Elementwise) and op not in ELEMENTWISE
+)

@@ -9,40 +9,8 @@
 from __future__ import annotations
 
 from ge2.base.tracebacks import publish
-from ge2.numpy.rare.special import (
-    digamma,
-    entr,
-    erf,
-    erfc,
-    erfcinv,
-    erfcx,
-    erfinv,
-    expit,
-    gamma,
-    gammaln,
-    i0,
-    i0e,
-    i1,
-    i1e,
-    log_expit,
-    log_ndtr,
-    log_softmax,
-    logit,
-    logsumexp,
-    ndtr,
-    ndtri,
-    polygamma,
-    psi,
-    softmax,
-    xlog1py,
-    xlogy,
-)
-
-__all__ = [
-    "digamma", "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "i0", "i0e",
-    "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri", "polygamma",
-    "psi", "softmax", "xlog1py", "xlogy",
-]  # fmt: skip
+from ge2.numpy.rare.special import *  # noqa: F403
+from ge2.numpy.rare.special import __all__ as __all__
 
 publish(globals())
 

@@ -25,32 +25,10 @@ from ge2.ops import special as ops
 
 __all__ = [
     "digamma",
-    "entr",
-    "erf",
-    "erfc",
-    "erfcinv",
-    "erfcx",
-    "erfinv",
-    "expit",
-    "gamma",
-    "gammaln",
-    "i0",
-    "i0e",
-    "i1",
-    "i1e",
-    "log_expit",
-    "log_ndtr",
-    "log_softmax",
-    "logit",
-    "logsumexp",
-    "ndtr",
-    "ndtri",
-    "polygamma",
-    "psi",
-    "softmax",
-    "xlog1py",
-    "xlogy",
-]
+    "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "i0", "i0e",
+    "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri",
+    "polygamma", "psi", "softmax", "xlog1py", "xlogy",
+]  # fmt: skip
 
 
 Function = Callable[..., Any]

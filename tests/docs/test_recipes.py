@@ -1,0 +1,124 @@
+"""CONTRIBUTING.md's recipes, executed in a copy of the tree from the page's own blocks.
+
+A block is a file (its first line is a comment with the path), a diff (of the file that its line
+`+++` names), commands, or examples as of doctest. They are applied and run in the page's order.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from tests.together import needs_compiler
+
+ROOT = Path(__file__).parents[2]
+COPIED = ("ge2", "templates", "tests", "docs", "conftest.py", "pyproject.toml", "README.md")
+BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
+FILE = re.compile(r"(?:#|/\*|\{#) (\S+/\S+\.\w+).*\n")
+OURS = ("GE2_", "PYTEST_")  # settings of this run, of which the copy's have defaults
+
+# what the output of a recipe's commands must have, beside that they succeed
+SHOWN = {
+    "an operation": (
+        r"test_operations_in_c\[cosm1\] PASSED",
+        r"test_derivatives_in_c\[cosm1\] PASSED",
+        r"test_operations_in_cuda\[cosm1\] PASSED",
+        r"test_derivatives_in_cuda\[cosm1\] PASSED",
+        r"test_kernels_are_compiled\[cosm1\] PASSED",
+        r"test_vjp_is_the_transpose_of_the_differences\[cosm1\] PASSED",
+    ),
+    "a pass": (r"3 passed",),
+}
+
+
+def recipes() -> dict[str, list[tuple[str, str]]]:
+    """The blocks of each recipe, in order: a language and a text."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    sections = re.split(r"^## Add ", page, flags=re.MULTILINE)[1:]
+    return {
+        section.partition("\n")[0]: [(b[2], dedent(b[3])) for b in BLOCK.finditer(section)]
+        for section in sections
+    }
+
+
+RECIPES = recipes()
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """A copy of the tree, with its compiled Python."""
+    for name in COPIED:
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("golden"))
+        else:
+            shutil.copy(ROOT / name, tmp_path / name)
+    return tmp_path
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", SHOWN)
+def test_a_recipe_is_true(name: str, copy: Path) -> None:
+    shown = "".join(follow(copy, *block) for block in RECIPES[name])
+    for pattern in SHOWN[name]:
+        assert re.search(pattern, shown), f"no {pattern} in\n{shown}"
+
+
+def follow(copy: Path, language: str, text: str) -> str:
+    """Applies a block, or runs it; what it shows."""
+    if language == "sh":
+        return "".join(run(copy, *shlex.split(line)) for line in text.splitlines())
+    if language == "diff":
+        change(copy, text)
+    elif text.startswith(">>>"):
+        (copy / "example.txt").write_text(text)
+        run(copy, "doctest", "-o", "NORMALIZE_WHITESPACE", "-o", "ELLIPSIS", "example.txt")
+    else:
+        path = FILE.match(text)
+        assert path, f"neither a file nor an example:\n{text}"
+        (copy / path[1]).parent.mkdir(parents=True, exist_ok=True)
+        (copy / path[1]).write_text(text[path.end() :])
+    return ""
+
+
+def run(copy: Path, module: str, *arguments: str) -> str:
+    """The output of a module of Python's, with the copy as its ge2."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(OURS) or n == "GE2_CACHE_DIR"}
+    environment = kept | {"PYTHONPATH": str(copy), "GE2_CHECK": "1"}
+    found: Any = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    assert found.returncode == 0, found.stdout
+    return str(found.stdout)
+
+
+def change(copy: Path, diff: str) -> None:
+    """Applies a diff without line numbers: the lines of each hunk stand at one place alone."""
+    first, _, rest = diff.partition("\n")
+    path = copy / first.removeprefix("+++ ")
+    text = path.read_text()
+    for hunk in re.split(r"^@@.*\n", rest, flags=re.MULTILINE):
+        lines = hunk.splitlines(keepends=True)
+        old = "".join(line[1:] or "\n" for line in lines if line[0] != "+")
+        new = "".join(line[1:] or "\n" for line in lines if line[0] != "-")
+        assert text.count(old) == 1, f"in {path.name} {text.count(old)} times:\n{old}"
+        text = text.replace(old, new)
+    path.write_text(text)
+
+
+def test_each_recipe_is_executed() -> None:
+    assert set(SHOWN) <= set(RECIPES)
+
+
+def test_the_copy_is_what_runs(copy: Path) -> None:
+    (copy / "where.py").write_text("import ge2\nprint(ge2.__file__)\n")
+    assert Path(run(copy, "where").strip()) == copy / "ge2" / "__init__.py"
