@@ -5,13 +5,14 @@ computed once a row.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 
@@ -52,20 +53,16 @@ def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("columns", [4096, 8192, 4100])
-def test_a_thread_has_several_packs_of_a_long_row(
-    columns: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
+def test_a_thread_has_several_packs_of_a_long_row(columns: int, rng: np.random.Generator) -> None:
     def f(a, c):
         return np.tanh(a + c), a * c
 
-    monkeypatch.setattr(
-        Chip, "of", staticmethod(lambda _: Chip(1, 64, 65536, 1 << 16, 1 << 16, 1 << 20))
-    )
+    chip = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=64)
     a, c = (rng.normal(size=s).astype(np.float32) for s in ((5, columns), (columns,)))
-    with config.using(executor="shim"):
+    with config.using(executor="shim", tuning=(chip,)):
         for y, w in zip(ge2.jit(f)(a, c), f(a, c), strict=True):
             np.testing.assert_allclose(y, w, rtol=1e-6)
-    ((_, text),) = kernels(f, a, c)
+    ((_, text),) = kernels(f, a, c, chip=chip)
     assert ("k < TURNS" in text) == (columns % 4096 == 0)
 
 

@@ -13,6 +13,7 @@ from ge2 import extend, lax
 from ge2.base.errors import KernelError
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.nvrtc import Order, _built, _program, _read, flags
 from ge2.targets.cuda.load.toolkit import nvrtc
 from tests.backends.test_shim import compiler  # noqa: F401 a fixture
@@ -134,9 +135,9 @@ def test_what_is_touched_is_found() -> None:
 
 def test_a_large_kernel_is_not_launched_early_and_has_the_text_of_a_small_one() -> None:
     """It is launched when all before it have ended; a new size is to compile nothing."""
-    found = [kernels(lambda x: x * 2 + 1, zeros(n))[0] for n in (1 << 20, (1 << 20) + 4)]
+    found = [kernels(lambda x: x * 2 + 1, zeros(n))[0] for n in (1 << 20, 1 << 21)]
     ((small, of_small), (large, of_large)) = found
-    assert small.early and not large.early
+    assert small.early(H200.threads) and not large.early(H200.threads)
     assert bare(of_small) == bare(of_large) and WAIT in of_large
 
 

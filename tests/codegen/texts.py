@@ -8,13 +8,15 @@ import ge2
 from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
 
-def kernels(f: Any, *xs: Any, arch: str = "sm_90a") -> list[tuple[CudaKernel, str]]:
+def kernels(
+    f: Any, *xs: Any, arch: str = "sm_90a", chip: Limits | None = None
+) -> list[tuple[CudaKernel, str]]:
     """The kernels of a function, with their texts; nothing is compiled."""
     types = [ge2.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
-    executable = compile_graph(
-        ge2.make_jaxpr(f)(*types).graph, device=OfflineDevice(limits_of(arch))
-    )
+    device = OfflineDevice(chip or limits_of(arch))
+    executable = compile_graph(ge2.make_jaxpr(f)(*types).graph, device=device)
     return [(s.kernel, s.text()) for d in assemblers(executable) for s in d.sources.values()]

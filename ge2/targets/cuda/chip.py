@@ -24,6 +24,10 @@ class Known(Protocol):
     @property
     def shared_optin(self) -> int: ...
     @property
+    def shared_static(self) -> int: ...
+    @property
+    def registers_per_thread(self) -> int: ...
+    @property
     def l2(self) -> int: ...
     @property
     def together(self) -> int: ...
@@ -35,7 +39,8 @@ class Known(Protocol):
 @record
 class Chip:
     """Multiprocessors, and of each of them its threads, its registers and the bytes of
-    its shared memory; `most`: bytes that a single block may have; `l2`: bytes of
+    its shared memory; `most`: bytes that a single block may have, and
+    `static` without asking; `thread_registers`: those of a thread at most; `l2`: bytes of
     the cache of all; `together`: blocks that may wait for each other; `tuning`: the numbers that are no limits.
     """
 
@@ -44,6 +49,8 @@ class Chip:
     registers: int
     shared: int
     most: int
+    static: int
+    thread_registers: int
     l2: int
     together: int = 1
     tuning: Tuning = Tuning()
@@ -56,6 +63,8 @@ class Chip:
             limits.registers_per_multiprocessor,
             limits.shared_per_multiprocessor - SPARE,
             limits.shared_optin - SPARE,
+            limits.shared_static,
+            limits.registers_per_thread,
             limits.l2,
             limits.together,
             limits.tuning,

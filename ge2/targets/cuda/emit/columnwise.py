@@ -25,16 +25,6 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
-BLOCK = 256
-# packs of a row from which on blocks are parts of rows; the most blocks of one
-ROW, DEEP = 64, 1 << 15
-REGISTERS = 512  # bytes of arrays that a thread may hold, about half of its registers
-UNROLLED = 4  # rows of which a thread reads at once
-# packs of a thread, and the bytes that it reads at once, if these are no more
-TURNS, AT_ONCE = 4, 128
-COSTLY = 16  # operations of an element, by what the simple ones take
-EARLY = 16  # arrays that are read before rows are
-LEAST = 8  # rows that a thread has at least, before others help it
 
 
 @final
@@ -47,6 +37,7 @@ class Lanes:
         self, problem: Problem, over: frozenset[int], chip: Chip, lane: int = -1, pack: int = 0
     ) -> None:
         self.problem, self.chip, axes = problem, chip, problem.axes
+        self.tuning = chip.tuning.columns
         self.narrow = narrow(problem, over, chip)
         self.over = [a for a in sorted(axes.sizes) if a in over]
         kept = [a for a in sorted(axes.sizes) if a not in over]
@@ -66,7 +57,9 @@ class Lanes:
         simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
         self.turns = self.several()
-        self.partials = Partials(problem, self.places, simple if splits > 1 else [], splits)
+        self.partials = Partials(
+            problem, self.places, simple if splits > 1 else [], splits, chip.tuning.parts
+        )
 
     def packed(self) -> int:
         """The elements of a thread: as many as one access moves of most
@@ -79,7 +72,7 @@ class Lanes:
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
         if len(spread) >= len(lying):
             return 1
-        return self.places.pack(lying, REGISTERS)
+        return self.places.pack(lying, self.tuning.registers)
 
     def scarce(self) -> bool:
         """Whether elements are so few and so costly that a thread is to have one: else what some
@@ -91,8 +84,8 @@ class Lanes:
         ):
             return False
         elements = math.prod(self.problem.axes.sizes[a] for a in self.kept)
-        few = elements < self.chip.multiprocessors * BLOCK * self.packed()
-        return few and sum(w.cost for w in works) >= COSTLY
+        few = elements < self.chip.multiprocessors * self.tuning.block * self.packed()
+        return few and sum(w.cost for w in works) >= self.tuning.costly
 
     def count(self) -> int:
         """How many packs there are along what is kept."""
@@ -102,22 +95,25 @@ class Lanes:
     def shape(self, split: bool) -> tuple[int, int, int]:
         """Columns of a block, its threads, and how many blocks share the rows."""
         if not self.over or not self.packs:
-            return self.columns_of_a_row(), BLOCK, 1
+            return self.columns_of_a_row(), self.tuning.block, 1
         if self.narrow is not None:
             return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
         busy = self.chip.multiprocessors * self.chip.threads
-        columns, block = BLOCK if self.packs >= busy else min(32, power(self.packs)), BLOCK
+        columns, block = (
+            self.tuning.block if self.packs >= busy else min(32, power(self.packs)),
+            self.tuning.block,
+        )
         while (
             not split
-            and block < 1024
+            and block < self.tuning.deepest
             and self.packs * (block // columns) < busy
-            and rows > LEAST * block // columns
+            and rows > self.tuning.rows * block // columns
         ):
             block *= 2
         # one wave: a few blocks more would be another
         wanted = busy // (-(-self.packs // columns) * block)
-        most = rows // (block // columns * LEAST)
+        most = rows // (block // columns * self.tuning.rows)
         return columns, block, max(1, min(wanted, most)) if split else 1
 
     def columns_of_a_row(self) -> int:
@@ -127,9 +123,9 @@ class Lanes:
         if len(self.kept) < 2 or not self.packs:
             return 0
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
-        if row < ROW or row > BLOCK * DEEP:
+        if row < self.tuning.row or row > self.tuning.block * self.tuning.blocks:
             return 0
-        return -(-row // -(-row // BLOCK) // 32) * 32
+        return -(-row // -(-row // self.tuning.block) // 32) * 32
 
     def several(self) -> int:
         """How many packs of a row a thread has, whose reads are under way at once: where rows are
@@ -138,23 +134,28 @@ class Lanes:
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
         if (
             self.over
-            or self.columns != BLOCK
-            or row % (TURNS * BLOCK)
+            or self.columns != self.tuning.block
+            or row % (self.tuning.turns * self.tuning.block)
             or self.pack == 1
             or self.ragged
         ):
             return 1
         read = self.said.read_in(list(self.root.everything()))
-        held = sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack * TURNS
+        held = (
+            sum(p.var.type.dtype.itemsize for p in read if self.lies(p))
+            * self.pack
+            * self.tuning.turns
+        )
         busy = self.chip.multiprocessors * self.chip.threads
-        return TURNS if held <= AT_ONCE and self.packs >= 4 * TURNS * busy else 1
+        turns, at_once = self.tuning.turns, self.tuning.at_once
+        return turns if held <= at_once and self.packs >= 4 * turns * busy else 1
 
     @property
     def grid(self) -> tuple[int, int]:
         if self.over:
             return -(-self.packs // self.columns), self.partials.count
         if not self.columns:
-            return -(-self.packs // BLOCK), 1
+            return -(-self.packs // self.tuning.block), 1
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
         return self.packs // row, -(-row // (self.columns * self.turns))
 
@@ -195,7 +196,9 @@ class Lanes:
             return self.of_a_row()
         number, int_ = self.number(), self.places.whole
         width, own = (
-            ("COLUMNS", "threadIdx.x % COLUMNS") if self.over else (str(BLOCK), "threadIdx.x")
+            ("COLUMNS", "threadIdx.x % COLUMNS")
+            if self.over
+            else (str(self.tuning.block), "threadIdx.x")
         )
         if not self.over:
             found = [
@@ -236,7 +239,7 @@ class Lanes:
         int_, row = self.places.whole, self.places.linear(outer, "(int)blockIdx.x")
         which = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
         which += [] if which else map(Text, self.places.split("(int)blockIdx.x", outer))
-        mine = f"((blockIdx.y * TURNS + k) * {BLOCK} + threadIdx.x) * PACK"
+        mine = f"((blockIdx.y * TURNS + k) * {self.tuning.block} + threadIdx.x) * PACK"
         place = Text(f"const {int_} {self.places.letters[lane]} = {mine};")
         return [*which, unrolled("k", "TURNS", [place, *self.inside(self.root)])]
 
@@ -404,7 +407,7 @@ class Lanes:
             text = self.several_rows(loop, r, total)
         else:
             inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
-            text = Text(head, body=tuple(inner), pragma=f"#pragma unroll {UNROLLED}")
+            text = Text(head, body=tuple(inner), pragma=f"#pragma unroll {self.tuning.unrolled}")
         return [
             *(line for w in gathered for line in self.begin(w)),
             text,
@@ -443,7 +446,7 @@ class Lanes:
         read = self.said.read_in(list(self.root.everything()))
         alike = [p for p in read if not any(self.problem.axes.strides[p].get(a) for a in self.over)]
         lines = []
-        for p in alike[:EARLY]:
+        for p in alike[: self.tuning.early]:
             name, place = self.places.array(p), self.places.element(p)
             lines.append(Text(f"const {STORED[p.var.type.dtype]} {name}_at = {name}[{place}];"))
             self.said.packs[p] = f"{name}_at"

@@ -13,8 +13,6 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.graphs.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
-# threads: a GPU of compute capability 9.0 holds 132 times 2,048 at once, a little more
-AT_ONCE = 1 << 18
 UNROLL = "#pragma unroll"
 # a promise that a kernel cannot give which begins while others write what it reads
 ALONE = "__restrict__ "
@@ -83,12 +81,11 @@ class CudaKernel:
         """
         return self.lets and not self.in_turns
 
-    @property
-    def early(self) -> bool:
-        """Whether it is launched while those that it waits for end: little to
-        one too large for a GPU.
+    def early(self, threads: int) -> bool:
+        """Whether it is launched while those that it waits for end, by a GPU that holds so many
+        threads: little to one too large for it.
         """
-        return self.waits and self.block * math.prod(self.grid) <= AT_ONCE
+        return self.waits and self.block * math.prod(self.grid) <= threads
 
     @property
     def lets(self) -> bool:

@@ -17,15 +17,7 @@ from ge2.targets.cuda.emit.region import Problem, power
 from ge2.targets.cuda.emit.two_stage_reduce import part
 
 SECTOR = 32  # bytes that the cache hands over
-WIDE = 128  # columns of a block otherwise
-FEW = 16  # rows that are not worth it
-BLOCK, MOST, WARP = 256, 1024, 32
-# up to so many rows, so many threads below each other: any such batch has one text
-SHORT, BELOW = 512, 64
-ROUNDS = 4  # in which a block has read all rows, if several blocks could share them instead
-# elements beyond which these do, and beyond which memory is kept busy by few blocks as well
-LARGE = 1 << 20
-AT_ONCE, BYTES = 4, 128  # rows that a thread reads at once, if these are no more
+WARP = 32
 
 
 @final
@@ -49,12 +41,17 @@ class Narrow:
 
 def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     """The blocks of a region that folds the axes `over`, if narrow ones are better."""
-    sizes = problem.axes.sizes
+    sizes, tuning = problem.axes.sizes, chip.tuning.narrow_columns
     kept = [a for a in sorted(sizes) if a not in over]
     rows, width = math.prod(sizes[a] for a in over), math.prod(sizes[a] for a in kept)
     # times as many blocks could run as there would be otherwise
-    idle = 4 if rows * width > 4 * LARGE else 2
-    if not over or not kept or rows < FEW or not 0 < idle * width <= WIDE * chip.multiprocessors:
+    idle = 4 if rows * width > 4 * tuning.large else 2
+    if (
+        not over
+        or not kept
+        or rows < tuning.few
+        or not 0 < idle * width <= tuning.wide * chip.multiprocessors
+    ):
         return None
     read = [
         p
@@ -62,11 +59,14 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
         if p not in problem.outs and not problem.operands[p.var].value
     ]
     bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
-    at_once = min(AT_ONCE, 1 << max((BYTES // sum(bytes_of)).bit_length() - 1, 0))
+    at_once = min(tuning.at_once, 1 << max((tuning.bytes // sum(bytes_of)).bit_length() - 1, 0))
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]
     shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
-    if shared and (rows * columns > ROUNDS * MOST * AT_ONCE or rows * width > LARGE):
+    if shared and (
+        rows * columns > tuning.rounds * tuning.largest * tuning.at_once
+        or rows * width > tuning.large
+    ):
         return None
-    below = BELOW if rows <= SHORT else MOST
-    return Narrow(columns, min(MOST, max(BLOCK, below * columns)), at_once)
+    below = tuning.below if rows <= tuning.short else tuning.largest
+    return Narrow(columns, min(tuning.largest, max(tuning.block, below * columns)), at_once)

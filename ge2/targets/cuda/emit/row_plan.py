@@ -18,33 +18,20 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, Statements, power
 from ge2.targets.cuda.emit.two_stage_reduce import Part, Partials, part
+from ge2.targets.cuda.tuning import Rowwise
 
 ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
-BLOCK, MOST = 256, 1024
 REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
-TEAM = 512  # threads of a row in shared memory
 GRID = 65535  # blocks along the second axis of a grid
-CROWDED = 24  # registers of a row that a thread of a large block has room for
-WORDS = 64  # registers of a thread that the elements of a row may take
-FEW, MANY = 16, 32  # elements of a row that a thread has at most; where blocks go from row to row
-CROWD = 512  # threads of a multiprocessor that hide each other's waiting
-OTHERS, ADDRESS = 12, 8  # registers of a thread besides those of its row, and for each array
-APART = 16 << 10  # bytes of half a multiprocessor that are left when a block has rows ahead
-# threads of a block that has all rows, and elements of a row that one has
-ALONE, SOME, WARP = 512, 8, 32
-# in which it has gone through all rows; if what it folds over them is read again
-ROUNDS, MORE = 2, 6
-MEETING = 40 << 10  # bytes of shared memory, of the 48 KB that a block has without asking
-REGISTERS = 1020  # bytes of all that a thread has
-ROOM = 40  # registers of its threads that the elements of a row may take
-# elements from which on a row that is only folded is shared by blocks, if rows are few
-LONG = 1 << 14
+WARP = 32
 
 
-def few(problem: Problem, whole: frozenset[int]) -> bool:
+def few(problem: Problem, whole: frozenset[int], tuning: Rowwise) -> bool:
     """Whether a block might have all rows of a region that folds over them too."""
     rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
-    return rows <= ALONE * MORE and any(w.over - whole for w in problem.folded)
+    return rows <= tuning.alone * tuning.rounds_again and any(
+        w.over - whole for w in problem.folded
+    )
 
 
 @final
@@ -80,6 +67,7 @@ class Plan:
         alone: bool = False,
     ) -> None:
         self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
+        self.tuning = chip.tuning.rowwise
         self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
         resident = self.resident
         rest = [a for a in sorted(axes.sizes) if a not in whole]
@@ -95,7 +83,7 @@ class Plan:
         self.length = math.prod(axes.sizes[a] for a in self.row)
         self.count = math.prod(axes.sizes[a] for a in self.walked)
         lying = [p for p in axes.strides if self.lies(p)]
-        self.pack = 1 if alone else self.places.pack(lying, REGISTERS)
+        self.pack = 1 if alone else self.places.pack(lying, 4 * chip.thread_registers)
         roles = ((self.walked, "rows"), (self.row, "row"))
         specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
         # A block has one group: what is alike in all groups is made in each, where it is read.
@@ -116,7 +104,9 @@ class Plan:
             [p for p in gathered if p.fold.over - whole]
         )
         number = self.blocks * self.shape.rows if self.across else self.splits
-        self.partials = Partials(problem, self.places, gathered, number, self.most_parts())
+        self.partials = Partials(
+            problem, self.places, gathered, number, chip.tuning.parts, self.most_parts()
+        )
         self.wider = self.said.widened = self.read_wide()
         self.late = self.read_late()
 
@@ -173,18 +163,24 @@ class Plan:
         """The smallest team that holds a row, whole warps where the row is that long."""
         n, pack = max(self.length, 1), self.pack
         if self.in_shared:
-            return Shape(TEAM, TEAM, -(-n // (TEAM * pack)))
+            team = self.tuning.in_shared
+            return Shape(team, team, -(-n // (team * pack)))
         if not self.resident:
-            widest = BLOCK if self.count >= 2 * self.chip.multiprocessors else MOST
+            many = self.count >= 2 * self.chip.multiprocessors
+            widest = self.tuning.block if many else self.tuning.largest
             team = min(widest, max(power(-(-n // pack)), 1))
-            return Shape(team, max(team, BLOCK), 0)
+            return Shape(team, max(team, self.tuning.block), 0)
         if self.alone:
-            team = min(power(-(-n // SOME)), WARP)
-            return Shape(team, ALONE, -(-n // team))
-        few, words = (MANY, 2 * WORDS) if self.sums() else (FEW, WORDS)
+            team = min(power(-(-n // self.tuning.some)), WARP)
+            return Shape(team, self.tuning.alone, -(-n // team))
+        few, words = self.tuning.held, self.tuning.words
+        if self.sums():
+            few, words = self.tuning.summed, 2 * words
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
-        team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), MOST)
-        return Shape(team, max(team, min(BLOCK, MOST)), -(-n // (team * pack)))
+        team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
+        return Shape(
+            team, max(team, min(self.tuning.block, self.tuning.largest)), -(-n // (team * pack))
+        )
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
@@ -199,7 +195,7 @@ class Plan:
             at_once = self.at_once * self.chip.multiprocessors
             return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
         alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
-        if not alone or self.length < LONG:
+        if not alone or self.length < self.tuning.long:
             return 1, team_blocks
         wanted = (
             self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
@@ -258,7 +254,9 @@ class Plan:
     def at_once(self) -> int:
         """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
         alive = self.shape.packs * self.pack * self.words(alive=True)
-        others = OTHERS + ADDRESS * len([p for p in self.held if p not in self.problem.outs])
+        others = self.tuning.others + self.tuning.address * len(
+            [p for p in self.held if p not in self.problem.outs]
+        )
         by_registers = self.chip.registers // (self.shape.block * (int(alive) + others))
         by_shared = self.chip.shared // max(self.shared, 1)
         return max(1, min(by_registers, by_shared, self.chip.threads // self.shape.block))
@@ -270,7 +268,7 @@ class Plan:
         self.ahead = []
         if self.alone or self.in_shared or not self.sums():
             return []
-        if self.at_once * self.shape.block > CROWD:
+        if self.at_once * self.shape.block > self.tuning.crowd:
             return []
         if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
             return []
@@ -282,7 +280,9 @@ class Plan:
         wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
         return (
             read
-            if read and min(wide) >= 4 and self.room(read) <= self.chip.shared // 2 - APART
+            if read
+            and min(wide) >= 4
+            and self.room(read) <= self.chip.shared // 2 - self.tuning.apart
             else []
         )
 
@@ -330,16 +330,18 @@ class Plan:
         each = self.shape.packs * self.pack * self.words()
         long = (
             not self.across
-            and self.length >= LONG
+            and self.length >= self.tuning.long
             and self.count < self.chip.multiprocessors
             and not self.stages()
         )
-        return (
-            few
-            and each <= (ROOM if self.alone else CROWDED if self.shape.block > 512 else 2 * WORDS)
-            and self.length > 0
-            and not long
-        )
+        return few and each <= self.most_words and self.length > 0 and not long
+
+    @property
+    def most_words(self) -> int:
+        """Registers of a thread that the elements of its rows may take."""
+        if self.alone:
+            return self.tuning.words_alone
+        return self.tuning.crowded if self.shape.block > 512 else 2 * self.tuning.words
 
     def complete(self) -> bool:
         """Whether one block is enough for all rows, and goes through them once."""
@@ -353,11 +355,12 @@ class Plan:
         if any(d in loops for home in self.said.homes.values() for d in home.dims):
             return False
         gathered = [w for w in self.problem.folded if w.over - set(self.row)]
-        if sum(map(self.met, gathered)) > MEETING:
+        if sum(map(self.met, gathered)) > self.chip.static - self.tuning.meeting:
             return False
         read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
         again = any(w.y in read for w in gathered)
-        return self.count <= self.shape.rows * (MORE if again else ROUNDS)
+        rounds = self.tuning.rounds_again if again else self.tuning.rounds
+        return self.count <= self.shape.rows * rounds
 
     def met(self, w: Work) -> int:
         """Bytes of shared memory in which the warps of the only block merge what they have."""

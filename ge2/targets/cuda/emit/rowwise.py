@@ -26,10 +26,6 @@ from ge2.targets.cuda.emit.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGIST
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
 
-SELDOM = 64  # packs of a row, of which few have the place that elements are compared with
-IN_TURN = 2  # packs of a row in shared memory that are computed at once
-UNROLLED = 4  # rounds of a loop over a row that is not held, whose reads are under way at once
-
 PLANS = (  # what is made again rather than kept, where a row is, and whether one block has all
     (AGAIN, REGISTERED, False),
     (ALWAYS, REGISTERED, False),
@@ -43,7 +39,7 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
     besides; None if none fits.
     """
     first = make()
-    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole) else PLANS
+    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole, chip.tuning.rowwise) else PLANS
     for n, (again, where, alone) in enumerate(plans):
         plan = Plan(make() if n else first, whole, chip, again, where, alone)
         if plan.fits:
@@ -376,13 +372,16 @@ class Rows:
         inner = self.neighbours(works)
         if not self.plan.resident:
             return Text(
-                self.striding(), body=(*self.along(), *inner), pragma=f"#pragma unroll {UNROLLED}"
+                self.striding(),
+                body=(*self.along(), *inner),
+                pragma=f"#pragma unroll {self.plan.tuning.unrolled}",
             )
         along = self.along()
         inner = [*self.end_of_packs(), *inner]
         place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
         head = unrolled("k", "PACKS", [*place, *along, *inner])
-        return replace(head, pragma=f"#pragma unroll {IN_TURN}") if self.plan.in_shared else head
+        in_turn = f"#pragma unroll {self.plan.tuning.in_turn}"
+        return replace(head, pragma=in_turn) if self.plan.in_shared else head
 
     def picked(self) -> dict[Work, Pick]:
         """The folds that pick an element.
@@ -531,7 +530,7 @@ class Rows:
         place that is looked for.
         """
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
-        if not tests or self.pack == 1 or self.plan.length < SELDOM * self.pack:
+        if not tests or self.pack == 1 or self.plan.length < self.plan.tuning.seldom * self.pack:
             return self.in_a_pack([each for w in works for each in self.element(w)])
         here = self.in_a_pack([each for w in works for each in self.element(w)])
         self.said.apart = True

@@ -22,27 +22,24 @@ from ge2.targets.cuda.emit.region import Problem, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
 
-BLOCK = 256
-SIDES = (64, 32)
-ROOM = 48 << 10  # bytes of shared memory that a block has without asking
-FEW = 8  # elements along an axis that are not worth a tile
-MOST = 8  # elements of a pack
-
 
 def across(problem: Problem, chip: Chip) -> Across | None:
     """The writer of the kernel, if arrays lie across the results, and in one direction."""
-    lane, strides = lane_of(problem), problem.axes.strides
-    if lane < 0 or problem.axes.sizes[lane] < FEW:
+    lane, strides, tuning = lane_of(problem), problem.axes.strides, chip.tuning.tiles
+    if lane < 0 or problem.axes.sizes[lane] < tuning.few:
         return None
-    lying = [(p, side) for p in strides if (side := side_of(problem, p, lane)) >= 0]
+    lying = [(p, side) for p in strides if (side := side_of(problem, p, lane, tuning.few)) >= 0]
     if not lying:
         return None
     largest, side = max(
         lying, key=lambda each: math.prod(problem.axes.sizes[a] for a in strides[each[0]])
     )
     taken = [p for p, other in lying if other == side]
-    for n in SIDES:
-        if largest in taken and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= ROOM:
+    for n in tuning.sides:
+        if (
+            largest in taken
+            and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= chip.static
+        ):
             return Across(problem, chip, lane, side, taken, n)
     return None
 
@@ -56,14 +53,14 @@ def lane_of(problem: Problem) -> int:
     return found.pop() if len(found) == 1 and whole else -1
 
 
-def side_of(problem: Problem, p: Param, lane: int) -> int:
+def side_of(problem: Problem, p: Param, lane: int, few: int) -> int:
     """The other axis along which an input's neighbours lie; -1 if it lies as
-    the results do, or repeats.
+    the results do, repeats, or has `few` elements there.
     """
     strides = problem.axes.strides[p]
     if p in problem.outs or problem.operands[p.var].value or strides.get(lane, 1) in (0, 1):
         return -1
-    return next((a for a, s in strides.items() if s == 1 and problem.axes.sizes[a] >= FEW), -1)
+    return next((a for a, s in strides.items() if s == 1 and problem.axes.sizes[a] >= few), -1)
 
 
 @final
@@ -75,10 +72,10 @@ class Across:
     ) -> None:
         self.problem, self.taken, self.width, self.side = problem, list(taken), width, side
         largest = max(p.var.type.dtype.itemsize for p in (*taken, *problem.outs))
-        self.pack = min(WIDEST // largest, MOST)
+        self.pack = min(WIDEST // largest, chip.tuning.tiles.pack)
         self.lanes = Lanes(problem, frozenset(), chip, lane, self.pack)
         self.places, self.lane = self.lanes.places, lane
-        self.block = min(BLOCK, width * width // self.pack)
+        self.block = min(chip.tuning.tiles.block, width * width // self.pack)
         self.turns = width * width // self.pack // self.block
         sizes = problem.axes.sizes
         self.outer = [a for a in self.lanes.kept if a not in (lane, side)]

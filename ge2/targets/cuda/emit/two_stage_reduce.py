@@ -20,9 +20,7 @@ from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, unrolled
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.launch.product import Product
-
-BLOCK, MOST = 256, 1024
-AT_ONCE = 64  # bytes of parts that a thread reads at once
+from ge2.targets.cuda.tuning import Parts
 
 
 @final
@@ -76,10 +74,16 @@ class Partials:
     """
 
     def __init__(
-        self, problem: Problem, places: Places, parts: Sequence[Part], count: int, most: int = 0
+        self,
+        problem: Problem,
+        places: Places,
+        parts: Sequence[Part],
+        count: int,
+        tuning: Parts,
+        most: int = 0,
     ) -> None:
         self.problem, self.places, self.parts, self.count = problem, places, parts, count
-        self.most = max(count, most)
+        self.most, self.tuning = max(count, most), tuning
         self.aside = {w for p in parts for w in p.stores}
 
     def total(self, p: Part) -> int:
@@ -118,8 +122,9 @@ class Partials:
         axes, total = parts[0].axes, self.total(parts[0])
         places = Places(self.problem.axes, self.problem.operands, axes)
         columns = min(32, 1 << (total - 1).bit_length()) if total else 1
-        at_once = max(AT_ONCE // max(reductions.state_bytes(p.fold) for p in parts), 2)
-        block = BLOCK if self.most * columns <= at_once * BLOCK else MOST
+        at_once = max(self.tuning.at_once // max(reductions.state_bytes(p.fold) for p in parts), 2)
+        block, largest = self.tuning.block, self.tuning.largest
+        block = block if self.most * columns <= at_once * block else largest
         extent = " * ".join(map(places.extent, axes)) or "1"
         body = [
             Text(

@@ -110,14 +110,12 @@ def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[
     """The launches of a copy."""
     strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
     source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
-    found = []
-    for kernel in copying(
-        x.type, to.type, source, target, Chip.of(assembler.device.limits)
-    ).kernels:
+    limits, found = assembler.device.limits, []
+    for kernel in copying(x.type, to.type, source, target, Chip.of(limits)).kernels:
         number, name = define(assembler, kernel)
         ends = {"array": x.at, "result": to.at}
         given = tuple(
             ends[a.kind] if a.kind in ends else handed(assembler, step, a, ()) for a in kernel.given
         )
-        found.append(pending(kernel, number, given, name, place(step.eqn)))
+        found.append(pending(kernel, number, given, name, place(step.eqn), limits.threads))
     return found

@@ -57,7 +57,7 @@ def launches(
     assembler: CudaAssembler, step: Step, choice: Choice, found: Kernels, temps: Sequence[str]
 ) -> None:
     """The launches of the kernels of a step, the first of which has the step's operations."""
-    eqn, named = step.eqn, []
+    eqn, named, threads = step.eqn, [], assembler.device.limits.threads
     for kernel in found.kernels:
         number, name = define(assembler, kernel)
         named.append((name, kernel))
@@ -66,7 +66,7 @@ def launches(
         full = len(named) == 1 and found.product is None
         work = moved(assembler, step, kernel, temps) + (computing(eqn) if full else Cost())
         what = Call(assembler.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
-        assembler.launch(pending(kernel, number, given, name, place(eqn)), what)
+        assembler.launch(pending(kernel, number, given, name, place(eqn), threads), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])
