@@ -23,11 +23,12 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.passes.context import Caps, Context
+from ge2.passes.context import Context
 from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.small_products import refusal
+from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.products.gemm import contraction
 
 FOLDS: Final = (Reduce, ArgReduce)
@@ -38,13 +39,14 @@ TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
 
 def epilogue(graph: Graph, context: Context) -> Graph:
     """The graph with such kernels, for the GPU of the context."""
-    return graph if context.caps is None else Epilogues(graph, context.caps).run()
+    limits = context.caps
+    return Epilogues(graph, limits).run() if isinstance(limits, Limits) else graph
 
 
 class Epilogues:
     """Products and regions of a graph that become one."""
 
-    def __init__(self, graph: Graph, limits: Caps) -> None:
+    def __init__(self, graph: Graph, limits: Limits) -> None:
         self.graph, self.limits = graph, limits
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])

@@ -22,7 +22,6 @@ from ge2.choice.problem import Prefs, Problem
 from ge2.codegen.text import whole
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.dispatch import cache
 from ge2.ir import ArrayType, Graph, Op
 from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
@@ -31,15 +30,15 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.kernels import moves, scatter_sums
-from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.limits import H200, Limits
 from ge2.targets.cuda.load.nvrtc import compile
 from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import place
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
+from tests.small import planned_by
 
 pytestmark = needs_compiler
 SIZES = (1, 31, 32, 33, 1023, 1025, 4099)
@@ -54,13 +53,13 @@ def built(programs: Programs, device: ShimDevice) -> Executable:
         return compile_graph(graph, device=device)
 
 
-def results(programs: Programs, *seeds: int) -> list[Any]:
+def results(programs: Programs, *seeds: int, chip: Limits = EMULATED) -> list[Any]:
     """Those of the program, the same to the bit whichever thread comes
     first; nothing runs elsewhere.
     """
     found: list[list[Any]] = []
     for seed in seeds or (0, 7):
-        executable = built(programs, ShimDevice(seed=seed))
+        executable = built(programs, ShimDevice(chip, seed))
         assert {s.kind for s in executable.program.steps} <= {"kernel", "copy", "view"}
         found.append(executable(*programs.arrays))
     for other in found[1:]:
@@ -220,25 +219,25 @@ def test_nothing_can_be_read_of_an_empty_axis() -> None:
 # --------------------------------------------------------------------------------------------- sums
 
 
-def added(x: Any, updates: Any, index: Any) -> list[Any]:
+def added(x: Any, updates: Any, index: Any, chip: Limits = EMULATED) -> list[Any]:
     programs = Programs()
     operands = [(programs.given(a), a) for a in (x, updates, index)]
     programs.add(ScatterAdd((0,)), *operands)
-    return [*results(programs, 0, 1, 2), *programs.wanted]
+    return [*results(programs, 0, 1, 2, chip=chip), *programs.wanted]
 
 
-@pytest.mark.parametrize("ranked", [1 << 13, 16])
-def test_short_sums_are_in_the_order_of_the_indices(
-    ranked: int, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+RANKED = [EMULATED, planned_by(EMULATED, "scatters", ranked=16)]  # by counting, and by digits
+
+
+@pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
+def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random.Generator) -> None:
     """So they have the reference's bits, however the updates are ordered and
     whatever comes first.
     """
-    monkeypatch.setattr(scatter_sums, "RANKED", ranked)
     for rows, count, width in ((1, 60, 3), (9, 33, 4), (700, 900, 4), (70_001, 2500, 1)):
         x = rng.normal(size=(rows, width)).astype(np.float32)
         index = rng.permutation(np.arange(count) % rows) if rows > 1 else np.zeros(count, int)
-        found, wanted = added(x, rng.normal(size=(count, width)).astype(np.float32), index)
+        found, wanted = added(x, rng.normal(size=(count, width)).astype(np.float32), index, chip)
         np.testing.assert_array_equal(found, wanted)
 
 
@@ -294,12 +293,10 @@ def test_no_two_threads_meet() -> None:
         operands = [(programs.given(a), a) for a in (x, updates, index)]
         programs.add(ScatterAdd((0,)), *operands)
         programs.add(Scatter((0,)), *operands)
-    with pytest.MonkeyPatch.context() as patch:
-        for ranked in (1 << 13, 16):
-            patch.setattr(scatter_sums, "RANKED", ranked)
-            found = built(programs, ShimDevice(watch=True))(*programs.arrays)
-            for y, wanted in zip(found, programs.wanted, strict=True):
-                np.testing.assert_allclose(y, wanted, rtol=1e-12)
+    for chip in RANKED:
+        found = built(programs, ShimDevice(chip, watch=True))(*programs.arrays)
+        for y, wanted in zip(found, programs.wanted, strict=True):
+            np.testing.assert_allclose(y, wanted, rtol=1e-12)
 
 
 # ----------------------------------------------------------------------------------- without a copy
@@ -322,10 +319,9 @@ def test_what_is_joined_is_made_there() -> None:
     assert texts(lambda x, i: x[:, i], x, np.array([1, 3])).count("<<<") == 1
 
 
-@pytest.mark.parametrize("small", [0, moves.SMALL])
-def test_small_parts_are_one_kernel(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(moves, "SMALL", small)
-    cache.forget()  # what was compiled for the other size
+@pytest.mark.parametrize("small", [0, EMULATED.tuning.joins.elements])
+def test_small_parts_are_one_kernel(small: int) -> None:
+    chip = planned_by(EMULATED, "joins", elements=small)
 
     def rolled(x: Any) -> Any:
         return np.roll(x, (1, 2), (0, 1))
@@ -335,13 +331,13 @@ def test_small_parts_are_one_kernel(small: int, monkeypatch: pytest.MonkeyPatch)
 
     for dtype in (np.float32, np.int8, np.complex128, np.float16):
         x = np.arange(60).reshape(6, 10).astype(dtype)
-        with config.using(executor="shim", shim_watch=True):
+        with config.using(executor="shim", shim_watch=True, tuning=(chip,)):
             for f in (rolled, turned):
                 np.testing.assert_array_equal(ge2.jit(f)(x), f(x))
-    assert texts(rolled, x).count("<<<") == (2 if small else 4)
-    assert texts(turned, x).count("<<<") == (1 if small else 4)
-    assert texts(lambda x: np.concatenate([x] * 5), x).count("<<<") == 5
-    cache.forget()
+    with config.using(tuning=(chip,)):
+        assert texts(rolled, x).count("<<<") == (2 if small else 4)
+        assert texts(turned, x).count("<<<") == (1 if small else 4)
+        assert texts(lambda x: np.concatenate([x] * 5), x).count("<<<") == 5
 
 
 def test_what_is_updated_is_made_there(rng: np.random.Generator) -> None:

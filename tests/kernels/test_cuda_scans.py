@@ -4,20 +4,22 @@ on the CPU, a fibre a thread.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from ge2.base.config import config
 from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
 from ge2.ops.shape import Rev, Slice, Transpose
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.kernels import scan as cuda_scans
+from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from tests.kernels.programs import needs_compiler, numbers
 from tests.kernels.test_scans_c import close
+from tests.small import planned_by
 
 pytestmark = needs_compiler
 SCANS = (CumSum, CumProd, CumMax, CumMin)
@@ -36,7 +38,10 @@ def applied(x: Any, *ops: Op, seed: int = 0) -> Any:
         eqns.append(Eqn(op, (var,), (new := Var(out),)))
         var = new
     graph = Graph((given,), tuple(eqns), (var,))
-    found = [compile_graph(graph, device=ShimDevice(seed=s))(x)[0] for s in (seed, seed + 100)]
+    found = [
+        compile_graph(graph, device=ShimDevice(config.tuned(EMULATED), s))(x)[0]
+        for s in (seed, seed + 100)
+    ]
     assert found[0].tobytes() == found[1].tobytes()
     return found[0]
 
@@ -73,12 +78,14 @@ def near(op: Any, x: Any, y: Any) -> None:
     assert (np.abs(y - truth)[inside] <= 24 * np.finfo(x.dtype).eps * size[inside] + 1e-300).all()
 
 
+NARROW = planned_by(EMULATED, "scans", block=64, packs=1, run=1)
+
+
 @pytest.fixture
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+def narrow() -> Iterator[None]:
     """Blocks and tiles so small that even short lines are of many."""
-    monkeypatch.setattr(cuda_scans, "BLOCK", 64)
-    monkeypatch.setattr(cuda_scans, "PACKS", 1)
-    monkeypatch.setattr(cuda_scans, "RUN", 1)
+    with config.using(tuning=(NARROW,)):
+        yield
 
 
 @pytest.mark.exhaustive
@@ -128,12 +135,10 @@ def test_many_lines_have_teams(n: int, rng: np.random.Generator) -> None:
     checked(CumMin(1, True), finite(rng, (lines, n), FLOAT64), 4)
 
 
-def test_lines_of_several_tiles_by_one_block(
-    narrow: None, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    monkeypatch.setattr(cuda_scans, "LINES", 0)
-    for op in (CumSum(1), CumProd(1, True), CumMax(1)):
-        checked(op, finite(rng, (5, 1037), FLOAT32), 2)
+def test_lines_of_several_tiles_by_one_block(rng: np.random.Generator) -> None:
+    with config.using(tuning=(planned_by(NARROW, "scans", lines=0),)):
+        for op in (CumSum(1), CumProd(1, True), CumMax(1)):
+            checked(op, finite(rng, (5, 1037), FLOAT32), 2)
 
 
 @pytest.mark.exhaustive
@@ -145,12 +150,10 @@ def test_columns_are_shared_by_blocks(n: int, width: int, rng: np.random.Generat
 
 
 @pytest.mark.parametrize("width", [3, 8])
-def test_columns_of_a_thread(
-    width: int, monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    monkeypatch.setattr(cuda_scans, "BUSY", 0)
-    for op in (CumSum(1), CumProd(1, True), CumMin(1)):
-        checked(op, finite(rng, (5, 137, width), FLOAT32))
+def test_columns_of_a_thread(width: int, rng: np.random.Generator) -> None:
+    with config.using(tuning=(planned_by(EMULATED, "scans", busy=0),)):
+        for op in (CumSum(1), CumProd(1, True), CumMin(1)):
+            checked(op, finite(rng, (5, 137, width), FLOAT32))
 
 
 @pytest.mark.exhaustive

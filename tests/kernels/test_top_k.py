@@ -21,11 +21,12 @@ from ge2.ir import ArrayType, Eqn, Graph, Var
 from ge2.ops.shape import Slice, Transpose
 from ge2.ops.sort import Sort, TopK
 from ge2.targets.cuda.device import Device
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.kernels import top_k
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.nvrtc import needs_nvrtc
+from tests.small import planned_by
 
 pytestmark = needs_compiler
 DTYPES = [d for d in SHORT if d not in COMPLEX]
@@ -119,16 +120,11 @@ CUT = (((2, 700), 5, ""), ((1, 1000), 129, ""), ((701, 2), 3, "turned"), ((2, 90
 @pytest.mark.exhaustive("case")
 @pytest.mark.parametrize("case", CUT, ids=str)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_lines_that_are_cut(
-    dtype: np.dtype, case: Any, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_that_are_cut(dtype: np.dtype, case: Any, rng: np.random.Generator) -> None:
     """Two kernels: the largest of parts, then the largest of these."""
-    monkeypatch.setattr(top_k, "LONG", 300)
-    monkeypatch.setattr(top_k, "PART", 130)
+    device = ShimDevice(planned_by(EMULATED, "top_k", long=300, part=130), 1, watch=True)
     shape, k, lying = case
-    judged(
-        TopK(k, 1), numbers(rng, shape, dtype, small=True), ShimDevice(seed=1, watch=True), lying
-    )
+    judged(TopK(k, 1), numbers(rng, shape, dtype, small=True), device, lying)
 
 
 def test_what_is_left_to_the_array_module(rng: np.random.Generator) -> None:

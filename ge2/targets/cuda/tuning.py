@@ -164,9 +164,85 @@ class Tiles:
 
 @final
 @record
+class Scans:
+    """Running sums, products and extremes."""
+
+    block: int = 256  # threads
+    bytes: int = 128  # that a thread has at a time
+    packs: int = 6  # accesses of a thread at a time
+    run: int = 144  # bytes of a thread, where blocks share lines
+    lines: int = 4  # for each multiprocessor, from which on no line is shared by blocks
+    resident: int = 3  # blocks of a multiprocessor at once
+    waiting: int = 6  # the same of lines that wait for those before them
+    rows: int = 16  # packs of a thread below each other
+    busy: int = 192  # packs of columns for each multiprocessor, from which on none are shared
+    strip: int = 128  # columns that blocks share
+    # tiles of a strip that are merged before their groups are: of one strip, of many
+    group: int = 32
+    smallest: int = 4
+    alone: int = 128  # threads of a block that shares nothing
+    cleared: int = 256  # threads of a block that clears what blocks leave
+
+
+@final
+@record
+class Scatters:
+    """Updates at indices, and sums of them."""
+
+    few: int = 64  # indices of which each may be compared with all others
+    ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
+    window: int = 64  # updates that are summed one after another
+    helpers: int = 8  # threads that look for what is before one update
+
+
+@final
+@record
+class TopKs:
+    """The largest elements of lines."""
+
+    long: int = 1 << 16  # elements of a line that is cut, where lines are few
+    part: int = 1 << 14  # elements of a part of it at least
+
+
+@final
+@record
+class Joins:
+    """Parts that are put side by side by one kernel, and not copied one by one."""
+
+    parts: int = 4  # at most
+    elements: int = 1 << 16  # at most: a launch takes longer
+
+
+@final
+@record
+class Products:
+    """Products by the library, and which are done by a kernel of ours instead; clocks as
+    docs/design/small_products.md counts them.
+    """
+
+    calls: int = 16  # of the library, beyond which a copy of an operand costs less
+    slices: int = 16  # threads that share a sum of four terms, or two of float64
+    ends: int = 1100  # clocks of a block before its first and after its last product
+    stage: int = 210  # for a stage of its sum when it is alone on its multiprocessor,
+    shared: int = 135  # and when others are there
+    parts: int = 150  # to merge the parts of sums
+    # of rows, columns or terms: tensor cores are not filled by fewer
+    thin: int = 32
+    # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
+    most: int = 7000
+    elements: int = 1 << 19  # of an operand or the result, at most
+
+
+@final
+@record
 class Tuning:
     """The numbers of each family of kernels."""
 
+    scans: Scans = Scans()
+    scatters: Scatters = Scatters()
+    top_k: TopKs = TopKs()
+    joins: Joins = Joins()
+    products: Products = Products()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
     narrow_columns: NarrowColumns = NarrowColumns()

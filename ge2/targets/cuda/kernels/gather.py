@@ -22,8 +22,6 @@ from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.kernels.element_grid import ALONG, OVER, Grid, added, far, lettered, packed
 from ge2.targets.cuda.kernels.generated import Cuda, Operands
 
-FEW = 64  # indices of which each may be compared with all others
-
 
 def index_dims(indices: Sequence[ArrayType]) -> Dims:
     return next((t.shape for t in indices if t.shape), ())
@@ -70,13 +68,6 @@ class Rows:
         lying = [(t.shape, o.strides) for t, o in zip(indices, ins, strict=True) if t.shape]
         lying += [(x.shape, self.of_x.strides), ((*shape, *rest), strides)]
         self.far = far((self.count * self.length, self.places), *lying)
-
-    @property
-    def few(self) -> bool:
-        """Whether each index may be compared with all others: they lie along
-        an axis, in a cache.
-        """
-        return self.count <= FEW and len(self.i) == 1
 
     @property
     def pack(self) -> int:

@@ -7,7 +7,7 @@ Parts that were made there already (`problem.shared`) are not written again.
 from __future__ import annotations
 
 import math
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
@@ -26,9 +26,6 @@ from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.kernels.element_grid import OVER, Grid, added, far, lettered, packed
 from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
 
-PARTS: Final = 4  # that a kernel may put side by side
-SMALL: Final = 1 << 16  # elements of what is copied sooner than a kernel is launched
-
 
 @final
 class CudaConcatenate(Cuda):
@@ -39,10 +36,10 @@ class CudaConcatenate(Cuda):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
-        op, (to,) = problem.op, problem.outs
+        op, (to,), most = problem.op, problem.outs, chip.tuning.joins
         assert isinstance(op, Concatenate)
         parts = sum(x.size > 0 for x in problem.inputs)
-        if 1 < parts <= PARTS and to.size <= SMALL and not problem.shared:
+        if 1 < parts <= most.parts and to.size <= most.elements and not problem.shared:
             return Kernels((joining(problem, op.axis, ins, outs[0]),))
         kernels: list[CudaKernel] = []
         at = 0

@@ -76,13 +76,13 @@ class CudaBlas(Cuda):
             return "there is nothing to multiply"
         if caps is None or not problem.settled:
             return ""
-        found = matrices(problem)
+        found = matrices(problem, caps.chip.tuning.products.calls)
         if found is None:
             return "BLAS takes no matrices that lie so"
         return "" if caps.product(found.wanted) else "the library has no such product"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        found = matrices(problem)
+        found = matrices(problem, caps.chip.tuning.products.calls)
         product = found and caps.product(found.wanted)
         assert found is not None and product is not None, "it was not refused"
         kernels = list[CudaKernel]()
@@ -104,12 +104,14 @@ class Matrices:
     operands: tuple[Operand, Operand, Operand]
 
 
-def matrices(problem: Problem) -> Matrices | None:
-    """The product of matrices that a problem is; None if no copies make it one."""
+def matrices(problem: Problem, calls: int) -> Matrices | None:
+    """The product of matrices that a problem is, in so many `calls` of the library if it can be;
+    None if no copies make it one.
+    """
     (first, second), (result,) = problem.arrays
     (a, b), (y,), op = problem.inputs, problem.outs, problem.op
     assert isinstance(op, DotGeneral)
-    found = by_blas(op, a, b, (first.strides, second.strides, result.strides))
+    found = by_blas(op, a, b, (first.strides, second.strides, result.strides), calls)
     if found is None:
         return None
     strides, g = found

@@ -29,18 +29,8 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.region import power, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.scan_blocks import RESIDENT, WAITING, Scanned, left_at
+from ge2.targets.cuda.kernels.scan_blocks import Scanned, left_at
 
-BLOCK = 256
-PACKS = 6  # accesses of a thread at a time
-RUN = 144  # bytes of a thread, where blocks share lines
-ROWS = 16  # packs of a thread below each other
-LINES = 4  # lines for each multiprocessor, from which on no line is shared by blocks
-BUSY = 192  # packs of columns for each multiprocessor, from which on none are shared by blocks
-STRIP = 128  # columns that blocks share
-# tiles of a strip that are merged before their groups are: of one strip, of many
-GROUP, LEAST = 32, 4
-ALONE = 128  # threads of a block that shares nothing
 START = "{0}::start()"
 
 
@@ -70,7 +60,7 @@ class Lines(Scanned):
     """Threads side by side along the lines."""
 
     def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
-        super().__init__(problem, t, x, y)
+        super().__init__(problem, t, x, y, chip)
         axis = self.op.axis
         others = [a for a in range(t.ndim) if a != axis]
         self.over, strides = merged(
@@ -80,12 +70,13 @@ class Lines(Scanned):
         self.lines = math.prod(self.over)
         self.wides = {name: self.wide(name, axis) for name in "xy"}
         self.pack = max(*self.wides.values(), 1)
-        packs, most = -(-self.n // self.pack), self.at_most(PACKS, 2)
+        packs, most = -(-self.n // self.pack), self.at_most(self.tuning.packs, 2)
         self.packs = min(most, -(-packs // 32))
-        self.team = min(32 if packs <= 32 * self.packs else BLOCK, power(-(-packs // self.packs)))
+        self.team = min(
+            32 if packs <= 32 * self.packs else self.tuning.block, power(-(-packs // self.packs))
+        )
         self.tiles = -(-self.n // (self.team * self.packs * self.pack))
-        self.chip = chip
-        self.shared = self.tiles > 1 and self.lines < LINES * chip.multiprocessors
+        self.shared = self.tiles > 1 and self.lines < self.tuning.lines * chip.multiprocessors
 
     def run(self) -> Kernels:
         self.fix("PACK", self.pack, "neighbours of one access")
@@ -116,7 +107,7 @@ class Lines(Scanned):
         ]
 
     def by_teams(self) -> Kernels:
-        height = BLOCK // self.team if self.team <= 32 else 1
+        height = self.tuning.block // self.team if self.team <= 32 else 1
         body, n = [Text("const int64_t line = blockIdx.x;")], "n"
         if height > 1:
             body = [
@@ -138,7 +129,11 @@ class Lines(Scanned):
             body += [Text(f"{how}::State carry = {how}::start();"), Text(loop, body=tuple(each))]
         grid = -(-self.lines // height)
         return Kernels(
-            (self.kernel(body, self.team * height, grid, 2 if self.tiles > 1 else RESIDENT),)
+            (
+                self.kernel(
+                    body, self.team * height, grid, 2 if self.tiles > 1 else self.tuning.resident
+                ),
+            )
         )
 
     def by_many_blocks(self) -> Kernels:
@@ -171,8 +166,9 @@ class Lines(Scanned):
             Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
         ]
         room = self.room(block, run)
-        most = WAITING if self.how.words <= 2 and self.pack <= 4 else RESIDENT
-        resident = max(1, min(most * BLOCK // block, self.chip.shared // room))
+        light = self.how.words <= 2 and self.pack <= 4
+        most = self.tuning.waiting if light else self.tuning.resident
+        resident = max(1, min(most * self.tuning.block // block, self.chip.shared // room))
         return self.looking_back(self.lines, words, body, block, tiles, resident, room)
 
     def room(self, block: int, run: int) -> int:
@@ -181,13 +177,13 @@ class Lines(Scanned):
 
     def wide_block(self, run: int) -> int:
         """Larger tiles wait for fewer others, if they are many, and if three of them have room."""
-        tiles = self.lines * self.n // (2 * BLOCK * run * self.pack)
-        few = tiles < LINES * self.chip.multiprocessors
-        return BLOCK if few or 3 * self.room(2 * BLOCK, run) > self.chip.shared else 2 * BLOCK
+        tiles = self.lines * self.n // (2 * self.tuning.block * run * self.pack)
+        few, block = tiles < self.tuning.lines * self.chip.multiprocessors, self.tuning.block
+        return block if few or 3 * self.room(2 * block, run) > self.chip.shared else 2 * block
 
     def odd_run(self) -> int:
         """How many packs in a row a thread has: an odd number, so that lanes meet in no bank."""
-        most = max(RUN // (self.pack * self.dtype.itemsize), 1)
+        most = max(self.tuning.run // (self.pack * self.dtype.itemsize), 1)
         return most - 1 + most % 2
 
 
@@ -199,7 +195,7 @@ class Columns(Scanned):
     """Threads across lines that lie side by side, each along packs of its own."""
 
     def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
-        super().__init__(problem, t, x, y)
+        super().__init__(problem, t, x, y, chip)
         lane = max((a for a in range(t.ndim) if a != self.op.axis and t.shape[a] > 1), default=-1)
         others = [a for a in range(t.ndim) if a not in (self.op.axis, lane)]
         over, strides = merged(
@@ -211,11 +207,14 @@ class Columns(Scanned):
         self.pack = math.gcd(max(*self.wides.values(), 1), self.width, max(16 // self.how.words, 1))
         self.strip_of = math.prod(over)
         self.in_packs = self.width // self.pack
-        self.columns = min(power(self.in_packs), STRIP // self.pack)
-        self.rows = self.at_most(ROWS, 2)
-        height = BLOCK // self.columns * self.rows
+        self.columns = min(power(self.in_packs), self.tuning.strip // self.pack)
+        self.rows = self.at_most(self.tuning.rows, 2)
+        height = self.tuning.block // self.columns * self.rows
         self.tiles = -(-self.n // height)
-        self.shared = self.tiles > 1 and self.strip_of * self.in_packs < chip.multiprocessors * BUSY
+        self.shared = (
+            self.tiles > 1
+            and self.strip_of * self.in_packs < chip.multiprocessors * self.tuning.busy
+        )
 
     def given(self, name: str) -> tuple[str, str]:
         """The width of an access, and how far neighbours are apart."""
@@ -252,7 +251,7 @@ class Columns(Scanned):
         read, write = self.functions()
         total = self.strip_of * self.in_packs
         body = [
-            Text(f"const int64_t p = (int64_t)blockIdx.x * {ALONE} + threadIdx.x;"),
+            Text(f"const int64_t p = (int64_t)blockIdx.x * {self.tuning.alone} + threadIdx.x;"),
             Text(f"if (p >= {self.size('total', total, True)}) return;"),
             Text(f"const int64_t column = p % {packs} * PACK, line = p / {packs};"),
             *self.begun("line", "column"),
@@ -270,7 +269,7 @@ class Columns(Scanned):
         if not self.outer:
             body[2] = Text("const int64_t column = p * PACK;")
             self.arguments.pop("packs")
-        return Kernels((self.kernel(body, ALONE, -(-total // ALONE)),))
+        return Kernels((self.kernel(body, self.tuning.alone, -(-total // self.tuning.alone)),))
 
     def by_many_blocks(self) -> Kernels:
         """Blocks share the rows, each with a tile of a strip."""
@@ -280,13 +279,14 @@ class Columns(Scanned):
         self.fix("ROWS", self.rows, "rows of a thread")
         count = self.strip_of * strips
         # other strips fill the time of waiting
-        group = max(min(GROUP, power(-(-2 * GROUP // count))), LEAST)
+        group = self.tuning.group
+        group = max(min(group, power(-(-2 * group // count))), self.tuning.smallest)
         self.fix("GROUP", group, "tiles that are merged before their groups are")
         packs = self.size("packs", self.in_packs, True)
         words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
         per = self.size("strips_of_line", strips, True)
         height = "threadIdx.x / COLUMNS * ROWS"
-        row = f"const {self.whole} first = {self.tile_number} * ({BLOCK} / COLUMNS * ROWS) + {height};"
+        row = f"const {self.whole} first = {self.tile_number} * ({self.tuning.block} / COLUMNS * ROWS) + {height};"
         body = [
             *self.ticket(self.tiles, "strip", count),
             Text(f"const int64_t pack = strip % {per} * COLUMNS + threadIdx.x % COLUMNS;"),
@@ -302,9 +302,11 @@ class Columns(Scanned):
             ]),
             Text(f"{how}::State states[PACK];"),
             left_at("strip", count),
-            Text(f"ge2_scan_strip<{how}, {BLOCK}, COLUMNS, ROWS, GROUP>(mine, states, left, tile, tiles);"),
+            Text(f"ge2_scan_strip<{how}, {self.tuning.block}, COLUMNS, ROWS, GROUP>(mine, states, left, tile, tiles);"),
             unrolled("i", "ROWS", [
                 Text("if (here && first + i < n)", body=(Text(write.format("first + i", "mine.of[i]")),)),
             ]),
         ]  # fmt: skip
-        return self.looking_back(count, words, body, BLOCK, self.tiles, RESIDENT)
+        return self.looking_back(
+            count, words, body, self.tuning.block, self.tiles, self.tuning.resident
+        )

@@ -20,17 +20,14 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.region import mentions
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, number
 
 WIDEST = 16  # bytes of one access
-MOST = 128  # bytes that a thread has at a time
-# blocks of a multiprocessor at once; of lines that wait for those before them
-RESIDENT, WAITING = 3, 6
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
-CLEARED = 256
 FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
 LETTERS = "jlmqrtuvwz"
@@ -162,8 +159,8 @@ class Scanned(ABC):
 
     pack: int  # elements of one access
 
-    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand) -> None:
-        op = problem.op
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
+        op, self.chip, self.tuning = problem.op, chip, chip.tuning.scans
         assert isinstance(op, Running)
         self.problem, self.op, self.how, self.dtype = problem, op, How(op, t.dtype), t.dtype
         self.operands, self.n = {"x": x, "y": y}, t.shape[op.axis]
@@ -208,7 +205,10 @@ class Scanned(ABC):
 
     def at_most(self, many: int, least: int) -> int:
         """How many packs a thread has at a time, so that they and its states are in registers."""
-        found = max(min(many, MOST // (self.pack * self.dtype.itemsize), 24 // self.pack), least)
+        found = max(
+            min(many, self.tuning.bytes // (self.pack * self.dtype.itemsize), 24 // self.pack),
+            least,
+        )
         return found if self.how.words <= 2 else max(found // 4, 1)
 
     @property
@@ -286,7 +286,10 @@ class Scanned(ABC):
         self.arguments["words"] = states
         self.size("per_line", words, True) if count > 1 else None
         return Kernels(
-            (cleared(states, total), self.kernel(body, block, count * tiles, resident, shared)),
+            (
+                cleared(states, total, self.tuning.cleared),
+                self.kernel(body, block, count * tiles, resident, shared),
+            ),
             (8 * total,),
         )
 
@@ -294,14 +297,14 @@ class Scanned(ABC):
         self.fixed.append(Fixed(name, value, why))
 
     def kernel(
-        self, body: list[Text], block: int, grid: int, resident: int = RESIDENT, shared: int = 0
+        self, body: list[Text], block: int, grid: int, resident: int = 0, shared: int = 0
     ) -> CudaKernel:
         self.size("n", self.n, self.far)
         body = needed(body)
         arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
         return CudaKernel(
             self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
-            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident,
+            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident or self.tuning.resident,
         )  # fmt: skip
 
 
@@ -322,11 +325,11 @@ def left_at(of: str, count: int) -> Text:
     )
 
 
-def cleared(states: Argument, count: int) -> CudaKernel:
+def cleared(states: Argument, count: int, block: int) -> CudaKernel:
     """Makes all words 0, which says that nothing was left there."""
     body = (
-        Text(f"const int64_t i = (int64_t)blockIdx.x * {CLEARED} + threadIdx.x;"),
+        Text(f"const int64_t i = (int64_t)blockIdx.x * {block} + threadIdx.x;"),
         Text("if (i < n) words[i] = 0;"),
     )
     arguments = (states, Argument("int64_t n", "size", count))
-    return CudaKernel("clear", "words = 0", arguments, body, CLEARED, (-(-count // CLEARED), 1))
+    return CudaKernel("clear", "words = 0", arguments, body, block, (-(-count // block), 1))

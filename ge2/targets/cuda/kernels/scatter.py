@@ -68,7 +68,7 @@ class CudaScatter(CudaWriting):
         if rows.count == 1:
             writes.moved(grid)
             return writes.done()
-        if rows.few:
+        if writes.few:
             later = f"for ({grid.whole} k = {rows.i[0]} + 1; k < {grid.size(f'n_{rows.i[0]}', rows.count)}; k++)"
             other = [
                 *rows.wrapped(grid, "other", ["k"]),

@@ -1,10 +1,10 @@
 """Sums at indices in CUDA, with one order: that of the indices, and of windows
 of them where they are many.
 
-Up to FEW updates are one kernel: the first of a place adds the others. More are put in the order of
-their places. Up to RANKED updates are ordered by counting for each those before it, which is one
-launch and takes n * n comparisons, 10 us at the most on 132 multiprocessors; more by their digits,
-three launches for each. Then each piece of WINDOW updates is summed by itself, and a thread adds up
+Up to `few` updates are one kernel: the first of a place adds the others. More are put in the order of
+their places. Up to `ranked` updates are ordered by counting for each those before it, which is one
+launch and takes n * n comparisons; more by their digits,
+three launches for each. Then each `window` of updates is summed by itself, and a thread adds up
 the pieces of one place.
 """
 
@@ -22,10 +22,7 @@ from ge2.targets.cuda.emit.types import HELD, number
 from ge2.targets.cuda.kernels.element_grid import BLOCK, Grid, added, lettered
 from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
 
-RANKED = 1 << 13  # updates that are ordered by counting
-WINDOW = 64  # updates that are summed one after another
 DIGIT, TILE = 8, 2048  # bits of a digit, and updates that a block puts in the order of one
-HELPERS = 8  # threads that look for what is before one update
 WHERE = "defgh"  # letters of the indexed axes
 NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}  # what changes nothing that it is added to, by kind
 
@@ -36,16 +33,17 @@ class Sums:
 
     def __init__(self, writes: Writes) -> None:
         self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
+        self.tuning = writes.chip.tuning.scatters
         self.count = self.rows.count
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
         self.held = HELD[accumulator(self.dtype)]
 
     def add(self) -> None:
-        if self.rows.few:
+        if self.writes.few:
             self.by_the_first()
             return
         order, places = self.ordered()
-        parts = self.pieces(order, places) if self.count > WINDOW else None
+        parts = self.pieces(order, places) if self.count > self.tuning.window else None
         self.sums(order, places, parts)
 
     # -- the order
@@ -53,7 +51,7 @@ class Sums:
     def ordered(self) -> tuple[Operand, Operand]:
         """The numbers of the updates in the order of their places, and those places."""
         found = self.places()
-        if self.count <= RANKED:
+        if self.count <= self.tuning.ranked:
             return self.ranked(found)
         tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
         scratch, pairs = (
@@ -90,7 +88,13 @@ class Sums:
         )
         line = "ge2_rank(places, n, order, sorted);"
         self.call(
-            "ranking", line, {"places": places}, made, {"n": self.count}, self.count * HELPERS, what
+            "ranking",
+            line,
+            {"places": places},
+            made,
+            {"n": self.count},
+            self.count * self.tuning.helpers,
+            what,
         )
         return to
 
@@ -155,7 +159,7 @@ class Sums:
             accumulator(self.dtype),
             self.grid(order, places),
         )
-        windows = -(-self.count // WINDOW)
+        windows = -(-self.count // self.tuning.window)
         parts = writes.temp(windows * rows.length, held)
         int_, n = grid.whole, grid.size("n", self.count)
         lines = [
@@ -174,7 +178,7 @@ class Sums:
             "partial sum",
             lines,
             threads,
-            f"sums of updates of one place that are more than {WINDOW}",
+            f"sums of updates of one place that are more than {self.tuning.window}",
         )
         return parts
 
@@ -250,7 +254,9 @@ class Sums:
 
     def grid(self, order: Operand, places: Operand) -> Grid:
         grid, rows = self.rows.grid(), self.rows
-        grid.fixed.append(Fixed("WINDOW", WINDOW, "updates that are summed one after another"))
+        grid.fixed.append(
+            Fixed("WINDOW", self.tuning.window, "updates that are summed one after another")
+        )
         grid.array("updates", rows.of_y, self.dtype)
         grid.array("order", order, self.writes.number)
         grid.array("sorted", places, self.writes.number)

@@ -20,6 +20,7 @@ from ge2.codegen.text import Operand, Text
 from ge2.ops.reduce import kept
 from ge2.ops.sort import TopK
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
@@ -30,8 +31,6 @@ SHORT: Final = 128  # elements of a line that a warp ranks, each against all oth
 MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
 LONGEST: Final = 1 << 31  # the elements of a line whose places are int
 LINES: Final = (1 << 31) - 1  # blocks of a grid
-LONG: Final = 1 << 16  # elements of a line that is cut
-PART: Final = 1 << 14  # elements of a part of it at least
 INT: Final = np.dtype(np.int32)
 
 
@@ -59,7 +58,7 @@ class CudaTop(Cuda):
         lines = Lines(problem, ins[0], outs)
         if lines.n <= SHORT:
             return Kernels((lines.ranked(),))
-        parts = lines.parts(chip.multiprocessors)
+        parts = lines.parts(chip)
         if parts == 1:
             return Kernels((lines.selected(1, ()),))
         count = lines.count * parts * lines.k
@@ -90,13 +89,14 @@ class Lines:
         laid = [(t.shape, o.strides) for t, o in zip(problem.outs, outs, strict=True)]
         self.far = far((self.t.size, self.count * BLOCK), (self.t.shape, x.strides), *laid)
 
-    def parts(self, units: int) -> int:
+    def parts(self, chip: Chip) -> int:
         """Into how many parts each line is cut, so that there is a block for
         each multiprocessor.
         """
-        if self.n < LONG or self.count >= units:
+        units, tuning = chip.multiprocessors, chip.tuning.top_k
+        if self.n < tuning.long or self.count >= units:
             return 1
-        return max(min(-(-2 * units // self.count), self.n // PART), 1)
+        return max(min(-(-2 * units // self.count), self.n // tuning.part), 1)
 
     # -- kernels
 

@@ -33,6 +33,13 @@ class Writes:
         self.kernels: list[CudaKernel] = []
         self.temps: list[int] = []
 
+    @property
+    def few(self) -> bool:
+        """Whether each index may be compared with all others: they lie along
+        an axis, in a cache.
+        """
+        return self.rows.count <= self.chip.tuning.scatters.few and len(self.rows.i) == 1
+
     def done(self) -> Kernels:
         return Kernels(tuple(self.kernels), tuple(self.temps))
 

@@ -16,8 +16,6 @@ from ge2.base.record import record
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 
-CALLS = 16  # beyond which a copy of an operand costs less than calls
-
 
 @final
 @record
@@ -194,11 +192,13 @@ def arranged(
 
 
 def by_blas(
-    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
+    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims], calls: int
 ) -> tuple[tuple[Dims | None, Dims | None], Gemm] | None:
-    """The product by BLAS with as few copies as serve, and the strides of these copies."""
+    """The product by BLAS with as few copies as serve, in so many `calls` if any can be, and the
+    strides of these copies.
+    """
     found = [
         (copies, g) for copies, each in arranged(op, a, b, strides) if (g := gemm(each)) is not None
     ]
-    few = [each for each in found if len(each[1].calls) <= CALLS]
+    few = [each for each in found if len(each[1].calls) <= calls]
     return next(iter(few), None) or min(found, key=lambda each: len(each[1].calls), default=None)
