@@ -64,6 +64,7 @@ class Settings:
     capture:      str = setting("auto", "launch kernels as graphs", ("auto", "on", "off"), keyed=True)
     overlap:      bool = setting(True, "launch kernels of a graph while those before them end", keyed=True)
     traceback:    str = setting("short", "frames of ge2 in tracebacks: none, or all", ("short", "full"))
+    templates:    str = setting("", "folder of kernel templates that come before ge2's own", keyed=True)
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
     tuning: tuple[object, ...] = setting((), "records that kernels are planned by; from Python alone", keyed=True)
 # fmt: on
@@ -172,6 +173,7 @@ class Config:
     shim_watch: bool
     capture: str
     overlap: bool
+    templates: str
     progress: str
     traceback: str
     tuning: tuple[object, ...]

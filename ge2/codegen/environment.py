@@ -11,7 +11,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ge2.base.source import templates
-from ge2.codegen.rendered_cache import page
+from ge2.codegen.rendered_cache import page, user_templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -71,12 +71,34 @@ GLUE = "\0"
 _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
 
 
-@cache
-def environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined  # `import ge2` does without
+OURS = "ge2:"  # before the name of a template of ours that the user's of that name extends
 
-    found = Environment(
-        loader=FileSystemLoader(templates()),
+
+def environment() -> Environment:
+    return _environment(user_templates())
+
+
+@cache
+def _environment(users: str) -> Environment:
+    """The templates of ours, and before them those of a folder of the user's."""
+    from jinja2 import (  # `import ge2` does without
+        ChoiceLoader,
+        Environment,
+        FileSystemLoader,
+        PrefixLoader,
+        StrictUndefined,
+    )
+
+    class Templates(Environment):
+        def join_path(self, template: str, parent: str) -> str:
+            """A template that extends its own name means ours, which it stands before."""
+            return f"{OURS}{template}" if template == parent else template
+
+    ours = FileSystemLoader(templates())
+    found = Templates(
+        loader=ChoiceLoader([FileSystemLoader(users), ours, PrefixLoader({"ge2": ours}, ":")])
+        if users
+        else ours,
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,

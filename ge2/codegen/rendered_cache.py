@@ -9,7 +9,7 @@ which is not. So whatever is found, a page is the text that rendering would give
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
@@ -19,6 +19,8 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.cache import VERSION, cache, content_key
+from ge2.base.config import config
+from ge2.base.errors import CompileError
 from ge2.base.source import FOLDER, templates
 
 WRITERS = (
@@ -34,10 +36,10 @@ LEAVES = (str, int, float, bool, bytes, type(None), np.dtype, np.generic)
 class Pages:
     """The texts of a program by their keys: those that were `there`, and those that it has."""
 
-    __slots__ = ("has", "there")
+    __slots__ = ("has", "there", "version")
 
-    def __init__(self, there: dict[str, str]) -> None:
-        self.there, self.has = there, dict[str, str]()
+    def __init__(self, there: dict[str, str], version: str) -> None:
+        self.there, self.has, self.version = there, dict[str, str](), version
 
 
 _pages: ContextVar[Pages | None] = ContextVar("ge2_pages", default=None)
@@ -50,17 +52,18 @@ def kept_pages(title: str, *looks: str) -> Iterator[None]:
 
     `title` and `looks` are what it looks like; inside another program it is part of that.
     """
-    if _pages.get() is not None or cache().path is None:
+    if _pages.get() is not None:
         yield
         return
+    on_disk = cache().path is not None
     key = content_key("texts", VERSION, title, *looks)
-    pages = Pages(read(cache().get(key) or b""))
+    pages = Pages(read(cache().get(key) or b"") if on_disk else {}, writing(user_templates()))
     token = _pages.set(pages)
     try:
         yield
     finally:
         _pages.reset(token)
-    if not pages.has.keys() <= pages.there.keys():
+    if on_disk and not pages.has.keys() <= pages.there.keys():
         about = {"name": f"texts of {title}", "version": VERSION}
         cache().put(key, written(pages.has), about)
 
@@ -73,7 +76,11 @@ def page(template: str, view: object) -> tuple[Pages, str] | None:
     if pages is None:
         return None
     parts: list[str] = []
-    return (pages, content_key("page", writing(), template, *parts)) if spelt(view, parts) else None
+    return (
+        (pages, content_key("page", pages.version, template, *parts))
+        if spelt(view, parts)
+        else None
+    )
 
 
 def spelt(x: Any, parts: list[str]) -> bool:
@@ -100,10 +107,31 @@ def names_of(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
+def user_templates() -> str:
+    """The folder of templates that the user put before ours (`GE2_TEMPLATES`); "" if there is none.
+
+    CompileError where it is none.
+    """
+    if config.templates and not os.path.isdir(config.templates):
+        raise CompileError(
+            f"there is no folder of templates {config.templates!r}",
+            fix="GE2_TEMPLATES names a folder that has cuda/ or c/ in it, or nothing",
+        )
+    return os.path.abspath(config.templates) if config.templates else ""
+
+
+def writing(users: str = "") -> str:
+    """The contents of what writes texts: modules, templates, and a folder of the user's."""
+    return content_key(ours(), *contents([users])) if users else ours()
+
+
 @once
-def writing() -> str:
-    """The contents of what writes texts: modules and templates."""
-    places = [*(os.path.join(FOLDER, name) for name in WRITERS), templates()]
+def ours() -> str:
+    return content_key(*contents([*(os.path.join(FOLDER, name) for name in WRITERS), templates()]))
+
+
+def contents(places: Sequence[str]) -> list[str | bytes]:
+    """The names and contents of files in folders."""
     parts: list[str | bytes] = []
     for root in places:
         for folder, folders, files in os.walk(root):
@@ -113,7 +141,7 @@ def writing() -> str:
             for name in sorted(files):
                 with open(os.path.join(folder, name), "rb") as file:
                     parts += [os.path.relpath(os.path.join(folder, name), root), file.read()]
-    return content_key(*parts)
+    return parts
 
 
 # ----------------------------------------------------------------------------------------- an entry

@@ -63,7 +63,7 @@ def test_the_environment_is_read() -> None:
     wanted = Settings(True, False, "reference", 3, True, ("fuse", "fold"), "dumps")
     assert out.stdout.splitlines() == [
         repr(wanted),
-        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', True, ())",
+        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', True, '', ())",
     ]
 
 

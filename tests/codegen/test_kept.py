@@ -94,15 +94,15 @@ def test_programs_that_look_alike_are_told_apart(target, rendered):
 def test_other_templates_are_other_texts(rendered, monkeypatch):
     texts(graph())
     rendered.clear()
-    monkeypatch.setattr(rendered_cache, "writing", lambda: "another version")
+    monkeypatch.setattr(rendered_cache, "writing", lambda users: f"another version{users}")
     texts(graph())
     assert rendered
 
 
 def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     """A changed line in any module of this package, or in a template, is another version."""
-    before = rendered_cache.writing.__wrapped__()
-    assert before == rendered_cache.writing.__wrapped__()
+    before = rendered_cache.ours.__wrapped__()
+    assert before == rendered_cache.ours.__wrapped__()
     (tmp_path / "codegen").mkdir()
     for name in ("a.py", "b.py"):
         (tmp_path / "codegen" / name).write_text("x = 1")
@@ -111,14 +111,14 @@ def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     template.write_text("one")
     monkeypatch.setattr(rendered_cache, "FOLDER", str(tmp_path))
     monkeypatch.setattr(rendered_cache, "templates", lambda: str(tmp_path / "templates"))
-    found = [rendered_cache.writing.__wrapped__()]
+    found = [rendered_cache.ours.__wrapped__()]
     for change in (
         lambda: template.write_text("two"),
         lambda: (tmp_path / "codegen" / "b.py").write_text("x = 2"),
         lambda: (tmp_path / "codegen" / "b.py").rename(tmp_path / "codegen" / "c.py"),
     ):
         change()
-        found.append(rendered_cache.writing.__wrapped__())
+        found.append(rendered_cache.ours.__wrapped__())
     assert len({before, *found}) == 5
 
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from typing import final
+from dataclasses import fields, is_dataclass
+from typing import Any, final
 
 from ge2.base.record import record
-from ge2.codegen.environment import render
+from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.text import Text, checked
-from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, codes
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, bare
 from ge2.targets.cuda.emit.types import headers
 
-KERNEL = "cuda/kernel.cu.jinja"
+# a promise that a kernel cannot give which begins while others write what it reads
+EXCLUSIVE = "__restrict__ "
 LET, WAIT = "ge2_let_kernels();", "ge2_await_kernels();"
 PARTS = {
     "ge2_read": "pack",
@@ -40,40 +42,85 @@ PARTS = {
 
 @final
 @record
+class Around:
+    """The parts of a file that its body decides: headers, numbers, parameters, the first lines."""
+
+    headers: tuple[str, ...]
+    fixed: tuple[Fixed, ...]
+    parameters: str
+    begins: tuple[str, ...]
+    body: str
+
+
+@final
+@record
 class Source:
-    """A kernel under its name, with the headers that it needs."""
+    """A kernel under its name."""
 
     name: str
     kernel: CudaKernel
 
-    @property
-    def headers(self) -> tuple[str, ...]:
-        text = "\n".join([self.kernel.parameters, *self.kernel.helpers, *codes(self.kernel.body)])
+    def around(self, helpers: str, body: str) -> Around:
+        """The parts around a body, which a template asks for when it has printed the body.
+
+        The compiler warns of a number that no code names. A kernel that waits for those before it
+        reads what others write, and a kernel that reads and writes in turns needs what its
+        compiler then may not assume (`__restrict__`): it does not wait.
+        """
+        k, code = self.kernel, bare(body)
+        waits = k.lets and not k.in_turns(code)
+        parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
+        text = "\n".join((parameters, helpers, code))
         found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
-        return ("core", *sorted(found - {"core"}))
-
-    @property
-    def fixed(self) -> tuple[Fixed, ...]:
-        """The numbers that the text names; the compiler warns of any other."""
-        text = "\n".join(codes(self.kernel.body))
-        return tuple(each for each in self.kernel.fixed if re.search(rf"\b{each.name}\b", text))
-
-    @property
-    def begins(self) -> tuple[str, ...]:
-        """What it says of kernels before and behind it."""
-        k = self.kernel
-        return (*((LET,) if k.lets else ()), *((WAIT,) if k.waits else ()))
+        return Around(
+            ("core", *sorted(found - {"core"})),
+            tuple(each for each in k.fixed if re.search(rf"\b{each.name}\b", code)),
+            parameters,
+            (*((LET,) if k.lets else ()), *((WAIT,) if waits else ())),
+            "\n".join(map(wrapped, body.split("\n"))) if too_wide(body) else body,
+        )
 
     def text(self) -> str:
-        return checked(render(KERNEL, self))
+        return checked(render(self.kernel.template, self))
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits by itself for the kernels before it, whatever its sizes are."""
+        return self.kernel.lets and WAIT in self.text()
+
+
+def too_wide(body: str) -> bool:
+    return any(len(line) > WIDTH for line in body.split("\n"))
+
+
+def wrapped(line: str) -> str:
+    """A line of a skeleton as lines that are not too long."""
+    code = line.lstrip()
+    return wrap(code, len(line) - len(code)) if len(line) > WIDTH else line
 
 
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
-    k, fixed = source.kernel, [f"{each.name} = {each.value}" for each in source.fixed]
-    head = [source.name, k.bounds, k.parameters, *fixed, *k.helpers, *source.begins]
-    return "\n".join([*head, *nested(k.body)])
+    k = source.kernel
+    head = [
+        source.name,
+        k.bounds,
+        k.parameters,
+        *(f"{each.name} = {each.value}" for each in k.fixed),
+    ]
+    return "\n".join([*head, *k.helpers, str(k.lets), *nested(k.body), k.template, *coded(k.view)])
 
 
 def nested(texts: tuple[Text, ...]) -> list[str]:
     return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
+
+
+def coded(view: Any) -> list[str]:
+    """All that a view has, but the comments of its statements."""
+    if isinstance(view, Text):
+        return nested((view,))
+    if isinstance(view, tuple):
+        return ["(", *(line for each in view for line in coded(each)), ")"]
+    if is_dataclass(view):
+        return [line for f in fields(view) for line in (f.name, *coded(getattr(view, f.name)))]
+    return [repr(view)]

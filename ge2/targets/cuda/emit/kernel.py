@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Any, final
 
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
@@ -14,9 +14,9 @@ from ge2.ops.graphs.region import KINDS
 
 ORDER = ("array", "result", "size", "value", "constant")
 UNROLL = "#pragma unroll"
-# a promise that a kernel cannot give which begins while others write what it reads
-ALONE = "__restrict__ "
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+UNROLLED = re.compile(rf"{UNROLL}(?! 1$)[^\n]*\n\s*for ", re.MULTILINE)
+MARKS = re.compile(r"[(){};]")
 
 
 @final
@@ -43,7 +43,7 @@ class CudaKernel:
     kind: str
     graph: str
     arguments: tuple[Argument, ...]
-    body: tuple[Text, ...]
+    body: tuple[Text, ...]  # the statements, of a kernel that has no template of its own
     block: int
     grid: tuple[int, ...]
     fixed: tuple[Fixed, ...] = ()
@@ -56,6 +56,8 @@ class CudaKernel:
     foreign: bool = False  # what it does is a user's text
     # whether its blocks wait for each other, and so are all on the GPU at once
     together: bool = False
+    template: str = "cuda/kernel.cu.jinja"  # the family's, which prints the loops around statements
+    view: Any = None  # a frozen record of what that template prints
 
     @property
     def title(self) -> str:
@@ -69,23 +71,13 @@ class CudaKernel:
 
     @property
     def parameters(self) -> str:
-        declared = ", ".join(a.declaration for a in self.given)
-        return declared.replace(ALONE, "") if self.waits else declared
+        return ", ".join(a.declaration for a in self.given)
 
-    @property
-    def waits(self) -> bool:
-        """Whether it waits by itself for the kernels before it
-        (`ge2_await_kernels`), whatever its sizes are.
-
-        One that reads and writes in turns needs what its compiler then may not assume.
+    def fits(self, threads: int) -> bool:
+        """Whether a GPU that holds so many threads holds all of its blocks at once: little to
+        one too large is won where it is launched while those before it end.
         """
-        return self.lets and not self.in_turns
-
-    def early(self, threads: int) -> bool:
-        """Whether it is launched while those that it waits for end, by a GPU that holds so many
-        threads: little to one too large for it.
-        """
-        return self.waits and self.block * math.prod(self.grid) <= threads
+        return self.block * math.prod(self.grid) <= threads
 
     @property
     def lets(self) -> bool:
@@ -96,9 +88,9 @@ class CudaKernel:
         """
         return not (self.foreign or self.together)
 
-    @property
-    def in_turns(self) -> bool:
-        """Whether it reads in a loop what comes after what it has written there.
+    def in_turns(self, code: str) -> bool:
+        """Whether its code, without comments, reads in a loop what comes after
+        what it has written there.
 
         Several rounds at once are under way only if what is written is known to
         be nothing that is read.
@@ -109,10 +101,7 @@ class CudaKernel:
             )
             for kind, more in (("array", "from"), ("result", "to"))
         )
-        return any(
-            all(any(map(each.search, codes(loop.body))) for each in (read, written))
-            for loop in loops(self.body)
-        )
+        return any(read.search(body) and written.search(body) for body in unrolled_bodies(code))
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -135,10 +124,25 @@ def codes(texts: Sequence[Text]) -> list[str]:
     return [line for t in texts for line in (t.code, *codes(t.body))]
 
 
-def loops(texts: tuple[Text, ...]) -> list[Text]:
-    """Those of which several rounds are unrolled."""
-    found = [t for t in texts if t.pragma.startswith(UNROLL) and t.pragma != f"{UNROLL} 1"]
-    return found + [inner for t in texts for inner in loops(t.body)]
+def unrolled_bodies(code: str) -> Iterator[str]:
+    """The bodies of loops of which several rounds are unrolled.
+
+    >>> list(unrolled_bodies("#pragma unroll\\nfor (int v = 0; v < f(2); v++)\\n    y[v] = x[v];\\nn = 1;"))
+    ['\\n    y[v] = x[v];']
+    """
+    for found in UNROLLED.finditer(code):
+        begin = past(code, found.end(), ")")
+        yield code[begin : past(code, begin, ";}")]
+
+
+def past(code: str, at: int, ends: str) -> int:
+    """Where the next parentheses (`)`) or the next statement (`;` or `}`) ends."""
+    depth = 0
+    for found in MARKS.finditer(code, at):
+        depth += 1 if found[0] in "({" else -1 if found[0] in ")}" else 0
+        if depth == 0 and found[0] in ends:
+            return found.end()
+    return len(code)
 
 
 def later(argument: Argument, temps: int) -> Argument:

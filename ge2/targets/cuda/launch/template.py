@@ -205,12 +205,12 @@ def pending(
     arguments: tuple[At | Asked | np.generic, ...],
     name: str,
     where: str,
-    threads: int,
+    early: bool,
 ) -> Pending:
-    """The launch of a kernel, by the number of its source, on a GPU that holds so many threads."""
+    """The launch of a kernel, by the number of its source."""
     return Pending(
         number, kernel.grid, kernel.shape, kernel.shared, arguments, written_by(kernel), name, where,
-        kernel.early(threads), kernel.lets, kernel.together,
+        early, kernel.lets, kernel.together,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from ge2.targets.cuda.kernels.generated import copying
 from ge2.targets.cuda.launch.template import At, Item, Pending, pending
 from ge2.targets.cuda.loops.iterate import Turn
 from ge2.targets.cuda.loops.unroll import Placed
-from ge2.targets.cuda.steps.kernels import define, handed
+from ge2.targets.cuda.steps.kernels import define, handed, numbered
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
@@ -112,10 +112,11 @@ def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[
     source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
     limits, found = assembler.device.limits, []
     for kernel in copying(x.type, to.type, source, target, Chip.of(limits)).kernels:
-        number, name = define(assembler, kernel)
+        number, first = numbered(assembler, kernel)
         ends = {"array": x.at, "result": to.at}
         given = tuple(
             ends[a.kind] if a.kind in ends else handed(assembler, step, a, ()) for a in kernel.given
         )
-        found.append(pending(kernel, number, given, name, place(step.eqn), limits.threads))
+        name, early = f"{first.name}_{number}", kernel.fits(limits.threads) and first.waits
+        found.append(pending(kernel, number, given, name, place(step.eqn), early))
     return found

@@ -59,14 +59,15 @@ def launches(
     """The launches of the kernels of a step, the first of which has the step's operations."""
     eqn, named, threads = step.eqn, [], assembler.device.limits.threads
     for kernel in found.kernels:
-        number, name = define(assembler, kernel)
+        number, first = numbered(assembler, kernel)
+        name, early = f"{first.name}_{number}", kernel.fits(threads) and first.waits
         named.append((name, kernel))
         assembler.owned[name] = written(eqn.op)
         given = tuple(handed(assembler, step, a, temps) for a in kernel.given)
         full = len(named) == 1 and found.product is None
         work = moved(assembler, step, kernel, temps) + (computing(eqn) if full else Cost())
         what = Call(assembler.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
-        assembler.launch(pending(kernel, number, given, name, place(eqn), threads), what)
+        assembler.launch(pending(kernel, number, given, name, place(eqn), early), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])
@@ -123,14 +124,17 @@ def moved(assembler: CudaAssembler, step: Step, kernel: CudaKernel, temps: Seque
 
 
 def define(assembler: CudaAssembler, kernel: CudaKernel) -> tuple[int, str]:
-    """The number of the kernel's source, and its name in the program; equal
-    code is compiled once.
-    """
+    """The number of the kernel's source, and its name in the program."""
+    number, first = numbered(assembler, kernel)
+    return number, f"{first.name}_{number}"
+
+
+def numbered(assembler: CudaAssembler, kernel: CudaKernel) -> tuple[int, Source]:
+    """The number of the kernel's source, and the first source of that code, which is compiled once."""
     source = Source(source_name(kernel), kernel)
     code = same_code(source)
     number = assembler.numbered.setdefault(code, len(assembler.numbered))
-    assembler.sources.setdefault(code, source)
-    return number, f"{source.name}_{number}"
+    return number, assembler.sources.setdefault(code, source)
 
 
 def handed(
