@@ -7,13 +7,12 @@ static int captured(Run *me, Py_ssize_t i, Handle *graph) {
     if (status) return failed(me, status, "cuStreamCreate", i);
     if ((status = cuda.cuStreamBeginCapture_v2(me->apart, RELAXED)))
         return failed(me, status, "cuStreamBeginCapture", i);
-    Status called = call_library(me, &me->node[i], me->apart);
+    Status wrong = 0;
+    const Called *bad = call_library(me, &me->node[i], me->apart, &wrong);
     status = cuda.cuStreamEndCapture(me->apart, graph);
-    if (called || status) {
-        if (!status && *graph) cuda.cuGraphDestroy(*graph);
-        return failed(me, called ? called : status, called ? "a library" : "cuStreamEndCapture", i);
-    }
-    return 0;
+    if (bad && !status && *graph) cuda.cuGraphDestroy(*graph);
+    if (bad) return failed_call(me, wrong, bad, i);
+    return status ? failed(me, status, "cuStreamEndCapture", i) : 0;
 }
 
 /* What fails in a graph in which kernels are launched early may be for that. */

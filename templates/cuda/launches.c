@@ -15,7 +15,8 @@
 #include "driver.h"
 
 #define GRAPHS 4   /* that are kept of one run */
-#define WORDS 16   /* parameters of a library's function */
+#define WORDS 24   /* integers and addresses that a library's function takes at most, the stream among them */
+#define REALS 8    /* floating numbers that it takes at most: that many are passed in registers */
 #define ALIGNED 16 /* bytes that an access may have */
 #define PATIENCE 2 /* calls before a graph is worth making */
 #define NO_MEMORY 2 /* CUDA_ERROR_OUT_OF_MEMORY */
@@ -34,13 +35,26 @@ typedef struct {
     int kind, first_slot, slots, first_need, needs;
     int early; /* so many of the needs, the last, need not have ended when the kernel is launched */
     KernelParams kernel;
-    Status (*function)(); /* of a library: takes WORDS words, the last of which is a stream */
-    size_t words;         /* where they lie in the values */
+    int first_call, calls; /* the functions of a library */
     int handle;           /* of a decision and a choice: which of the run's */
     int type, first_list, lists;
     int together; /* whether the blocks of a kernel wait for each other: all of them are on the GPU at once */
     PyObject *name;
 } Node;
+
+/* A function of a library, as any is called: integers and addresses, of whatever width, are passed in registers and on
+ * the stack in their order, floating numbers in registers of their own, and what a function does not take it ignores. */
+typedef Status (*Function)(uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                           uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t,
+                           uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, uint64_t, double, double, double, double,
+                           double, double, double, double);
+
+typedef struct {
+    Function function;
+    size_t words, reals; /* where they lie in the values */
+    unsigned streams;    /* a bit for each of the words that is the stream */
+    PyObject *name, *explain; /* what its library says of an error's number */
+} Called;
 
 typedef struct {
     int first, count; /* its nodes */
@@ -66,6 +80,7 @@ typedef struct {
     vectorcallfunc vectorcall;
     Py_ssize_t arrays, numbers, count, lists, handles;
     Node *node;
+    Called *called;
     List *list;      /* the first is that which a call launches */
     unsigned *value; /* of each handle, where the host decides */
     Slot *slot;
@@ -201,10 +216,34 @@ static int launch_list(Run *me, const List *list, Handle stream);
 static int decide(Run *me, Py_ssize_t i, Handle stream);
 static int follow(Run *me, Py_ssize_t i, Handle stream);
 
-static Status call_library(Run *me, const Node *node, Handle stream) {
-    uint64_t *w = (uint64_t *)(me->values + node->words);
-    return node->function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13],
-                          w[14], stream);
+static Status call_function(const Run *me, const Called *called, Handle stream) {
+    uint64_t w[WORDS];
+    double d[REALS];
+    memcpy(w, me->values + called->words, sizeof w);
+    memcpy(d, me->values + called->reals, sizeof d);
+    for (int i = 0; i < WORDS; i++)
+        if (called->streams >> i & 1) w[i] = (uint64_t)(uintptr_t)stream;
+    return called->function(w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13],
+                            w[14], w[15], w[16], w[17], w[18], w[19], w[20], w[21], w[22], w[23], d[0], d[1], d[2],
+                            d[3], d[4], d[5], d[6], d[7]);
+}
+
+/* The functions of a node in order; the one that fails, with its status, or NULL. */
+static const Called *call_library(const Run *me, const Node *node, Handle stream, Status *status) {
+    for (int i = node->first_call; i < node->first_call + node->calls; i++)
+        if ((*status = call_function(me, &me->called[i], stream))) return &me->called[i];
+    return NULL;
+}
+
+/* What a library said of a failure: its numbers are not the driver's. */
+static int failed_call(Run *me, Status status, const Called *called, Py_ssize_t node) {
+    PyObject *words = PyObject_CallFunction(called->explain, "i", status);
+    PyObject *said = !words ? NULL : PyObject_CallFunction(me->fail, "OiOOO", called->name, status, words,
+                                                           me->node[node].name, Py_True);
+    Py_XDECREF(words);
+    Py_XDECREF(said);
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    return -1;
 }
 
 static Status launch_kernel(const Node *node, Handle stream) {
@@ -220,9 +259,14 @@ static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
     const Node *node = &me->node[i];
     if (node->kind == DECISION) return decide(me, i, stream);
     if (node->kind == CHOICE) return follow(me, i, stream);
+    Status status = 0;
     fill(me, node);
-    Status status = node->kind == CALL ? call_library(me, node, stream) : launch_kernel(node, stream);
-    return status ? failed(me, status, node->kind == CALL ? "a library" : "cuLaunchKernel", i) : 0;
+    if (node->kind == CALL) {
+        const Called *bad = call_library(me, node, stream, &status);
+        return bad ? failed_call(me, status, bad, i) : 0;
+    }
+    status = launch_kernel(node, stream);
+    return status ? failed(me, status, "cuLaunchKernel", i) : 0;
 }
 
 static int launch_list(Run *me, const List *list, Handle stream) {

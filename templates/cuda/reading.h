@@ -35,25 +35,72 @@ static int read_params(Run *me, Node *node, PyObject *given, int *slots, int *pa
     return 0;
 }
 
-/* A library's words: ints, or as parameters. */
-static int read_words(Run *me, Node *node, PyObject *given, int *slots, size_t *at) {
-    node->first_slot = *slots;
-    node->words = *at;
-    if (PyTuple_GET_SIZE(given) != WORDS - 1) {
-        PyErr_SetString(PyExc_ValueError, "a library's function takes 15 words and a stream");
+/* A word of a library's function, or of a table: an int, or as a parameter, of at most eight bytes. */
+static int read_word(Run *me, PyObject *x, int *slots, size_t at) {
+    if (!PyLong_Check(x)) {
+        Slot *slot = &me->slot[(*slots)++];
+        if (read_slot(me, slot, x, at)) return -1;
+        if (slot->size <= sizeof(uint64_t)) return 0;
+        PyErr_SetString(PyExc_ValueError, "a word of more than eight bytes");
         return -1;
     }
-    for (Py_ssize_t i = 0; i < WORDS - 1; i++, *at += sizeof(uint64_t)) {
-        PyObject *x = PyTuple_GET_ITEM(given, i);
-        if (PyLong_Check(x)) {
-            uint64_t word = PyLong_AsUnsignedLongLong(x);
-            if (word == (uint64_t)-1 && PyErr_Occurred()) return -1;
-            memcpy(me->values + *at, &word, sizeof word);
-        } else if (read_slot(me, &me->slot[(*slots)++], x, *at))
-            return -1;
+    uint64_t word = PyLong_AsUnsignedLongLong(x);
+    if (word == (uint64_t)-1 && PyErr_Occurred()) return -1;
+    memcpy(me->values + at, &word, sizeof word);
+    return 0;
+}
+
+/* A table of words, a list, of which the word at `from` is the address. */
+static int read_table(Run *me, PyObject *table, int *slots, size_t from, size_t *at) {
+    uint64_t address = (uint64_t)(uintptr_t)(me->values + *at);
+    memcpy(me->values + from, &address, sizeof address);
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(table); i++, *at += sizeof(uint64_t))
+        if (read_word(me, PyList_GET_ITEM(table, i), slots, *at)) return -1;
+    return 0;
+}
+
+/* A library's function: (name, address, words, floating numbers, what explains an error). A word is an int, a parameter, a table, or None for
+ * the stream; a number the eight bytes of a register. */
+static int read_call(Run *me, Called *called, PyObject *given, int *slots, size_t *at) {
+    unsigned long long function;
+    PyObject *name, *words, *reals, *explain;
+    if (!PyArg_ParseTuple(given, "UKO!O!O", &name, &function, &PyTuple_Type, &words, &PyTuple_Type, &reals, &explain))
+        return -1;
+    if (PyTuple_GET_SIZE(words) > WORDS || PyTuple_GET_SIZE(reals) > REALS) {
+        PyErr_SetString(PyExc_ValueError, "a library's function with too many arguments");
+        return -1;
     }
-    *at += sizeof(uint64_t);
+    called->function = (Function)(uintptr_t)function;
+    called->name = Py_NewRef(name);
+    called->explain = Py_NewRef(explain);
+    called->words = *at;
+    called->reals = *at += WORDS * sizeof(uint64_t);
+    *at += REALS * sizeof(double);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(words); i++) {
+        PyObject *x = PyTuple_GET_ITEM(words, i);
+        size_t from = called->words + (size_t)i * sizeof(uint64_t);
+        if (x == Py_None) called->streams |= 1u << i;
+        else if (PyList_Check(x) ? read_table(me, x, slots, from, at) : read_word(me, x, slots, from)) return -1;
+    }
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(reals); i++) {
+        PyObject *x = PyTuple_GET_ITEM(reals, i);
+        if (!PyBytes_Check(x) || PyBytes_GET_SIZE(x) != sizeof(double)) {
+            PyErr_SetString(PyExc_TypeError, "a floating argument is eight bytes");
+            return -1;
+        }
+        memcpy(me->values + called->reals + (size_t)i * sizeof(double), PyBytes_AS_STRING(x), sizeof(double));
+    }
+    return 0;
+}
+
+static int read_calls(Run *me, Node *node, PyObject *given, int *slots, int *calls, size_t *at) {
+    node->first_slot = *slots;
+    node->first_call = *calls;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++, (*calls)++)
+        if (read_call(me, &me->called[*calls], PyTuple_GET_ITEM(given, i), slots, at)) return -1;
+    node->calls = *calls - node->first_call;
     node->slots = *slots - node->first_slot;
+    *at = (*at + 15) / 16 * 16;
     return 0;
 }
 
@@ -117,8 +164,9 @@ static int read_needs(Run *me, Py_ssize_t i, PyObject *after, int *needs) {
     return 0;
 }
 
-/* (kind, function, grid, block, shared memory, parameters, needs, name, what else) */
-static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params, int *needs, size_t *at) {
+/* (kind, function, grid, block, shared memory, parameters, needs, name, what else); of a library, whose kind is CALL,
+ * its functions in place of parameters. */
+static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params, int *calls, int *needs, size_t *at) {
     Node *node = &me->node[i];
     unsigned *g = node->kernel.grid, *b = node->kernel.block;
     unsigned long long function;
@@ -128,15 +176,26 @@ static int read_node(Run *me, Py_ssize_t i, PyObject *x, int *slots, int *params
                           &about))
         return -1;
     node->kernel.function = (Handle)(uintptr_t)function;
-    node->function = (Status(*)())(uintptr_t)function;
     Py_INCREF(name);
     node->name = name;
     node->first_need = *needs;
     node->needs = (int)PyTuple_GET_SIZE(after);
     if (read_needs(me, i, after, needs)) return -1;
-    if (node->kind == CALL ? read_words(me, node, given, slots, at) : read_params(me, node, given, slots, params, at))
+    if (node->kind == CALL ? read_calls(me, node, given, slots, calls, at) : read_params(me, node, given, slots, params, at))
         return -1;
     return read_about(me, i, about, PyTuple_GET_SIZE(given));
+}
+
+/* The slots and bytes of values of a library's function. */
+static void measure_call(PyObject *call, size_t *params, size_t *bytes) {
+    PyObject *words = PyTuple_GET_ITEM(call, 2);
+    *bytes += WORDS * sizeof(uint64_t) + REALS * sizeof(double);
+    for (Py_ssize_t i = 0; PyTuple_Check(words) && i < PyTuple_GET_SIZE(words); i++) {
+        PyObject *x = PyTuple_GET_ITEM(words, i);
+        size_t inside = PyList_Check(x) ? (size_t)PyList_GET_SIZE(x) : 0;
+        *params += 1 + inside;
+        *bytes += inside * sizeof(uint64_t);
+    }
 }
 
 /* How many parameters, slots, waits and bytes of values there are. */
@@ -151,10 +210,12 @@ static int measure(PyObject *nodes, size_t *params, size_t *needs, size_t *bytes
         PyObject *given = PyTuple_GET_ITEM(node, 5);
         *params += (size_t)PyTuple_GET_SIZE(given) + 1;
         *needs += (size_t)PyTuple_GET_SIZE(PyTuple_GET_ITEM(node, 6));
-        *bytes += sizeof(uint64_t);
+        int library = PyLong_Check(PyTuple_GET_ITEM(node, 0)) && PyLong_AsLong(PyTuple_GET_ITEM(node, 0)) == CALL;
+        *bytes += 16;
         for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(given); n++) {
             PyObject *x = PyTuple_GET_ITEM(given, n);
-            *bytes += PyBytes_Check(x) ? ((size_t)PyBytes_GET_SIZE(x) + 15) / 16 * 16 : 16;
+            if (library && PyTuple_Check(x) && PyTuple_GET_SIZE(x) == 5) measure_call(x, params, bytes);
+            else *bytes += PyBytes_Check(x) ? ((size_t)PyBytes_GET_SIZE(x) + 15) / 16 * 16 : 16;
         }
     }
     return 0;
@@ -169,7 +230,12 @@ static void release(Run *me) {
         if (entered) cuda.cuCtxPopCurrent_v2(&there);
     }
     for (Py_ssize_t i = 0; me->node && i < me->count; i++) Py_CLEAR(me->node[i].name);
+    for (Called *called = me->called; called && called->name; called++) {
+        Py_CLEAR(called->name);
+        Py_CLEAR(called->explain);
+    }
     free(me->node);
+    free(me->called);
     free(me->list);
     free(me->value);
     free(me->slot);
@@ -203,6 +269,7 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
     Py_VISIT(me->fail);
     Py_VISIT(me->owner);
     Py_VISIT(me->told);
+    for (const Called *called = me->called; called && called->name; called++) Py_VISIT(called->explain);
     return 0;
 }
 
@@ -213,6 +280,7 @@ static int room(Run *me, PyObject *sizes, PyObject *nodes, PyObject *lists) {
     me->numbers = PyTuple_GET_SIZE(sizes);
     if (measure(nodes, &params, &needs, &bytes)) return -1;
     me->node = calloc((size_t)me->count + 1, sizeof *me->node);
+    me->called = calloc(params + 1, sizeof *me->called);
     me->list = calloc((size_t)me->lists + 1, sizeof *me->list);
     me->value = calloc((size_t)me->count + 1, sizeof *me->value);
     me->slot = calloc(params + 1, sizeof *me->slot);
@@ -222,7 +290,7 @@ static int room(Run *me, PyObject *sizes, PyObject *nodes, PyObject *lists) {
     me->places = calloc((size_t)me->arrays + 1, sizeof *me->places);
     me->callers = calloc((size_t)me->arrays + 1, 1);
     if (posix_memalign((void **)&me->values, 16, bytes + 16)) me->values = NULL;
-    if (!me->node || !me->list || !me->value || !me->slot || !me->params || !me->need || !me->number_at ||
+    if (!me->node || !me->called || !me->list || !me->value || !me->slot || !me->params || !me->need || !me->number_at ||
         !me->places || !me->callers || !me->values) {
         PyErr_NoMemory();
         return -1;
@@ -270,12 +338,12 @@ static PyObject *make_run(PyTypeObject *type, PyObject *args, PyObject *keywords
     Py_INCREF(owner);
     me->owner = owner;
     if (told != Py_None) me->told = Py_NewRef(told);
-    int slots = 0, params = 0, needs = 0;
+    int slots = 0, params = 0, calls = 0, needs = 0;
     size_t at = 0;
     int bad = room(me, sizes, nodes, lists) || read_lists(me, lists);
     if (!bad && arrays) memcpy(me->callers, callers, (size_t)arrays);
     for (Py_ssize_t i = 0; !bad && i < me->count; i++)
-        bad = read_node(me, i, PyTuple_GET_ITEM(nodes, i), &slots, &params, &needs, &at);
+        bad = read_node(me, i, PyTuple_GET_ITEM(nodes, i), &slots, &params, &calls, &needs, &at);
     if (bad) {
         Py_DECREF(me);
         return NULL;

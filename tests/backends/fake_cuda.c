@@ -372,7 +372,7 @@ static void multiplied(void **p, unsigned grid) {
 }
 static Function MULTIPLIED = {multiplied, 3, {8, 8, 8}};
 
-/* As cublasLtMatmul: word 0 is a number of elements, words 3, 5 and 8 are the factors and the result. */
+/* As the product of a library: word 0 is a number of elements, words 3, 5 and 8 are the factors and the result. */
 Status fake_matmul(uint64_t n, uint64_t a1, uint64_t a2, uint64_t x, uint64_t a4, uint64_t y, uint64_t a6, uint64_t a7,
                    uint64_t out, uint64_t a9, uint64_t a10, uint64_t a11, uint64_t a12, uint64_t a13, uint64_t a14,
                    void *stream) {
@@ -380,6 +380,29 @@ Status fake_matmul(uint64_t n, uint64_t a1, uint64_t a2, uint64_t x, uint64_t a4
     if (a1 + a2 + a4 + a6 + a7 + a9 + a10 + a11 + a12 + a13 + a14 != 11) return 7;
     return cuLaunchKernel(&MULTIPLIED, (unsigned)n, 1, 1, 1, 1, 1, 0, stream, params, NULL);
 }
+
+static void biased(void **p, unsigned grid) { /* out[i] = alpha * x[i] + beta * bias[i] */
+    float *x = *(float **)p[0], *bias = *(float **)p[1], *out = *(float **)p[2], beta = *(float *)p[4];
+    for (unsigned i = 0; i < grid; i++) out[i] = (float)*(double *)p[3] * x[i] + beta * bias[i];
+}
+static Function BIASED = {biased, 5, {8, 8, 8, 8, 4}};
+
+/* A library with a descriptor, whose attribute is an address that is read from memory, and a pack of addresses. Floating
+ * arguments stand between others, and there are more of these than registers. */
+int described, ended;
+Status fake_describe(float **descriptor, int attribute, float **value, size_t bytes) {
+    if (attribute != -7 || bytes != sizeof *value) return 3;
+    return described++, *descriptor = *value, 0;
+}
+Status fake_biased(int n, double alpha, float **descriptor, void **pack, float beta, int64_t less, double *more,
+                   void *stream, unsigned char last, int64_t end) {
+    float *x = pack[0], *out = pack[1];
+    double scale = alpha * *more;
+    if (less != -5 || last != 200 || end != 1ll << 40 || pack[2] != (void *)9) return 4;
+    void *params[] = {&x, descriptor, &out, &scale, &beta};
+    return cuLaunchKernel(&BIASED, (unsigned)n, 1, 1, 1, 1, 1, 0, stream, params, NULL);
+}
+Status fake_end(void) { return ended++, 0; }
 
 /* As ge2_decide: cudaGraphSetConditional is what the driver does itself. */
 static void decided(void **p, unsigned grid) {

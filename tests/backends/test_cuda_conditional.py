@@ -24,10 +24,7 @@ from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.decide import source
 from ge2.targets.cuda.launch.launches import (
     Branch,
-    Call,
     Launch,
-    LaunchList,
-    Pointer,
     While,
     in_any_order,
     one_by_one,
@@ -35,7 +32,16 @@ from ge2.targets.cuda.launch.launches import (
 from ge2.targets.cuda.launch.nodes import Nodes
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import library_path
-from tests.backends.fake_driver import address, fake_driver, launches_extension, seen, set_
+from tests.backends.fake_driver import (
+    address,
+    at,
+    fake_driver,
+    fake_product,
+    launch_list,
+    launches_extension,
+    seen,
+    set_,
+)
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 needs_nvrtc = pytest.mark.skipif(
@@ -73,9 +79,7 @@ def run_of(driver, made, monkeypatch):
             switches=how != "no switches",
         )
         with config.using(capture="off" if how == "host" else "auto"):
-            return native.run_of(
-                made, device, LaunchList(items, arrays, (), frozenset(), None, True)
-            )
+            return native.run_of(made, device, launch_list(items, arrays))
 
     for name in ("fail_next", "fail_in", "shuffle", "busy", "rigid", "bodies_run"):
         set_(driver, name, 0)
@@ -86,10 +90,6 @@ def handle(driver, name):
     return ctypes.addressof(ctypes.c_char.in_dll(driver, name))
 
 
-def at(array, offset=0):
-    return Pointer(array, offset)
-
-
 class Writer:
     """Launches of the fake driver's kernels, by the numbers of arrays."""
 
@@ -98,7 +98,7 @@ class Writer:
 
     def kernel(self, name, *arguments, after=(), grid=N):
         kernel = SimpleNamespace(ptr=handle(self.driver, name))
-        return Launch(kernel, (grid,), (1,), 0, arguments, after, name.lower(), "model.py:3")
+        return Launch(kernel, (grid,), (1,), 0, arguments, name.lower(), "model.py:3", after=after)
 
     def scaled(self, x, out, k=1.0, add=0.0, after=()):
         return self.kernel("SCALED", at(x), at(out), np.float64(add), np.float32(k), after=after)
@@ -114,7 +114,7 @@ class Writer:
             self.scaled(y, x, after=(0,)),
             self.below(x, going, limit, (1,)),
         )
-        return While(test, round_, at(going), after, "while", "model.py:7")
+        return While(test, round_, at(going), "while", "model.py:7", after)
 
 
 @pytest.fixture
@@ -148,7 +148,7 @@ def test_loops_of_any_number_of_rounds(run_of, write, driver, how, limit):
 @pytest.mark.parametrize("index", [-3, 0, 1, 2, 3, 100])
 def test_an_index_takes_the_nearest_branch(run_of, write, how, dtype, index):
     lists = tuple((write.scaled(0, 1, k=float(k)),) for k in (3, 5, 7))
-    run = run_of((Branch(lists, at(2, 8), np.dtype(dtype), (), "cond"),), 3, how)
+    run = run_of((Branch(lists, at(2, 8), np.dtype(dtype), "cond"),), 3, how)
     for _ in range(3):
         x, out, numbers = floats(2), floats(), np.zeros(3, np.int64)
         place = numbers[1:].view(np.uint8)[: np.dtype(dtype).itemsize].view(dtype)
@@ -161,7 +161,7 @@ def test_an_index_takes_the_nearest_branch(run_of, write, how, dtype, index):
 
 def test_a_branch_of_nothing(run_of, write, how):
     items = (
-        Branch(((), (write.scaled(0, 1),)), at(2), np.dtype(bool), (), "cond"),
+        Branch(((), (write.scaled(0, 1),)), at(2), np.dtype(bool), "cond"),
         write.scaled(1, 3, after=(0,)),
     )
     run = run_of(items, 4, how)
@@ -176,12 +176,12 @@ def nest(write):
     """A loop of a branch of a loop: while a < 3: (b up to 4 | c += 1); a += 1"""
     inner = write.counted(1, 3, 4, 4)
     other = (write.scaled(2, 3, add=1.0), write.scaled(3, 2, after=(0,)))
-    branch = Branch((other, (inner,)), at(5), np.dtype(np.int32), (), "cond")
+    branch = Branch((other, (inner,)), at(5), np.dtype(np.int32), "cond")
     step = (write.scaled(0, 3, add=1.0, after=(0,)), write.scaled(3, 0, after=(1,)))
     test = write.below(0, 6, 3)
     again = write.below(0, 6, 3, (2,))
     return (
-        While((test,), (branch, *step, again), at(6), (), "while"),
+        While((test,), (branch, *step, again), at(6), "while"),
         write.scaled(0, 3, after=(0,), k=2.0),
     )
 
@@ -201,11 +201,11 @@ def test_lists_in_python_mean_the_same(write):
 
     def python(item):
         if isinstance(item, While):
-            test, round_ = (tuple(map(python, each)) for each in (item.test, item.round))
-            return replace(item, test=test, round=round_)
+            test, round_ = (tuple(map(python, each)) for each in (item.test, item.body))
+            return replace(item, test=test, body=round_)
         if isinstance(item, Branch):
             return replace(item, lists=tuple(tuple(map(python, each)) for each in item.lists))
-        return replace(item, kernel=scaled if item.name == "scaled" else below)
+        return replace(item, function=scaled if item.name == "scaled" else below)
 
     def scaled(grid, block, handed, shared_mem):
         x, out, add, k = handed
@@ -218,9 +218,7 @@ def test_lists_in_python_mean_the_same(write):
     items = tuple(map(python, nest(write)))
     for index in (0, 1):
         for seed in range(4):
-            work = LaunchList(
-                in_any_order(items, seed) if seed else items, 7, (), frozenset(), None, True
-            )
+            work = launch_list(in_any_order(items, seed) if seed else items, 7)
             a, b, c, rest = floats(), floats(), floats(), floats()
             flags, chosen = (np.zeros(1, np.bool_) for _ in range(2)), np.array([index], np.int32)
             inner, outer = flags
@@ -242,7 +240,7 @@ def test_python_reads_what_decides_from_the_gpu():
     runtime = SimpleNamespace(memcpyDeviceToHost=2, memcpyAsync=copy)
     cuda = SimpleNamespace(get_current_stream=lambda: stream, runtime=runtime)
     device, index = SimpleNamespace(xp=SimpleNamespace(cuda=cuda)), np.array([5, -9], np.int16)
-    item = Branch(((), ()), at(0, 2), index.dtype, (), "cond", "model.py:9")
+    item = Branch(((), ()), at(0, 2), index.dtype, "cond", "model.py:9")
     captured = False
     assert native.downloaded(device, item, address(index) + 2) == -9
     assert seen == [(2, 7), "waited"]
@@ -308,14 +306,11 @@ def test_a_thousand_replays_are_what_the_host_does(run_of, write):
     assert graph.counts[1] == 1 and host.counts[1] == 1000
 
 
-def test_products_in_a_round(run_of, write, driver, how, monkeypatch):
+def test_products_in_a_round(run_of, write, driver, how):
     """What a library launches is captured, and a graph within that of the list."""
-    function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
-    words = lambda x, y, out, scratch, moved: [(N, 1, 1, x, 1, y, 1, 1, out, 1, 1, 1, 1, 1, 1)]  # noqa: E731
-    product = Call(FakeProduct(function, words), at(0), at(1), at(2), None, (), "product")
-    monkeypatch.setattr("ge2.targets.cuda.launch.nodes.LtProduct", FakeProduct)
+    product = Launch(fake_product(driver, N), (), (), 0, (at(0), at(1), at(2)), "product")
     test, back = write.below(0, 3, 100), write.scaled(2, 0, after=(0,))
-    items = (While((test,), (product, back, write.below(0, 3, 100, (1,))), at(3), (), "while"),)
+    items = (While((test,), (product, back, write.below(0, 3, 100, (1,))), at(3), "while"),)
     run = run_of(items, 4, how)
     kept = []
     for n in range(12):
@@ -327,13 +322,6 @@ def test_products_in_a_round(run_of, write, driver, how, monkeypatch):
             wanted *= 3
         np.testing.assert_array_equal(x, floats(wanted))
     assert run.trouble is None
-
-
-class FakeProduct:
-    """What the extension is told of a product."""
-
-    def __init__(self, function, words):
-        self.function, self.words = function, words
 
 
 def test_a_driver_without_such_nodes(run_of, tmp_path):
@@ -351,14 +339,14 @@ def test_a_driver_without_such_nodes(run_of, tmp_path):
 def test_a_decision_waits_for_all_of_its_test(write):
     """Of a loop whose test is two launches that know nothing of each other."""
     test = write.below(0, 2, 9), write.scaled(1, 3)
-    nodes = Nodes(0, True)
-    nodes.add_lists((write.scaled(1, 3), While(test, test, at(2), (0,), "while")))
+    nodes = Nodes(launch_list((), 9), 0, True)
+    nodes.add_lists((write.scaled(1, 3), While(test, test, at(2), "while", after=(0,))))
     assert nodes.lists == [(0, 5), (5, 3)]
     assert [node[6] for node in nodes.nodes] == [(), (0,), (0,), (1, 2), (3,), (), (), (5, 6)]
 
 
 def test_nodes_of_a_list_follow_each_other(write):
-    nodes = Nodes(0, True)
+    nodes = Nodes(launch_list((), 9), 0, True)
     nodes.add_lists((write.counted(0, 1, 2, 9),))
     assert nodes.lists == [(0, 3), (3, 4)]
     assert [node[0] for node in nodes.nodes] == [0, 2, 3, 0, 0, 0, 2]

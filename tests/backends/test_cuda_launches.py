@@ -16,9 +16,16 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.base.toolchain.detect import toolchain
 from ge2.targets.cuda.launch import graph as native
+from ge2.targets.cuda.launch.launches import HostScalar, Launch
+from ge2.targets.cuda.launch.library_call import Function, LibraryCall
 from tests.backends.fake_driver import (
+    NUMBER,
     address,
+    address_of,
+    at,
+    biased_product,
     fake_driver,
+    launch_list,
     launches_extension,
     on_device,
     seen,
@@ -62,9 +69,9 @@ def scaled(driver, x, out, add=1.0, after=()):
 
 
 def product(driver, x, y, out, after=()):
-    function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
-    words = (N, 1, 1, (False, *x), 1, (False, *y), 1, 1, (False, *out), 1, 1, 1, 1, 1, 1)
-    return 1, function, (1, 1, 1), (1, 1, 1), 0, words, after, "product", ()
+    words = (N, 1, 1, (False, *x), 1, (False, *y), 1, 1, (False, *out), 1, 1, 1, 1, 1, 1, None)
+    call = "fake_matmul", address_of(driver, "fake_matmul"), words, (), "status {}".format
+    return 1, 0, (1, 1, 1), (1, 1, 1), 0, (call,), after, "product", ()
 
 
 @pytest.fixture
@@ -255,7 +262,8 @@ def test_out_of_memory_anywhere_in_a_capture(make, driver, calls):
     set_(driver, "fail_next", OUT_OF_MEMORY)
     np.testing.assert_array_equal(call(run, x, 2.0), wanted(x, 2))
     assert seen(driver, "fail_next") == 0, "nothing failed"
-    assert "CUDA_ERROR_OUT_OF_MEMORY (2)" in str(run.trouble)
+    said = "status 2 (2) in product" if calls == 4 else "CUDA_ERROR_OUT_OF_MEMORY (2)"
+    assert said in str(run.trouble)
     np.testing.assert_array_equal(call(run, array(3), 4.0), wanted(array(3), 4))
     assert run.counts[:3] == (3, 3, 0)
     assert (seen(driver, "graphs"), seen(driver, "execs")) == before
@@ -390,19 +398,17 @@ def test_what_is_not_on_the_device_is_sent_there(make, driver):
 
 def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
     """The whole way from a list, with what a kernel of CuPy's and a product of ours are."""
-    from ge2.targets.cuda.launch.launches import Launch, LaunchList, Number, Pointer
-
     monkeypatch.setattr(native, "LIBRARY", driver.path)
     current = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
     device = SimpleNamespace(context=driver.context_of_fake(), xp=SimpleNamespace(cuda=current))
     kernel = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED")))
 
     def launch(source, target, add, after=()):
-        arguments = (Pointer(*source), Pointer(*target), np.float64(add), Number(0))
-        return Launch(kernel, (N, 1), (1,), 0, arguments, after, "scaled", "model.py:3")
+        arguments = (at(*source), at(*target), np.float64(add), NUMBER)
+        return Launch(kernel, (N, 1), (1,), 0, arguments, "scaled", "model.py:3", after=after)
 
     both = launch((0, 0), (1, 0), 1), launch((1, 0), (1, 4 * N), 2, (0,))
-    work = LaunchList(both, 2, (4,), frozenset([0]), np.array, True)
+    work = launch_list(both, 2, (NUMBER,), [0], np.array)
     x, y = on_device(np.arange(N, dtype=np.float32)), np.zeros(2 * N, np.float32)
     x._c_contiguous = True
     for captured, patience in ((True, 5), (False, 2)):
@@ -414,12 +420,70 @@ def test_a_list_of_launches_as_the_device_makes_it(made, driver, monkeypatch):
         assert (run.counts[2] > 0) == captured
 
 
+def library_run(driver, made, monkeypatch, how, call=None):
+    """A kernel, then the calls of a library: (x, bias, out, between, number)"""
+    monkeypatch.setattr(native, "LIBRARY", driver.path)
+    current = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
+    device = SimpleNamespace(context=driver.context_of_fake(), xp=SimpleNamespace(cuda=current))
+    kernel = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED")))
+    descriptor = ctypes.c_void_p()
+    call = call or biased_product(driver, N, ctypes.addressof(descriptor))
+    call.owner = descriptor
+    number = HostScalar("double", 8)
+    arguments = at(0), at(3), np.float64(1), np.float32(3)
+    first = Launch(kernel, (N,), (1,), 0, arguments, "scaled")
+    given = at(3, 4), at(1), at(2), number
+    last = Launch(call, (), (), 0, given, "biased", "model.py:9", frozenset([2]), after=(0,))
+    work = launch_list((first, last)[how == "python" :], 4, (number,))
+    if how == "python":
+        return native.from_python(device, work)
+    with config.using(capture="on" if how == "graph" else "off"):
+        return native.run_of(made, device, work)
+
+
+@pytest.mark.parametrize("how", ["graph", "one by one", "python"])
+def test_functions_of_a_library_in_order(driver, made, monkeypatch, how):
+    """Integers, floating numbers, addresses, tables of addresses and of numbers, the stream."""
+    run = library_run(driver, made, monkeypatch, how)
+    set_(driver, "described", 0)
+    set_(driver, "ended", 0)
+    for n in range(20):
+        x, bias, out, between = array(n), array(n % 3), array(0), np.zeros(N + 1, np.float32)
+        if how == "python":
+            between[:N] = x * 3 + 1
+        run(*map(address, (x, bias, out, between)), np.float64(n))
+        wanted = 2 * n * between[1:] + 0.5 * bias
+        np.testing.assert_array_equal(out, wanted)
+    assert seen(driver, "described") == seen(driver, "ended") >= 16
+    if how == "graph":
+        assert run.trouble is None and run.counts == (20, 1, 4, 15)
+
+
+@pytest.mark.parametrize("how", ["graph", "one by one", "python"])
+def test_what_a_library_says_of_an_error(driver, made, monkeypatch, how):
+    call = biased_product(driver, N, 0)
+    describe, _, end = call.functions
+    wrong = replace(describe, words=(*describe.words[:3], 7))
+    call.functions = end, wrong, end
+    run = library_run(driver, made, monkeypatch, how, call)
+    words = r"fake_describe fails with number 3 \(3\) in biased\n  at   model.py:9"
+    with pytest.raises(KernelError, match=words if how != "python" else "fails with 3: number 3"):
+        run(*map(address, (array(0),) * 4), np.float64(1))
+
+
+def test_a_function_with_too_many_arguments(driver, made, monkeypatch):
+    for words in ((0,) * 25, (1.0,) * 9):
+        call = LibraryCall("fake", [Function("fake_end", address_of(driver, "fake_end"), words)])
+        with pytest.raises(ValueError, match="fake_end takes more arguments"):
+            library_run(driver, made, monkeypatch, "graph", call)
+
+
 def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):
     """Both wait for the extension, and the thread that tells them takes its time."""
     from ge2.targets.cuda.launch.calls import call_of
-    from ge2.targets.cuda.launch.launches import LaunchList, Straight
+    from ge2.targets.cuda.launch.launches import Straight
 
-    launched = native.Meanwhile(None, LaunchList((), 0, (), frozenset(), None, True))
+    launched = native.Meanwhile(None, launch_list((), 0))
     given = []
     extension = SimpleNamespace(Call=lambda *parts: given.append(parts[-1]))
     current = SimpleNamespace(get_current_stream=None, runtime=SimpleNamespace(getDevice=None))

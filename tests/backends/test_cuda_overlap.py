@@ -17,11 +17,15 @@ from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.executable import manner
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.launches import Branch, Launch, LaunchList, Number, Pointer, While
+from ge2.targets.cuda.launch.launches import Branch, Launch, While
 from ge2.targets.cuda.launch.nodes import Nodes
 from tests.backends.fake_driver import (
+    NUMBER,
     address,
+    address_of,
+    at,
     fake_driver,
+    launch_list,
     launches_extension,
     on_device,
     seen,
@@ -65,9 +69,26 @@ def scaled(driver, x, out, add, after=(), shift=0):
 
 
 def product(driver, x, y, out, after=()):
-    function = ctypes.cast(driver.fake_matmul, ctypes.c_void_p).value
-    words = (N, 1, 1, (False, x, 0), 1, (False, y, 0), 1, 1, (False, out, 0), 1, 1, 1, 1, 1, 1)
-    return 1, function, (1, 1, 1), (1, 1, 1), 0, words, after, "product", ()
+    words = (
+        N,
+        1,
+        1,
+        (False, x, 0),
+        1,
+        (False, y, 0),
+        1,
+        1,
+        (False, out, 0),
+        1,
+        1,
+        1,
+        1,
+        1,
+        1,
+        None,
+    )
+    call = "fake_matmul", address_of(driver, "fake_matmul"), words, (), "OUT_OF_MEMORY {}".format
+    return 1, 0, (1, 1, 1), (1, 1, 1), 0, (call,), after, "product", ()
 
 
 def run_of(made, nodes, arrays):
@@ -218,12 +239,12 @@ KERNEL = SimpleNamespace(ptr=1)
 
 def kernel(*after, waits=True, lets=True):
     return Launch(
-        KERNEL, (1,), (32,), 0, (Pointer(0),), after, "kernel", "", waits=waits, lets=lets
+        KERNEL, (1,), (32,), 0, (at(0),), "kernel", after=after, pdl_wait=waits, pdl_trigger=lets
     )
 
 
 def needs(items, early=True):
-    nodes = Nodes(1, True, early)
+    nodes = Nodes(launch_list((), 1), 1, True, early)
     nodes.add_lists(items)
     return [node[6] for node in nodes.nodes]
 
@@ -246,8 +267,8 @@ def test_the_second_waits_by_itself_and_the_first_lets_it():
 
 def test_decisions_and_choices_wait_for_all():
     inner = (kernel(), kernel(0))
-    branch = Branch((inner, inner), Pointer(0), np.dtype(np.int32), (0,), "cond")
-    loop = While((kernel(),), inner, Pointer(0), (1,), "while_loop")
+    branch = Branch((inner, inner), at(0), np.dtype(np.int32), "cond", after=(0,))
+    loop = While((kernel(),), inner, at(0), "while_loop", after=(1,))
     found = needs((kernel(), branch, loop, kernel(0, 1, 2)))
     # kernel, decision, choice, the test of the loop, decision, choice, the last
     # kernel, and what is in lists
@@ -269,23 +290,22 @@ def test_the_setting_the_device_and_the_list_decide(
     function = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED")))
 
     def launch(source, target, add, after=()):
-        arguments = (Pointer(source), Pointer(target), np.float64(add), Number(0))
+        arguments = (at(source), at(target), np.float64(add), NUMBER)
         return Launch(
             function,
             (N, 1),
             (1,),
             0,
             arguments,
-            after,
             "scaled",
             "model.py:3",
-            waits=True,
-            lets=True,
+            after=after,
+            pdl_wait=True,
+            pdl_trigger=True,
         )
 
-    work = LaunchList(
-        (launch(0, 1, 1), launch(1, 2, 2, (0,))), 3, (4,), frozenset(), np.array, captured=captured
-    )
+    both = launch(0, 1, 1), launch(1, 2, 2, (0,))
+    work = launch_list(both, 3, (NUMBER,), ready=np.array, captured=captured)
     with config.using(capture="on", overlap=overlap):
         run = native.run_of(made[1], device, work)
     x, y, z = values(0), np.zeros(N, np.float32), np.zeros(N, np.float32)

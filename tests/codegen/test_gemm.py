@@ -136,6 +136,6 @@ def test_any_product(rng: np.random.Generator) -> None:
             factors.append(memory)
         first, other = factors[::-1] if found[1].second else factors
         places = (x.ctypes.data for x in (first, other, made))
-        HostProduct(Wanted(found[1], FLOAT64, FLOAT64))(*places, 0)
+        HostProduct(Wanted(found[1], FLOAT64, FLOAT64))(0, *places, 0)
         np.testing.assert_array_equal(seen(made, y.shape, ys), want)
     assert taken > 350

@@ -272,8 +272,8 @@ def test_a_kernel_that_cannot_be_launched_is_told_of(xp):
 
     source = 'extern "C" __global__ void nothing(float *a_out) { a_out[0] = 1.0f; }'
     kernel = gpu(0).module(source).get_function("nothing")
-    wrong = Launch(kernel, (1, 70000), (32,), 0, (np.uint64(0),), (), "nothing_0", "model.py:7")
-    run = gpu(0).launches(LaunchList((wrong,), 0, (), frozenset(), lambda x: x, False))
+    wrong = Launch(kernel, (1, 70000), (32,), 0, (np.uint64(0),), "nothing_0", "model.py:7")
+    run = gpu(0).launches(LaunchList((wrong,), (), (), frozenset(), lambda x: x, False))
     with pytest.raises(
         KernelError,
         match=r"cuLaunchKernel fails with CUDA_ERROR_\w+ \(\d+\) in nothing_0\n  at   model.py:7",

@@ -227,12 +227,12 @@ def test_a_capture(device: CudaDevice, dtype: np.dtype, rng: np.random.Generator
     x, y, z = xp.asarray(a), xp.asarray(b), xp.zeros((96, 33), dtype)
     scratch = xp.empty(max(product.workspace, 1), np.uint8)
     # its kernel is loaded by the first call
-    product(y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)
+    product(0, y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)
     xp.cuda.Device().synchronize()
     stream = xp.cuda.Stream(non_blocking=True)
     with stream:
         stream.begin_capture()
-        product(y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)
+        product(stream.ptr, y.data.ptr, x.data.ptr, z.data.ptr, scratch.data.ptr)
         graph = stream.end_capture()
         for _ in range(2):
             z[...] = 0

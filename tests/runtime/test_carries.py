@@ -14,7 +14,7 @@ import ge2
 from ge2 import lax
 from ge2.compile.compile import compile_graph
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
-from ge2.targets.cuda.launch.template import Pending
+from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
@@ -195,7 +195,7 @@ def test_no_body_on_a_gpu_does(program):
 def launched(items):
     """The launches of a list, those of loops and branches in it too."""
     for each in items:
-        if isinstance(each, Pending):
+        if isinstance(each, Launch):
             yield each
         for inner in getattr(each, "lists", ()):
             yield from launched(inner)

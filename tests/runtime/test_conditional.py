@@ -12,16 +12,8 @@ import ge2
 from ge2.base.config import config
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch.dependencies import waits
-from ge2.targets.cuda.launch.template import (
-    At,
-    Branch,
-    Pending,
-    While,
-    accesses,
-    anew,
-    count,
-    texts,
-)
+from ge2.targets.cuda.launch.launches import Address, Branch, Launch, While
+from ge2.targets.cuda.launch.template import accesses, count, rebound, texts
 from tests.together import needs_compiler
 
 lax = ge2.lax
@@ -282,21 +274,35 @@ def test_a_program_without_capture_is_the_same():
 
 
 def pending(*arguments, written=()):
-    return Pending(0, (1,), (32,), 0, arguments, frozenset(written), "kernel", "")
+    return Launch(0, (1,), (32,), 0, arguments, "kernel", "", frozenset(written))
 
 
 def test_a_loop_and_a_branch_touch_all_that_their_lists_do():
     inner = Branch(
-        ((pending(At("a")),), (pending(At("b"), written=[0]),)), At("i"), np.dtype(bool), "cond", ""
+        ((pending(Address("a")),), (pending(Address("b"), written=[0]),)),
+        Address("i"),
+        np.dtype(bool),
+        "cond",
+        "",
     )
     loop = While(
-        (pending(At("p", own=True), written=[0]),), (inner,), At("p", own=True), "while", ""
+        (pending(Address("p", in_arena=True), written=[0]),),
+        (inner,),
+        Address("p", in_arena=True),
+        "while",
+        "",
     )
     found = accesses(loop, {"p": (64, 1)}, {"b": "c"})
     assert {(a.base, a.first, a.written) for a in found} == {
         ("arena", 64, False), ("arena", 64, True), ("a", 0, False), ("c", 0, True), ("i", 0, False),
     }  # fmt: skip
-    around = [pending(At("c")), pending(At("a")), loop, pending(At("a")), pending(At("c"))]
+    around = [
+        pending(Address("c")),
+        pending(Address("a")),
+        loop,
+        pending(Address("a")),
+        pending(Address("c")),
+    ]
     assert waits([accesses(each, {"p": (64, 1)}, {"b": "c"}) for each in around]) == [
         (),
         (),
@@ -307,8 +313,10 @@ def test_a_loop_and_a_branch_touch_all_that_their_lists_do():
 
 
 def test_lists_within_lists_are_counted_named_and_moved():
-    inner = Branch(((), (pending(At("b")),)), At("i"), np.dtype(bool), "cond", "")
-    loop = While((pending(At("p")),), (inner, pending(At("p"))), At("p"), "while", "")
+    inner = Branch(((), (pending(Address("b")),)), Address("i"), np.dtype(bool), "cond", "")
+    loop = While(
+        (pending(Address("p")),), (inner, pending(Address("p"))), Address("p"), "while", ""
+    )
     assert count([loop, pending()]) == len([*texts([loop, pending()])]) == 8
     assert [*texts([loop])] == [
         "kernel<<<1, 32>>>(p)",
@@ -319,7 +327,7 @@ def test_lists_within_lists_are_counted_named_and_moved():
         "            kernel<<<1, 32>>>(b)",
         "    kernel<<<1, 32>>>(p)",
     ]
-    changed = anew(loop, lambda a: At(a.array * 2), lambda each: each)
+    changed = rebound(loop, lambda a: Address(a.array * 2), lambda each: each)
     assert [*texts([changed])][1:3] == ["while pp:", "    match ii:"]
 
 

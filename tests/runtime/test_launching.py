@@ -13,14 +13,14 @@ from ge2.base.errors import KernelError
 from ge2.compile.executable import manner
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch.dependencies import waits
-from ge2.targets.cuda.launch.launches import Launch, in_any_order
-from ge2.targets.cuda.launch.template import At, Pending, accesses
+from ge2.targets.cuda.launch.launches import Address, Launch, in_any_order
+from ge2.targets.cuda.launch.template import accesses
 
 SEEDS = range(1, 9)
 
 
 def pending(*arguments, written):
-    return Pending(0, (1,), (32,), 0, arguments, frozenset(written), "kernel", "")
+    return Launch(0, (1,), (32,), 0, arguments, "kernel", "", frozenset(written))
 
 
 def in_order(f, seed):
@@ -34,7 +34,10 @@ def in_order(f, seed):
 
 def test_a_result_in_the_memory_of_an_argument_waits_for_its_readers():
     """The new value of a donated array, and what reads the old one in another branch."""
-    launches = [pending(At("w"), At("h", own=True), written=[1]), pending(At("w_new"), written=[0])]
+    launches = [
+        pending(Address("w"), Address("h", in_arena=True), written=[1]),
+        pending(Address("w_new"), written=[0]),
+    ]
     spans = {"h": (0, 64)}
     assert waits([accesses(each, spans, {}) for each in launches]) == [(), ()]
     assert waits([accesses(each, spans, {"w_new": "w"}) for each in launches]) == [(), (0,)]
@@ -88,7 +91,7 @@ def test_any_order_gives_the_same_bits(program, seed):
 def test_the_order_is_another():
     """Else the tests above would show nothing."""
     needs = [(), (), (0,), (1,), (2, 3)]
-    made = [Launch(None, (1,), (1,), 0, (), after, str(i)) for i, after in enumerate(needs)]
+    made = [Launch(None, (1,), (1,), 0, (), str(i), after=after) for i, after in enumerate(needs)]
     orders = {tuple(int(each.name) for each in in_any_order(made, seed)) for seed in range(50)}
     assert len(orders) > 3
     assert all(order[-1] == 4 and order.index(0) < order.index(2) for order in orders)

@@ -33,7 +33,8 @@ from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.launch.fast_call import straight
-from ge2.targets.cuda.launch.template import At, Group, Pending
+from ge2.targets.cuda.launch.launches import Address, Launch
+from ge2.targets.cuda.launch.template import Group
 from ge2.targets.cuda.load.compile_errors import Written
 from ge2.targets.cuda.load.kernels import load
 from ge2.targets.cuda.loops.iterate import Body, loose
@@ -297,10 +298,10 @@ class CudaAssembler(Assembler):
         asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
         return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
 
-    def launch(self, pending: Pending, what: Call) -> None:
+    def launch(self, launch: Launch, what: Call) -> None:
         """Adds a launch; if there is somebody who times each, as a call of its own."""
         group = self.group()
-        group.launches.append(pending)
+        group.launches.append(launch)
         if self.meter is not None:
             group.through = self.bind(self.meter.timed(what), "timed_")
 
@@ -320,13 +321,13 @@ class CudaAssembler(Assembler):
         self.needs[name] = Lifetime(nbytes, step, step)
         return name
 
-    def at(self, atom: Atom, offset: int) -> At:
+    def at(self, atom: Atom, offset: int) -> Address:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""
         if isinstance(atom, Literal):
-            return At(self.operand(atom), offset)
+            return Address(self.operand(atom), offset)
         buffer = self.buffer(atom)
         base = buffer.base or buffer
-        return At(self.holder(base), offset, own=base.storage == "arena")
+        return Address(self.holder(base), offset, in_arena=base.storage == "arena")
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""

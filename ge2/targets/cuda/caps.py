@@ -7,7 +7,8 @@ from typing import final
 from ge2.base.record import record
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.device import Device
-from ge2.targets.cuda.launch.product import Product, Wanted
+from ge2.targets.cuda.launch.library_call import Callee
+from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.limits import Limits
 
 
@@ -26,6 +27,6 @@ class Caps:
     def of(device: Device) -> Caps:
         return Caps(Chip.of(device.limits), device.limits, device)
 
-    def product(self, wanted: Wanted) -> Product | None:
+    def product(self, wanted: Wanted) -> Callee | None:
         """The library's product of matrices; None if it has none such."""
         return self.device.product(wanted)

@@ -13,7 +13,8 @@ import numpy as np
 
 from ge2.base.dtypes import FP8
 from ge2.targets.cuda.launch.launches import LaunchList, Run
-from ge2.targets.cuda.launch.product import Product, Wanted
+from ge2.targets.cuda.launch.library_call import Callee
+from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.scratch import Scratch
 
@@ -45,7 +46,7 @@ class Device(Protocol):
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
 
-    def product(self, wanted: Wanted) -> Product | None:
+    def product(self, wanted: Wanted) -> Callee | None:
         """A product of matrices; None if the device's library has none such."""
 
     def launches(self, work: LaunchList) -> Run:

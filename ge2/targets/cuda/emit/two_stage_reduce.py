@@ -19,29 +19,30 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, unrolled
 from ge2.targets.cuda.emit.types import SUFFIX
-from ge2.targets.cuda.launch.product import Product
+from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.tuning import Parts
 
 
 @final
 @record
-class LibraryProduct:
-    """A product of matrices by the device's library, and its operands: both factors, the result."""
+class LibraryLaunch:
+    """Functions of a library, and their operands, some of which they write; scratch comes last."""
 
-    product: Product
-    operands: tuple[Operand, Operand, Operand]
+    call: Callee
+    operands: tuple[tuple[Operand, np.dtype], ...]
+    written: frozenset[int]
 
 
 @final
 @record
 class Kernels:
-    """Launches in order, the bytes of arrays that they have for themselves, and the library's
-    product after them, if there is one.
+    """Launches in order, the bytes of arrays that they have for themselves, and a library's
+    functions after them, if there are any.
     """
 
     kernels: tuple[CudaKernel, ...]
     temps: tuple[int, ...] = ()
-    product: LibraryProduct | None = None
+    library: LibraryLaunch | None = None
 
 
 @final

@@ -13,7 +13,7 @@ from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryProduct
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.small_products import refusal as too_large
 from ge2.targets.cuda.launch.product import Wanted
@@ -89,7 +89,9 @@ class CudaBlas(Cuda):
         for t, source, target in found.copies:
             kernels += copying(t, t, source, target, caps.chip).kernels
         temps = tuple(t.nbytes for t, _, _ in found.copies)
-        return Kernels(tuple(kernels), temps, LibraryProduct(product, found.operands))
+        a, b, y = problem.inputs[0].dtype, problem.inputs[1].dtype, problem.outs[0].dtype
+        operands = tuple(zip(found.operands, (a, b, y), strict=True))
+        return Kernels(tuple(kernels), temps, LibraryLaunch(product, operands, frozenset([2])))
 
 
 @final

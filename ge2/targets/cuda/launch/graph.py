@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.load.gpu import CudaDevice
 
 NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
-LIBRARYS: Final = "a library"  # whose numbers are not the driver's
 FEW: Final = 3  # launches that are no slower one by one than as a graph
 IN_CAPTURE: Final = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 DECIDED: Final = "what the host decides"
@@ -55,7 +54,12 @@ def launches(device: CudaDevice, work: LaunchList) -> Run:
 
 
 def from_python(device: CudaDevice, work: LaunchList) -> Run:
-    return one_by_one(work, address, partial(downloaded, device))
+    return one_by_one(
+        work,
+        address,
+        partial(downloaded, device),
+        lambda: int(device.xp.cuda.get_current_stream().ptr),
+    )
 
 
 def downloaded(device: CudaDevice, item: While | Branch, place: int) -> Any:
@@ -137,13 +141,16 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     captured = work.captured and pays
     early = captured and config.overlap and any(map(waits, work.launches)) and device.early
     nodes = Nodes(
-        device.decider if choices and captured else 0, not choices or device.switches, early
+        work, device.decider if choices and captured else 0, not choices or device.switches, early
     )
     nodes.add_lists(work.launches)
     stream: Callable[[], Any] = device.xp.cuda.get_current_stream
-    callers = bytes(i in work.callers for i in range(work.arrays))
+    callers, sizes = (
+        bytes(a in work.callers for a in work.arrays),
+        tuple(n.nbytes for n in work.numbers),
+    )
     run: Run = made.Run(
-        LIBRARY, device.context, callers, work.numbers, tuple(nodes.nodes), tuple(nodes.lists), captured,
+        LIBRARY, device.context, callers, sizes, tuple(nodes.nodes), tuple(nodes.lists), captured,
         work.ready, stream, failed, work, partial(told, work) if config.log_compiles else None,
     )  # fmt: skip
     return run
@@ -151,10 +158,9 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
 
 def waits(item: Item) -> bool:
     """Whether a kernel, or one in the lists of an item, waits by itself."""
-    if isinstance(item, While | Branch):
-        lists = item.lists if isinstance(item, Branch) else (item.test, item.round)
-        return any(waits(each) for inner in lists for each in inner)
-    return isinstance(item, Launch) and item.waits
+    if isinstance(item, Launch):
+        return item.pdl_wait
+    return any(waits(each) for inner in item.lists for each in inner)
 
 
 def told(work: LaunchList, count: int, seconds: float) -> None:
@@ -168,13 +174,13 @@ def told(work: LaunchList, count: int, seconds: float) -> None:
     )
 
 
-def failed(what: str, status: int, name: str, of: str | None) -> None:
-    """The error of a launch; of one for which there is no memory, what its
-    program makes an error of.
+def failed(what: str, status: int, name: str, of: str | None, library: bool = False) -> None:
+    """The error of a launch; of one for which there is no memory, what its program makes an error
+    of. The numbers of a library are its own.
     """
     if what != DECIDED:
         said = f"{what} fails with {name} ({status})" + (f" in {of}" if of else "")
-        raise MemoryError(said) if (status == NO_MEMORY and what != LIBRARYS) else KernelError(said)
+        raise MemoryError(said) if status == NO_MEMORY and not library else KernelError(said)
     title, _, where = (of or "").partition(AT)
     why = f"{title} goes on by a number on the GPU, for which nobody can wait while a stream is captured"
     raise KernelError(

@@ -1,118 +1,170 @@
-"""Launches on a device that follow each other, as one call in which pointers and numbers change.
+"""Launches on a device that follow each other, as one call in which addresses and numbers change.
 
-`one_by_one` is what such a call means, and what runs it wherever nothing faster can.
+One type of launch goes all the way from the assembler to the extension: it names the arrays and
+numbers that it is called with, and a list of launches says in which order a run is given them.
+`one_by_one` is what
+such a call means, and what runs it wherever nothing faster can.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from random import Random
 from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.base.record import record
-from ge2.targets.cuda.launch.product import Product
 
 Run = Callable[..., None]
 AHEAD: Final = 64  # launches among which the next one is chosen
+ARENA: Final = "arena"
 
 
 @final
 @record
-class Pointer:
-    """A place in array `array` of those that a run is called with, `offset`
-    bytes from its beginning.
-    """
+class Address:
+    """`offset` bytes from the beginning of an array of the program, which may lie `in_arena`."""
 
-    array: int
+    array: str
     offset: int = 0
+    in_arena: bool = False
+
+    @property
+    def base(self) -> str:
+        return ARENA if self.in_arena else self.array
+
+    def __add__(self, offset: int) -> Address:
+        return replace(self, offset=self.offset + offset)
 
 
 @final
 @record
-class Number:
-    """Number `number` of those that a run is called with, after the arrays."""
+class HostScalar:
+    """A number of `nbytes` that Python makes at each call, as a text says."""
 
-    number: int
+    text: str
+    nbytes: int
+
+
+LaunchArgument = Address | HostScalar | np.generic | None
 
 
 @final
 @record
 class Launch:
-    """A kernel's launch. Whatever among `arguments` is no pointer and no number is a NumPy scalar.
+    """A kernel, or functions of a library: what both are called with, and what they write.
 
-    `after`: the launches of the list that must have ended before. `where`: the user's line.
-    `waits`: the kernel waits for them itself, before it looks at memory, so it may be launched
-    while those run that let others: `lets`. `together`: its blocks wait for each other, so all of
-    them must be on the device at once.
+    `function`: the number of a kernel's source, later the loaded kernel; or what is called with a
+    stream and the addresses of its arguments, as a `LibraryCall` is. `written`: the arguments that
+    are memory which it writes. `where`: the user's line. `after`: launches of its list that must
+    have ended before. `pdl_wait`: the kernel waits for them itself, before it reads memory, so it
+    may be launched while those run that allow it: `pdl_trigger`. `cooperative`: its blocks wait for
+    each other, so all of them must be on the device at once.
     """
 
-    kernel: Any
+    function: Any
     grid: tuple[int, ...]
     block: tuple[int, ...]
     shared: int
-    arguments: tuple[Pointer | Number | np.generic, ...]
-    after: tuple[int, ...]
+    arguments: tuple[LaunchArgument, ...]
     name: str
     where: str = ""
-    waits: bool = False
-    lets: bool = False
-    together: bool = False
+    written: frozenset[int] = frozenset()
+    after: tuple[int, ...] = ()
+    pdl_wait: bool = False
+    pdl_trigger: bool = False
+    cooperative: bool = False
 
+    @property
+    def of_library(self) -> bool:
+        return not self.grid
 
-@final
-@record
-class Call:
-    """A product that a library launches: of both factors, into the result, with its scratch."""
-
-    product: Product
-    first: Pointer
-    other: Pointer
-    result: Pointer
-    scratch: Pointer | None
-    after: tuple[int, ...]
-    name: str
-    where: str = ""
+    def __str__(self) -> str:
+        """The launch as CUDA has it."""
+        given = ", ".join(map(words, self.arguments))
+        if self.of_library:
+            return f"{self.name}({given})"
+        grid, block = (" x ".join(map(str, size)) for size in (self.grid, self.block))
+        shared = f", {self.shared}" if self.shared else ""
+        return f"{self.name}<<<{grid}, {block}{shared}>>>({given})"
 
 
 @final
 @record
 class While:
-    """`round` as long as the bool at `going` holds, which `test` writes, and each round at its end.
+    """`body` as long as the bool at `going` holds, which `test` writes, and
+    each iteration at its end.
 
-    What is in a list waits for others of that list.
+    Launches of a list wait for others of that list.
     """
 
     test: tuple[Item, ...]
-    round: tuple[Item, ...]
-    going: Pointer
-    after: tuple[int, ...]
+    body: tuple[Item, ...]
+    going: Address
     name: str
     where: str = ""
+    after: tuple[int, ...] = ()
+
+    @property
+    def lists(self) -> tuple[tuple[Item, ...], ...]:
+        return self.test, self.body
+
+    @property
+    def arguments(self) -> tuple[Address, ...]:
+        return (self.going,)
 
     @property
     def dtype(self) -> np.dtype:
         return np.dtype(np.bool_)
 
+    def changed(
+        self, lists: Sequence[tuple[Item, ...]], address: Callable[[Any], Any] | None = None
+    ) -> While:
+        """The loop with other lists, and another address."""
+        test, body = lists
+        return replace(self, test=test, body=body, going=(address or itself)(self.going))
+
 
 @final
 @record
 class Branch:
-    """That of the `lists` whose number is the integer, or the bool, at
-    `index`: else the nearest.
-    """
+    """That of the `lists` whose number is the integer, or the bool, at `index`: else the nearest."""
 
     lists: tuple[tuple[Item, ...], ...]
-    index: Pointer
+    index: Address
     dtype: np.dtype
-    after: tuple[int, ...]
     name: str
     where: str = ""
+    after: tuple[int, ...] = ()
+
+    @property
+    def arguments(self) -> tuple[Address, ...]:
+        return (self.index,)
+
+    def changed(
+        self, lists: Sequence[tuple[Item, ...]], address: Callable[[Any], Any] | None = None
+    ) -> Branch:
+        """The branch with other lists, and another address."""
+        return replace(self, lists=tuple(lists), index=(address or itself)(self.index))
 
 
-Item = Launch | Call | While | Branch
+Item = Launch | While | Branch
+
+
+def itself(x: Any) -> Any:
+    return x
+
+
+def words(argument: LaunchArgument) -> str:
+    """An argument for people."""
+    if isinstance(argument, Address):
+        return argument.array + (f" + {argument.offset}" if argument.offset else "")
+    if isinstance(argument, HostScalar):
+        return argument.text
+    return "0" if argument is None else str(argument)
 
 
 @final
@@ -120,15 +172,15 @@ Item = Launch | Call | While | Branch
 class LaunchList:
     """Launches that follow each other, to be called as `f(*arrays, *numbers)`.
 
-    `arrays`: how many; each is an array of the device, or an address. Those of the `callers` come
-    as they are: one that is not in C order, or begins where wide accesses may not, `ready` copies.
-    `numbers`: the bytes of each, which is a NumPy scalar. `captured`: calls may become one graph.
+    Each of the `arrays` is one of the device, or an address. Those of the `callers` come as they
+    are: one that is not in C order, or begins where wide accesses may not, `ready` copies.
+    Each of the `numbers` is a NumPy scalar. `captured`: calls may become one graph.
     """
 
     launches: tuple[Item, ...]
-    arrays: int
-    numbers: tuple[int, ...]
-    callers: frozenset[int]
+    arrays: tuple[str, ...]
+    numbers: tuple[HostScalar, ...]
+    callers: frozenset[str]
     ready: Callable[[Any], Any]
     captured: bool
 
@@ -171,12 +223,22 @@ def number_at(item: While | Branch, place: int) -> Any:
     return np.ndarray((), item.dtype, memory)[()]
 
 
-def one_by_one(work: LaunchList, at: Callable[[Any], int], decide: Decide = number_at) -> Run:
-    """What launches one after another; `at` tells where an array lies."""
+def one_by_one(
+    work: LaunchList,
+    at: Callable[[Any], int],
+    decide: Decide = number_at,
+    stream: Callable[[], int] = lambda: 0,
+) -> Run:
+    """What launches one after another; `at` tells the address of an array, `stream` the current
+    stream's handle.
+    """
+
+    names = (*work.arrays, *work.numbers)
+    copied = {name for name in names if name in work.callers}
 
     def run(*raw: Any) -> None:
-        given = tuple(work.ready(x) if i in work.callers else x for i, x in enumerate(raw))
-        launched(work.launches, Given(given, work.arrays, at, decide))
+        given = {n: work.ready(x) if n in copied else x for n, x in zip(names, raw, strict=True)}
+        launched(work.launches, Given(given, at, decide, stream))
 
     return run
 
@@ -184,48 +246,48 @@ def one_by_one(work: LaunchList, at: Callable[[Any], int], decide: Decide = numb
 @final
 @record
 class Given:
-    """What a call is given: so many arrays, and numbers after them."""
+    """What a call is given: arrays and numbers."""
 
-    xs: tuple[Any, ...]
-    arrays: int
+    xs: Mapping[Any, Any]
     at: Callable[[Any], int]
     decide: Decide
+    stream: Callable[[], int]
 
-    def place(self, pointer: Pointer | None) -> int:
-        """An address; 0 for none."""
-        if pointer is None:
-            return 0
-        x = self.xs[pointer.array]
-        return (x if isinstance(x, int) else self.at(x)) + pointer.offset
+    def address(self, a: Any) -> Any:
+        """An argument of a library's function: an address, 0 for none, or a number."""
+        if not isinstance(a, Address):
+            return 0 if a is None else self.argument(a)
+        x = self.xs[a.array]
+        return (x if isinstance(x, int) else self.at(x)) + a.offset
 
     def argument(self, a: Any) -> Any:
         """An argument as a kernel is handed it: an array as itself where it is
         meant from its beginning.
         """
-        if isinstance(a, Number):
-            return self.xs[self.arrays + a.number]
-        if not isinstance(a, Pointer):
+        if isinstance(a, HostScalar):
+            return self.xs[a]
+        if not isinstance(a, Address):
             return a
         x = self.xs[a.array]
-        return np.uint64(self.place(a)) if a.offset or isinstance(x, int) else x
+        return np.uint64(self.address(a)) if a.offset or isinstance(x, int) else x
 
 
 def launched(items: Sequence[Item], given: Given) -> None:
     for each in items:
-        if isinstance(each, Launch):
+        if isinstance(each, While):
+            launched(each.test, given)
+            while given.decide(each, given.address(each.going)):
+                launched(each.body, given)
+        elif isinstance(each, Branch):
+            index = int(given.decide(each, given.address(each.index)))
+            launched(each.lists[min(max(index, 0), len(each.lists) - 1)], given)
+        elif each.of_library:
+            each.function(given.stream(), *map(given.address, each.arguments))
+        else:
             handed = tuple(map(given.argument, each.arguments))
             # as CuPy's functions have it
-            more = {"enable_cooperative_groups": True} if each.together else {}
-            each.kernel(each.grid, each.block, handed, shared_mem=each.shared, **more)
-        elif isinstance(each, Call):
-            each.product(*map(given.place, (each.first, each.other, each.result, each.scratch)))
-        elif isinstance(each, While):
-            launched(each.test, given)
-            while given.decide(each, given.place(each.going)):
-                launched(each.round, given)
-        else:
-            index = int(given.decide(each, given.place(each.index)))
-            launched(each.lists[min(max(index, 0), len(each.lists) - 1)], given)
+            more = {"enable_cooperative_groups": True} if each.cooperative else {}
+            each.function(each.grid, each.block, handed, shared_mem=each.shared, **more)
 
 
 def in_any_order(launches: Sequence[Item], seed: int) -> tuple[Item, ...]:
@@ -238,14 +300,10 @@ def in_any_order(launches: Sequence[Item], seed: int) -> tuple[Item, ...]:
         i = random.choice([n for n in left[:AHEAD] if done.issuperset(launches[n].after)])
         left.remove(i)
         done.add(i)
-        found.append(inside(launches[i], lambda items: in_any_order(items, seed)))
+        found.append(changed_lists(launches[i], partial(in_any_order, seed=seed)))
     return tuple(found)
 
 
-def inside(item: Item, change: Callable[[tuple[Item, ...]], tuple[Item, ...]]) -> Item:
+def changed_lists(item: Item, change: Callable[[tuple[Item, ...]], tuple[Item, ...]]) -> Item:
     """The item with its lists changed."""
-    if isinstance(item, While):
-        return replace(item, test=change(item.test), round=change(item.round))
-    if isinstance(item, Branch):
-        return replace(item, lists=tuple(map(change, item.lists)))
-    return item
+    return item if isinstance(item, Launch) else item.changed([*map(change, item.lists)])

@@ -12,8 +12,26 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.targets.cuda.launch.launches import Branch, Call, Item, Launch, Number, Pointer, While
-from ge2.targets.cuda.load.cublaslt import LtProduct
+from ge2.targets.cuda.launch.launches import (
+    Address,
+    Branch,
+    HostScalar,
+    Item,
+    Launch,
+    LaunchList,
+    While,
+)
+from ge2.targets.cuda.launch.library_call import (
+    MOST_NUMBERS,
+    MOST_WORDS,
+    Function,
+    LibraryCall,
+    Passed,
+    Stream,
+    Table,
+    bits,
+    masked,
+)
 
 KERNEL, CALL, DECISION, CHOICE = range(4)  # kinds of nodes, as the extension numbers them
 IF, WHILE, SWITCH = range(3)  # types of choices, as the driver numbers them
@@ -32,7 +50,9 @@ class Nodes:
     itself, need not be launched after the first has ended, which lets it: that is told as ~n.
     """
 
-    def __init__(self, decider: int, switches: bool, early: bool = False) -> None:
+    def __init__(self, work: LaunchList, decider: int, switches: bool, early: bool = False) -> None:
+        self.arrays = {name: i for i, name in enumerate(work.arrays)}
+        self.numbers = {number: i for i, number in enumerate(work.numbers)}
         self.decider, self.switches, self.early = decider, switches, early
         self.letting = set[int]()  # kernels that let others be launched while they run
         self.nodes = list[tuple[Any, ...]]()
@@ -68,10 +88,12 @@ class Nodes:
             return self.add_while(item, needs)
         if isinstance(item, Branch):
             return self.add_branch(item, needs)
-        for function, parts in calls(item):  # a product may be several
-            kind, about = CALL if isinstance(item, Call) else KERNEL, (1,) if together(item) else ()
-            needs = self.node(kind, function, parts, needs, item, *about)
-        return needs
+        if item.of_library:
+            return self.node(CALL, 0, (ONE, ONE, 0, self.functions(item)), needs, item)
+        grid, block = ((*size, 1, 1)[:3] for size in (item.grid, item.block))
+        parts = grid, block, item.shared, tuple(map(self.parameter, item.arguments))
+        about = (1,) if item.cooperative else ()
+        return self.node(KERNEL, item.function.ptr, parts, needs, item, *about)
 
     def node(
         self,
@@ -83,10 +105,10 @@ class Nodes:
         *about: int,
     ) -> After:
         if self.early and kind == KERNEL and isinstance(item, Launch):
-            if item.waits:
+            if item.pdl_wait:
                 whole = (n for n in needs if n not in self.letting)
                 needs = (*whole, *(~n for n in needs if n in self.letting))
-            if item.lets:
+            if item.pdl_trigger:
                 self.letting.add(len(self.nodes))
         self.nodes.append((kind, function, *parts, needs, title(item), about))
         return (len(self.nodes) - 1,)
@@ -97,7 +119,7 @@ class Nodes:
         handle = self.handle()
         decide = partial(self.decision, item, item.going, handle, 1, -1)
         decided = decide(self.add_all(item.test, needs))
-        return self.choice(item, handle, WHILE, [(item.round, decide)], decided)
+        return self.choice(item, handle, WHILE, [(item.body, decide)], decided)
 
     def add_branch(self, item: Branch, needs: After) -> After:
         lists, most = [(each, None) for each in item.lists], len(item.lists) - 1
@@ -118,7 +140,7 @@ class Nodes:
         return self.handles - 1
 
     def decision(
-        self, item: While | Branch, at: Pointer, handle: int, most: int, which: int, needs: After
+        self, item: While | Branch, at: Address, handle: int, most: int, which: int, needs: After
     ) -> After:
         """Reads a number from 0 to `most`; if `which` is not below 0, it is
         whether the number is that.
@@ -129,7 +151,7 @@ class Nodes:
         return self.node(
             DECISION,
             self.decider,
-            (ONE, ONE, 0, tuple(map(parameter, handed))),
+            (ONE, ONE, 0, tuple(map(self.parameter, handed))),
             needs,
             item,
             handle,
@@ -149,49 +171,65 @@ class Nodes:
             CHOICE, 0, (ONE, ONE, 0, ()), needs, item, handle, type_, first, len(lists)
         )
 
+    # -- arguments
+
+    def functions(self, item: Launch) -> tuple[tuple[Any, ...], ...]:
+        """The functions of a library: name, address, words, floating numbers, and what explains
+        the number of an error.
+        """
+        call = item.function
+        if not isinstance(call, LibraryCall):
+            raise TypeError(f"{item.name} is called from Python alone")
+        return tuple(map(partial(self.function_of, item), call.functions))
+
+    def function_of(self, item: Launch, function: Function) -> tuple[Any, ...]:
+        numbers = [*filter(is_floating, function.words)]
+        words = [self.word(item, each) for each in function.words if not is_floating(each)]
+        if len(words) > MOST_WORDS or len(numbers) > MOST_NUMBERS:
+            raise ValueError(f"{function.name} takes more arguments than the extension passes")
+        registers = tuple(map(register, numbers))
+        return function.name, function.address, tuple(words), registers, item.function.explained
+
+    def word(self, item: Launch, each: Any) -> Any:
+        """An integer, None for the stream, a list for a table, or as a parameter."""
+        if isinstance(each, Table):
+            return [self.word(item, inner) for inner in each.words]
+        if isinstance(each, Stream):
+            return None
+        if not isinstance(each, Passed):
+            return masked(each)
+        argument = item.arguments[each.number]
+        if isinstance(argument, Address):
+            return self.parameter(argument + each.offset)
+        if isinstance(argument, HostScalar):
+            return self.parameter(argument)
+        return 0 if argument is None else bits(argument)
+
+    def parameter(self, a: Any) -> Any:
+        """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
+        if isinstance(a, Address):
+            return False, self.arrays[a.array], a.offset
+        if isinstance(a, HostScalar):
+            return True, self.numbers[a], 0
+        return np.asarray(a).tobytes()
+
 
 def count(items: Sequence[Item]) -> int:
-    """The kernels and products of a list that has neither loops nor branches."""
-    return sum(len(calls(each)) for each in items)
-
-
-def together(each: Item) -> bool:
-    """Whether it is a kernel whose blocks wait for each other."""
-    return isinstance(each, Launch) and each.together
+    """The kernels and functions of libraries of a list that has neither loops nor branches."""
+    calls = [each.function for each in items if isinstance(each, Launch) and each.of_library]
+    extra = (len(call.functions) - 1 for call in calls if isinstance(call, LibraryCall))
+    return len(items) + sum(extra)
 
 
 def title(each: Item) -> str:
     return f"{each.name}{AT}{each.where}" if each.where else each.name
 
 
-def calls(each: Item) -> list[tuple[int, tuple[Any, ...]]]:
-    """The functions that a launch calls, and for each grid, block, shared memory and arguments."""
-    if isinstance(each, Launch):
-        grid, block = ((*size, 1, 1)[:3] for size in (each.grid, each.block))
-        return [
-            (each.kernel.ptr, (grid, block, each.shared, tuple(map(parameter, each.arguments))))
-        ]
-    assert isinstance(each, Call)
-    product = each.product
-    assert isinstance(product, LtProduct)
-    places = (each.first, each.other, each.result, each.scratch or 0)
-    return [
-        (
-            product.function,
-            (ONE, ONE, 0, tuple(w if isinstance(w, int) else parameter(w) for w in words)),
-        )
-        for words in product.words(*places, moved)
-    ]
+def is_floating(word: Any) -> bool:
+    return isinstance(word, float | np.floating)
 
 
-def moved(place: Pointer | int, offset: int) -> Pointer | int:
-    return place + offset if isinstance(place, int) else Pointer(place.array, place.offset + offset)
-
-
-def parameter(a: Any) -> Any:
-    """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
-    if isinstance(a, Pointer):
-        return False, a.array, a.offset
-    if isinstance(a, Number):
-        return True, a.number, 0
-    return np.asarray(a).tobytes()
+def register(number: Any) -> bytes:
+    """The bytes that a floating argument has in a register of eight."""
+    found = number.tobytes() if isinstance(number, np.generic) else np.float64(number).tobytes()
+    return found.ljust(8, b"\0")

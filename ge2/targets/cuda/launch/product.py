@@ -1,10 +1,8 @@
-"""What a device is asked for a matrix product, and that product on the CPU,
-at the same addresses.
-"""
+"""A product of matrices as a device is asked for it, and on the CPU, at the same addresses."""
 
 from __future__ import annotations
 
-from typing import Any, Protocol, final
+from typing import Any, final
 
 import numpy as np
 
@@ -29,26 +27,17 @@ class Wanted:
     aligned: tuple[int, int, int] = (16, 16, 16)
 
 
-class Product(Protocol):
-    """Writes a product, given addresses of both factors, the result and
-    `workspace` bytes of scratch.
-    """
-
-    @property
-    def workspace(self) -> int: ...
-
-    def __call__(self, first: int, other: int, result: int, scratch: int) -> None: ...
-
-
 @final
 @record
 class HostProduct:
     """By NumPy: a device that is the CPU has memory that it can read."""
 
     wanted: Wanted
+    by = "NumPy"
     workspace = 0
 
-    def __call__(self, first: int, other: int, result: int, scratch: int) -> None:
+    def __call__(self, stream: int, *arguments: int) -> None:
+        first, other, result, *_ = arguments
         g, dtype, out = self.wanted.gemm, self.wanted.dtype, self.wanted.out
         wide = np.result_type(accumulator(dtype), accumulator(out))
         for a, b, y in g.calls:

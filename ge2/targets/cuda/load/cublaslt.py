@@ -1,11 +1,10 @@
 """Matrix products by cuBLASLt, with a handle of our own on each GPU and scratch
 that the program has for it.
 
-The library is called through ctypes, as NVRTC is: a product needs one of its functions
-at each call, with arguments of which four change, and that takes no longer than through
-NVIDIA's bindings, whose import takes 200 to 300 ms and which bring packages along. A
-call allocates nothing and waits for nothing, so that it may stand in the capture of a
-stream. Numbers are those of cublasLt.h and library_types.h.
+The library is asked through ctypes, as NVRTC is: NVIDIA's bindings take 200 to 300 ms to
+import, and bring packages along. A product is a launch like any other
+(`launch/library_call.py`), which allocates nothing and waits for nothing, so that it may stand
+in the capture of a stream. Numbers are those of cublasLt.h and library_types.h.
 """
 
 from __future__ import annotations
@@ -13,8 +12,8 @@ from __future__ import annotations
 import ctypes
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
 from ctypes import (
+    addressof,
     byref,
     c_double,
     c_float,
@@ -28,12 +27,13 @@ from ctypes import (
 )
 from functools import cache as once
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.errors import DeviceError, KernelError
+from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.load.toolkit import library_path
 from ge2.targets.cuda.products.gemm import Matrix
@@ -41,7 +41,6 @@ from ge2.targets.cuda.products.gemm import Matrix
 if TYPE_CHECKING:
     from ge2.targets.cuda.load.gpu import CudaDevice
 
-T = TypeVar("T")
 PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
 WORKSPACE: Final = 32 << 20  # bytes of scratch that a product may ask for at most
@@ -90,7 +89,6 @@ SIGNATURES: Final[dict[str, tuple[Any, ...]]] = {
     "cublasLtMatmulPreferenceSetAttribute": (c_void_p, c_int, c_void_p, c_size_t),
     "cublasLtMatmulPreferenceDestroy": (c_void_p,),
     "cublasLtMatmulAlgoGetHeuristic": (*(c_void_p,) * 7, c_int, c_void_p, c_void_p),
-    "cublasLtMatmul": (*(c_void_p,) * 14, c_size_t, c_void_p),
 }
 
 
@@ -120,8 +118,12 @@ class Library:
             raise self.failed(name, status)
 
     def failed(self, name: str, status: int) -> KernelError:
+        return KernelError(f"{name} fails with {status}: {self.words(status)}")
+
+    def words(self, status: int) -> str:
+        """The library's name for the number of an error."""
         said = self.functions.cublasLtGetStatusString(status)
-        return KernelError(f"{name} fails with {status}: {said.decode() if said else 'unknown'}")
+        return said.decode() if said else "unknown"
 
     def made(self, owner: object, kind: str, *args: Any) -> c_void_p:
         """An object of the library, which lives as long as its owner does."""
@@ -164,14 +166,14 @@ class Blas:
 
     def __init__(self, device: CudaDevice) -> None:
         self.device, self.library = device, library()
-        self._known: OrderedDict[Wanted, LtProduct | None] = OrderedDict()
+        self._known: OrderedDict[Wanted, LibraryCall | None] = OrderedDict()
         self._lock = Lock()
         with device.here():
             device.xp.cuda.runtime.free(0)  # which makes a context, if there is none yet
             self.handle = c_void_p()
             self.library.call("cublasLtCreate", byref(self.handle))
 
-    def product(self, wanted: Wanted) -> LtProduct | None:
+    def product(self, wanted: Wanted) -> LibraryCall | None:
         """The product, the best algorithm for it chosen; None if the library has none."""
         with self._lock:
             if wanted not in self._known:
@@ -181,23 +183,29 @@ class Blas:
             self._known.move_to_end(wanted)
             return self._known[wanted]
 
-    def chosen(self, wanted: Wanted) -> LtProduct | None:
-        found = LtProduct(self, wanted)
+    def chosen(self, wanted: Wanted) -> LibraryCall | None:
+        found = Matmul(self, wanted)
         with self.device.here():
-            return found if found.choose() else None
+            return found.call() if found.choose() else None
 
 
 @final
-class LtProduct:
-    """A product by cuBLASLt, on the current stream of CuPy."""
+class Matmul:
+    """A product as cuBLASLt describes it: operation, layouts, the algorithm that is best."""
 
     __slots__ = (
-        "__weakref__", "blas", "heuristic", "layouts", "matmul", "one", "operation", "stream", "wanted",
-        "workspace", "zero",
-    )  # fmt: skip
+        "__weakref__",
+        "blas",
+        "heuristic",
+        "layouts",
+        "one",
+        "operation",
+        "wanted",
+        "zero",
+    )
 
     def __init__(self, blas: Blas, wanted: Wanted) -> None:
-        self.blas, self.wanted, self.workspace = blas, wanted, 0
+        self.blas, self.wanted = blas, wanted
         lib, g = blas.library, wanted.gemm
         compute, scale, self.one, self.zero = of_scale(wanted.dtype)
         if wanted.dtype == FLOAT32 or wanted.dtype == COMPLEX64:
@@ -211,8 +219,6 @@ class LtProduct:
             self.layout(wanted.out, g.m, g.n, g.result),
         )
         self.heuristic = Heuristic()
-        self.matmul: Callable[..., int] = lib.functions.cublasLtMatmul
-        self.stream: Callable[[], Any] = blas.device.xp.cuda.get_current_stream
 
     def layout(self, dtype: np.dtype, rows: int, columns: int, matrix: Matrix) -> c_void_p:
         """A matrix as it lies: turned, its rows are columns."""
@@ -249,43 +255,25 @@ class LtProduct:
         )
         if status not in (0, NOT_SUPPORTED):
             raise lib.failed("cublasLtMatmulAlgoGetHeuristic", status)
-        if status or not count.value or self.heuristic.state:
-            return False
-        self.workspace = int(self.heuristic.workspace)
-        return True
+        return not (status or not count.value or self.heuristic.state)
 
-    @property
-    def function(self) -> int:
-        """Where cublasLtMatmul is."""
-        return ctypes.cast(self.blas.library.functions.cublasLtMatmul, c_void_p).value or 0
-
-    def words(
-        self, first: T, other: T, result: T, scratch: T, further: Callable[[T, int], T]
-    ) -> list[tuple[T | int, ...]]:
-        """What cublasLtMatmul is called with, but for the stream; `further`
-        moves a place by some bytes.
-        """
-        wanted, (la, lb, ly) = self.wanted, (layout.value or 0 for layout in self.layouts)
+    def call(self) -> LibraryCall:
+        """The product as a launch, of both factors, the result and the scratch."""
+        lib, wanted, workspace = self.blas.library, self.wanted, int(self.heuristic.workspace)
+        la, lb, ly = (layout.value or 0 for layout in self.layouts)
         size, size_out = wanted.dtype.itemsize, wanted.out.itemsize
         handle, operation = self.blas.handle.value or 0, self.operation.value or 0
-        one, zero, algorithm = (
-            ctypes.addressof(each) for each in (self.one, self.zero, self.heuristic)
-        )
-        found = list[tuple[T | int, ...]]()
+        one, zero, algorithm = map(addressof, (self.one, self.zero, self.heuristic))
+        address = ctypes.cast(lib.functions.cublasLtMatmul, c_void_p).value or 0
+        found = []
         for a, b, y in wanted.gemm.calls:
-            place = further(result, y * size_out)
-            found.append((
-                handle, operation, one, further(first, a * size), la, further(other, b * size), lb,
-                zero, place, ly, place, ly, algorithm, scratch, self.workspace,
-            ))  # fmt: skip
-        return found
-
-    def __call__(self, first: int, other: int, result: int, scratch: int) -> None:
-        stream = self.stream().ptr
-        for words in self.words(first, other, result, scratch, int.__add__):
-            status = self.matmul(*words, stream)
-            if status:
-                raise self.blas.library.failed("cublasLtMatmul", status)
+            first, other, result = Passed(0, a * size), Passed(1, b * size), Passed(2, y * size_out)
+            words = (
+                handle, operation, one, first, la, other, lb, zero, result, ly, result, ly, algorithm,
+                Passed(3), workspace, STREAM,
+            )  # fmt: skip
+            found.append(Function("cublasLtMatmul", address, words))
+        return LibraryCall("cuBLASLt", found, workspace, self, lib.words)
 
 
 class Owner:

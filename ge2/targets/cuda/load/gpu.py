@@ -23,10 +23,11 @@ from ge2.targets.cuda.launch.calls import call
 from ge2.targets.cuda.launch.decide import EARLY, SWITCHES, decider, knows
 from ge2.targets.cuda.launch.graph import launches
 from ge2.targets.cuda.launch.launches import LaunchList, Run, Straight
+from ge2.targets.cuda.launch.library_call import LibraryCall
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.launch.ranges import Range
 from ge2.targets.cuda.limits import Limits
-from ge2.targets.cuda.load.cublaslt import Blas, LtProduct
+from ge2.targets.cuda.load.cublaslt import Blas
 from ge2.targets.cuda.load.driver import broken, check_process, context, driver, resident_blocks
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of
 from ge2.targets.cuda.load.scratch import Scratch
@@ -134,7 +135,7 @@ class CudaDevice:
             raise DeviceError("this CuPy has no NVTX, which GE2_NVTX asks for", fix="GE2_NVTX=0")
         return Range(name, nvtx.RangePush, nvtx.RangePop)
 
-    def product(self, wanted: Wanted) -> LtProduct | None:
+    def product(self, wanted: Wanted) -> LibraryCall | None:
         """A product of matrices; None if cuBLASLt has none such.
 
         DeviceError if there is no cuBLASLt.

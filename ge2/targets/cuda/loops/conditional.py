@@ -19,7 +19,7 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import Step
 from ge2.program.records import place
-from ge2.targets.cuda.launch.template import Branch, While
+from ge2.targets.cuda.launch.launches import Branch, While
 from ge2.targets.cuda.loops.iterate import Carry, Turn, second_places, written_over
 from ge2.targets.cuda.loops.record_launches import Writer, is_plain
 from ge2.targets.cuda.loops.unroll import MOST, Placed

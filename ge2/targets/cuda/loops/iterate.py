@@ -18,7 +18,7 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import carry_of
 from ge2.targets.cuda.device import Device, address, empty, put
-from ge2.targets.cuda.launch.template import At
+from ge2.targets.cuda.launch.launches import Address
 from ge2.targets.cuda.loops.unroll import Placed, Round
 
 Arrays = Sequence[Any]
@@ -87,7 +87,7 @@ def settle(end: Any, x: Any) -> None:
         put(end, x)
 
 
-def where(x: Any) -> At | int:
+def where(x: Any) -> Address | int:
     return x.at if isinstance(x, Placed) else address(x)
 
 

@@ -19,7 +19,8 @@ from ge2.program.records import place
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.kernels.generated import copying
-from ge2.targets.cuda.launch.template import At, Item, Pending, pending
+from ge2.targets.cuda.launch.launches import Address, Item, Launch
+from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.loops.iterate import Turn
 from ge2.targets.cuda.loops.unroll import Placed
 from ge2.targets.cuda.steps.kernels import define, handed, numbered
@@ -72,7 +73,9 @@ class Writer:
     def own(self, type_: ArrayType) -> Placed:
         """A place in the arena."""
         return Placed(
-            At(self.assembler.need(type_.nbytes, self.step.number), own=True), type_, self.copy
+            Address(self.assembler.need(type_.nbytes, self.step.number), in_arena=True),
+            type_,
+            self.copy,
         )
 
     def placed(self, a: Atom) -> Placed:
@@ -100,13 +103,13 @@ def is_plain(assembler: CudaAssembler, a: Atom) -> bool:
     return begins and layout.strides == plain(a.type.shape).strides
 
 
-def constant(assembler: CudaAssembler, value: Any) -> At:
+def constant(assembler: CudaAssembler, value: Any) -> Address:
     """A place for an array that is there from the start."""
     known = next((name for name, found in assembler.names.items() if found is value), None)
-    return At(known or assembler.bind(value, "k"))
+    return Address(known or assembler.bind(value, "k"))
 
 
-def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[Pending]:
+def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[Launch]:
     """The launches of a copy."""
     strides, n = plain(x.type.shape).strides, math.prod(x.type.shape)
     source, target = Operand("in", 0, strides, loose=n), Operand("out", 0, strides, loose=n)
@@ -118,5 +121,5 @@ def copied(assembler: CudaAssembler, step: Step, x: Placed, to: Placed) -> list[
             ends[a.kind] if a.kind in ends else handed(assembler, step, a, ()) for a in kernel.given
         )
         name, early = f"{first.name}_{number}", kernel.fits(limits.threads) and first.waits
-        found.append(pending(kernel, number, given, name, place(step.eqn), early))
+        found.append(launch_of(kernel, number, given, name, place(step.eqn), early))
     return found

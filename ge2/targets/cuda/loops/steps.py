@@ -20,7 +20,7 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program.program import Buffer, Step
 from ge2.targets.cuda.device import put
-from ge2.targets.cuda.launch.template import At
+from ge2.targets.cuda.launch.launches import Address
 from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
 from ge2.targets.cuda.loops.record_launches import Writer, is_plain
@@ -95,12 +95,12 @@ def more_than_launches(assembler: CudaAssembler) -> str:
     return "a result whose elements lie in another order"
 
 
-def end(assembler: CudaAssembler, a: Atom) -> str | tuple[At, ArrayType] | None:
+def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | None:
     """A result by the name of a parameter, or by its place; None for one that
     is in another order.
     """
     if isinstance(a, Literal):
-        return At(assembler.operand(a)), a.type
+        return Address(assembler.operand(a)), a.type
     buffer, layout = assembler.buffer(a), assembler.layout(a)
     if buffer.base is None and buffer.storage != "arena":
         return assembler.holder(buffer)

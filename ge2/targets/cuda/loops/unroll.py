@@ -17,7 +17,8 @@ from ge2.base.dtypes import FP8
 from ge2.ir import ArrayType
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.launch.template import At, Item, Pending, anew, count
+from ge2.targets.cuda.launch.launches import Address, Item, Launch
+from ge2.targets.cuda.launch.template import count, rebound
 
 # launches of a loop that are written down; a graph of more takes long to make
 MOST: Final = 1 << 14
@@ -29,7 +30,9 @@ class Placed:
 
     __slots__ = ("at", "copy", "type")
 
-    def __init__(self, at: At, type_: ArrayType, copy: Callable[[Placed, Placed], None]) -> None:
+    def __init__(
+        self, at: Address, type_: ArrayType, copy: Callable[[Placed, Placed], None]
+    ) -> None:
         self.at, self.type, self.copy = at, type_, copy
 
     @property
@@ -40,7 +43,7 @@ class Placed:
         """An element of a stack."""
         found = ArrayType(self.type.shape[1:], self.dtype)
         step = math.prod(found.shape) * self.dtype.itemsize
-        return Placed(moved(self.at, key[0] * step), found, self.copy)
+        return Placed(self.at + key[0] * step, found, self.copy)
 
     def __setitem__(self, _: Any, x: Placed) -> None:
         self.copy(x, self)
@@ -68,7 +71,7 @@ class Round:
         launches: Sequence[Item],
         sources: Sequence[Source],
         offsets: dict[str, int],
-        results: Sequence[str | tuple[At, ArrayType]],
+        results: Sequence[str | tuple[Address, ArrayType]],
         constants: dict[str, Any],
     ) -> None:
         self.parameters, self.launches, self.sources = parameters, launches, sources
@@ -81,7 +84,7 @@ class Round:
 
     def run(
         self, launch: Callable[[Item], None], define: Callable[[CudaKernel], tuple[int, str]],
-        constant: Callable[[Any], At], memory: Placed, *given: Placed,
+        constant: Callable[[Any], Address], memory: Placed, *given: Placed,
     ) -> list[Placed]:  # fmt: skip
         """Hands each launch to `launch`, kernels to `define`, constant arrays to
         `constant`; the results.
@@ -89,27 +92,23 @@ class Round:
         names = dict(zip(self.parameters, given, strict=True))
 
         def settled(a: Any) -> Any:
-            if not isinstance(a, At):
+            if not isinstance(a, Address):
                 return a
-            if a.own:
-                return moved(memory.at, self.offsets[a.array] + a.offset)
+            if a.in_arena:
+                return memory.at + self.offsets[a.array] + a.offset
             if a.array in names:
-                return moved(names[a.array].at, a.offset)
-            return moved(constant(self.constants[a.array]), a.offset)
+                return names[a.array].at + a.offset
+            return constant(self.constants[a.array]) + a.offset
 
-        def defined(each: Pending) -> Pending:
-            if not isinstance(each.kernel, int):
+        def defined(each: Launch) -> Launch:
+            if each.of_library:
                 return each
-            number, name = define(self.sources[each.kernel].kernel)
-            return replace(each, kernel=number, name=name)
+            number, name = define(self.sources[each.function].kernel)
+            return replace(each, function=number, name=name)
 
         for each in self.launches:
-            launch(anew(each, settled, defined))
+            launch(rebound(each, settled, defined))
         return [
             names[y] if isinstance(y, str) else Placed(settled(y[0]), y[1], memory.copy)
             for y in self.results
         ]
-
-
-def moved(at: At, offset: int) -> At:
-    return replace(at, offset=at.offset + offset)

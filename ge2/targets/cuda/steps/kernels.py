@@ -24,9 +24,10 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.device_arrays import scalar
 from ge2.targets.cuda.emit.file import Source, same_code
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryProduct
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.launch.template import Asked, At, Pending, pending
+from ge2.targets.cuda.launch.launches import Address, HostScalar, Launch, LaunchArgument
+from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.load.compile_errors import written
 from ge2.targets.cuda.slow_float64 import slow
 from ge2.targets.cuda.steps.host import narrowing
@@ -49,8 +50,8 @@ def by_kernels(assembler: CudaAssembler, step: Step) -> None:
     temps = [assembler.need(nbytes, step.number) for nbytes in found.temps]
     assembler.fresh(*eqn.outs)
     launches(assembler, step, choice, found, temps)
-    if found.product is not None:
-        library_product(assembler, step, found.product, temps)
+    if found.library is not None:
+        library_launch(assembler, step, found.library, temps)
 
 
 def launches(
@@ -64,10 +65,10 @@ def launches(
         named.append((name, kernel))
         assembler.owned[name] = written(eqn.op)
         given = tuple(handed(assembler, step, a, temps) for a in kernel.given)
-        full = len(named) == 1 and found.product is None
+        full = len(named) == 1 and found.library is None
         work = moved(assembler, step, kernel, temps) + (computing(eqn) if full else Cost())
         what = Call(assembler.title, name, "CUDA", eqn, work, Source(source_name(kernel), kernel))
-        assembler.launch(pending(kernel, number, given, name, place(eqn), early), what)
+        assembler.launch(launch_of(kernel, number, given, name, place(eqn), early), what)
     if named:
         name = named[0][0]
         texts = partial(texts_of, [k for _, k in named])
@@ -78,30 +79,26 @@ def launches(
         )
 
 
-def library_product(
-    assembler: CudaAssembler, step: Step, found: LibraryProduct, temps: Sequence[str]
+def library_launch(
+    assembler: CudaAssembler, step: Step, found: LibraryLaunch, temps: Sequence[str]
 ) -> None:
-    """The launch of the library's product, with scratch of its own."""
-    eqn, product = step.eqn, found.product
-    scratch = (
-        At(assembler.need(product.workspace, step.number), own=True) if product.workspace else None
-    )
-    dtypes = eqn.inputs[0].type.dtype, eqn.inputs[1].type.dtype, eqn.outs[0].type.dtype
-    places = [at(assembler, step, x, d, temps) for x, d in zip(found.operands, dtypes, strict=True)]
-    by = "NumPy" if assembler.device.xp is np else "cuBLASLt"
-    call = Call(assembler.title, eqn.op.name, by, eqn, assembler.cost(step.eqn))
-    arguments = (*places, scratch)
-    assembler.launch(
-        Pending(product, (), (), 0, arguments, frozenset([2, 3]), "dot_general", place(eqn)), call
-    )
+    """The launch of a library's functions, with scratch of its own."""
+    eqn, call, scratch = step.eqn, found.call, None
+    if call.workspace:
+        scratch = Address(assembler.need(call.workspace, step.number), in_arena=True)
+    arguments = *(at(assembler, step, x, d, temps) for x, d in found.operands), scratch
+    written = found.written | {len(found.operands)}
+    launch = Launch(call, (), (), 0, arguments, eqn.op.name, place(eqn), written)
+    timed = Call(assembler.title, eqn.op.name, call.by, eqn, assembler.cost(eqn))
+    assembler.launch(launch, timed)
 
 
 def at(
     assembler: CudaAssembler, step: Step, x: Operand, dtype: np.dtype, temps: Sequence[str]
-) -> At:
+) -> Address:
     """The address of an operand."""
     if x.role in ("part", "temp"):
-        return At(temps[x.index], x.offset * dtype.itemsize, own=True)
+        return Address(temps[x.index], x.offset * dtype.itemsize, in_arena=True)
     atom = (step.eqn.inputs if x.role == "in" else step.eqn.outs)[x.index]
     return assembler.at(atom, x.offset * dtype.itemsize)
 
@@ -139,7 +136,7 @@ def numbered(assembler: CudaAssembler, kernel: CudaKernel) -> tuple[int, Source]
 
 def handed(
     assembler: CudaAssembler, step: Step, a: Argument, temps: Sequence[str]
-) -> At | Asked | np.generic:
+) -> LaunchArgument:
     """An argument of a kernel, for a launch."""
     if a.kind == "size":
         return np.int64(a.value) if "int64_t" in a.declaration else np.int32(a.value)
@@ -153,15 +150,15 @@ def handed(
     return at(assembler, step, operand, dtype, temps)
 
 
-def value(assembler: CudaAssembler, atom: Atom, dtype: np.dtype) -> Asked | np.generic:
+def value(assembler: CudaAssembler, atom: Atom, dtype: np.dtype) -> HostScalar | np.generic:
     """A number as the kernel holds it."""
     wanted = held(dtype)
     if isinstance(atom, Literal):
         number = np.asarray(atom.value)
         return scalar(number.astype(dtype) if dtype in HALF else number, wanted)
     if atom in assembler.numbers:  # which are held so already
-        return Asked(assembler.name(atom), wanted.itemsize)
-    return Asked(f"{narrowing(assembler, dtype)}({assembler.name(atom)})", wanted.itemsize)
+        return HostScalar(assembler.name(atom), wanted.itemsize)
+    return HostScalar(f"{narrowing(assembler, dtype)}({assembler.name(atom)})", wanted.itemsize)
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
