@@ -13,6 +13,7 @@ import pytest
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
+from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.products.gemm import Gemm, Matrix, by_blas, tight
 
 FLOAT64 = np.dtype(np.float64)
@@ -23,12 +24,13 @@ def planned(op: DotGeneral, a: Dims, b: Dims, *strides: Dims) -> tuple[Any, Gemm
     (y,) = op.infer(*types)
     given = [tight(t.shape, range(t.ndim)) for t in (*types, y)]
     given[: len(strides)] = strides
-    found = by_blas(op, *types, (given[0], given[1], given[2]))
+    found = by_blas(op, *types, (given[0], given[1], given[2]), CALLS)
     assert found is not None
     return found
 
 
 PLAIN = DotGeneral(((1,), (0,)))
+CALLS = H200.tuning.products.calls
 
 
 def test_a_plain_product_is_that_of_turned_matrices() -> None:
@@ -122,7 +124,7 @@ def test_any_product(rng: np.random.Generator) -> None:
         made, ys = np.zeros(math.prod(y.shape) + 1), tight(y.shape, range(y.ndim))
         if rng.random() < 0.3:
             made, ys = drawn(rng, list(y.shape), False)
-        found = by_blas(op, *types, (ls, rs, ys))
+        found = by_blas(op, *types, (ls, rs, ys), CALLS)
         if found is None:
             continue
         taken += 1

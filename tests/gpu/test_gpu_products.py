@@ -210,7 +210,7 @@ def test_the_current_stream(device: CudaDevice, rng: np.random.Generator) -> Non
 def wanted_of(dtype: np.dtype, m: int, n: int, k: int) -> Wanted:
     types = ArrayType((m, k), dtype), ArrayType((k, n), dtype)
     shapes = (m, k), (k, n), (m, n)
-    found = by_blas(PLAIN, *types, tuple(tight(s, (0, 1)) for s in shapes))  # type: ignore[arg-type]
+    found = by_blas(PLAIN, *types, tuple(tight(s, (0, 1)) for s in shapes), 16)  # type: ignore[arg-type]
     assert found is not None
     return Wanted(found[1], dtype, dtype)
 
