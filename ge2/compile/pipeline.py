@@ -19,6 +19,7 @@ from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.pipeline import TIDY, Pass, run
+from ge2.passes.split_edges import split_edges
 from ge2.passes.wrap_indices import drawn, indexed
 from ge2.targets.c.loops import grounded
 
@@ -42,7 +43,7 @@ def resident(graph: Graph, context: Context) -> Graph:
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
-        *TIDY, roll, whole, stack, fuse,
+        *TIDY, roll, whole, stack, split_edges, fuse,
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
@@ -56,7 +57,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 # when it has ended, if the program still fits, and what would keep more values is left out.
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
-    "c": (whole, stack, fuse, writes, grounded, with_copies, views_first, checked_early),
+    "c": (whole, stack, split_edges, fuse, writes, grounded, with_copies, views_first, checked_early),
     "cuda": (whole, stack, fuse, indexed, drawn, resident, with_copies, views_first),
 }
 # fmt: on

@@ -142,9 +142,9 @@ class Scheduler:
         self.over: dict[int, dict[int, int]] = {}
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
-        self.there: dict[
-            int, set[tuple[int, int]]
-        ] = {}  # inputs of steps that are part of the result already
+        # inputs of steps that are part of the result already
+        self.there: dict[int, set[tuple[int, int]]] = {}
+        self.parts = set[Var]()  # those that lie in the memory of what joins them
         self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
@@ -334,29 +334,31 @@ class Scheduler:
         """Parts that a region computes for a concatenation, or a
         padding, alone are made where they go.
         """
-        for n, eqn in enumerate(self.graph.eqns):
+        for n, eqn in reversed(list(enumerate(self.graph.eqns))):  # the outer of two first
             whole = self.buffers[eqn.outs[0]] if eqn.outs else None
             if self.kinds[n] == "kernel" and isinstance(eqn.op, UpdateSlice) and self.target == "c":
                 join_update(self, n, eqn)
             if self.kinds[n] != "kernel" or whole is None:
                 continue
-            if whole.base is not None:  # what writes into it later has its memory
-                if self.target != "c" or eqn.outs[0] in self.layouts:
+            around = self.layouts.get(eqn.outs[0])
+            if whole.base is not None:  # what writes into it later, or holds it, has its memory
+                if self.target != "c" or (around is not None and eqn.outs[0] not in self.parts):
                     continue
                 whole = whole.base
-            for i, place in places_in(eqn).items():
+            for i, place in places_in(eqn, around).items():
                 made = self.made_for(eqn.inputs[i], place)
                 if made is not None:
                     x, layout = made
                     source = self.buffers[x]
                     self.layouts[x] = layout
+                    self.parts.add(x)
                     source.storage, source.base = "view", whole
                     whole.first = min(whole.first, source.first)
                     self.there.setdefault(n, set()).add((0, i))
 
     def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None:
-        """The result of a region that is `a`, perhaps reshaped, read by
-        nothing else; where it goes.
+        """The result of a region that is `a`, perhaps reshaped, read by nothing else; where it
+        goes. In C also arrays that are joined.
         """
         if not isinstance(a, Var) or self.reads[a] > 1:
             return None
@@ -368,8 +370,14 @@ class Scheduler:
                 return None
             a, place, maker = x, layout, self.makers.get(x)
         source = self.buffers[a]
-        regional = maker is not None and isinstance(maker.op, Region)
-        if not regional or source.storage != "arena" or a in self.layouts or self.reads[a] > 1:
+        makes = (Region, Concatenate, Pad) if self.target == "c" else Region
+        if (
+            maker is None
+            or not isinstance(maker.op, makes)
+            or source.storage != "arena"
+            or a in self.layouts
+            or self.reads[a] > 1
+        ):
             return None
         return (a, place) if self.kinds[source.first] == "kernel" else None
 
@@ -491,20 +499,21 @@ def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
     return found
 
 
-def places_in(eqn: Eqn) -> dict[int, Layout]:
-    """Where inputs lie within the result of an equation that joins or pads them, as they are."""
+def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
+    """Where inputs lie within the result of an equation that joins or pads them, as they are;
+    `around` is the layout of the result, if it is part of another array.
+    """
     op, (out,) = eqn.op, eqn.outs[:1]
-    whole = layout_of(out.type.shape)
+    whole = around or layout_of(out.type.shape)
     if isinstance(op, Concatenate):
         found, at = {}, 0
         for i, a in enumerate(eqn.inputs):
-            found[i] = Layout(at * whole.strides[op.axis], whole.strides)
+            found[i] = Layout(whole.offset + at * whole.strides[op.axis], whole.strides)
             at += a.type.shape[op.axis]
         return found
     if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
-        return {
-            0: Layout(sum(n * s for n, s in zip(op.low, whole.strides, strict=True)), whole.strides)
-        }
+        offset = sum(n * s for n, s in zip(op.low, whole.strides, strict=True))
+        return {0: Layout(whole.offset + offset, whole.strides)}
     return {}
 
 

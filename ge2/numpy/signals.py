@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -51,23 +52,45 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     if type_of(v).size > type_of(a).size:
         a, v = v, a
     n, m = type_of(a).size, type_of(v).size
-    shape = (n + m - 1, m)
-    at = e.subtract(e.add(iota(shape, 0, INT64), iota(shape, 1, INT64)), m - 1)
-    inside = e.logical_and(e.greater_equal(at, 0), e.less(at, n))
-    terms = e.multiply(take(a, clip(at, 0, n - 1)), flip(v))
-    # outside; an infinity times a padding of zeros would be NaN
-    zero = type_of(terms).dtype.type(0)
-    return _trimmed(total(choose_by(inside, terms, zero), 1, type_of(a).dtype), n, m, mode)
-
-
-def _trimmed(y: Any, n: int, m: int, mode: str) -> Any:
-    """The part of a full convolution of n and m numbers that a mode names."""
     if mode not in ("full", "same", "valid"):
         raise ArgumentError(f"mode is 'full', 'same' or 'valid'; got {mode!r}", where=here())
-    if mode == "full":
-        return y
-    start, length = ((m - 1) // 2, n) if mode == "same" else (m - 1, n - m + 1)
-    return part(y, 0, start, start + length)
+    start, length = {
+        "full": (0, n + m - 1),
+        "same": ((m - 1) // 2, n),
+        "valid": (m - 1, n - m + 1),
+    }[mode]
+    stop, v = start + length, flip(v)
+    parts = (
+        _by_index(a, v, start, min(stop, m - 1)),
+        _by_slices(a, v) if m <= TAPS else _by_index(a, v, m - 1, n),
+        _by_index(a, v, max(start, n), stop),
+    )
+    found = [y for y in parts if type_of(y).size]
+    return found[0] if len(found) == 1 else concatenate(found)
+
+
+# taps of a filter that are one sum of slices, one loop over memory; of more, a table of windows is
+# quicker to compile
+TAPS = 128
+
+
+def _by_slices(a: Any, v: Any) -> Any:
+    """The sums of windows of `a` that lie inside, each times `v`: slices of `a`, times one number."""
+    n, m = type_of(a).size, type_of(v).size
+    terms = [e.multiply(part(a, 0, k, n - m + 1 + k), getitem(v, k)) for k in range(m)]
+    return reduce(e.add, terms)
+
+
+def _by_index(a: Any, v: Any, start: int, stop: int) -> Any:
+    """Elements of a full convolution from a place on to another: a table of windows, summed."""
+    n, m = type_of(a).size, type_of(v).size
+    shape = (max(stop - start, 0), m)
+    at = e.subtract(e.add(iota(shape, 0, INT64), iota(shape, 1, INT64)), m - 1 - start)
+    inside = e.logical_and(e.greater_equal(at, 0), e.less(at, n))
+    terms = e.multiply(take(a, clip(at, 0, n - 1)), v)
+    # outside; an infinity times a padding of zeros would be NaN
+    zero = type_of(terms).dtype.type(0)
+    return total(choose_by(inside, terms, zero), 1, type_of(a).dtype)
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:

@@ -21,6 +21,16 @@ def test_convolution(mode: str, rng: np.random.Generator) -> None:
     agree(np.convolve, np.ones((2, 2)), np.ones(2), mode)
 
 
+@pytest.mark.parametrize("mode", ["full", "same", "valid"])
+@pytest.mark.parametrize("taps", [30, 140])  # a sum of slices, a table of windows
+def test_long_filters(mode: str, taps: int, rng: np.random.Generator) -> None:
+    x, v = draw(rng, "f8", (150,)), draw(rng, "f8", (taps,))
+    agree(np.convolve, x, v, mode)
+    agree(np.correlate, x, v, mode)
+    v[0], x[70] = np.inf, np.nan  # which spoil the windows that they are in, and no others
+    agree(np.convolve, x, v, mode)
+
+
 def test_slopes(rng: np.random.Generator) -> None:
     for dtype in ("i4", "f4", "f8", "c8"):
         x = draw(rng, dtype, (4, 5))

@@ -1,0 +1,321 @@
+"""Elementwise work on shifted, padded or joined arrays is cut where those are cut.
+
+  y = add (pad low=1 a) (concatenate b c)
+  ->  y = concatenate (the first element) (all that reads a and b where they lie) (the rest)
+
+A stencil written with `np.roll`, the derivative of one written with slices, or work on the parts of
+`np.concatenate`, reads arrays that have the same elements as others, a few places away. A cell
+between two cuts reads those others; the arrays in between, and the loops that would copy them, are
+gone. Elements at the edges are computed as before, in cells of their own. Every element is made of
+the same numbers by the same operations.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, Final, final
+
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ops.elementwise import Pointlike
+from ge2.ops.reduce import Reduce
+from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
+
+LEAST: Final = 1 << 14  # elements: a copy of fewer takes less time than the calls of more kernels
+EXACT: Final = 3  # cuts of an axis up to which each has its place; of more, edges are lumped
+EDGE: Final = 8  # an edge is at most this part of an axis
+FULL: Final = 2  # axes up to which edges are cut, too: cells that copy nothing, 16 at most
+
+Box = tuple[tuple[int, int], ...]  # of an array: first element and end along each axis
+Cuts = tuple[frozenset[int], ...]  # places along each axis, without 0 and the end
+
+
+def split_edges(graph: Graph) -> Graph:
+    """The graph with elementwise work cut along the edges of pads and of joined arrays."""
+    if not any(is_moved(e) and e.outs[0].type.size >= LEAST for e in graph.eqns):
+        return graph
+    uses = Uses(graph)
+    made = {root: cells for root, members in uses.groups() if (cells := split(root, members, uses))}
+    if not made:
+        return graph
+    eqns = [new for e in graph.eqns for new in (made.get(e.outs[0], (e,)) if e.outs else (e,))]
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def is_moved(eqn: Eqn) -> bool:
+    """True of what copies arrays into another: pads with no gaps, and arrays side by side."""
+    op = eqn.op
+    if isinstance(op, Pad):
+        return not any(op.inner) and min(*op.low, *op.high, 0) >= 0
+    return isinstance(op, Concatenate)
+
+
+def is_part(eqn: Eqn) -> bool:
+    return isinstance(eqn.op, Slice) and set(eqn.op.step) <= {1}
+
+
+@final
+class Uses:
+    """What makes and what reads each value of a graph."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.makers: dict[Var, Eqn] = {e.outs[0]: e for e in graph.eqns if len(e.outs) == 1}
+        self.readers: dict[Var, list[Eqn]] = {}
+        for eqn in graph.eqns:
+            for a in dict.fromkeys(eqn.inputs):
+                if isinstance(a, Var):
+                    self.readers.setdefault(a, []).append(eqn)
+        self.counts = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
+        self.results = frozenset(a for a in graph.outputs if isinstance(a, Var))
+        self.counts.update(a for a in graph.outputs if isinstance(a, Var))
+
+    def groups(self) -> Iterable[tuple[Var, list[Eqn]]]:
+        """Elementwise equations of one shape by the one value of theirs that others read."""
+        root: dict[Var, Var] = {}
+        found: dict[Var, list[Eqn]] = {}
+        for eqn in reversed(self.graph.eqns):
+            if not isinstance(eqn.op, Pointlike) or eqn.outs[0].type.size < LEAST:
+                continue
+            (v,) = eqn.outs
+            ends = {root.get(e.outs[0]) if same_shape(e, v) else v for e in self.readers.get(v, ())}
+            root[v] = ends.pop() or v if len(ends) == 1 and v not in self.results else v
+            found.setdefault(root[v], []).append(eqn)
+        return ((v, members[::-1]) for v, members in found.items())
+
+    def dead_without(self, members: Sequence[Eqn], leaves: Iterable[Var]) -> list[Var]:
+        """The copies that nothing reads once these equations do not."""
+        gone, found = set(members), list[Var]()
+        waiting = list(leaves)
+        while waiting:
+            v = waiting.pop()
+            maker = self.makers.get(v)
+            unread = v not in self.results and all(e in gone for e in self.readers.get(v, ()))
+            if maker is None or maker in gone or not unread:
+                continue
+            if not (is_moved(maker) or is_part(maker)):
+                continue
+            gone.add(maker)
+            found += [v] if is_moved(maker) else []
+            waiting += [a for a in maker.inputs if isinstance(a, Var)]
+        return found
+
+
+def same_shape(eqn: Eqn, v: Var) -> bool:
+    return isinstance(eqn.op, Pointlike) and eqn.outs[0].type.shape == v.type.shape
+
+
+def split(root: Var, members: Sequence[Eqn], uses: Uses) -> tuple[Eqn, ...]:
+    """The equations that make `root` of its cells; none if that is no gain."""
+    shape = root.type.shape
+    inside = {e.outs[0] for e in members}
+    leaves = dict.fromkeys(
+        a
+        for e in members
+        for a in e.inputs
+        if isinstance(a, Var) and a not in inside and a.type.shape == shape
+    )
+    gone = uses.dead_without(members, leaves)
+    summed = root not in uses.results and all(
+        isinstance(e.op, Reduce) for e in uses.readers.get(root, ())
+    )
+    if sum(v.type.size for v in gone) < (LEAST if not summed else root.type.size + LEAST):
+        return ()
+    cuts = union(shape, (cuts_of(v, uses) for v in leaves))
+    segments = [segments_of(n, at) for n, at in zip(shape, cuts, strict=True)]
+    if not all(segments) or max(map(len, segments)) == 1:
+        return ()
+    cells = Cells(uses, inside)
+    full = sum(len(s) > 1 for s in segments) <= FULL and max(map(len, cuts)) <= EXACT
+    whole = cells.joined(root, segments, (), full)
+    last = cells.made[-1]
+    assert last.outs == (whole,)
+    return (*cells.made[:-1], Eqn(last.op, last.inputs, (root,), members[-1].source))
+
+
+def union(shape: Dims, found: Iterable[Cuts]) -> Cuts:
+    cuts = [set[int]() for _ in shape]
+    for each in found:
+        for axis, places in zip(cuts, each, strict=True):
+            axis |= places
+    return tuple(map(frozenset, cuts))
+
+
+def cuts_of(v: Var, uses: Uses) -> Cuts:
+    """Where along each axis another array begins, of those that a value's elements come from."""
+    maker, shape = uses.makers.get(v), v.type.shape
+    none = tuple(frozenset[int]() for _ in shape)
+    if maker is None or not (is_moved(maker) or is_part(maker)):
+        return none
+    found: Cuts = none
+    for x, offset in sources(maker):
+        box = tuple((o, o + n) for o, n in zip(offset, x.type.shape, strict=True))
+        own = tuple(frozenset(b) for b in box)
+        deeper = cuts_of(x, uses) if isinstance(x, Var) else none
+        moved = tuple(frozenset(o + p for p in at) for o, at in zip(offset, deeper, strict=True))
+        found = union(shape, (found, moved, own))
+    return tuple(frozenset(p for p in at if 0 < p < n) for n, at in zip(shape, found, strict=True))
+
+
+def sources(eqn: Eqn) -> list[tuple[Atom, Dims]]:
+    """What a copy or a part is made of, and where in it the first element of each lies."""
+    op: Any = eqn.op
+    if isinstance(op, Pad):
+        return [(eqn.inputs[0], op.low)]
+    if isinstance(op, Slice):
+        return [(eqn.inputs[0], tuple(-a for a in op.start))]
+    found, at = [], 0
+    for x in eqn.inputs:
+        found.append((x, tuple(at if d == op.axis else 0 for d in range(x.type.ndim))))
+        at += x.type.shape[op.axis]
+    return found
+
+
+def segments_of(n: int, cuts: frozenset[int]) -> list[tuple[int, int]]:
+    """An axis in parts. Of more than a few cuts those near an end are one
+    edge; none if there are others.
+    """
+    places = sorted(cuts)
+    if len(places) > EXACT:
+        low = max((c for c in places if c <= n // EDGE), default=0)
+        high = min((c for c in places if c >= n - n // EDGE), default=n)
+        if any(low < c < high for c in places):
+            return []
+        places = [c for c in (low, high) if 0 < c < n]
+    ends = [0, *places, n]
+    return list(pairwise(ends))
+
+
+@final
+class Cells:
+    """Makes values of parts of an array, without what copies them from others."""
+
+    def __init__(self, uses: Uses, inside: set[Var]) -> None:
+        self.uses, self.inside = uses, inside
+        self.made: list[Eqn] = []
+        self.known: dict[tuple[Atom, Box], Atom] = {}
+
+    # A part may be a scalar in the place of an array of equal elements.
+
+    def joined(
+        self, root: Var, segments: Sequence[Sequence[tuple[int, int]]], box: Box, full: bool
+    ) -> Atom:
+        """The part of `root` that `box` says of the first axes, in its cells."""
+        axis, shape = len(box), root.type.shape
+        if axis == len(segments):
+            return self.filled(self.part(root, box), box)
+        parts = []
+        for start, stop in segments[axis]:
+            cell = (*box, (start, stop))
+            edge = 2 * (stop - start) < shape[axis]
+            rest = tuple((0, n) for n in shape[axis + 1 :])
+            parts.append(
+                self.filled(self.part(root, (*cell, *rest)), (*cell, *rest))
+                if edge and not full and len(segments[axis]) > 1
+                else self.joined(root, segments, cell, full)
+            )
+        if len(parts) == 1:
+            return parts[0]
+        return self.emit(Concatenate(axis), *parts)
+
+    def filled(self, part: Atom, box: Box) -> Atom:
+        """A part as an array."""
+        shape = tuple(stop - start for start, stop in box)
+        return part if part.type.shape == shape else self.emit(BroadcastInDim(shape, ()), part)
+
+    def emit(self, op: Op, *inputs: Atom) -> Var:
+        (out,) = op.infer(*(a.type for a in inputs))
+        var = Var(out)
+        self.made.append(Eqn(op, inputs, (var,), self.source))
+        return var
+
+    source = None
+
+    def part(self, v: Atom, box: Box, alone: bool = True) -> Atom:
+        """The elements of a value in a box; `alone` if nobody else reads the value."""
+        if not isinstance(v, Var) or not v.type.shape:
+            return v
+        key = (v, box)
+        if key not in self.known:
+            self.known[key] = self.new_part(v, box, alone)
+        return self.known[key]
+
+    def new_part(self, v: Var, box: Box, alone: bool) -> Atom:
+        maker = self.uses.makers.get(v)
+        whole = box == tuple((0, n) for n in v.type.shape)
+        if maker is not None and v in self.inside:
+            return self.computed(maker, box, True)
+        alone = alone and self.uses.counts[v] == 1
+        if maker is not None and is_moved(maker) and (alone or not whole):
+            return self.moved(maker, box, alone)
+        if whole:
+            return v
+        if maker is not None and is_part(maker):
+            assert isinstance(maker.op, Slice)
+            return self.part(maker.inputs[0], shifted(box, maker.op.start), alone)
+        if maker is not None and isinstance(maker.op, BroadcastInDim):
+            return self.broadcast(maker, box)
+        if maker is not None and alone and isinstance(maker.op, Pointlike):
+            return self.computed(maker, box, alone)
+        return self.sliced(v, box)
+
+    def computed(self, maker: Eqn, box: Box, alone: bool) -> Var:
+        shape = maker.outs[0].type.shape
+        inputs = [self.part(a, box, alone) if a.type.shape == shape else a for a in maker.inputs]
+        return self.emit_at(maker, maker.op, *inputs)
+
+    def emit_at(self, maker: Eqn, op: Op, *inputs: Atom) -> Var:
+        """An equation in the place of another, whose line of the user's it keeps."""
+        made = self.emit(op, *inputs)
+        self.made[-1] = Eqn(op, inputs, (made,), maker.source)
+        return made
+
+    def sliced(self, v: Var, box: Box) -> Var:
+        start, stop = zip(*box, strict=True)
+        return self.emit_at(self.uses.makers.get(v, NOBODY), Slice(start, stop, (1,) * len(box)), v)
+
+    def broadcast(self, maker: Eqn, box: Box) -> Atom:
+        op = maker.op
+        assert isinstance(op, BroadcastInDim)
+        shape = tuple(stop - start for start, stop in box)
+        (x,) = maker.inputs
+        if not x.type.shape and not x.type.weak:
+            return x
+        return self.emit_at(
+            maker,
+            BroadcastInDim(shape, op.dims),
+            self.part(x, tuple(box[d] for d in op.dims), False),
+        )
+
+    def moved(self, maker: Eqn, box: Box, alone: bool) -> Atom:
+        """Of a pad, or of arrays side by side: of each the part that lies in the box."""
+        found = []
+        for x, offset in sources(maker):
+            bounds = zip(box, offset, x.type.shape, strict=True)
+            part = tuple((max(a - o, 0), min(b - o, n)) for (a, b), o, n in bounds)
+            if all(a < b for a, b in part):
+                found.append((self.part(x, part, alone), part, offset))
+        if isinstance(maker.op, Pad):
+            return self.padded(maker, box, *found[0]) if found else zero_of(maker)
+        parts = [self.filled(x, part) for x, part, _ in found]
+        return found[0][0] if len(parts) == 1 else self.emit_at(maker, maker.op, *parts)
+
+    def padded(self, maker: Eqn, box: Box, x: Atom, part: Box, offset: Dims) -> Atom:
+        sides = list(zip(part, offset, box, strict=True))
+        low = tuple(a + o - start for (a, _), o, (start, _) in sides)
+        high = tuple(stop - b - o for (_, b), o, (_, stop) in sides)
+        if not any((*low, *high)):
+            return x
+        return self.emit_at(maker, Pad(low, high, (0,) * len(box)), self.filled(x, part))
+
+
+def zero_of(maker: Eqn) -> Literal:
+    return Literal.of(maker.outs[0].type.dtype.type(0))
+
+
+NOBODY: Final = Eqn(Slice((), (), ()), (), ())  # in place of what makes an input of the graph
+
+
+def shifted(box: Box, by: Dims) -> Box:
+    return tuple((a + d, b + d) for (a, b), d in zip(box, by, strict=True))
