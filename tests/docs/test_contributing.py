@@ -26,9 +26,9 @@ def test_every_path_exists(name):
     assert not [path for path in paths if not (ROOT / path).exists()]
 
 
-def test_there_are_the_four_recipes():
+def test_there_are_the_five_recipes():
     text = (ROOT / "CONTRIBUTING.md").read_text()
-    for what in ("an operation", "a pass", "a kernel family", "a target"):
+    for what in ("an operation", "a pass", "a kernel family", "a template block", "a target"):
         assert f"\n## Add {what}\n" in text
 
 
@@ -43,6 +43,9 @@ def test_every_name_in_a_recipe_is_in_the_code():
 
 
 def test_every_variable_is_a_setting():
-    texts = [re.sub(r"```diff.*?```", "", (ROOT / n).read_text(), flags=re.DOTALL) for n in TEXTS]
+    texts = [
+        re.sub(r"```(?:diff|jinja|python).*?```", "", (ROOT / n).read_text(), flags=re.DOTALL)
+        for n in TEXTS
+    ]
     words = {word for text in texts for word in re.findall(r"GE2_(?!TEST_)[A-Z_]+", text)}
     assert words <= {variable(name) for name in FIELDS}

@@ -18,12 +18,14 @@ from typing import Any
 
 import pytest
 
+from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 
 ROOT = Path(__file__).parents[2]
 COPIED = ("ge2", "templates", "tests", "docs", "conftest.py", "pyproject.toml", "README.md")
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"(?:#|/\*|\{#) (\S+/\S+\.\w+).*\n")
+MODULES = {"ge2": "ge2.cli.main"}
 OURS = ("GE2_", "PYTEST_")  # settings of this run, of which the copy's have defaults
 
 # what the output of a recipe's commands must have, beside that they succeed
@@ -38,6 +40,7 @@ SHOWN = {
     ),
     "a pass": (r"3 passed",),
     "a kernel family": (r"test_counting_sort.py \.",),
+    "a template block": (r"1 kernel for sm_90a",),
 }
 
 
@@ -66,6 +69,7 @@ def copy(tmp_path: Path) -> Path:
 
 
 @needs_compiler
+@needs_nvrtc
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_recipe_is_true(name: str, copy: Path) -> None:
     shown = "".join(follow(copy, *block) for block in RECIPES[name])
@@ -91,11 +95,15 @@ def follow(copy: Path, language: str, text: str) -> str:
 
 
 def run(copy: Path, module: str, *arguments: str) -> str:
-    """The output of a module of Python's, with the copy as its ge2."""
+    """The output of a module of Python's, with the copy as its ge2; settings may come first."""
+    settings = {}
+    while "=" in module:
+        name, _, settings[name] = module.partition("=")
+        module, *arguments = arguments
     kept = {n: v for n, v in os.environ.items() if not n.startswith(OURS) or n == "GE2_CACHE_DIR"}
-    environment = kept | {"PYTHONPATH": str(copy), "GE2_CHECK": "1"}
+    environment = kept | settings | {"PYTHONPATH": str(copy), "GE2_CHECK": "1"}
     found: Any = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [sys.executable, "-m", MODULES.get(module, module), *arguments],
         cwd=copy, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     assert found.returncode == 0, found.stdout
