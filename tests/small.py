@@ -4,7 +4,9 @@ runs, arrays off the stack.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +18,8 @@ from ge2.targets.c.blocked import numpy_calls
 from ge2.targets.c.emit import reductions, region
 from ge2.targets.c.kernels import gather_scatter, random, scan, sort, strided_loops
 from ge2.targets.cuda.emulator.device import EMULATED
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.limits import KB, Limits
+from ge2.targets.cuda.load.offline import limits_of
 from ge2.targets.cuda.tuning import Rule
 
 # fmt: off
@@ -52,6 +55,20 @@ def with_small_grids(chip: Limits) -> Limits:
 
 
 SMALL_GRIDS = with_small_grids(EMULATED)
+SMALL_CHIP = replace(
+    limits_of("sm_86"),
+    name="small",
+    multiprocessors=40,
+    shared_optin=99 * KB,
+    shared_per_multiprocessor=100 * KB,
+)
+
+
+def name_of(test: Callable[[], None]) -> str:
+    """A name for a test with its parameters."""
+    if isinstance(test, partial):
+        return f"{test.func.__name__}-{'-'.join(map(str, test.keywords.values()))}"
+    return test.__name__
 
 
 def tiny(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,9 @@ every size that is awkward.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +18,7 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.agreement import agree, drawn
+from tests.small import SMALL_CHIP, name_of
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -396,3 +399,24 @@ def test_the_pass_may_be_switched_off() -> None:
                 lambda x: lax.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, x), drawn(5)
             )[1]
         )
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "test",
+    [
+        test_the_gradient_by_rows,
+        test_rows_with_all_that_rows_may_do,
+        test_a_matrix_on_the_left_and_a_vector,
+        *(partial(test_a_matrix_that_is_not_square, columns=n) for n in (64, 97, 256)),
+        *(
+            partial(test_rows_that_blocks_share, rows=rows, sums=sums, reverse=False)
+            for rows in (7, 31, 96)
+            for sums in (64, 128, 256)
+        ),
+    ],
+    ids=name_of,
+)
+def test_on_a_chip_of_forty_multiprocessors_with_99_kb(test: Callable[[], None]) -> None:
+    with config.using(tuning=(SMALL_CHIP,)):
+        test()

@@ -7,7 +7,9 @@ threads have to wait for each other.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -18,10 +20,12 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import H200
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.test_resident_random import ROWS, SEEDS, program
+from tests.codegen.texts import kernels as kernels_of
 from tests.fuzz.test_nested_loops import agrees
-from tests.small import SMALL_GRIDS, planned_by
+from tests.small import SMALL_CHIP, SMALL_GRIDS, name_of, planned_by, with_small_grids
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -434,3 +438,59 @@ def test_a_gpu_with_too_few_blocks_multiplies_by_lanes() -> None:
     with config.using(tuning=(planned_by(SMALL_GRIDS, "grid", matrix=1, room=0),)):
         source = same(net, drawn(48, 48) / 7, drawn(5, 48), drawn(3, 5, 48, seed=1))
     assert "ge2_spread_product" not in source
+
+
+# -------------------------------------------------------- a chip of 40 multiprocessors, with 99 KB
+
+OF_THEIR_OWN = (
+    test_folds_over_each_axis, test_carries_of_other_types, test_loops_in_loops_and_branches,
+    test_carries_that_change_places_and_twins, test_decided_by_an_element_that_another_thread_has,
+    test_stacks_that_are_read_again, test_rounds_that_do_nothing, test_products,
+    test_one_array_given_twice_and_donated,
+)  # fmt: skip
+OF_A_SIZE = (test_conds_by_sums, partial(test_neighbours, reverse=True))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize(
+    "test",
+    [
+        *OF_THEIR_OWN,
+        *(partial(each, n=n) for each in OF_A_SIZE for n in SIZES),
+        *(partial(test_a_random_round, seed=seed) for seed in SEEDS[::2]),
+    ],
+    ids=name_of,
+)
+def test_by_forty_blocks(test: Callable[[], None]) -> None:
+    with config.using(tuning=(with_small_grids(SMALL_CHIP),)):
+        test()
+
+
+def test_a_matrix_is_kept_by_forty_blocks() -> None:
+    with config.using(tuning=(planned_by(with_small_grids(SMALL_CHIP), "grid", matrix=1),)):
+        source = same(net, drawn(64, 64) / 8, drawn(13, 64), drawn(3, 13, 64, seed=1))
+    assert "ge2_spread_product" in source
+
+
+def beside(w: Any, h: Any, c: Any, xs: Any) -> Any:
+    """A recurrent net, and a few elements beside it that each block has for itself."""
+
+    def step(carry: Any, x: Any) -> Any:
+        h, c = carry
+        h = np.tanh(h @ w + x)
+        return (h, np.roll(c, 1) * 0.5 + np.roll(c, -1)), h
+
+    return lax.scan(step, (h, c), xs)
+
+
+@pytest.mark.parametrize("rows", [64, 128, 320])
+def test_no_kernel_asks_for_more_than_there_is_on_a_chip(rows: int) -> None:
+    """Of 320 rows blocks of a small chip would keep 106 KB: once they asked for as much, since an
+    H200's would keep 36.
+    """
+    shapes = ((384, 384), (rows, 384), (1000,), (3, rows, 384))
+    xs = [np.zeros(shape, np.float32) for shape in shapes]
+    for chip in (H200, SMALL_CHIP):
+        for kernel, _ in kernels_of(beside, *xs, chip=chip):
+            assert kernel.shared <= chip.shared_optin, kernel.kind
+            assert not kernel.together or math.prod(kernel.grid) <= chip.multiprocessors

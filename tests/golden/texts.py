@@ -24,18 +24,12 @@ from ge2.program.program import Program as Compiled
 from ge2.targets.c.caps import Caps as CpuCaps
 from ge2.targets.cuda.assemble import CudaAssembler
 from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.limits import H200, KB
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.golden.programs import Program
+from tests.small import SMALL_CHIP
 
-SMALL = replace(
-    limits_of("sm_86"),
-    name="small",
-    multiprocessors=40,
-    shared_optin=99 * KB,
-    shared_per_multiprocessor=100 * KB,
-)
-DEVICES = {"cuda": OfflineDevice(H200), "small_chip": OfflineDevice(SMALL)}
+DEVICES = {"cuda": OfflineDevice(H200), "small_chip": OfflineDevice(SMALL_CHIP)}
 CAPS = {"c": CpuCaps(2), "cpu": CpuCaps(2), "cuda": Caps.of(DEVICES["cuda"])}
 EXECUTORS = {"c": "c", "blocked": "blocked", "cuda": "c", "small_chip": "c"}
 # the functions of a C file that its launcher, or a loop, calls

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WARP = 32, RESIDENT = 32, WINDOW = 8, PATIENCE = 1 << 20 };
+enum { WARP = 32, RESIDENT = 256, WINDOW = 8, PATIENCE = 1 << 20 };
 enum State { READY, PAUSED, AT_BARRIER, IN_WARP, ENDED };
 
 struct Thread {
