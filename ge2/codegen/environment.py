@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import textwrap
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from threading import RLock
@@ -15,6 +16,8 @@ from ge2.codegen.rendered_cache import page, user_templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+
+    from ge2.codegen.text import Text
 
 
 # ----------------------------------------------------------------------------------------- comment
@@ -67,6 +70,8 @@ CALL = re.compile(
     r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
+NOTHING = "\1"  # in place of statements that there are none of: its line is left out
+EMPTY = re.compile(rf"^ *{NOTHING}\n", re.MULTILINE)
 
 _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
 
@@ -110,6 +115,7 @@ def _environment(users: str) -> Environment:
     found.globals["note"] = note
     found.globals["wrap"] = wrap
     found.filters["comment"], found.filters["one_line"] = comment, one_line
+    found.filters["statements"] = statements
     return found
 
 
@@ -138,6 +144,37 @@ def note(line: Any, indent: int) -> str:
     return f"{code:<{MARGIN}}  /* {words} */"
 
 
+def statements(what: str | Sequence[Text], indent: int) -> str:
+    """Statements, or text, as a template prints them at a column; a line of nothing is left out.
+
+    The first line stands where the template has the call, the others below it.
+    """
+    if isinstance(what, str):
+        rows = what.rstrip("\n").split("\n")
+        shift = indent - (len(rows[0]) - len(rows[0].lstrip(" ")))
+        rows = [f"{' ' * shift}{row}" if row else row for row in rows]
+    else:
+        rows = list(rows_of(what, indent))
+    return "\n".join(rows).lstrip(" ") or NOTHING
+
+
+def rows_of(texts: Sequence[Text], indent: int) -> Iterator[str]:
+    """Lines of C, each with what it encloses."""
+    space = " " * indent
+    for t in texts:
+        if t.pragma:
+            yield space + t.pragma
+        if not t.body:
+            yield note(t, indent)
+        elif len(t.body) > 1 or t.body[0].pragma or t.body[0].body or t.end:
+            yield f"{space}{t.code} {{" if t.code else f"{space}{{"
+            yield from rows_of(t.body, indent + 4)
+            yield f"{space}}}{t.end}"
+        else:
+            yield space + t.code
+            yield note(t.body[0], indent + 4)
+
+
 def wrap(code: str, indent: int) -> str:
     """A line of C as lines that are not too long: what stands in its parentheses comes between.
 
@@ -160,7 +197,7 @@ def wrap(code: str, indent: int) -> str:
 
 def rendered(template: str, view: object) -> str:
     with _rendering:
-        return environment().get_template(template).render(k=view)
+        return EMPTY.sub("", environment().get_template(template).render(k=view))
 
 
 def render(template: str, view: object) -> str:

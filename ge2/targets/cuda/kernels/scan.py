@@ -17,6 +17,7 @@ has the time for 9 conversions of an element.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import final
 
 from ge2.choice.problem import Problem, Variant
@@ -26,12 +27,10 @@ from ge2.ir import ArrayType
 from ge2.ops.scan import Running
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.region import power, unrolled
+from ge2.targets.cuda.emit.region import power
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.scan_blocks import Scanned, left_at
-
-START = "{0}::start()"
+from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
 
 
 @final
@@ -86,52 +85,26 @@ class Lines(Scanned):
         self.fix("TEAM", self.team, "threads of a line")
         return self.by_teams()
 
-    def tile(self, first: str, carry: str, n: str) -> list[Text]:
-        """The scan of a tile; `carry` is what stands before it, once its own state is known."""
-        how, steps = (
-            self.how.name,
-            {k: "1" if wide else self.step(k) for k, wide in self.wides.items()},
-        )
-        read = f"<{how}, TEAM, PACKS, PACK, {self.wides['x']}, {self.reverse}>(from, {first}, {n}, {steps['x']})"
-        write = f"<{how}, TEAM, PACKS, PACK, {self.wides['y']}, {self.reverse}>"
-        given = f"({'room' if self.team > 32 else 'mine'}, carry, before, to, {first}, {n}, {steps['y']})"
-        room = f"__shared__ ge2_room<{self.stored}, PACK, PACKS, TEAM> room;"
-        whole = f"ge2_scan_tile<{how}, TEAM, PACKS, {self.reverse}>(mine, before)"
-        return [
-            Text(f"const auto mine = ge2_scan_read{read};"),
-            Text(f"{how}::State before[PACKS];"),
-            Text(f"const {how}::State whole = {whole};" if carry != START else f"{whole};"),
-            *([Text(room), Text("ge2_scan_keep(room, mine);")] if self.team > 32 else []),
-            *([Text(f"const {how}::State carry = {carry.format(how)};")] if carry else []),
-            Text(f"ge2_scan_write{write}{given};"),
-        ]
+    def accesses(self) -> tuple[Access, Access]:
+        x, y = (Access(wide, "1" if wide else self.step(k)) for k, wide in self.wides.items())
+        return x, y
 
     def by_teams(self) -> Kernels:
         height = self.tuning.block // self.team if self.team <= 32 else 1
-        body, n = [Text("const int64_t line = blockIdx.x;")], "n"
         if height > 1:
-            body = [
-                Text(
-                    f"const int64_t number = (int64_t)blockIdx.x * {height} + threadIdx.x / TEAM;"
-                ),
-                Text(f"const bool here = number < {self.size('lines', self.lines, True)};"),
-                Text("const int64_t line = here ? number : 0;"),
-                Text(f"const {self.whole} count = here ? n : 0;"),
-            ]
-            n = "count"
-        body += [*self.split("line", self.over), *self.pointers(self.strides)]
-        if self.tiles == 1:
-            body += self.tile(f"({self.whole})0", START, n)
-        else:
-            how = self.how.name
-            loop = f"for ({self.whole} first = 0; first * PACK < n; first += TEAM * PACKS)"
-            each = [*self.tile("first", "", n), Text(f"carry = {how}::merge(carry, whole);")]
-            body += [Text(f"{how}::State carry = {how}::start();"), Text(loop, body=tuple(each))]
+            self.size("lines", self.lines, True)
+        places = self.placed(*self.split("line", self.over), *self.pointers(self.strides))
+        view = self.view(self.accesses(), places, self.tiles > 1)
+        view = replace(view, height=height, kept=self.team > 32)
         grid = -(-self.lines // height)
         return Kernels(
             (
                 self.kernel(
-                    body, self.team * height, grid, 2 if self.tiles > 1 else self.tuning.resident
+                    "lines",
+                    view,
+                    self.team * height,
+                    grid,
+                    2 if self.tiles > 1 else self.tuning.resident,
                 ),
             )
         )
@@ -143,33 +116,18 @@ class Lines(Scanned):
         self.fix("TEAM", block, "threads of a block")
         tiles = -(-self.n // (block * run * self.pack))
         words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
-        how, wide, reverse = self.how.name, self.wides, self.reverse
-        steps = {k: "1" if w else self.step(k) for k, w in wide.items()}
-        sizes = f"{how}, TEAM, RUN, PACK"
-        onwards = f"{how}::merge(carry, before), to, first, n, {steps['y']}"
-        body = [
-            *self.ticket(tiles, "line", self.lines),
-            Text(f"const {self.whole} first = {self.tile_number} * (TEAM * RUN);"),
-            *self.split("line", self.over),
-            *self.pointers(self.strides),
-            left_at("line", self.lines),
-            Text("extern __shared__ __align__(16) unsigned char bytes[];"),
-            Text(f"auto &room = *(ge2_room<{self.stored}, PACK, RUN, TEAM> *)bytes;"),
-            Text(
-                f"ge2_scan_fill<{sizes}, {wide['x']}, {reverse}>(room, from, first, n, {steps['x']});"
-            ),
-            Text(f"{how}::State whole;"),
-            Text(f"const {how}::State before = ge2_scan_runs<{sizes}, {reverse}>(room, whole);"),
-            Text(
-                f"const {how}::State carry = ge2_look_back<{how}, TEAM>(left, tile, tiles, whole);"
-            ),
-            Text(f"ge2_scan_finish<{sizes}, {wide['y']}, {reverse}>(room, {onwards});"),
-        ]
+        accesses = self.accesses()
+        self.tickets(tiles, "line", self.lines)
+        places = self.placed(*self.split("line", self.over), *self.pointers(self.strides))
+        view = self.view(accesses, places, False)
+        view = self.shared_view(view, "line", self.lines, block)
         room = self.room(block, run)
         light = self.how.words <= 2 and self.pack <= 4
         most = self.tuning.waiting if light else self.tuning.resident
         resident = max(1, min(most * self.tuning.block // block, self.chip.shared // room))
-        return self.looking_back(self.lines, words, body, block, tiles, resident, room)
+        return self.looking_back(
+            self.lines, words, "lines_look_back", view, block, tiles, resident, room
+        )
 
     def room(self, block: int, run: int) -> int:
         """Bytes of a tile."""
@@ -216,65 +174,45 @@ class Columns(Scanned):
             and self.strip_of * self.in_packs < chip.multiprocessors * self.tuning.busy
         )
 
-    def given(self, name: str) -> tuple[str, str]:
-        """The width of an access, and how far neighbours are apart."""
-        stride = self.strides["xy".index(name)][-1]
-        if self.wides[name]:
-            return str(min(self.wides[name], self.pack)), "1"
-        return "0", self.size(f"{name}_apart", stride, True)
+    def accesses(self) -> tuple[Access, Access]:
+        """How rows of x are read, and those of y written."""
+        aparts = [
+            "1" if self.wides[name] else self.size(f"{name}_apart", strides[-1], True)
+            for name, strides in zip("xy", self.strides, strict=True)
+        ]
+        wides = [min(self.wides[name], self.pack) for name in "xy"]
+        x, y = (Access(w, self.step(k), a) for k, w, a in zip("xy", wides, aparts, strict=True))
+        return x, y
 
     def run(self) -> Kernels:
         self.fix("PACK", self.pack, "columns of a thread")
         return self.by_many_blocks() if self.shared else self.alone()
 
-    def begun(self, number: str, column: str) -> list[Text]:
+    def begun(self, number: str, x: Access, y: Access) -> tuple[Text, ...]:
         """Where a thread's columns begin."""
         strides = (self.strides[0][:-1], self.strides[1][:-1])
         lines, pointers = self.split(number, self.outer), self.pointers(strides)
-        for n, name in enumerate("xy"):
-            _, apart = self.given(name)
-            more = f" + {column}" if apart == "1" else f" + {column} * {apart}"
+        for n, access in enumerate((x, y)):
+            more = " + column" if access.apart == "1" else f" + column * {access.apart}"
             pointers[n] = Text(pointers[n].code[:-1] + more + ";")
-        return [*lines, *pointers]
-
-    def functions(self) -> tuple[str, str]:
-        """The reading of a row, and its writing."""
-        (wx, ax), (wy, ay), how = self.given("x"), self.given("y"), self.how.name
-        steps = self.step("x"), self.step("y")
-        read = f"ge2_scan_row<{how}, PACK, {wx}, {self.reverse}>(from, {{0}}, n, {steps[0]}, {ax})"
-        write = f"ge2_scan_on<{how}, PACK, {wy}, {self.reverse}>(states, {{1}}, to, {{0}}, n, {steps[1]}, {ay});"
-        return read, write
+        return self.placed(*lines, *pointers)
 
     def alone(self) -> Kernels:
         """A thread for all rows of its columns."""
-        how, packs = self.how.name, self.size("packs", self.in_packs, True)
-        read, write = self.functions()
+        if self.outer:
+            self.size("packs", self.in_packs, True)
+        block = self.tuning.alone
         total = self.strip_of * self.in_packs
-        body = [
-            Text(f"const int64_t p = (int64_t)blockIdx.x * {self.tuning.alone} + threadIdx.x;"),
-            Text(f"if (p >= {self.size('total', total, True)}) return;"),
-            Text(f"const int64_t column = p % {packs} * PACK, line = p / {packs};"),
-            *self.begun("line", "column"),
-            Text(f"{how}::State states[PACK];"),
-            unrolled("v", "PACK", [Text(f"states[v] = {how}::start();")]),
-            Text(
-                f"for ({self.whole} row = 0; row < n; row++)",
-                body=(
-                    Text(f"const auto mine = {read.format('row')};"),
-                    Text(write.format("row", "mine")),
-                ),
-                pragma="#pragma unroll 8",
-            ),
-        ]
-        if not self.outer:
-            body[2] = Text("const int64_t column = p * PACK;")
-            self.arguments.pop("packs")
-        return Kernels((self.kernel(body, self.tuning.alone, -(-total // self.tuning.alone)),))
+        x, y = self.accesses()
+        self.size("total", total, True)
+        view = self.view((x, y), self.begun("line", x, y), bool(self.outer))
+        return Kernels(
+            (self.kernel("columns", replace(view, block=block), block, -(-total // block)),)
+        )
 
     def by_many_blocks(self) -> Kernels:
         """Blocks share the rows, each with a tile of a strip."""
-        how, strips = self.how.name, -(-self.in_packs // self.columns)
-        read, write = self.functions()
+        strips, block = -(-self.in_packs // self.columns), self.tuning.block
         self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
         self.fix("ROWS", self.rows, "rows of a thread")
         count = self.strip_of * strips
@@ -282,31 +220,14 @@ class Columns(Scanned):
         group = self.tuning.group
         group = max(min(group, power(-(-2 * group // count))), self.tuning.smallest)
         self.fix("GROUP", group, "tiles that are merged before their groups are")
-        packs = self.size("packs", self.in_packs, True)
         words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
-        per = self.size("strips_of_line", strips, True)
-        height = "threadIdx.x / COLUMNS * ROWS"
-        row = f"const {self.whole} first = {self.tile_number} * ({self.tuning.block} / COLUMNS * ROWS) + {height};"
-        body = [
-            *self.ticket(self.tiles, "strip", count),
-            Text(f"const int64_t pack = strip % {per} * COLUMNS + threadIdx.x % COLUMNS;"),
-            Text(f"const int64_t line = strip / {per};"),
-            Text(f"const bool here = pack < {packs};"),
-            Text("const int64_t column = here ? pack * PACK : 0;"),
-            Text(row),
-            *self.begun("line", "column"),
-            Text(f"ge2_packs<{self.stored}, PACK, ROWS> mine;"),
-            unrolled("i", "ROWS", [
-                Text("if (here && first + i < n)", body=(Text(f"mine.of[i] = {read.format('first + i')};"),)),
-                Text("else", body=(unrolled("v", "PACK", [Text(f"mine.of[i].at[v] = {how}::none();")]),)),
-            ]),
-            Text(f"{how}::State states[PACK];"),
-            left_at("strip", count),
-            Text(f"ge2_scan_strip<{how}, {self.tuning.block}, COLUMNS, ROWS, GROUP>(mine, states, left, tile, tiles);"),
-            unrolled("i", "ROWS", [
-                Text("if (here && first + i < n)", body=(Text(write.format("first + i", "mine.of[i]")),)),
-            ]),
-        ]  # fmt: skip
+        x, y = self.accesses()
+        self.size("packs", self.in_packs, True)
+        self.size("strips_of_line", strips, True)
+        self.tickets(self.tiles, "strip", count)
+        view = self.view((x, y), self.begun("line", x, y), False)
+        view = replace(view, numbered=True, lined=view.numbered)
+        view = self.shared_view(view, "strip", count, block)
         return self.looking_back(
-            count, words, body, self.tuning.block, self.tiles, self.tuning.resident
+            count, words, "columns_look_back", view, block, self.tiles, self.tuning.resident
         )

@@ -1,14 +1,15 @@
-"""What kernels of scans share: the functions on one element, the parameters,
-and how blocks look back.
+"""What kernels of scans share: the functions on one element, the parameters, the view of their templates.
 
-A family's kernel is handed its lines as places in x and y;
-templates/cuda/include/ge2/scan.cuh does the rest.
+A family's kernel is handed its lines as places in x and y; `templates/cuda/scan` has the
+kernels, templates/cuda/include/ge2/scan.cuh what they call.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -32,6 +33,56 @@ FIRST = 2  # the word with which states begin, after the counter: a multiple of 
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
 LETTERS = "jlmqrtuvwz"
 NAMES = {CumSum: "Sum", CumProd: "Product", CumMax: "Largest", CumMin: "Smallest"}
+
+
+@final
+@record
+class Functions:
+    """The bodies of the functions on one element: the type of a state, and what each returns."""
+
+    state: str
+    start: str
+    none: str
+    lifted: str
+    merge: str
+    written: str
+
+
+@final
+@record
+class Access:
+    """How an array is read or written.
+
+    `wide`: elements of one access, 0 where they lie `step` apart; `apart`: from line to line.
+    """
+
+    wide: int
+    step: str
+    apart: str = "1"
+
+
+@final
+@record
+class ScanView:
+    """What the templates of scans print (`templates/cuda/scan`); those of one kind are last."""
+
+    how: str
+    functions: Functions
+    stored: str
+    index: str  # the type of places along the axis
+    reverse: str
+    x: Access
+    y: Access
+    places: tuple[Text, ...]  # statements
+    numbered: bool  # whether the number of the line, or strip, is needed
+    several: bool  # tiles of a line, or lines that share blocks
+    height: int = 1  # lines of a block
+    kept: bool = False  # in shared memory
+    of: str = ""  # what blocks share: line or strip
+    tile: str = ""  # its number
+    left: str = ""  # how many words come before those of a line
+    lined: bool = False  # whether the line of a strip is needed
+    block: int = 0  # threads
 
 
 @final
@@ -124,22 +175,8 @@ class How:
         text = f"ge2_unscaled_{SUFFIX[self.held]}(a)" if self.scaled else "a"
         return self.cast(text, self.held, self.dtype)
 
-    def struct(self) -> str:
-        stored = STORED[self.dtype]
-        functions = (
-            ("State", "start()", self.start),
-            (stored, "none()", self.none),
-            ("State", f"of({stored} x)", self.lifted),
-            ("State", "merge(State a, State b)", self.merge),
-            (stored, "result(State a)", self.written),
-        )
-        lines = [
-            f"    static __device__ {type_} {head} {{ return {value}; }}"
-            for type_, head, value in functions
-        ]
-        return "\n".join(
-            [f"struct {self.name} {{", f"    typedef {self.state} State;", *lines, "};"]
-        )
+    def functions(self) -> Functions:
+        return Functions(self.state, self.start, self.none, self.lifted, self.merge, self.written)
 
     @property
     def words(self) -> int:
@@ -177,10 +214,6 @@ class Scanned(ABC):
     def whole(self) -> str:
         """The type of places along the axis."""
         return "int64_t" if self.far else "int"
-
-    @property
-    def tile_number(self) -> str:
-        return "(int64_t)tile" if self.far else "tile"
 
     @property
     def stored(self) -> str:
@@ -256,24 +289,39 @@ class Scanned(ABC):
             )
         return lines
 
-    def ticket(self, tiles: int, of: str, count: int) -> list[Text]:
-        """Which tile a block has: those of all lines in turns, in the order
-        in which blocks begin.
-        """
+    def placed(self, *lines: Text) -> tuple[Text, ...]:
+        """Where a line begins, without the places that no later line reads."""
+        found = needed(lines)
+        for name in [name for name in self.arguments if name.startswith("n_")]:
+            if not mentions(found, name):
+                del self.arguments[name]
+        return tuple(found)
+
+    def view(
+        self, accesses: tuple[Access, Access], places: tuple[Text, ...], several: bool
+    ) -> ScanView:
+        stored, whole, number = self.stored, self.whole, mentions(places, "line")
+        return ScanView(
+            self.how.name, self.how.functions(), stored, whole, self.reverse, *accesses, places, number, several
+        )  # fmt: skip
+
+    def shared_view(self, view: ScanView, of: str, count: int, block: int) -> ScanView:
+        """The view of a kernel whose blocks share so many lines, or strips."""
+        left = f"{FIRST} + {of} * per_line" if count > 1 else str(FIRST)
+        tile = "(int64_t)tile" if self.far else "tile"
+        return replace(view, of=of, several=count > 1, tile=tile, left=left, block=block)
+
+    def tickets(self, tiles: int, of: str, count: int) -> None:
         self.size("tiles", tiles, False)
-        if count == 1:
-            return [Text("const int tile = ge2_ticket(words);"), Text(f"constexpr int {of} = 0;")]
-        extent = self.size(f"{of}s", count, False)
-        return [
-            Text("const int number = ge2_ticket(words);"),
-            Text(f"const int {of} = number % {extent}, tile = number / {extent};"),
-        ]
+        if count > 1:
+            self.size(f"{of}s", count, False)
 
     def looking_back(
         self,
         count: int,
         words: int,
-        body: list[Text],
+        template: str,
+        view: ScanView,
         block: int,
         tiles: int,
         resident: int,
@@ -288,7 +336,7 @@ class Scanned(ABC):
         return Kernels(
             (
                 cleared(states, total, self.tuning.cleared),
-                self.kernel(body, block, count * tiles, resident, shared),
+                self.kernel(template, view, block, count * tiles, resident, shared),
             ),
             (8 * total,),
         )
@@ -297,19 +345,23 @@ class Scanned(ABC):
         self.fixed.append(Fixed(name, value, why))
 
     def kernel(
-        self, body: list[Text], block: int, grid: int, resident: int = 0, shared: int = 0
+        self,
+        template: str,
+        view: ScanView,
+        block: int,
+        grid: int,
+        resident: int = 0,
+        shared: int = 0,
     ) -> CudaKernel:
         self.size("n", self.n, self.far)
-        body = needed(body)
-        arguments = tuple(a for a in self.arguments.values() if mentions(body, a.name))
         return CudaKernel(
-            self.op.name, described(self.problem), arguments, tuple(body), block, (grid, 1),
-            tuple(self.fixed), shared, 1, (self.how.struct(),), resident=resident or self.tuning.resident,
+            self.op.name, described(self.problem), tuple(self.arguments.values()), (), block, (grid, 1),
+            tuple(self.fixed), shared, 1, resident=resident or self.tuning.resident,
+            template=f"cuda/scan/{template}.cu.jinja", view=view,
         )  # fmt: skip
 
 
-def needed(body: list[Text]) -> list[Text]:
-    """Without the places that no later line reads."""
+def needed(body: Sequence[Text]) -> list[Text]:
     found: list[Text] = []
     for line in reversed(body):
         name = PLACE.match(line.code)
@@ -318,18 +370,10 @@ def needed(body: list[Text]) -> list[Text]:
     return found
 
 
-def left_at(of: str, count: int) -> Text:
-    """Where the states of a line lie, after the counter."""
-    return Text(
-        f"uint64_t *const left = words + {FIRST}{f' + {of} * per_line' if count > 1 else ''};"
-    )
-
-
 def cleared(states: Argument, count: int, block: int) -> CudaKernel:
     """Makes all words 0, which says that nothing was left there."""
-    body = (
-        Text(f"const int64_t i = (int64_t)blockIdx.x * {block} + threadIdx.x;"),
-        Text("if (i < n) words[i] = 0;"),
-    )
     arguments = (states, Argument("int64_t n", "size", count))
-    return CudaKernel("clear", "words = 0", arguments, body, block, (-(-count // block), 1))
+    return CudaKernel(
+        "clear", "words = 0", arguments, (), block, (-(-count // block), 1),
+        template="cuda/clear.cu.jinja", view=block,
+    )  # fmt: skip

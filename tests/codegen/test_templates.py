@@ -1,0 +1,85 @@
+"""A user's templates come before ours, may extend them by name, and are rendered and run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.base.errors import CompileError
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.emulator.device import ShimDevice
+from tests.codegen.texts import kernels
+from tests.together import needs_compiler
+
+X = np.arange(1, 101, dtype=np.float32)
+SCAN = """{% extends "cuda/scan/lines.cu.jinja" %}
+{% block scan %}
+{{ super() }}
+    for (int p = 0; p < PACKS; p++) before[p] = {{ v.how }}::merge(before[p], {{ v.how }}::of(ADDED));
+{% endblock %}
+"""
+
+
+def written(folder: Path, name: str, text: str) -> str:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(folder)
+
+
+def total(x: Any) -> Any:
+    return np.cumsum(x)
+
+
+@needs_compiler
+def test_a_block_of_a_cuda_kernel_is_replaced(tmp_path: Path) -> None:
+    folder = written(tmp_path, "cuda/scan/lines.cu.jinja", SCAN.replace("ADDED", "5.f"))
+    graph = ge2.make_jaxpr(total)(X).graph
+    with config.using(templates=folder):
+        (mine,) = compile_graph(graph, device=ShimDevice())(X)
+    (plain,) = compile_graph(graph, device=ShimDevice())(X)
+    np.testing.assert_allclose(mine, X.cumsum() + 5)
+    np.testing.assert_allclose(plain, X.cumsum())
+
+
+def test_texts_that_are_kept_are_those_of_the_folder(tmp_path: Path) -> None:
+    with config.using(cache_dir=str(tmp_path / "cache")):
+        ((_, plain),) = kernels(total, X)
+        found = [plain]
+        for added in ("5.f", "6.f", "6.f"):
+            folder = written(
+                tmp_path / "mine", "cuda/scan/lines.cu.jinja", SCAN.replace("ADDED", added)
+            )
+            with config.using(templates=folder):
+                found.append(kernels(total, X)[0][1])
+        ((_, again),) = kernels(total, X)
+    assert again == plain and found[2] == found[3] and len({*found}) == 3
+    assert "of(5.f)" in found[1] and "of(6.f)" in found[2]
+
+
+def test_a_template_that_is_extended_may_itself_be_the_users(tmp_path: Path) -> None:
+    """Ours of another name, and what every kernel has."""
+    written(
+        tmp_path,
+        "cuda/kernel.cu.jinja",
+        """{% extends "cuda/kernel.cu.jinja" %}
+{% block helpers %}
+{{ super() }}
+// {{ k.name }} of this house
+{% endblock %}
+""",
+    )
+    with config.using(templates=str(tmp_path)):
+        ((_, text),) = kernels(lambda x: x * 2, X)
+    head, _, tail = text.partition("// pointwise of this house\n")
+    assert "#include" in head and "__global__" in tail
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with config.using(templates=str(tmp_path / "none")), pytest.raises(CompileError, match="none"):
+        kernels(total, X)
