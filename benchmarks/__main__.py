@@ -9,6 +9,7 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import Options
+from benchmarks.programs import GROUPS
 from benchmarks.record import Failure, Row, save
 from benchmarks.table import show
 
@@ -152,7 +153,8 @@ SUITES = {
         ),
         "cuda.sorts": ("sort", "argsort"),
     },
-    "programs": {"programs": ()},
+    "programs": {"programs": GROUPS},
+    "programs-cuda": {"cuda.suite": GROUPS},
 }
 RESULTS = Path(__file__).parent / "results"
 
@@ -163,7 +165,7 @@ def main() -> int:
     rows: list[Row] = []
     failures: list[Failure] = []
     device: dict[str, str] = (
-        import_module("benchmarks.cuda.machine").device() if options.suite == "cuda" else {}
+        import_module("benchmarks.cuda.machine").device() if "cuda" in options.suite else {}
     )
     try:
         for found in measured(options.suite, asked):

@@ -4,6 +4,7 @@
 #   gpu.sh accuracy   how far float32's functions are off, at all numbers
 #   gpu.sh sanitize   memcheck, racecheck, initcheck and synccheck over some laws and programs (PICK chooses)
 #   gpu.sh kernels    every line of `benchmarks cuda` beside JAX and torch (ONLY chooses, QUICK=1 cuts sizes)
+#   gpu.sh programs   every line of `benchmarks programs-cuda` beside JAX and CuPy (likewise)
 # LIMIT is the time in seconds that each may take. The exit code is 1 if one of them failed.
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
@@ -80,15 +81,19 @@ sanitize() {
     return $worst
 }
 
+kernels() { benchmark cuda kernels; }
+programs() { benchmark programs-cuda programs; }
+
 # An interrupt, not an end: what was measured by then is printed and kept.
-kernels() {
+benchmark() {
+    local suite=$1 name=$2 code
     # shellcheck disable=SC2086 # several names
-    timeout --signal=INT --kill-after=20 "${LIMIT:-500}" python3 -m benchmarks cuda --keep "$out" \
-        ${ONLY:+--only $ONLY} ${QUICK:+--quick} >"$out/kernels.txt" 2>"$out/kernels.err"
-    local code=$?
-    cat "$out/kernels.txt"
-    [[ $code == 0 ]] || grep -aE "^[A-Za-z.]*(Error|Exception)" "$out/kernels.err" | head -20
-    tail -n 5 "$out/kernels.err"
+    timeout --signal=INT --kill-after=20 "${LIMIT:-500}" python3 -m benchmarks "$suite" --keep "$out" \
+        ${ONLY:+--only $ONLY} ${QUICK:+--quick} >"$out/$name.txt" 2>"$out/$name.err"
+    code=$?
+    cat "$out/$name.txt"
+    [[ $code == 0 ]] || grep -aE "^[A-Za-z.]*(Error|Exception)" "$out/$name.err" | head -20
+    tail -n 5 "$out/$name.err"
     return $code
 }
 
@@ -96,8 +101,8 @@ failed=0
 versions
 for what in "${@:-tests}"; do
     case $what in
-        tests | accuracy | sanitize | kernels) "$what" || failed=1 ;;
-        *) echo "there is no ${what@Q}; there are tests, accuracy, sanitize and kernels" >&2 && failed=1 ;;
+        tests | accuracy | sanitize | kernels | programs) "$what" || failed=1 ;;
+        *) echo "there is no ${what@Q}; there are tests, accuracy, sanitize, kernels and programs" >&2 && failed=1 ;;
     esac
 done
 exit $failed

@@ -7,6 +7,7 @@ import pytest
 
 import ge2
 from benchmarks import programs as suite
+from benchmarks.cuda import suite as on_a_gpu
 from benchmarks.options import Options
 from benchmarks.programs.program import Draw, Program
 from benchmarks.record import Failure, Row
@@ -75,3 +76,15 @@ def test_what_fails_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     found = suite.line(broken, Options(quick=True))
     assert isinstance(found, Failure)
     assert "AttributeError" in found.reason
+
+
+def test_the_same_programs_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tried by NumPy's arrays where there is no GPU."""
+    monkeypatch.setattr("benchmarks.peers.find_spec", lambda name: None)
+    monkeypatch.setattr("benchmarks.cuda.machine.driver", lambda: None)
+    asked = Options(quick=True, rounds=1, only=frozenset(("finance",)))
+    *rows, mean, _ = on_a_gpu.run(asked)
+    names = [f"finance: {p.name}" for p in suite.programs(("finance",))]
+    assert [row.work for row in rows] == names
+    assert all(isinstance(row, Row) and row.ours > 0 for row in rows)
+    assert "geometric mean" in mean.work
