@@ -64,7 +64,7 @@ class Argument:
 
     declaration: str
     kind: str  # array, result, value, constant, size, partial, scratch, threads, services, equation
-    value: Any = None  # (Operand, dtype), (number, dtype), a size, bytes
+    value: Any = None  # (Operand, dtype), on a GPU (Operand, Tiles), (number, dtype), a size, bytes
 
     @property
     def name(self) -> str:

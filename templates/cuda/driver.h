@@ -44,6 +44,17 @@ typedef struct { /* CUgraphEdgeData */
 } Edge;
 _Static_assert(sizeof(Edge) == 8 && offsetof(Edge, type) == 2, "as in cuda.h");
 
+#define MAP 128 /* bytes of a CUtensorMap, and what it is aligned to */
+
+typedef struct { /* what cuTensorMapEncodeTiled is told, but for the address; innermost axes first */
+    int type;
+    unsigned rank;
+    int interleave, swizzle, promotion, fill;
+    uint64_t sizes[5], strides[4];
+    unsigned box[5], steps[5];
+} Encoding;
+_Static_assert(sizeof(Encoding) == 136, "as launch/arguments.py has it");
+
 static struct {
     Handle library;
     Status (*cuGetErrorName)(Status, const char **);
@@ -74,6 +85,9 @@ static struct {
     Status (*cuGraphLaunch)(Handle, Handle);
     /* NULL where the driver is too old for the edges */
     Status (*cuGraphAddDependencies_v2)(Handle, const Handle *, const Handle *, const Edge *, size_t);
+    /* NULL where the driver is too old for tensor maps */
+    Status (*cuTensorMapEncodeTiled)(void *, int, unsigned, void *, const uint64_t *, const uint64_t *, const unsigned *,
+                                     const unsigned *, int, int, int, int);
     /* NULL where the driver has no conditional nodes */
     Status (*cuGraphConditionalHandleCreate)(uint64_t *, Handle, Handle, unsigned, unsigned);
     Status (*cuGraphAddNode_v2)(Handle *, Handle, const Handle *, const void *, size_t, ConditionalParams *);
@@ -93,7 +107,7 @@ static const struct {
     NAMED(cuGraphAddChildGraphNode), NAMED(cuLaunchCooperativeKernel), NAMED(cuGraphKernelNodeSetAttribute),
     NAMED(cuGraphInstantiateWithFlags), NAMED(cuGraphExecDestroy), NAMED(cuGraphExecKernelNodeSetParams_v2),
     NAMED(cuGraphExecChildGraphNodeSetParams), NAMED(cuGraphLaunch),
-    MAYBE(cuGraphAddDependencies_v2), MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
+    MAYBE(cuTensorMapEncodeTiled), MAYBE(cuGraphAddDependencies_v2), MAYBE(cuGraphConditionalHandleCreate), MAYBE(cuGraphAddNode_v2),
 };
 
 /* Finds the driver's functions; else what is wrong, which the next call changes. */

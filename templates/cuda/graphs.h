@@ -39,7 +39,7 @@ static int add_early(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Han
 static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
     const Node *node = &me->node[i];
     int early = me->whole ? 0 : node->early;
-    fill(me, node);
+    if (fill(me, i)) return -1;
     if (node->kind == DECISION && name_handle(me, graph, i, into)) return -1;
     Status status = cuda.cuGraphAddKernelNode_v2(&graph->nodes[i], into, needs, (size_t)(node->needs - early),
                                                  &node->kernel);
@@ -53,7 +53,7 @@ static int add_kernel(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Ha
 static int add_call(Run *me, Graph *graph, Py_ssize_t i, Handle into, const Handle *needs) {
     const Node *node = &me->node[i];
     Handle child = NULL;
-    fill(me, node);
+    if (fill(me, i)) return -1;
     if (captured(me, i, &child)) return -1;
     Status status = cuda.cuGraphAddChildGraphNode(&graph->nodes[i], into, needs, (size_t)node->needs, child);
     cuda.cuGraphDestroy(child); /* the node has a copy */
@@ -164,7 +164,7 @@ static int make_timed(Run *me, Graph *graph) {
 
 static int patch_node(Run *me, Graph *graph, Py_ssize_t i, Status *status) {
     const Node *node = &me->node[i];
-    fill(me, node);
+    if (fill(me, i)) return -1;
     if (node->kind == CALL) {
         Handle child = NULL;
         if (captured(me, i, &child)) return -1;

@@ -24,11 +24,13 @@
 /* What a node is. A decision reads a number, by which the conditional nodes of its handle go on. */
 typedef enum { KERNEL = 0, CALL = 1, DECISION = 2, CHOICE = 3 } Kind;
 
-/* A parameter that changes: a pointer into array `from`, or number `from`. */
+/* A parameter that changes: a pointer into array `from`, a tensor map of what lies there, or number `from`. */
 typedef struct {
     int is_number, from;
     uint64_t offset; /* of a pointer, in bytes; of a number, in the bytes of all numbers */
     size_t at, size; /* where it lies in the values of the run */
+    Encoding *map;   /* of a tensor map; else NULL */
+    uint64_t mapped; /* the address that it is encoded for */
 } Slot;
 
 typedef struct {
@@ -85,6 +87,8 @@ typedef struct {
     unsigned *value; /* of each handle, where the host decides */
     Slot *slot;
     int *need; /* the nodes that a node waits for */
+    Encoding *map; /* of tensor maps, so many */
+    int maps;
     char *values;
     void **params;
     uint64_t *places;
@@ -188,16 +192,34 @@ static int read_arguments(Run *me, PyObject *const *args, PyObject *copies) {
     return 0;
 }
 
-static void fill(Run *me, const Node *node) {
+static Status encode(Run *me, Slot *slot, uint64_t place) {
+    const Encoding *map = slot->map;
+    if (slot->mapped == place && place) return 0;
+    Status status = UNSUPPORTED;
+    if (cuda.cuTensorMapEncodeTiled)
+        status = cuda.cuTensorMapEncodeTiled(me->values + slot->at, map->type, map->rank, (void *)(uintptr_t)place,
+                                             map->sizes, map->strides, map->box, map->steps, map->interleave,
+                                             map->swizzle, map->promotion, map->fill);
+    slot->mapped = status ? 0 : place;
+    return status;
+}
+
+/* Writes the parameters of this call; -1 if a tensor map cannot be made. */
+static int fill(Run *me, Py_ssize_t n) {
+    const Node *node = &me->node[n];
     for (int i = node->first_slot; i < node->first_slot + node->slots; i++) {
-        const Slot *slot = &me->slot[i];
+        Slot *slot = &me->slot[i];
         if (slot->is_number) {
             memcpy(me->values + slot->at, me->given + slot->offset, slot->size);
-        } else {
-            uint64_t place = me->places[slot->from] + slot->offset;
-            memcpy(me->values + slot->at, &place, sizeof place);
+            continue;
         }
+        uint64_t place = me->places[slot->from] + slot->offset;
+        Status status = 0;
+        if (slot->map) status = encode(me, slot, place);
+        else memcpy(me->values + slot->at, &place, sizeof place);
+        if (status) return failed(me, status, "cuTensorMapEncodeTiled", n);
     }
+    return 0;
 }
 
 static int differs(const Run *me, const Node *node, const Graph *graph) {
@@ -260,7 +282,7 @@ static int launch_node(Run *me, Py_ssize_t i, Handle stream) {
     if (node->kind == DECISION) return decide(me, i, stream);
     if (node->kind == CHOICE) return follow(me, i, stream);
     Status status = 0;
-    fill(me, node);
+    if (fill(me, i)) return -1;
     if (node->kind == CALL) {
         const Called *bad = call_library(me, node, stream, &status);
         return bad ? failed_call(me, status, bad, i) : 0;
@@ -307,7 +329,7 @@ static int decide(Run *me, Py_ssize_t i, Handle stream) {
     const Node *node = &me->node[i];
     uint64_t found = 0, place;
     Status status;
-    fill(me, node);
+    if (fill(me, i)) return -1;
     memcpy(&place, node->kernel.params[1], sizeof place);
     int bytes = word(node, 2);
     Py_BEGIN_ALLOW_THREADS

@@ -1,8 +1,11 @@
 /* How a run is made of what Python hands over, and unmade. Part of `launches.c`. */
 
+static int is_map(PyObject *parameter) { return PyTuple_Check(parameter) && PyTuple_GET_SIZE(parameter) == 4; }
+
 static int read_slot(Run *me, Slot *slot, PyObject *x, size_t at) {
+    PyObject *map = NULL;
     slot->at = at;
-    if (!PyArg_ParseTuple(x, "piK", &slot->is_number, &slot->from, &slot->offset)) return -1;
+    if (!PyArg_ParseTuple(x, "piK|O!", &slot->is_number, &slot->from, &slot->offset, &PyBytes_Type, &map)) return -1;
     Py_ssize_t most = slot->is_number ? me->numbers : me->arrays;
     if (slot->from < 0 || slot->from >= most) {
         PyErr_SetString(PyExc_ValueError, "a parameter of an array or a number that there is not");
@@ -13,15 +16,25 @@ static int read_slot(Run *me, Slot *slot, PyObject *x, size_t at) {
         slot->offset = me->number_at[slot->from];
         slot->size = me->number_at[slot->from + 1] - me->number_at[slot->from];
     }
+    if (!map) return 0;
+    if (slot->is_number || PyBytes_GET_SIZE(map) != sizeof *me->map || at % MAP) { /* so a word is none either */
+        PyErr_SetString(PyExc_ValueError, "a tensor map of a number, or of another layout, or as a word");
+        return -1;
+    }
+    slot->map = &me->map[me->maps++];
+    memcpy(slot->map, PyBytes_AS_STRING(map), sizeof *slot->map);
+    slot->size = MAP;
     return 0;
 }
 
-/* Parameters: bytes, or (is it a number, which one, offset). Where they lie is a multiple of 16. */
+/* Parameters: bytes, or (is it a number, which one, offset), of a tensor map with what is encoded. Where they lie is a
+ * multiple of 16, of a tensor map one of 128. */
 static int read_params(Run *me, Node *node, PyObject *given, int *slots, int *params, size_t *at) {
     node->first_slot = *slots;
     node->kernel.params = me->params + *params;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); i++) {
         PyObject *x = PyTuple_GET_ITEM(given, i);
+        if (is_map(x)) *at = (*at + MAP - 1) / MAP * MAP;
         me->params[(*params)++] = me->values + *at;
         if (PyBytes_Check(x)) {
             memcpy(me->values + *at, PyBytes_AS_STRING(x), (size_t)PyBytes_GET_SIZE(x));
@@ -198,8 +211,8 @@ static void measure_call(PyObject *call, size_t *params, size_t *bytes) {
     }
 }
 
-/* How many parameters, slots, waits and bytes of values there are. */
-static int measure(PyObject *nodes, size_t *params, size_t *needs, size_t *bytes) {
+/* How many parameters, slots, waits, tensor maps and bytes of values there are. */
+static int measure(PyObject *nodes, size_t *params, size_t *needs, size_t *maps, size_t *bytes) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(nodes); i++) {
         PyObject *node = PyTuple_GET_ITEM(nodes, i);
         if (!PyTuple_Check(node) || PyTuple_GET_SIZE(node) != 9 || !PyTuple_Check(PyTuple_GET_ITEM(node, 5)) ||
@@ -215,6 +228,7 @@ static int measure(PyObject *nodes, size_t *params, size_t *needs, size_t *bytes
         for (Py_ssize_t n = 0; n < PyTuple_GET_SIZE(given); n++) {
             PyObject *x = PyTuple_GET_ITEM(given, n);
             if (library && PyTuple_Check(x) && PyTuple_GET_SIZE(x) == 5) measure_call(x, params, bytes);
+            else if (is_map(x)) *maps += 1, *bytes += 2 * MAP;
             else *bytes += PyBytes_Check(x) ? ((size_t)PyBytes_GET_SIZE(x) + 15) / 16 * 16 : 16;
         }
     }
@@ -240,6 +254,7 @@ static void release(Run *me) {
     free(me->value);
     free(me->slot);
     free(me->need);
+    free(me->map);
     free(me->values);
     free(me->params);
     free(me->places);
@@ -274,11 +289,11 @@ static int traverse(PyObject *self, visitproc visit, void *arg) {
 }
 
 static int room(Run *me, PyObject *sizes, PyObject *nodes, PyObject *lists) {
-    size_t params = 0, needs = 0, bytes = 0;
+    size_t params = 0, needs = 0, maps = 0, bytes = 0;
     me->count = PyTuple_GET_SIZE(nodes);
     me->lists = PyTuple_GET_SIZE(lists);
     me->numbers = PyTuple_GET_SIZE(sizes);
-    if (measure(nodes, &params, &needs, &bytes)) return -1;
+    if (measure(nodes, &params, &needs, &maps, &bytes)) return -1;
     me->node = calloc((size_t)me->count + 1, sizeof *me->node);
     me->called = calloc(params + 1, sizeof *me->called);
     me->list = calloc((size_t)me->lists + 1, sizeof *me->list);
@@ -286,11 +301,12 @@ static int room(Run *me, PyObject *sizes, PyObject *nodes, PyObject *lists) {
     me->slot = calloc(params + 1, sizeof *me->slot);
     me->params = calloc(params + 1, sizeof *me->params);
     me->need = calloc(needs + 1, sizeof *me->need);
+    me->map = calloc(maps + 1, sizeof *me->map);
     me->number_at = calloc((size_t)me->numbers + 1, sizeof *me->number_at);
     me->places = calloc((size_t)me->arrays + 1, sizeof *me->places);
     me->callers = calloc((size_t)me->arrays + 1, 1);
-    if (posix_memalign((void **)&me->values, 16, bytes + 16)) me->values = NULL;
-    if (!me->node || !me->called || !me->list || !me->value || !me->slot || !me->params || !me->need || !me->number_at ||
+    if (posix_memalign((void **)&me->values, MAP, bytes + 16)) me->values = NULL;
+    if (!me->node || !me->called || !me->list || !me->value || !me->slot || !me->params || !me->need || !me->map || !me->number_at ||
         !me->places || !me->callers || !me->values) {
         PyErr_NoMemory();
         return -1;

@@ -10,8 +10,9 @@ from types import SimpleNamespace
 import numpy as np
 
 from ge2.base.toolchain.compiler import extension
+from ge2.targets.cuda.launch.arguments import Address, HostScalar
 from ge2.targets.cuda.launch.extension import parts
-from ge2.targets.cuda.launch.launches import Address, HostScalar, LaunchList
+from ge2.targets.cuda.launch.launches import LaunchList
 from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
 
 HERE = Path(__file__).parent

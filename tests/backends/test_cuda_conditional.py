@@ -22,13 +22,7 @@ from ge2.base.toolchain.detect import toolchain
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.decide import source
-from ge2.targets.cuda.launch.launches import (
-    Branch,
-    Launch,
-    While,
-    in_any_order,
-    one_by_one,
-)
+from ge2.targets.cuda.launch.launches import Branch, Launch, While, in_any_order, one_by_one
 from ge2.targets.cuda.launch.nodes import Nodes
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import library_path

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import subprocess
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.base.errors import KernelError
+from ge2.base.errors import DeviceError, InputError, KernelError
 from ge2.base.toolchain.detect import toolchain
+from ge2.targets.cuda.launch import arguments
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.launches import HostScalar, Launch
+from ge2.targets.cuda.launch.arguments import HostScalar, TensorMap, Tiles
+from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.library_call import Function, LibraryCall
 from tests.backends.fake_driver import (
     NUMBER,
@@ -32,6 +36,7 @@ from tests.backends.fake_driver import (
     set_,
 )
 
+HEADER = next(Path("/usr/local").glob("cuda*/include/cuda.h"), None)
 N = 8
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
@@ -476,6 +481,125 @@ def test_a_function_with_too_many_arguments(driver, made, monkeypatch):
         call = LibraryCall("fake", [Function("fake_end", address_of(driver, "fake_end"), words)])
         with pytest.raises(ValueError, match="fake_end takes more arguments"):
             library_run(driver, made, monkeypatch, "graph", call)
+
+
+TILES = Tiles(np.dtype(np.float32), (3, 6), (8, 1), (2, 4), swizzle=64, promotion=256)
+
+
+def tiled_run(driver, made, monkeypatch, how, tiles=TILES):
+    """(x, out, number): out = x * number, x by a tensor map from its fifth element on."""
+    monkeypatch.setattr(native, "LIBRARY", driver.path)
+    monkeypatch.setattr(arguments, "LIBRARY", driver.path)
+    current = SimpleNamespace(get_current_stream=lambda: SimpleNamespace(ptr=0))
+    device = SimpleNamespace(context=driver.context_of_fake(), xp=SimpleNamespace(cuda=current))
+    kernel = SimpleNamespace(ptr=ctypes.addressof(ctypes.c_char.in_dll(driver, "TILED")))
+    if how == "python":
+        kernel = by_python
+    given = NUMBER, TensorMap(at(0, 16), tiles), at(1)
+    launch = Launch(kernel, (1,), (1,), 0, given, "tiled", "model.py:3")
+    work = launch_list((launch,), 2, (NUMBER,))
+    if how == "python":
+        return native.from_python(device, work)
+    with config.using(capture="on" if how == "graph" else "off"):
+        return native.run_of(made, device, work)
+
+
+def by_python(grid, block, handed, shared_mem):
+    """What CuPy's function is handed, as the kernel reads it."""
+    k, tensor_map, out = handed
+    assert tensor_map.nbytes == 128 and tensor_map.shape == ()
+    place = int(np.frombuffer(tensor_map.tobytes()[:8], np.uint64)[0])
+    x = np.frombuffer((ctypes.c_char * 88).from_address(place), np.float32)
+    rows = np.lib.stride_tricks.as_strided(x, (3, 6), (32, 4))
+    to = np.frombuffer((ctypes.c_char * 72).from_address(int(out)), np.float32).reshape(3, 6)
+    to[...] = rows * k
+
+
+@pytest.mark.parametrize("how", ["graph", "one by one", "python"])
+def test_tensor_maps_are_made_again_where_an_address_changes(driver, made, monkeypatch, how):
+    run, kept = tiled_run(driver, made, monkeypatch, how), []
+    set_(driver, "encoded", 0)
+    for n in range(24):
+        if n % 3 == 0:
+            x = np.random.default_rng(n).standard_normal(40).astype(np.float32)
+            kept.append((x, np.zeros((3, 6), np.float32)))
+        x, out = kept[-1]
+        out[...] = 0
+        run(address(x), address(out), np.float32(n))
+        rows = np.lib.stride_tricks.as_strided(x[4:], (3, 6), (32, 4))
+        np.testing.assert_array_equal(out, rows * np.float32(n))
+    assert seen(driver, "encoded") == (24 if how == "python" else 8)
+    if how == "graph":
+        assert run.trouble is None and run.counts[:3] == (24, 1, 4)
+
+
+@pytest.mark.parametrize("how", ["graph", "one by one"])
+def test_a_tensor_map_that_the_driver_refuses(driver, made, monkeypatch, how):
+    run = tiled_run(driver, made, monkeypatch, how)
+    x, out = np.zeros(41, np.float32), np.zeros((3, 6), np.float32)
+    with pytest.raises(KernelError, match=r"cuTensorMapEncodeTiled fails with CUDA_ERROR_FAKE"):
+        run(address(x) + 4, address(out), np.float32(1))
+    x[...] = 2
+    for _ in range(4):
+        run(address(x), address(out), np.float32(3))
+        np.testing.assert_array_equal(out, np.full((3, 6), 6, np.float32))
+
+
+def test_a_driver_without_tensor_maps(tmp_path, monkeypatch):
+    old, made = fake_driver(tmp_path, "-DOLD"), launches_extension("ge2_launches_no_maps")
+    run = tiled_run(old, made, monkeypatch, "one by one")
+    x, out = np.zeros(40, np.float32), np.zeros((3, 6), np.float32)
+    with pytest.raises(
+        KernelError, match=r"cuTensorMapEncodeTiled fails with \w+ \(801\) in tiled"
+    ):
+        run(address(x), address(out), np.float32(1))
+    with pytest.raises(DeviceError, match="CUDA 12 or newer"):
+        tiled_run(old, None, monkeypatch, "python")(address(x), address(out), np.float32(1))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"strides": (6, 1)}, "multiples of 16 bytes apart"),
+        ({"strides": (8, 2)}, "multiples of 16 bytes apart"),
+        ({"box": (2, 3)}, "its rows multiples of 16 bytes"),
+        ({"box": (257, 4)}, "at most 256 elements"),
+        ({"box": (2, 32)}, "longer than the pattern"),
+        ({"box": (4,)}, "1 to 5 axes"),
+    ],
+)
+def test_tiles_that_no_driver_takes(change, words):
+    with pytest.raises(InputError, match=words):
+        replace(TILES, **change).encoding()
+
+
+def test_what_is_no_parameter_is_refused(make, driver):
+    kind, function, *sizes, parameters, after, name, about = scaled(driver, (0, 0), (1, 0))
+    for wrong in ((True, 0, 0, bytes(136)), (False, 0, 0, bytes(135)), (False, 9, 0, bytes(136))):
+        given = (*parameters[:3], wrong)
+        with pytest.raises(ValueError, match=r"a tensor map of|that there is not"):
+            make(nodes=((kind, function, *sizes, given, after, name, about),))
+    call = "fake_end", address_of(driver, "fake_end"), ((False, 0, 0, bytes(136)),), (), str
+    with pytest.raises(ValueError, match="a tensor map of a number|more than eight bytes"):
+        make(nodes=((1, 0, (1, 1, 1), (1, 1, 1), 0, (call,), (), "call", ()),))
+
+
+@pytest.mark.skipif(HEADER is None, reason="no cuda.h")
+def test_numbers_of_tensor_maps_are_those_of_the_real_header(tmp_path):
+    names = {"float16": 6, "float32": 7, "float64": 8, "bfloat16": 9, "uint8": 0, "int64": 5}
+    assert {t.name: n for t, n in arguments.TYPES.items()}.items() >= names.items()
+    checks = [f"CU_TENSOR_MAP_DATA_TYPE_{name.upper()} == {n}" for name, n in names.items()]
+    checks += [f"CU_TENSOR_MAP_SWIZZLE_{n}B == {v}" for n, v in arguments.SWIZZLES.items() if n]
+    checks += [
+        f"CU_TENSOR_MAP_L2_PROMOTION_L2_{n}B == {v}" for n, v in arguments.PROMOTIONS.items() if n
+    ]
+    checks += [f"sizeof(CUtensorMap) == {arguments.NBYTES}"]
+    text = "".join(f'_Static_assert({each}, "");\n' for each in checks)
+    path = tmp_path / "numbers.c"
+    path.write_text(f"#include <cuda.h>\n{text}")
+    subprocess.run(
+        ["cc", "-std=gnu11", f"-I{HEADER.parent}", "-fsyntax-only", str(path)], check=True
+    )
 
 
 def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):

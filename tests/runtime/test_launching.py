@@ -12,9 +12,10 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.compile.executable import manner
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch.dependencies import waits
-from ge2.targets.cuda.launch.launches import Address, Launch, in_any_order
-from ge2.targets.cuda.launch.template import accesses
+from ge2.targets.cuda.launch.arguments import Address, TensorMap, Tiles
+from ge2.targets.cuda.launch.dependencies import Access, waits
+from ge2.targets.cuda.launch.launches import Launch, in_any_order
+from ge2.targets.cuda.launch.template import Group, accesses, rebound
 
 SEEDS = range(1, 9)
 
@@ -41,6 +42,21 @@ def test_a_result_in_the_memory_of_an_argument_waits_for_its_readers():
     spans = {"h": (0, 64)}
     assert waits([accesses(each, spans, {}) for each in launches]) == [(), ()]
     assert waits([accesses(each, spans, {"w_new": "w"}) for each in launches]) == [(), (0,)]
+
+
+def test_a_tensor_map_reads_or_writes_what_it_is_made_of():
+    tiles = Tiles(np.dtype(np.float32), (8, 8), (8, 1), (2, 4))
+    read, other = TensorMap(Address("h", 16, in_arena=True), tiles), TensorMap(Address("y"), tiles)
+    launch = pending(read, other, written=[1])
+    assert accesses(launch, {"h": (256, 64)}, {}) == [
+        Access("arena", 256, 320, False),
+        Access("y", 0, 1, True),
+    ]
+    moved = rebound(launch, lambda a: Address("z", 4), lambda each: each)
+    assert moved.arguments == (TensorMap(Address("z", 4), tiles),) * 2
+    assert str(launch) == "kernel<<<1, 32>>>(tiles of 2x4 of h + 16, tiles of 2x4 of y)"
+    group = Group(0, launches=[launch])
+    assert group.bases == ["arena", "y"] and group.numbers == []
 
 
 def steps():

@@ -32,8 +32,9 @@ from ge2.program.timer import Call, Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
 from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.fast_call import straight
-from ge2.targets.cuda.launch.launches import Address, Launch
+from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.template import Group
 from ge2.targets.cuda.load.compile_errors import Written
 from ge2.targets.cuda.load.kernels import load

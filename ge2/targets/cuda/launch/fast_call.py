@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 from ge2.base.source import execute
 from ge2.ir import Literal, Var
 from ge2.targets.cuda.device_arrays import explain, quietly
-from ge2.targets.cuda.launch.launches import ARENA, Straight
+from ge2.targets.cuda.launch.arguments import ARENA
+from ge2.targets.cuda.launch.launches import Straight
 from ge2.targets.cuda.launch.template import Group
 
 if TYPE_CHECKING:

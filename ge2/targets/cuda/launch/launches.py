@@ -17,39 +17,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.record import record
+from ge2.targets.cuda.launch.arguments import Address, HostScalar, LaunchArgument, TensorMap, words
 
 Run = Callable[..., None]
 AHEAD: Final = 64  # launches among which the next one is chosen
-ARENA: Final = "arena"
-
-
-@final
-@record
-class Address:
-    """`offset` bytes from the beginning of an array of the program, which may lie `in_arena`."""
-
-    array: str
-    offset: int = 0
-    in_arena: bool = False
-
-    @property
-    def base(self) -> str:
-        return ARENA if self.in_arena else self.array
-
-    def __add__(self, offset: int) -> Address:
-        return replace(self, offset=self.offset + offset)
-
-
-@final
-@record
-class HostScalar:
-    """A number of `nbytes` that Python makes at each call, as a text says."""
-
-    text: str
-    nbytes: int
-
-
-LaunchArgument = Address | HostScalar | np.generic | None
 
 
 @final
@@ -158,15 +129,6 @@ def itself(x: Any) -> Any:
     return x
 
 
-def words(argument: LaunchArgument) -> str:
-    """An argument for people."""
-    if isinstance(argument, Address):
-        return argument.array + (f" + {argument.offset}" if argument.offset else "")
-    if isinstance(argument, HostScalar):
-        return argument.text
-    return "0" if argument is None else str(argument)
-
-
 @final
 @record
 class LaunchList:
@@ -266,6 +228,8 @@ class Given:
         """
         if isinstance(a, HostScalar):
             return self.xs[a]
+        if isinstance(a, TensorMap):
+            return a.encoded(self.address(a.address))
         if not isinstance(a, Address):
             return a
         x = self.xs[a.array]

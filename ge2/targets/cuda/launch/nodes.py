@@ -12,15 +12,8 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.targets.cuda.launch.launches import (
-    Address,
-    Branch,
-    HostScalar,
-    Item,
-    Launch,
-    LaunchList,
-    While,
-)
+from ge2.targets.cuda.launch.arguments import Address, HostScalar, TensorMap
+from ge2.targets.cuda.launch.launches import Branch, Item, Launch, LaunchList, While
 from ge2.targets.cuda.launch.library_call import (
     MOST_NUMBERS,
     MOST_WORDS,
@@ -203,10 +196,16 @@ class Nodes:
             return self.parameter(argument + each.offset)
         if isinstance(argument, HostScalar):
             return self.parameter(argument)
+        if isinstance(argument, TensorMap):
+            raise TypeError(f"{item.name} of a library is given a tensor map")
         return 0 if argument is None else bits(argument)
 
     def parameter(self, a: Any) -> Any:
-        """An argument of a kernel: bytes, or (is it a number, which one, offset)."""
+        """An argument of a kernel: bytes, or (is it a number, which one, offset); of a tensor map
+        also what is encoded.
+        """
+        if isinstance(a, TensorMap):
+            return *self.parameter(a.address), bytes(a.tiles.encoding())
         if isinstance(a, Address):
             return False, self.arrays[a.array], a.offset
         if isinstance(a, HostScalar):

@@ -15,21 +15,25 @@ from ge2.base.record import mutable
 from ge2.codegen.layout import Line
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.launch.dependencies import Access, waits
-from ge2.targets.cuda.launch.launches import (
+from ge2.targets.cuda.launch.arguments import (
     ARENA,
     Address,
-    Branch,
     HostScalar,
+    LaunchArgument,
+    address_of,
+    readdressed,
+    words,
+)
+from ge2.targets.cuda.launch.dependencies import Access, waits
+from ge2.targets.cuda.launch.launches import (
+    Branch,
     Item,
     Launch,
-    LaunchArgument,
     LaunchList,
     Run,
     While,
     changed_lists,
     itself,
-    words,
 )
 
 SHOWN = 64  # launches of a group that a text lists
@@ -55,7 +59,8 @@ class Group:
     @property
     def bases(self) -> list[str]:
         """The arrays that it is called with, by their names."""
-        return [*dict.fromkeys(a.base for a in handed(self.launches) if isinstance(a, Address))]
+        found = map(address_of, handed(self.launches))
+        return [*dict.fromkeys(a.base for a in found if a is not None)]
 
     @property
     def numbers(self) -> list[HostScalar]:
@@ -161,7 +166,8 @@ def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
 def rebound(item: Item, address: Callable[[Any], Any], launch: Callable[[Launch], Launch]) -> Item:
     """An item with other addresses, and launches changed besides."""
     if isinstance(item, Launch):
-        return launch(replace(item, arguments=tuple(map(address, item.arguments))))
+        arguments = tuple(readdressed(a, address) for a in item.arguments)
+        return launch(replace(item, arguments=arguments))
     lists = [tuple(rebound(each, address, launch) for each in inner) for inner in item.lists]
     return item.changed(lists, address)
 
@@ -173,8 +179,8 @@ def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -
     A loop and a branch reads and writes all that its lists do.
     """
     found = []
-    for i, a in enumerate(each.arguments):
-        if isinstance(a, Address):
+    for i, a in enumerate(map(address_of, each.arguments)):
+        if a is not None:
             offset, nbytes = spans[a.array] if a.in_arena else (0, 1)
             base, written = (
                 donors.get(a.base, a.base),

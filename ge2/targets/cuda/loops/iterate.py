@@ -18,7 +18,7 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import carry_of
 from ge2.targets.cuda.device import Device, address, empty, put
-from ge2.targets.cuda.launch.launches import Address
+from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.unroll import Placed, Round
 
 Arrays = Sequence[Any]

@@ -19,7 +19,8 @@ from ge2.program.records import place
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.kernels.generated import copying
-from ge2.targets.cuda.launch.launches import Address, Item, Launch
+from ge2.targets.cuda.launch.arguments import Address
+from ge2.targets.cuda.launch.launches import Item, Launch
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.loops.iterate import Turn
 from ge2.targets.cuda.loops.unroll import Placed

@@ -20,7 +20,7 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program.program import Buffer, Step
 from ge2.targets.cuda.device import put
-from ge2.targets.cuda.launch.launches import Address
+from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
 from ge2.targets.cuda.loops.record_launches import Writer, is_plain

@@ -17,7 +17,8 @@ from ge2.base.dtypes import FP8
 from ge2.ir import ArrayType
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.launch.launches import Address, Item, Launch
+from ge2.targets.cuda.launch.arguments import Address
+from ge2.targets.cuda.launch.launches import Item, Launch
 from ge2.targets.cuda.launch.template import count, rebound
 
 # launches of a loop that are written down; a graph of more takes long to make

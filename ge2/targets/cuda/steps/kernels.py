@@ -26,7 +26,8 @@ from ge2.targets.cuda.emit.file import Source, same_code
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.launch.launches import Address, HostScalar, Launch, LaunchArgument
+from ge2.targets.cuda.launch.arguments import Address, HostScalar, LaunchArgument, TensorMap, Tiles
+from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.load.compile_errors import written
 from ge2.targets.cuda.slow_float64 import slow
@@ -147,6 +148,8 @@ def handed(
     if a.kind == "value":
         atom = (step.eqn.inputs if operand.role == "in" else step.eqn.outs)[operand.index]
         return value(assembler, atom, dtype)
+    if isinstance(dtype, Tiles):
+        return TensorMap(at(assembler, step, operand, dtype.dtype, temps), dtype)
     return at(assembler, step, operand, dtype, temps)
 
 
