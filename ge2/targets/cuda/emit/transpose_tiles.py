@@ -12,13 +12,14 @@ import math
 from collections.abc import Sequence
 from typing import final
 
+from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Text
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import WIDEST
-from ge2.targets.cuda.emit.region import Problem, unrolled
+from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
 
@@ -64,6 +65,42 @@ def side_of(problem: Problem, p: Param, lane: int, few: int) -> int:
 
 
 @final
+@record
+class Side:
+    """An axis of a tile; `ragged`: no whole number of packs lies along it."""
+
+    letter: str
+    extent: str
+    ragged: bool
+
+
+@final
+@record
+class Taken:
+    """An array that is read by way of a tile; `wide`: elements of one access."""
+
+    name: str
+    stored: str
+    wide: int
+    element: str
+
+
+@final
+@record
+class Tiles:
+    """What `templates/cuda/transpose.cu.jinja` prints."""
+
+    row: Side
+    along: Side
+    index: str
+    outer: tuple[Text, ...]
+    taken: tuple[Taken, ...]
+    packs: int
+    block: int
+    statements: tuple[Text, ...]
+
+
+@final
 class Across:
     """`lane`: along which results lie, `side`: along which those of `taken` do."""
 
@@ -85,15 +122,15 @@ class Across:
         if not self.grid:
             return Kernels(())
         problem, said = self.problem, self.lanes.said
-        body = [
-            *self.where(),
-            *map(self.room, self.taken),
-            self.read_in(),
-            Text("__syncthreads();"),
-        ]
+        row, along = map(self.side_at, (self.lane, self.side))
+        outer = self.where()
+        taken = tuple(map(self.tile, self.taken))
         for p in self.taken:
             said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
-        body.append(self.turned("below", self.results()))
+        statements = tuple(self.lanes.inside(self.lanes.root))
+        view = Tiles(
+            row, along, self.places.whole, outer, taken, self.turns, self.block, statements
+        )
         fixed = (
             Fixed("PACK", self.pack, "neighbours of one access"),
             Fixed("SIDE", self.width, "elements along each side of a tile"),
@@ -101,78 +138,26 @@ class Across:
         arguments = tuple(self.places.arguments.values())
         return Kernels((
             CudaKernel(
-                problem.region.kind, problem.text, arguments, tuple(body), self.block, (self.grid, 1), fixed,
+                problem.region.kind, problem.text, arguments, (), self.block, (self.grid, 1), fixed,
                 0, len(problem.region.graph.eqns), tuple(said.helpers),
+                template="cuda/transpose.cu.jinja", view=view,
             ),
         ))  # fmt: skip
 
-    def where(self) -> list[Text]:
-        """Which tile is the block's."""
-        lines, rest, int_ = [], "blockIdx.x", self.places.whole
-        for n, a in enumerate((self.lane, self.side)):
-            letter, tiles = self.places.letters[a], f"(({self.places.extent(a)} + SIDE - 1) / SIDE)"
-            last = n == 1 and not self.outer
-            of = rest if last else f"{rest} % {tiles}"
-            lines.append(Text(f"const {int_} {letter}_0 = ({int_})({of}) * SIDE;"))
-            if not last:
-                lines.append(Text(f"const {int_} rest{n} = ({int_}){rest} / {tiles};"))
-                rest = f"rest{n}"
+    def side_at(self, a: int) -> Side:
+        ragged = self.problem.axes.sizes[a] % self.pack != 0
+        return Side(self.places.letters[a], self.places.extent(a), ragged)
+
+    def where(self) -> tuple[Text, ...]:
+        """Where a tile lies along the axes that are not its own."""
         if len(self.outer) == 1:
-            return [*lines, Text(f"const {int_} {self.places.letters[self.outer[0]]} = {rest};")]
-        return [*lines, *map(Text, self.places.split(rest, self.outer))]
+            letter = self.places.letters[self.outer[0]]
+            return (Text(f"const {self.places.whole} {letter} = rest1;"),)
+        return tuple(map(Text, self.places.split("rest1", self.outer)))
 
-    def room(self, p: Param) -> Text:
-        return Text(
-            f"__shared__ ge2_tile<{STORED[p.var.type.dtype]}, PACK, SIDE> {self.places.array(p)}_tile;"
-        )
-
-    def read_in(self) -> Text:
-        """What lies across, as packs along its own neighbours."""
-        letter, lines = self.places.letters[self.side], []
-        left = f", {self.places.extent(self.side)} - {letter}" if self.ragged else ""
-        for p in self.taken:
-            name, wide = self.places.array(p), self.wide(p)
-            read = f"ge2_read<PACK, {wide}>({name} + {self.places.element(p)}{left})"
-            lines.append(Text(f"ge2_tile_put({name}_tile, at, {read});"))
-        return self.turned("along", lines)
-
-    def results(self) -> list[Text]:
-        """The statements on a pack along the results."""
-        taken = [
-            Text(
-                f"const auto {self.places.array(p)}_at = ge2_tile_take({self.places.array(p)}_tile, at);"
-            )
-            for p in self.taken
-        ]
-        return [*taken, *self.lanes.inside(self.lanes.root)]
-
-    def turned(self, how: str, lines: Sequence[Text]) -> Text:
-        """A thread's turns over a tile, a pack each.
-
-        It reads beyond no array, and writes nothing there.
-        """
-        turn = f"turn * {self.block} + (int)threadIdx.x" if self.turns > 1 else "(int)threadIdx.x"
-        (row, rows), (along, ends) = (
-            (self.places.letters[a], self.places.extent(a)) for a in (self.lane, self.side)
-        )
-        places = f"{row}_0 + at.row", f"{along}_0 + at.along"
-        if how == "along":
-            places = (
-                f"min({places[0]}, {rows} - 1)",
-                f"min({places[1]}, {ends} - {1 if self.ragged else 'PACK'})",
-            )
-        else:
-            lines = [Text(f"if ({row} < {rows} && {along} < {ends})", body=tuple(lines))]
-        body = (
-            Text(f"const ge2_spot at = ge2_tile_{how}<PACK, SIDE>({turn});"),
-            Text(f"const {self.places.whole} {row} = {places[0]}, {along} = {places[1]};"),
-            *lines,
-        )
-        return unrolled("turn", str(self.turns), body) if self.turns > 1 else Text("", body=body)
-
-    @property
-    def ragged(self) -> bool:
-        return self.problem.axes.sizes[self.side] % self.pack != 0
+    def tile(self, p: Param) -> Taken:
+        stored, name = STORED[p.var.type.dtype], self.places.array(p)
+        return Taken(name, stored, self.wide(p), self.places.element(p))
 
     def wide(self, p: Param) -> int:
         """How many elements along the side one access may move."""
