@@ -10,7 +10,9 @@ import subprocess
 import threading
 from contextlib import nullcontext
 from contextvars import copy_context
+from pathlib import Path
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 
@@ -18,11 +20,12 @@ from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, InputError
 from ge2.targets.cuda.launch import decide
 from ge2.targets.cuda.limits import H200, KB
+from ge2.targets.cuda.load import cubins, nvrtc
 from ge2.targets.cuda.load import driver as driver_module
 from ge2.targets.cuda.load import gpu as module
-from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.driver import Driver, driver
 from ge2.targets.cuda.load.gpu import CudaDevice, gpu
+from ge2.targets.cuda.load.nvrtc import compile
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -140,8 +143,25 @@ class Loaded:
         return SimpleNamespace(ptr=name)
 
 
-@pytest.fixture
-def device():
+class RawModule:
+    """What CuPy documents: a file with a cubin, which is read when something of it is asked for."""
+
+    paths: ClassVar[list[str]] = []
+
+    def __init__(self, *, path: str) -> None:
+        self.path = path
+        self.paths.append(path)
+
+    @property
+    def module(self) -> Loaded:
+        found = Loaded()
+        found.load(Path(self.path).read_bytes())
+        return found
+
+
+@pytest.fixture(params=["from memory", "by a path"])
+def device(request, monkeypatch):
+    monkeypatch.setattr(cubins, "_by_path", {})
     asked = []
     driver = SimpleNamespace(
         CUDADriverError=DriverError,
@@ -149,12 +169,13 @@ def device():
         funcSetAttribute=lambda f, which, value: asked.append((f, which, value)),
     )
     cuda = SimpleNamespace(
-        Module=Loaded,
         driver=driver,
         Device=lambda n: nullcontext(n),
         get_current_stream=lambda: "stream",
     )
-    made = CudaDevice(1, H200, SimpleNamespace(cuda=cuda))
+    if request.param == "from memory":
+        cuda.Module = Loaded
+    made = CudaDevice(1, H200, SimpleNamespace(cuda=cuda, RawModule=RawModule))
     return SimpleNamespace(device=made, asked=asked)
 
 
@@ -187,6 +208,21 @@ def test_a_module_is_remembered_while_somebody_has_it(device):
     del first
     gc.collect()
     assert len(device.device._modules) == 0
+
+
+@needs_nvrtc
+def test_both_ways_load_the_same_cubin_of_the_same_cache(device, monkeypatch):
+    """A path is of one cubin, and goes when it was read."""
+    monkeypatch.setattr(RawModule, "paths", [])
+    first = device.device.module(SOURCE)
+    assert first._loaded.cubin == first.binary.cubin == compile(SOURCE, "sm_90a").cubin
+    other = device.device.module(SOURCE.replace("2.0f", "3.0f"))
+    del first
+    gc.collect()
+    assert device.device.module(SOURCE)._loaded.cubin != other._loaded.cubin
+    paths = [*RawModule.paths]
+    assert len({*paths}) == len(paths) == (0 if hasattr(device.device.xp.cuda, "Module") else 2)
+    assert not any(Path(path).parent.exists() for path in paths)
 
 
 @needs_nvrtc

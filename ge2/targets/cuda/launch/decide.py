@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ge2.base.errors import CompileError
 from ge2.base.log import logger
 from ge2.base.source import templates
+from ge2.targets.cuda.load.cubins import loaded
 from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.nvrtc import ptx
 
@@ -34,9 +35,8 @@ def decider(device: CudaDevice) -> Any:
     if not knows(LOOPS):
         return None
     try:
-        module = device.xp.cuda.Module()
+        module = loaded(device, ptx(source(), "decide"), "decide")
         with device.here():
-            module.load(ptx(source(), "decide"))
             return module.get_function("ge2_decide")
     except (CompileError, OSError, device.xp.cuda.driver.CUDADriverError) as trouble:
         logger().debug("the host decides loops and branches: %s", trouble)

@@ -27,6 +27,7 @@ from ge2.targets.cuda.launch.library_call import LibraryCall
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.launch.ranges import Range
 from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.load.cubins import loaded
 from ge2.targets.cuda.load.cublaslt import Blas
 from ge2.targets.cuda.load.driver import broken, check_process, context, driver, resident_blocks
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of
@@ -241,18 +242,12 @@ class CudaModule:
     def __init__(self, device: CudaDevice, binary: Binary) -> None:
         self.device, self.binary = device, binary
         self._functions: dict[str, Any] = {}
-        cuda = device.xp.cuda
-        self._loaded = cuda.Module()
-        with device.here():
-            try:
-                self._loaded.load(binary.cubin)
-            except cuda.driver.CUDADriverError as error:
-                what = (
-                    f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
-                )
-                raise CompileError(
-                    what, fix="ge2 doctor: NVRTC may be newer than the driver"
-                ) from error
+        try:
+            self._loaded = loaded(device, binary.cubin, binary.key)
+        except device.xp.cuda.driver.CUDADriverError as error:
+            what = f"the driver of {device.limits.name} refuses a cubin for {binary.arch}: {error}"
+            fix = "ge2 doctor: NVRTC may be newer than the driver"
+            raise CompileError(what, fix=fix) from error
 
     def get_function(self, name: str) -> Any:
         """A kernel by its name: CuPy's `Function`, which may ask for all shared
