@@ -1,5 +1,7 @@
-"""Has small programs written as large ones are: many tasks, blocks, panels,
-runs, arrays off the stack.
+"""Numbers and chips by which small programs are written as large ones are: many tasks, blocks,
+panels, runs, arrays off the stack; grids of few threads.
+
+`config.using(tuning=(TINY,))` hands them in.
 """
 
 from __future__ import annotations
@@ -9,35 +11,24 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import pytest
-
-from ge2.codegen import axes
-from ge2.codegen import kernel_values as blocks
-from ge2.targets.c import assemble
-from ge2.targets.c.blocked import numpy_calls
-from ge2.targets.c.emit import reductions, region
-from ge2.targets.c.kernels import gather_scatter, random, scan, sort, strided_loops
+from ge2.codegen.tuning import Blocks, Nests
+from ge2.targets.c.tuning import Draws, Moves, Regions, Scans, Sorts, Tuning
 from ge2.targets.cuda.emulator.device import EMULATED
 from ge2.targets.cuda.limits import KB, Limits
 from ge2.targets.cuda.load.offline import limits_of
 from ge2.targets.cuda.tuning import Rule
 
-# fmt: off
-TINY = (
-    (blocks, "CACHE", 300), (blocks, "LEAST", 16), (blocks, "MOST", 256), (numpy_calls, "MANY", 4),
-    (assemble, "SHARED", 0),
-    (axes, "LANES", 2), (axes, "PANEL", 4), (axes, "CACHE", 64), (axes, "WIDE", 8), (axes, "TILE", 4),
-    (axes, "FEW", 2), (axes, "SHORT", 2),
-    (reductions, "RUN", 4), (reductions, "EXACT_RUN", 8), (region, "STACK", 8), (region, "FEW", 2),
-    (strided_loops, "GRAIN", 0), (gather_scatter, "GRAIN", 0), (gather_scatter, "TILE", 4),
-    (gather_scatter, "LANES", 2),
-    (scan, "CHUNK", 3), (scan, "LINES", 4), (scan, "COLUMNS", 4), (sort, "SEARCHES", 2),
-    (random, "PIECE", 64),
+SHARED_OUT = Tuning(regions=Regions(grain=1, task=1, tasks=3))  # whose text is the usual one
+TINY = Tuning(
+    blocks=Blocks(cache=300, smallest=16, largest=256),
+    nests=Nests(lanes=2, panel=4, cache=64, wide=8, tile=4, few=2, short=2),
+    regions=Regions(1, 1, 3, stack=8, few=2, run=4, exact_run=8, masked=4),
+    moves=Moves(grain=0, tile=4, lanes=2),
+    scans=Scans(chunk=3, lines=4, columns=4),
+    sorts=Sorts(searches=2),
+    draws=Draws(piece=64),
+    shared=0,
 )
-SHARED = (  # work for several threads; the text is the same, these are arguments
-    (region, "GRAIN", 1), (region, "LEAST", 1), (region, "TASKS", 3),
-)
-# fmt: on
 
 
 def planned_by(chip: Limits, family: str, **numbers: Any) -> Limits:
@@ -69,13 +60,3 @@ def name_of(test: Callable[[], None]) -> str:
     if isinstance(test, partial):
         return f"{test.func.__name__}-{'-'.join(map(str, test.keywords.values()))}"
     return test.__name__
-
-
-def tiny(patch: pytest.MonkeyPatch) -> None:
-    for module, name, value in (*TINY, *SHARED):
-        patch.setattr(module, name, value)
-
-
-def shared_out(patch: pytest.MonkeyPatch) -> None:
-    for module, name, value in SHARED:
-        patch.setattr(module, name, value)

@@ -12,18 +12,12 @@ from typing import final
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import Held, Param, Step
 from ge2.codegen.loop_nest import AGAIN, Spec, Work, is_state
+from ge2.codegen.tuning import Nests
 from ge2.ir import Dims
 from ge2.ir.op import BRANCHING
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
-LANES = 32  # the columns that are worked on together where rows are folded
-PANEL = 512  # the same where nothing else must stay in cache
-CACHE = 1 << 18  # bytes of a panel that stay close to a core
 ALWAYS = 1 << 30
-WIDE = 4096  # from so many columns on, sums over rows are shared out by columns
-TILE = 32  # the sides of a block where arrays lie across each other
-FEW = 8  # elements that are not worth a tile
-SHORT = 16  # the size up to which an inner axis is a constant of the text
 
 
 @final
@@ -69,7 +63,7 @@ class Axes:
 
     # -- the order of the loops
 
-    def order(self, works: Sequence[Work], outs: Sequence[Param]) -> None:
+    def order(self, works: Sequence[Work], outs: Sequence[Param], tuning: Nests) -> None:
         """Settles the innermost axis and the order of the others."""
         whole = self.whole(works)
         folded = frozenset().union(*(w.over for w in works)) if works else frozenset()
@@ -81,25 +75,26 @@ class Axes:
         rest = [a for a in axes if a != self.lane]
         outer = [a for a in rest if a in free]
         inner = [a for a in rest if a in whole]
-        self.constant = frozenset(a for a in axes if self.sizes[a] <= SHORT and a != axes[0])
-        few = whole and math.prod(self.sizes[a] for a in whole) <= SHORT and whole <= self.constant
+        self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
+        few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
+        few = few and whole <= self.constant
         if self.lane in free and few:  # the rows are written out within the innermost loop
             self.specs = [Spec((a,)) for a in (*self.by_stride(outer, outs), self.lane, *inner)]
-        elif self.lane in free and whole and not outer and self.streams(whole, works):
+        elif self.lane in free and whole and not outer and self.streams(whole, works, tuning):
             self.again = ALWAYS
             self.specs = [*(Spec((a,)) for a in inner), Spec((self.lane,))]
             self.specs[0] = Spec(self.specs[0].axes, "task")
             return
-        elif self.lane in free and self.panels(whole, folded, works):
-            self.blocks[self.lane] = LANES if whole else PANEL
+        elif self.lane in free and self.panels(whole, folded, tuning.wide):
+            self.blocks[self.lane] = tuning.lanes if whole else tuning.panel
             tail = [Spec((a,)) for a in inner] + [Spec((self.lane,), "inner")]
             if not whole:  # a long sum over rows: columns first
                 tail = [Spec((a,)) for a in outer] + [Spec((self.lane,), "inner")]
                 outer = []
             head = [Spec((a,)) for a in outer] + [Spec((self.lane,), "block")]
             self.specs = [*head, *tail]
-        elif not whole | folded and (across := self.across()) is not None:
-            self.blocks = {across: TILE, self.lane: TILE}
+        elif not whole | folded and (across := self.across(tuning.few)) is not None:
+            self.blocks = {across: tuning.tile, self.lane: tuning.tile}
             others = self.by_stride([a for a in rest if a != across], outs)
             tiles = [Spec((a,), role) for role in ("block", "inner") for a in (across, self.lane)]
             self.specs = [*(Spec((a,)) for a in others), *tiles]
@@ -110,25 +105,25 @@ class Axes:
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
 
-    def streams(self, whole: frozenset[int], works: Sequence[Work]) -> bool:
+    def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
         """Whether to go through all rows once for each stage: a panel of them
         would not stay in cache.
 
         Nothing is kept between the stages, so what is costly to make again speaks against it.
         """
-        panel = math.prod(self.sizes[a] for a in whole) * LANES * 4
+        panel = math.prod(self.sizes[a] for a in whole) * tuning.lanes * 4
         costly = any(
             w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works
         )
-        return panel > CACHE and self.sizes[self.lane] < WIDE and not costly
+        return panel > tuning.cache and self.sizes[self.lane] < tuning.wide and not costly
 
-    def panels(self, whole: frozenset[int], folded: frozenset[int], works: Sequence[Work]) -> bool:
+    def panels(self, whole: frozenset[int], folded: frozenset[int], wide: int) -> bool:
         """Whether the innermost axis is cut into panels, each of which goes through all rows."""
         if whole:
             return math.prod(self.sizes[a] for a in whole) > 1
         outermost = next((a for a in sorted(self.sizes) if a != self.lane), None)
         kept = self.lane not in folded
-        return kept and outermost in folded and self.sizes[self.lane] >= WIDE
+        return kept and outermost in folded and self.sizes[self.lane] >= wide
 
     def whole(self, works: Sequence[Work]) -> frozenset[int]:
         """The axes over which a reduction is complete before something reads it."""
@@ -148,18 +143,18 @@ class Axes:
                 total += size if strides[a] == 1 else -size
         return total
 
-    def across(self) -> int | None:
+    def across(self, few: int) -> int | None:
         """The axis along which elements lie side by side in arrays in which
-        they do not along the lane.
+        they do not along the lane; None where they are fewer than `few`.
         """
         found = [
             a
             for s in self.strides.values()
             if self.lane in s and abs(s[self.lane]) > 1
             for a, step in s.items()
-            if step == 1 and self.sizes[a] >= FEW
+            if step == 1 and self.sizes[a] >= few
         ]
-        return found[0] if found and self.sizes[self.lane] >= FEW else None
+        return found[0] if found and self.sizes[self.lane] >= few else None
 
     def by_stride(self, axes: Sequence[int], outs: Sequence[Param]) -> list[int]:
         """In the order in which the largest result lies in memory."""

@@ -20,6 +20,7 @@ import numpy as np
 
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.record import mutable, record
+from ge2.codegen.tuning import Blocks
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
@@ -29,12 +30,7 @@ from ge2.ops.shape import BroadcastInDim, Iota, Transpose
 # ------------------------------------------------------------------------------------------ blocks
 # How an iteration space is cut into blocks that stay in cache.
 
-
-CACHE = 1 << 21  # bytes that the arrays of a block may take together, to stay in a core's caches
-LEAST, MOST = 1 << 16, 1 << 20  # bytes of one array of a block
-SHARES = 4  # what is cut at all is cut into so many blocks at least, for several threads
-ROUND = 1024  # long steps are multiples of this, so that blocks begin at cache lines
-PARTS = 64  # the most runs of blocks that are handed to threads
+BLOCKS = Blocks()
 
 
 @final
@@ -77,13 +73,16 @@ class Tiling:
         return 1 if axis in self.single else self.step if axis == self.axis else self.space[axis]
 
 
-def tiling(space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2) -> Tiling:
+def tiling(
+    space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2, tuning: Blocks = BLOCKS
+) -> Tiling:
     """Cuts the outermost axes that may be cut, until the `arrays` of a block fit in cache."""
     rest = math.prod(space)
     free = [a for a, n in enumerate(space) if a not in whole and n > 1]
-    if rest * itemsize * arrays <= CACHE or not free:
+    if rest * itemsize * arrays <= tuning.cache or not free:
         return Tiling(space)
-    block = min(max(CACHE // arrays, LEAST), MOST, rest * itemsize // SHARES) // itemsize
+    block = max(tuning.cache // arrays, tuning.smallest)
+    block = min(block, tuning.largest, rest * itemsize // tuning.shares) // itemsize
     single: list[int] = []
     for axis in free[:-1]:
         if rest // space[axis] <= block:
@@ -93,9 +92,9 @@ def tiling(space: Dims, whole: Iterable[int], itemsize: int, arrays: int = 2) ->
     else:
         axis = free[-1]
     step = min(max(block // (rest // space[axis]), 1), space[axis])
-    step -= step % ROUND if step > ROUND else 0
+    step -= step % tuning.whole if step > tuning.whole else 0
     blocks = Tiling(space, tuple(single), axis, step).blocks
-    return Tiling(space, tuple(single), axis, step, -(-blocks // PARTS))
+    return Tiling(space, tuple(single), axis, step, -(-blocks // tuning.parts))
 
 
 # ----------------------------------------------------------------------------------- kernel values

@@ -22,6 +22,7 @@ from ge2.passes.fold import counted
 from ge2.passes.pipeline import TIDY, run, stages
 from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
+from ge2.targets.c.tuning import TUNING, Tuning
 from ge2.targets.cuda.device import kept_as
 from ge2.trace.watch import watching
 
@@ -48,6 +49,7 @@ class How:
     smaller: Smaller | None = None  # what it would compute again in so much memory
     homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
     iotas: Iotas = ()  # the inputs that count
+    tuning: Tuning = TUNING  # of programs in C
 
     @property
     def context(self) -> Context:
@@ -62,12 +64,12 @@ class How:
         return stages(pipeline_of(self.target), graph, self.context)
 
     def scheduled(self, graph: Graph) -> Program:
-        return schedule(graph, self.donated, self.target, self.homes, self.inner)
+        return schedule(graph, self.donated, self.target, self.homes, self.inner, self.tuning)
 
     def inner(self, eqn: Eqn, i: int) -> Program:
         """Graph `i` of a loop or a branch as a program of launches."""
         name = f"{self.name}_{eqn.op.name}{i}"
-        how = How((), name, label(name), self.target, self.device)
+        how = How((), name, label(name), self.target, self.device, tuning=self.tuning)
         graph = how.rewritten(held(eqn.op)[i])
         made = planned_round(eqn.op, i, graph, self.target, how.inner)
         return replace(made, label=how.called)
@@ -128,7 +130,8 @@ def how_to_make(
     native = config.executor == "c" and toolchain() is not None
     target = "cuda" if device is not None else "c" if native else "cpu"
     homes = () if writes is None or watching() else writes.inputs
-    return How(donated, name, "", target, device, homes=homes, iotas=iotas)
+    tuning = config.tuned(TUNING)
+    return How(donated, name, "", target, device, homes=homes, iotas=iotas, tuning=tuning)
 
 
 def know_passes() -> None:
@@ -243,7 +246,7 @@ def executable(program: Program, how: How, limited: bool = False) -> Executable:
     }
     return Executable(
         how.name, program, config.executor, config.thread_count(), branches, how.donated, device=how.device,
-        limited=limited, ranged=config.nvtx, smaller=how.smaller, homes=how.homes,
+        limited=limited, ranged=config.nvtx, smaller=how.smaller, homes=how.homes, tuning=how.tuning,
     )  # fmt: skip
 
 
@@ -252,7 +255,9 @@ def branch(program: Program, step: Step, i: int, how: How, limited: bool) -> Exe
     graph, name = held(step.eqn.op)[i], f"{how.name}_{step.name}{i}"
     if step.kind == "hosted":
         inner = program.inner[step.number][i]
-        made = executable(inner, How((), name, inner.label, how.target, how.device), limited)
+        made = executable(
+            inner, How((), name, inner.label, how.target, how.device, tuning=how.tuning), limited
+        )
         made.part, made.label = True, inner.label
         if inner.label:
             dump_repro(graph, made)

@@ -12,6 +12,7 @@ from ge2.choice.problem import Family, Problem
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
+from ge2.codegen.tuning import Blocks
 from ge2.compile.catalog import select
 from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
@@ -43,6 +44,7 @@ from ge2.program.program import (
 )
 from ge2.targets.c.blocked.region import tile
 from ge2.targets.c.loops import carried, held, stands
+from ge2.targets.c.tuning import TUNING, Tuning
 from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
 
@@ -66,6 +68,7 @@ def schedule(
     target: str = "cpu",
     written: tuple[int, ...] = (),
     inner: Inner = on_any_gpu,
+    tuning: Tuning = TUNING,
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
@@ -73,7 +76,7 @@ def schedule(
     programs of loops that are launched. The graph is what the pipeline of the target makes of one.
     """
     with spent("schedule"):
-        return Scheduler(graph, donated, target, written, inner).run()
+        return Scheduler(graph, donated, target, written, inner, tuning.blocks).run()
 
 
 def scheduled_round(op: Any, i: int, target: str) -> Program:
@@ -126,8 +129,9 @@ class Scheduler:
         target: str,
         written: tuple[int, ...] = (),
         inner: Inner = on_any_gpu,
+        blocks: Blocks = TUNING.blocks,
     ) -> None:
-        self.graph, self.target, self.programs = graph, target, inner
+        self.graph, self.target, self.programs, self.blocks = graph, target, inner, blocks
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
         self.checked = made_at_checked(graph) if written else set[Var]()
@@ -395,7 +399,7 @@ class Scheduler:
 
     def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool:
         """True if a region reads an element of an input only where it writes that of a result."""
-        return self.alone(eqn, x) and in_place(eqn, i, x, self.target)
+        return self.alone(eqn, x) and in_place(eqn, i, x, self.target, self.blocks)
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
         """Whether an equation reads an array once, and no other view of it."""
@@ -483,7 +487,7 @@ class Scheduler:
             return False
         if self.kinds[n] in ("loop", "hosted"):
             return self.over[n].get(i) == eqn.inputs.index(x)
-        return in_place(eqn, i, x, self.target)
+        return in_place(eqn, i, x, self.target, self.blocks)
 
 
 def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
@@ -579,7 +583,7 @@ def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
     return None if isinstance(family, Library) else family
 
 
-def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
+def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     """Whether result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
     if isinstance(op, WRITES):
@@ -588,7 +592,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
         rest, out = op.rest, op.graph.outputs[i]
         x = op.graph.inputs[eqn.inputs.index(x)]
         apart = eqn.inputs.count(x) == 1 and x not in op.product.inputs
-        return apart and in_place(rest, rest.outs.index(out), x, target)
+        return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
     if not isinstance(op, Region):
         return False
     if target in NATIVE and op.kind == "rowwise":
@@ -607,5 +611,5 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str) -> bool:
             return False
     if target in NATIVE:  # the loops of any other axis may read it again
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
-    blocks = tile(op)
+    blocks = tile(op, tuning)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -14,8 +14,7 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
-from ge2.targets.c.blocked.family import rendered
-from tests.small import tiny
+from tests.small import TINY
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -38,11 +37,9 @@ def check(text: str, *arrays: Any, donated: Sequence[bool] = ()) -> None:
 
 
 @pytest.fixture
-def small(monkeypatch):
-    rendered.cache_clear()
-    tiny(monkeypatch)
-    yield
-    rendered.cache_clear()
+def small():
+    with config.using(tuning=(TINY,)):
+        yield
 
 
 def test_a_number_that_python_computes_is_read_as_a_view():

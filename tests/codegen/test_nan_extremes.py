@@ -15,7 +15,7 @@ import ge2
 from ge2.base.config import config
 from ge2.compile.compile import compile_graph
 from tests.exhaustive import SAMPLING
-from tests.small import tiny
+from tests.small import TINY
 from tests.together import needs_compiler, together
 
 SHAPES, DTYPES = (
@@ -44,18 +44,14 @@ def has_nan(y: Any) -> Any:
 @pytest.mark.parametrize(
     "executor", [pytest.param("c", marks=needs_compiler), "c, cut small", "blocked"]
 )
-def test_no_extreme_loses_a_nan(
-    executor: str, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if "small" in executor:
-        tiny(monkeypatch)
-    name = executor.split(",")[0]
+def test_no_extreme_loses_a_nan(executor: str, rng: np.random.Generator) -> None:
+    name, tuning = executor.split(",")[0], (TINY,) if "small" in executor else ()
     made = []
     with together("-O1") if name == "c" else nullcontext():
         for at in rng.choice(len(CASES), 60 if SAMPLING.every else 25, replace=False):
             shape, dtype, fold, before, axis, threads = CASES[at]
             f, a = program(fold, before, axis), rng.standard_normal(shape).astype(dtype)
-            with config.using(executor=name, threads=threads):
+            with config.using(executor=name, threads=threads, tuning=tuning):
                 executable = compile_graph(ge2.jit(f).trace(a).jaxpr)
                 executable.build()
             made.append((CASES[at], f, a, executable))

@@ -9,7 +9,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -23,9 +22,8 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Reference
 from ge2.ir import Graph, Literal, parse, verify, write
 from ge2.passes import TABLE
-from ge2.targets.c.blocked.family import rendered
 from tests.fuzz.programs import NARROW, WIDE, Made, build
-from tests.small import tiny
+from tests.small import TINY
 from tests.together import together
 
 PROGRAMS, FIRST = (
@@ -48,30 +46,21 @@ IN_C = ("c", "c, two threads", "c, no passes")
 NO_C = toolchain() is None
 
 
-@pytest.fixture
-def cut(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Has small programs written as large ones are."""
-    rendered.cache_clear()
-    yield partial(tiny, monkeypatch)
-    rendered.cache_clear()
-
-
 @pytest.mark.exhaustive("small")
 @pytest.mark.parametrize(
     ("first", "small"), [(n, n // SHARE % 2 == 1) for n in range(FIRST, FIRST + PROGRAMS, SHARE)]
 )
-def test_every_executor_agrees_with_float64(first: int, small: bool, cut: Any) -> None:
-    if small:
-        cut()
+def test_every_executor_agrees_with_float64(first: int, small: bool) -> None:
+    """Some of them are small programs that are written as large ones are."""
     seeds = range(first, min(first + SHARE, FIRST + PROGRAMS))
     failures = []
-    for seed, executables in zip(seeds, list(built(seeds)), strict=True):
+    for seed, executables in zip(seeds, list(built(seeds, small)), strict=True):
         for name, trouble in judged(seed, executables):
             failures.append(f"seed {seed}, {name}: {trouble}")
     assert not failures, "\n".join(failures)
 
 
-def built(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
+def built(seeds: Sequence[int], small: bool = False) -> Iterator[dict[str, Any]]:
     """The executables of each program; all that is C is compiled together."""
     with together() if not NO_C else nullcontext():
         for seed in seeds:
@@ -83,7 +72,7 @@ def built(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
                     # what it adds to the first two are slow steps between the same kernels
                     continue
                 donated = made.donated if name == "c, two threads" else ()
-                with config.using(**settings):
+                with config.using(**settings, tuning=(TINY,) if small else ()):
                     found[name] = compile_graph(made.graph, donated=donated)
                     found[name].build()
             yield found
@@ -190,13 +179,12 @@ class Judge:
         assert ours <= most, what
 
 
-def test_the_same_bits_on_any_number_of_threads(cut: Any) -> None:
-    cut()
+def test_the_same_bits_on_any_number_of_threads() -> None:
     for seed in range(1000, 1040):
         made = build(seed)
         found = []
         for threads in (1, 2, 5):
-            with config.using(threads=threads, executor="blocked"):
+            with config.using(threads=threads, executor="blocked", tuning=(TINY,)):
                 executable = compile_graph(made.graph)
                 for _ in range(2):
                     results = executable(*made.arrays)

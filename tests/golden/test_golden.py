@@ -16,8 +16,6 @@ import pytest
 
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.catalog import TARGETS, catalog_of
-from ge2.targets.c.blocked.family import rendered
-from ge2.targets.c.emit.region import written
 from ge2.targets.c.load.blas import services
 from tests.golden.programs import PROGRAMS
 from tests.golden.texts import text_of
@@ -89,13 +87,6 @@ VARIANTS = {
     },
 }
 PAIRS = [(target, variant) for target, each in VARIANTS.items() for variant in each]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def nothing_rendered_before() -> None:
-    """Other tests of this process may have rendered equal regions with numbers of their own."""
-    written.cache_clear()
-    rendered.cache_clear()
 
 
 @pytest.mark.parametrize(("target", "name"), sorted(FILES), ids=map("/".join, sorted(FILES)))

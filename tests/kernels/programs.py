@@ -4,7 +4,7 @@ compilation, operands are views.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -18,17 +18,16 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.shape import BroadcastInDim, Rev, Slice, Transpose
-from ge2.targets.c.kernels import gather_scatter, strided_loops
+from ge2.targets.c.tuning import Moves, Tuning
 from tests.together import needs_compiler as needs_compiler
 from tests.together import together
 
 
 @pytest.fixture
-def eager_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+def eager_threads() -> Iterator[None]:
     """Two threads share even the smallest work."""
-    monkeypatch.setattr(strided_loops, "GRAIN", 0)
-    monkeypatch.setattr(gather_scatter, "GRAIN", 0)
-    monkeypatch.setattr(gather_scatter, "MANY_THREADS", 2)
+    with config.using(tuning=(Tuning(moves=Moves(grain=0, threads=2)),)):
+        yield
 
 
 @final

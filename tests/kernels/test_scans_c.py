@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ge2.base.config import config
 from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
-from ge2.targets.c.kernels import scan as scans
+from ge2.targets.c.tuning import Scans, Tuning
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
@@ -65,10 +66,7 @@ def test_as_the_references(data: st.DataObject) -> None:
         close(op, x, y, wanted)
 
 
-def test_long_lines_are_cut_into_chunks(
-    monkeypatch: pytest.MonkeyPatch, rng: np.random.Generator
-) -> None:
-    monkeypatch.setattr(scans, "CHUNK", 64)
+def test_long_lines_are_cut_into_chunks(rng: np.random.Generator) -> None:
     programs, ops = Programs(), []
     for dtype in (np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.float16), FLOAT64):
         for scan in SCANS:
@@ -78,7 +76,9 @@ def test_long_lines_are_cut_into_chunks(
                 op = scan(len(shape) - 1, reverse)
                 ops.append((op, x))
                 programs.add(op, (programs.given(x), x))
-    for (op, x), y, wanted in zip(ops, programs.results(), programs.wanted, strict=True):
+    with config.using(tuning=(Tuning(scans=Scans(chunk=64)),)):
+        results = programs.results()
+    for (op, x), y, wanted in zip(ops, results, programs.wanted, strict=True):
         close(op, x, y, wanted)
 
 

@@ -25,7 +25,6 @@ from ge2.compile.executable import Executable
 from ge2.ir import Eqn, Graph, Literal, Var, rename
 from ge2.ir.text import op_text
 from ge2.ops.elementwise import BY_NAME
-from ge2.targets.c.blocked.family import rendered
 from ge2.test_util.laws import (
     difference,
     eps,
@@ -46,7 +45,7 @@ from tests.laws.batched import selected as selected
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES
 from tests.laws.test_laws import NAMES, drawn, every_op, smooth
-from tests.small import shared_out
+from tests.small import SHARED_OUT
 from tests.together import needs_compiler, together
 
 # which of two zeros they return is left open by NumPy too
@@ -100,15 +99,12 @@ class Case:
     judge: Callable[[Graph, Any, Any], None] = agree
 
 
-def run(
-    cases: list[Case], patch: pytest.MonkeyPatch, threads: tuple[int, ...] = (1, 3)
-) -> list[str]:
+def run(cases: list[Case], threads: tuple[int, ...] = (1, 3)) -> list[str]:
     """Each case in C, on that many threads, which give the same bits: the error
     of each case, or nothing.
     """
-    rendered.cache_clear()
     with together("-O0"):
-        built = [[executable(case.graph, n, patch) for n in threads] for case in cases]
+        built = [[executable(case.graph, n) for n in threads] for case in cases]
     errors = []
     for case, executables in zip(cases, built, strict=True):
         try:
@@ -136,10 +132,9 @@ def as_bytes(y: Any) -> bytes:
     return y.tobytes()
 
 
-def executable(graph: Graph, threads: int, patch: pytest.MonkeyPatch) -> Executable:
+def executable(graph: Graph, threads: int) -> Executable:
     """All work is cut into tasks, however little it is."""
-    with config.using(threads=threads), patch.context() as inner:
-        shared_out(inner)
+    with config.using(threads=threads, tuning=(SHARED_OUT,)):
         made = compile_graph(graph)
         made.build()
     return made
@@ -196,14 +191,14 @@ def derivatives(name: str, rng: np.random.Generator) -> list[Case]:
 
 @needs_compiler
 @every_op
-def test_operations_in_c(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch.check(operations, partial(run, patch=monkeypatch))
+def test_operations_in_c(batch: Batch) -> None:
+    batch.check(operations, run)
 
 
 @needs_compiler
 @every_op
-def test_derivatives_in_c(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
-    batch.check(derivatives, partial(run, patch=monkeypatch))
+def test_derivatives_in_c(batch: Batch) -> None:
+    batch.check(derivatives, run)
 
 
 def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
@@ -229,10 +224,10 @@ def with_literals(name: str, rng: np.random.Generator) -> Iterator[Case]:
 
 
 @needs_compiler
-def test_scalars_may_be_literals(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scalars_may_be_literals(rng: np.random.Generator) -> None:
     cases = [case for name in NAMES for case in with_literals(name, rng)]
     assert cases
-    assert not [*filter(None, run(cases, monkeypatch, threads=(1,)))]
+    assert not [*filter(None, run(cases, threads=(1,)))]
 
 
 # ----------------------------------------------------------------------------------- special values

@@ -31,17 +31,17 @@ from ge2.targets.c.blocked.family import Launch
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.linked import Linked
-from ge2.targets.c.load.blas import matmul_on
+from ge2.targets.c.load.blas import matmul_on, services
 from ge2.targets.c.load.outputs import Kept, worth_keeping
 from ge2.targets.c.load.pool import launch
 from ge2.targets.c.native import IN_C, Native, Need, Segment, lifetimes
 from ge2.targets.c.numpy_steps import note, product, reference_of, view_text
+from ge2.targets.c.tuning import TUNING, Tuning
 
 TEMPLATE = "numpy/program.py.jinja"
 NUMPY = ("empty", "array", "copyto", "matmul", "broadcast_to", "ndarray")
 EVALUATE = Evaluate()
 BYTES = np.dtype(np.uint8)
-SHARED = 1 << 17  # the elements of a space from which on several threads are worth their trouble
 
 
 @cache
@@ -83,8 +83,10 @@ class CAssembler(Assembler):
         borrowed: bool = False,
         run: bool = True,
         meter: Meter | None = None,
+        tuning: Tuning = TUNING,
     ) -> None:
         super().__init__(program, title, run, meter)
+        self.caps = Caps(threads, bool(services().dgemm), tuning)
         self.threads, self.branches, self.borrowed = threads, branches, borrowed
         self.bound: dict[str, None] = {}  # names that `bind` passes to `run`
         self.body: list[Line] = []
@@ -102,7 +104,7 @@ class CAssembler(Assembler):
         if self.program.target == "c":
             measured = self.meter is not None
             self.shared = Linked(
-                self.program, self.threads, self.title, self.borrowed or measured, measured
+                self.program, self.caps, self.title, self.borrowed or measured, measured
             )
             if self.shared.whole is not None:
                 return self.build_whole(self.shared, self.shared.whole)
@@ -347,9 +349,7 @@ class CAssembler(Assembler):
     def run_kernel(self, step: Step) -> None:
         eqn = step.eqn
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        choice = choose(
-            Problem(eqn.op, *types, shared=step.shared), Caps(self.threads), prefs(), BLOCKED
-        )
+        choice = choose(Problem(eqn.op, *types, shared=step.shared), self.caps, prefs(), BLOCKED)
         chosen: Launch = choice.kernels()
         view = chosen.view
         name = f"{view.kind}_{len(self.made)}"
@@ -380,7 +380,7 @@ class CAssembler(Assembler):
             self.add(self.timed(name, ", ".join([*arrays, *scratch]), step.eqn, "Python", name))
             return
         sets = []
-        shared = math.prod(view.tiling.space) >= SHARED
+        shared = math.prod(view.tiling.space) >= self.caps.tuning.shared
         for i in range(min(self.threads, view.tiling.parts) if shared else 1):
             own = [
                 self.need(f"{name}_{s.name}_{i}", s.shape, s.dtype, step.number, direct=False)

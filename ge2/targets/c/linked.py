@@ -12,6 +12,7 @@ from ge2.base.locks import computed
 from ge2.base.toolchain.compiler import Library, library
 from ge2.ir import ArrayType, Var
 from ge2.program.program import Program, Step
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.compile_price import cheaper
 from ge2.targets.c.load.blas import services
 from ge2.targets.c.load.launcher import Array, Input, Number, Output, make_launcher
@@ -32,10 +33,10 @@ class Linked:
     """
 
     def __init__(
-        self, program: Program, threads: int, title: str, apart: bool = False, singly: bool = False
+        self, program: Program, caps: Caps, title: str, apart: bool = False, singly: bool = False
     ) -> None:
-        self.program, self.threads, self.singly = program, threads, singly
-        self.native = Native(program, threads, title)
+        self.program, self.threads, self.singly = program, caps.threads, singly
+        self.native = Native(program, caps, title)
         self.title = title
         self.known = False  # whether its library was loaded already
         self.parts: list[Segment | Step] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, final
 
@@ -30,7 +30,6 @@ from ge2.targets.c.emit.file import CFile, Named, Run, same_code
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces
-from ge2.targets.c.load.blas import services
 from ge2.targets.c.loops import ALIGNED, SMALL, Loop
 from ge2.targets.c.repeated_calls import MANY, repeated_calls
 
@@ -81,9 +80,8 @@ class Segment:
 class Native:
     """Writes the file."""
 
-    def __init__(self, program: Program, threads: int, title: str) -> None:
-        self.program, self.threads, self.title = program, threads, title
-        self.caps = Caps(threads, bool(services().dgemm))
+    def __init__(self, program: Program, caps: Caps, title: str) -> None:
+        self.program, self.caps, self.title = program, caps, title
         self.named: dict[str, Named] = {}
         self.texts: list[str] = []
         self.runs: list[Run] = []
@@ -103,7 +101,8 @@ class Native:
     def child(self, program: Program) -> Native:
         """What writes a program that a loop of this one runs, into the same file."""
         small = sum(map(made, program.steps)) <= SMALL
-        child = Native(program, ALONE if small else self.threads, self.title)
+        threads = ALONE if small else self.caps.threads
+        child = Native(program, replace(self.caps, threads=threads), self.title)
         child.depth = self.depth + 1
         child.spelt = small and len(program.steps) < MANY
         child.named, child.texts, child.runs, child.made = (
@@ -270,7 +269,7 @@ class Native:
 
     def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
         if a.kind == "threads":
-            return "1" if self.threads == ALONE else "threads"
+            return "1" if self.caps.threads == ALONE else "threads"
         if a.kind == "services":
             return "lib"
         if a.kind == "size":

@@ -41,6 +41,7 @@ class Cell:
 class Cells:
     values: Values
     own: dict[Var, Cell]  # of results
+    masked: int  # elements from which on a `where` has a mask of integers
     of: dict[Held, Cell] = field(default_factory=dict)
     scratch: list[Cell] = field(default_factory=list)
     temps: dict[Step, Cell] = field(default_factory=dict)
@@ -91,7 +92,7 @@ class Cells:
         """An array for the use of one step alone."""
         tiling, (x, *_) = self.values.tiling, step.xs
         size = math.prod(form(step.y.axes, [tiling.extent(a) for a in range(self.values.rank)]))
-        dtype = None if step.eqn is None else wants_temp(step.eqn, size)
+        dtype = None if step.eqn is None else wants_temp(step.eqn, size, self.masked)
         if dtype is None:
             return
         # a result that nobody reads may lie on one

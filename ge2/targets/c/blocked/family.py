@@ -13,6 +13,7 @@ from ge2.ops.graphs.region import Region
 from ge2.targets.c.blocked.numpy_calls import has_text
 from ge2.targets.c.blocked.region import kernel_view, source
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.tuning import Tuning
 
 
 @final
@@ -44,13 +45,13 @@ class Blocked(Family[Caps, Launch]):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Launch:
         assert isinstance(problem.op, Region)
-        return rendered(problem.op, problem.shared)
+        return rendered(problem.op, problem.shared, caps.tuning)
 
 
 @lru_cache(maxsize=256)
-def rendered(op: Region, shared: frozenset[tuple[int, int]]) -> Launch:
+def rendered(op: Region, shared: frozenset[tuple[int, int]], tuning: Tuning) -> Launch:
     """The kernel of a region, written once for equal ones."""
-    view = kernel_view(op, op.kind, shared)
+    view = kernel_view(op, op.kind, tuning, shared)
     return Launch(op, source(view), view)
 
 

@@ -151,15 +151,17 @@ def all_zero(atom: Atom) -> bool:
     return isinstance(atom, Literal) and not any(np.asarray(atom.value, atom.type.dtype).tobytes())
 
 
-def wants_temp(eqn: Eqn, elements: int) -> np.dtype | None:
-    """The integer type in which a `where` of so many elements is better done."""
+def wants_temp(eqn: Eqn, elements: int, masked: int) -> np.dtype | None:
+    """The integer type in which a `where` of so many elements is better done: of `masked` or
+    more.
+    """
     dtype = eqn.outs[0].type.dtype
     plain = (
         dtype.kind in "iuf"
         and dtype.itemsize in (4, 8)
         and not any(a.type.weak for a in eqn.inputs)
     )
-    if not isinstance(eqn.op, Where) or not plain or elements < MANY or zero_or_one(eqn):
+    if not isinstance(eqn.op, Where) or not plain or elements < masked or zero_or_one(eqn):
         return None
     return np.dtype(f"int{8 * dtype.itemsize}")
 
@@ -172,7 +174,6 @@ WRITERS: dict[type[Op], Render] = {
 }
 CALLED = re.compile(r"(\w+)\(")
 ELSEWHERE = ("copyto", "{y}.")  # beginnings of texts whose results lie apart from their operands
-MANY = 600  # from so many elements on, three integer operations beat a masked copy
 
 
 def may_overwrite(op: Op, operand: int) -> bool:

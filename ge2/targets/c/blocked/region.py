@@ -32,6 +32,7 @@ from ge2.codegen.kernel_values import (
     widest,
 )
 from ge2.codegen.layout import KernelView, Line, Scratch
+from ge2.codegen.tuning import Blocks
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
@@ -39,22 +40,24 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.c.blocked.buffer_reuse import Cell, Cells
 from ge2.targets.c.blocked.numpy_calls import Vocabulary, dtype_text, statements
+from ge2.targets.c.tuning import Tuning
 
 Shared = frozenset[tuple[int, int]]
 TEMPLATE = "numpy/region.py.jinja"
-HALVED = 1 << 15  # the least elements of a block whose sum is taken by halves
 
 
-def tile(region: Region) -> Tiling:
+def tile(region: Region, tuning: Blocks) -> Tiling:
     """The blocks of a region: smaller where numbers are wider or more arrays are at work."""
     size = math.prod(region.space)
     full = sum(v.type.size == size for v in (*region.graph.inputs, *region.graph.outputs))
-    return tiling(region.space, whole_axes(region), widest(region), full + 1)
+    return tiling(region.space, whole_axes(region), widest(region), full + 1, tuning)
 
 
-def kernel_view(region: Region, name: str, shared: Shared = frozenset()) -> KernelView:
+def kernel_view(
+    region: Region, name: str, tuning: Tuning, shared: Shared = frozenset()
+) -> KernelView:
     """The kernel of a region. `shared`: pairs (result, input) that are the same memory."""
-    return Kernel(region, tile(region), shared).view(name)
+    return Kernel(region, tuning, shared).view(name)
 
 
 def source(view: KernelView) -> str:
@@ -64,11 +67,12 @@ def source(view: KernelView) -> str:
 class Kernel:
     """Writes a kernel line by line, once it is known where each value lies."""
 
-    def __init__(self, region: Region, blocks: Tiling, shared: Shared) -> None:
-        self.region, self.tiling = region, blocks
+    def __init__(self, region: Region, tuning: Tuning, shared: Shared) -> None:
+        self.region, self.tiling = region, tile(region, tuning.blocks)
+        self.tuning = tuning.regions
         self.names = Names()
         self.text = write(region.graph, names=self.names)
-        self.values = Values(region, blocks, self.names).run()
+        self.values = Values(region, self.tiling, self.names).run()
         self.words = Vocabulary()
         self.parts: dict[str, Line] = {}  # what of each array is in the block
         self.lines: dict[bool, list[Line]] = {True: [], False: []}  # by whether blocks change them
@@ -77,7 +81,7 @@ class Kernel:
         self.partials: list[Scratch] = []
         self.halves = False
         self.results: dict[Var, Param] = {}
-        self.cells = Cells(self.values, self.own(shared)).run()
+        self.cells = Cells(self.values, self.own(shared), self.tuning.masked).run()
 
     def own(self, shared: Shared) -> dict[Var, Cell]:
         """The arrays of the results, and from when to when other values may lie in them."""
@@ -335,7 +339,7 @@ class Kernel:
         if step.y.axes or step.repeated or set(step.over) != set(x.axes):
             return ""
         dying = cell in self.cells.scratch and x.last == self.values.steps.index(step)
-        if cell is None or not dying or math.prod(self.block_shape(x.axes)) < HALVED:
+        if cell is None or not dying or math.prod(self.block_shape(x.axes)) < self.tuning.halved:
             return ""
         self.words.use("add")
         self.halves = True

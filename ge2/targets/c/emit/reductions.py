@@ -11,13 +11,11 @@ from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT
 from ge2.codegen.loop_nest import Work
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.c.emit.types import GATHERED, SUFFIX, expression, number
+from ge2.targets.c.tuning import Regions
 
 ADDED = ("reduce_sum", "reduce_prod")
 EXTREME = ("reduce_max", "reduce_min")
 WIDER = {FLOAT32: FLOAT64, COMPLEX64: COMPLEX128}
-# the elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
-RUN = 256
-EXACT_RUN = 128  # as many as NumPy adds before it goes pairwise, in eight sums
 REAL = (FLOAT32, FLOAT64)
 BITS = {
     "reduce_sum": "|", "reduce_or": "|", "reduce_max": "|",
@@ -61,12 +59,12 @@ def compensated(w: Work) -> bool:
     return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
 
 
-def run_length(works: Iterable[Work]) -> int:
+def run_length(works: Iterable[Work], tuning: Regions) -> int:
     """How many elements the wider type, or the compensated sum, takes in at once."""
     exact = [w.xs[0].dtype for w in works if compensated(w)]
     if COMPLEX128 in exact:  # which are added one by one
-        return EXACT_RUN // 8
-    return EXACT_RUN if exact else RUN
+        return tuning.exact_run // 8
+    return tuning.exact_run if exact else tuning.run
 
 
 def apart(w: Work) -> bool:

@@ -21,6 +21,7 @@ from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
@@ -40,12 +41,6 @@ from ge2.targets.c.emit.reductions import (
 )
 from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
-GRAIN = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
-LEAST = 1 << 19  # simple operations that a task has at least, some 10 us
-TASKS = 64  # the most tasks of a sum that has partial results
-STACK = 4096  # the most elements of an array on the stack
-FEW = 8  # the rounds of a loop that are not worth a vector
-BYTES_AT_ONCE = 16  # elements of a byte: more are unpacked in steps, each a conversion of its own
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
 ORDER = (
@@ -62,11 +57,11 @@ ORDER = (
 )
 
 
-def c_kernel(region: Region, operands: Mapping[Var, Operand], threads: int) -> CKernel:
+def c_kernel(region: Region, operands: Mapping[Var, Operand], caps: Caps) -> CKernel:
     """The kernel of a region, given where its inputs and outputs are."""
     arrays = [operands[v] for v in arrays_of(region)]
     numbered = tuple(replace(operand, offset=i) for i, operand in enumerate(arrays))
-    return at_offsets(written(region, numbered, threads), arrays)
+    return at_offsets(written(region, numbered, caps), arrays)
 
 
 def arrays_of(region: Region) -> list[Var]:
@@ -74,11 +69,11 @@ def arrays_of(region: Region) -> list[Var]:
 
 
 @lru_cache(256)
-def written(region: Region, numbered: tuple[Operand, ...], threads: int) -> CKernel:
+def written(region: Region, numbered: tuple[Operand, ...], caps: Caps) -> CKernel:
     """The kernel of a region, whose text has no offsets: in place of its own,
     each operand has its number.
     """
-    return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), threads).run()
+    return Writer(region, dict(zip(arrays_of(region), numbered, strict=True)), caps).run()
 
 
 def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
@@ -116,14 +111,15 @@ class Cut:
 
 
 class Writer:
-    def __init__(self, region: Region, operands: Mapping[Var, Operand], threads: int) -> None:
-        self.region, self.operands, self.threads = region, operands, threads
+    def __init__(self, region: Region, operands: Mapping[Var, Operand], caps: Caps) -> None:
+        self.region, self.operands, self.threads = region, operands, caps.threads
+        self.tuning = caps.tuning.regions
         self.names = Names()
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
         works, outs = works_of(self.values, region, self.names, label)
         self.axes = axes_of(self.values, region, works, outs, operands)
-        self.axes.order(works, outs)
+        self.axes.order(works, outs, caps.tuning.nests)
         self.places = Places(self.axes, operands)
         self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
@@ -209,7 +205,7 @@ class Writer:
             ]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
-        simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < FEW)
+        simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
         flags, checks = self.nan_flags(local) if simd else ([], [])
         before, pragma, after = self.gathered(loop, local, runs, simd)
         if not runs:
@@ -221,7 +217,7 @@ class Writer:
                 *checks,
             ]
         head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
-        run = run_length(runs)
+        run = run_length(runs, self.tuning)
         first = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
         lines = (first, *before, Text(head, body=tuple(self.inside(loop)), pragma=pragma), *after)
         outer = Text(f"for (int64_t at = {begin}; at < {end}; at += {run})", body=lines)
@@ -279,7 +275,7 @@ class Writer:
             clauses.setdefault(clause(w), []).append(name)
         text = "".join(f" reduction({c}:{', '.join(names)})" for c, names in clauses.items() if c)
         if not text and self.byte_floats():
-            text = f" simdlen({BYTES_AT_ONCE})"
+            text = f" simdlen({self.tuning.bytes_at_once})"
         return before, f"#pragma omp simd{text}" if simd else "", after
 
     def byte_floats(self) -> bool:
@@ -363,7 +359,7 @@ class Writer:
             return
         self.kept.add(x)
         declared = self.declared.setdefault(home.scope, [])
-        if fixed and total <= STACK:
+        if fixed and total <= self.tuning.stack:
             declared.append(Text(f"{ctype} {name}[{total}];"))
             return
         offset = f" + {self.places.size(f'{name}_at', self.scratch)}" if self.scratch else ""
@@ -420,12 +416,12 @@ class Writer:
         sizes = [self.axes.sizes[a] for a in spec.axes]
         count = -(-sizes[0] // block) if block else math.prod(sizes)
         each = sum(w.cost * self.volume(w) for w in loop.everything()) // max(count, 1) + 1
-        chunk = max(LEAST // each, 1)
+        chunk = max(self.tuning.task // each, 1)
         if partial:
-            chunk = max(chunk, -(-count // TASKS))
+            chunk = max(chunk, -(-count // self.tuning.tasks))
         extent = " * ".join(places.extent(a) for a in spec.axes)
         total = f"({extent} + {block - 1}) / {block}" if block else extent
-        return Cut(total, count, chunk, max(GRAIN // each, 1))
+        return Cut(total, count, chunk, max(self.tuning.grain // each, 1))
 
     def alone(self) -> Loop | None:
         """The loop that threads share, if the kernel is nothing else: then it

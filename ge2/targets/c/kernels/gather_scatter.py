@@ -26,16 +26,11 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import STORED, SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
-from ge2.targets.c.kernels.strided_loops import GRAIN, Head, loops, shared
+from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+from ge2.targets.c.tuning import Moves
 
 # letters of loops over indices, and along the elements of a row
 OVER, ALONG = "ijklmopq", "uvwabcde"
-TILE = 64  # the elements of a row that are moved at a time where they lie apart
-LANES = 64  # the elements of a row that a thread has at least
-MANY_THREADS = 8  # from which on each reads all indices sooner for its part of the places
-OWN = 1 << 18  # bytes of the places that a thread has for itself: they stay in its cache
-PER_PLACE = 16  # updates of a place that are worth a copy of it
-STRETCH = 1 << 15  # updates that are added up apart from others, at least
 
 
 @final
@@ -46,10 +41,10 @@ class Rows:
     """
 
     def __init__(
-        self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands, threads: int
+        self, op: Indexed, x: ArrayType, indices: Sequence[ArrayType], ins: Operands, caps: Caps
     ) -> None:
         self.op, self.x, self.indices, self.ins = op, x, indices, ins
-        self.head = Head(threads)
+        self.head = Head(caps)
         self.shape: Dims = next((t.shape for t in indices if t.shape), ())
         self.others = kept(op.axes, x.ndim)
         self.rest = tuple(n for _, n, _ in spans(op, x.shape))
@@ -124,6 +119,11 @@ class Rows:
         return loops(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]), body)
 
 
+def stretch_of(places: int, tuning: Moves) -> int:
+    """Updates of so many places that are added up apart from others."""
+    return max(tuning.stretch, tuning.per_place // 2 * places)
+
+
 def added(a: str, b: str) -> str:
     return b if a == "0" else a if b == "0" else f"{a} + {b}"
 
@@ -136,10 +136,10 @@ class CGather(Generated):
         return "" if isinstance(problem.op, Gather) else f"{problem.op.name} gathers nothing"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
-        rows = Rows(op, x, indices, ins[1:], threads)
+        rows = Rows(op, x, indices, ins[1:], caps)
         rows.lay(ins[0], outs[0])
         body = rows.checks()
         rows.head.array("x", ins[0], x.dtype)
@@ -162,11 +162,11 @@ class CGather(Generated):
 
     def apart(self, rows: Rows) -> list[Text]:
         """Rows whose elements lie apart: some columns of all rows, then the next."""
-        (over, along), last = rows.ends(), rows.u[-1]
+        (over, along), last, size = rows.ends(), rows.u[-1], rows.head.tuning.moves.tile
         move = Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")
         run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,))
-        bounds = f"const int64_t from = tile * {TILE}, to = ge2_least(from + {TILE}, {along[-1]});"
-        ends = [f"({along[-1]} + {TILE - 1}) / {TILE}", *over]
+        bounds = f"const int64_t from = tile * {size}, to = ge2_least(from + {size}, {along[-1]});"
+        ends = [f"({along[-1]} + {size - 1}) / {size}", *over]
         sharing = shared(rows.head, len(ends), rows.work)
         return loops(
             ["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing
@@ -177,17 +177,17 @@ class CWriting(Generated):
     """A copy of `x`, then the updates, one index after the other."""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         x = problem.inputs[0]
         held = self.held(x.dtype)
         if held == x.dtype:
-            first = unless_same(copying(x, x, ins[0], outs[0], threads))
-            return Pieces((first, self.write(problem, ins, outs[0], held, threads)))
+            first = unless_same(copying(x, x, ins[0], outs[0], caps))
+            return Pieces((first, self.write(problem, ins, outs[0], held, caps)))
         wide, temp = x.with_dtype(held), whole("temp", 0, x.shape)
         kernels = (
-            copying(x, wide, ins[0], temp, threads),
-            self.write(problem, ins, temp, held, threads),
-            copying(wide, x, temp, outs[0], threads),
+            copying(x, wide, ins[0], temp, caps),
+            self.write(problem, ins, temp, held, caps),
+            copying(wide, x, temp, outs[0], caps),
         )
         return Pieces(kernels, (wide.nbytes,))
 
@@ -199,18 +199,18 @@ class CWriting(Generated):
         return f"{y} = {update};"
 
     def write(
-        self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, threads: int
+        self, problem: Problem, ins: Operands, out: Operand, held: np.dtype, caps: Caps
     ) -> CKernel:
         """Threads share the columns of long rows, else places: each goes
         through all indices for its own.
         """
-        rows, target = self.rows_of(problem, ins, out, threads)
+        rows, target = self.rows_of(problem, ins, out, caps)
         op, x = rows.op, rows.x
         head, body = rows.head, rows.checks()
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
         over, along = rows.ends()
-        tiles, ranges = self.parts(rows, max(threads, 1))
+        tiles, ranges = self.parts(rows, max(caps.threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
         each: list[Text] = [
@@ -232,13 +232,13 @@ class CWriting(Generated):
         return head.kernel(op.name, problem, body)
 
     def rows_of(
-        self, problem: Problem, ins: Operands, out: Operand, threads: int
+        self, problem: Problem, ins: Operands, out: Operand, caps: Caps
     ) -> tuple[Rows, Operand]:
         """The loops, and the array that is written."""
         op, (x, _, *indices) = problem.op, problem.inputs
         assert isinstance(op, Indexed)
         target = windowed(op, x.shape, replace(out, strides=strides_of(x.shape)))
-        rows = Rows(op, x, indices, ins[2:], threads)
+        rows = Rows(op, x, indices, ins[2:], caps)
         rows.lay(target, ins[1])
         return rows, target
 
@@ -254,13 +254,14 @@ class CWriting(Generated):
         """Into how many ranges of columns and of places the work is cut; the
         results are the same for any.
         """
-        if rows.work <= GRAIN or (not rows.along and threads < MANY_THREADS):
+        tuning = rows.head.tuning.moves
+        if rows.work <= tuning.grain or (not rows.along and threads < tuning.threads):
             return 1, 1
         width = rows.along[-1] if rows.along else 1
         if rows.along and rows.x_along[-1] != 1:
-            tiles = -(-width // TILE)
+            tiles = -(-width // tuning.tile)
             return tiles, 1 if tiles >= threads else threads
-        return (threads, 1) if width >= LANES * threads else (1, threads)
+        return (threads, 1) if width >= tuning.lanes * threads else (1, threads)
 
 
 @final
@@ -279,35 +280,35 @@ class CScatterAdd(CWriting):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         """Many updates of few places are added up stretch by stretch, each in places of its own."""
-        (ins, outs), threads = problem.arrays, caps.threads
-        rows, target = self.rows_of(problem, ins, outs[0], threads)
+        ins, outs = problem.arrays
+        rows, target = self.rows_of(problem, ins, outs[0], caps)
         held = self.held(rows.x.dtype)
         if not self.worth_stretches(rows, target, held):
             return super().kernels(problem, variant, caps)
-        own = max(threads, 1) * rows.x.size * held.itemsize
+        own = max(caps.threads, 1) * rows.x.size * held.itemsize
         if held == rows.x.dtype:
-            first = unless_same(copying(rows.x, rows.x, ins[0], outs[0], threads))
+            first = unless_same(copying(rows.x, rows.x, ins[0], outs[0], caps))
             return Pieces((first, self.stretches(problem, rows, target, ins, held, 0)), (own,))
         wide, temp = rows.x.with_dtype(held), whole("temp", 0, rows.x.shape)
-        rows, target = self.rows_of(problem, ins, temp, threads)
+        rows, target = self.rows_of(problem, ins, temp, caps)
         kernels = (
-            copying(rows.x, wide, ins[0], temp, threads),
+            copying(rows.x, wide, ins[0], temp, caps),
             self.stretches(problem, rows, target, ins, held, 1),
-            copying(wide, rows.x, temp, outs[0], threads),
+            copying(wide, rows.x, temp, outs[0], caps),
         )
         return Pieces(kernels, (wide.nbytes, own))
 
     def worth_stretches(self, rows: Rows, target: Operand, held: np.dtype) -> bool:
         """True for many updates of single elements of an array that fits into a cache."""
-        x = rows.x
+        x, tuning = rows.x, rows.head.tuning.moves
         return (
             len(rows.over) == 1
             and not rows.along
             and len(rows.op.axes) == x.ndim
             and target.strides == strides_of(x.shape)
             and held.kind in "iuf"
-            and x.size * held.itemsize <= OWN
-            and rows.work > max(GRAIN, PER_PLACE * x.size)
+            and x.size * held.itemsize <= tuning.own
+            and rows.work > max(tuning.grain, tuning.per_place * x.size)
         )
 
     def stretches(
@@ -323,7 +324,10 @@ class CScatterAdd(CWriting):
         head.array("x", target, held, written=True)
         head.array("own", whole("temp", own, (x.size,)), held, written=True)
         (n,), _ = rows.ends()
-        span, stretch = head.size("span", x.size), head.size("stretch", self.stretch(x.size))
+        span, stretch = (
+            head.size("span", x.size),
+            head.size("stretch", stretch_of(x.size, head.tuning.moves)),
+        )
         zero = "-0.0" if held.kind == "f" else "0"
         add = self.stored("mine[at]", self.update(rows, ins[1]), x.dtype, held)
         merge = expression("ge2_add({0}, {1})", ["x[k]", "mine[k]"], held, held)
@@ -346,9 +350,6 @@ class CScatterAdd(CWriting):
         order = "for ordered schedule(static, 1)"
         body += by_team(loop, head.team(rows.work), "threads", order)
         return head.kernel(rows.op.name, problem, body)
-
-    def stretch(self, size: int) -> int:
-        return max(STRETCH, PER_PLACE // 2 * size)
 
     def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
         if dtype in HALF:
@@ -378,10 +379,10 @@ class CIndex(Generated):
         return "" if isinstance(problem.op, Index) else f"{problem.op.name} is no index"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (x,) = problem.op, problem.inputs
         assert isinstance(op, Index)
-        head, suffix = Head(threads), SUFFIX[x.dtype]
+        head, suffix = Head(caps), SUFFIX[x.dtype]
         sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
         letters = OVER[: len(sizes)]
         head.array("x", ins[0], x.dtype)

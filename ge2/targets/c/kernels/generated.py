@@ -30,9 +30,6 @@ Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, term
 TABLE = 1 << 14  # bytes of an array that stands in the text
 TINY = 4096  # multiplications; GE2_TINY of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
-THINNEST = 1 << 20  # multiplications from which on threads, which BLAS has, are worth waking
-FEW = 512  # multiplications of each of many products for whose sizes the loops are written
-MANY = 1 << 18  # multiplications of them all that are worth waking other threads for
 
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
 THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
@@ -65,27 +62,27 @@ class CRegion(Generated):
         return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op = problem.op
         assert isinstance(op, Region)
         operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
         for var, operand in zip(op.graph.outputs, outs, strict=True):
             assert isinstance(var, Var)
             operands[var] = operand
-        return Pieces((c_kernel(op, operands, threads),))
+        return Pieces((c_kernel(op, operands, caps),))
 
 
 # ---------------------------------------------------------------------------------- moving elements
 
 
-def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, threads: int) -> CKernel:
+def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, caps: Caps) -> CKernel:
     """A copy from one array, or part of one, to another of the same shape."""
-    return c_kernel(*copied(x, to, source, target), threads)
+    return c_kernel(*copied(x, to, source, target), caps)
 
 
-def filling(to: ArrayType, source: Operand | None, target: Operand, threads: int) -> CKernel:
+def filling(to: ArrayType, source: Operand | None, target: Operand, caps: Caps) -> CKernel:
     """One number, or zero, in every element of an array."""
-    return c_kernel(*filled(to, source, target), threads)
+    return c_kernel(*filled(to, source, target), caps)
 
 
 @final
@@ -98,17 +95,17 @@ class CCopy(Generated):
         return not_a_copy(problem.op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         (x,), (to,), op = problem.inputs, problem.outs, problem.op
         if ins[0].value:
-            return Pieces((filling(to, ins[0], outs[0], threads),))
+            return Pieces((filling(to, ins[0], outs[0], caps),))
         (source,) = ins
         found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
         if found is not None:
             seen = replace(source, offset=found.offset, strides=found.strides)
-            return Pieces((copying(to, to, seen, outs[0], threads),))
+            return Pieces((copying(to, to, seen, outs[0], caps),))
         target = replace(outs[0], strides=strides_of(x.shape))  # the same order in another shape
-        return Pieces((copying(x, x, source, target, threads),))
+        return Pieces((copying(x, x, source, target, caps),))
 
 
 @final
@@ -121,10 +118,10 @@ class CConstant(Generated):
         return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        outs, threads = problem.arrays[1], caps.threads
+        outs = problem.arrays[1]
         (to,) = problem.outs
         assert isinstance(problem.op, Iota)
-        return Pieces((c_kernel(*counted(problem.op, to, outs[0]), threads),))
+        return Pieces((c_kernel(*counted(problem.op, to, outs[0]), caps),))
 
 
 @final
@@ -161,7 +158,7 @@ class CConcatenate(Generated):
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (to,) = problem.op, problem.outs
         assert isinstance(op, Concatenate)
         kernels, at = [], 0
@@ -169,7 +166,7 @@ class CConcatenate(Generated):
             start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
             at += x.shape[op.axis]
             if x.size and (0, i) not in problem.shared:  # else it was made there
-                kernels.append(copying(x, x, source, outs[0].part(start, (1,) * to.ndim), threads))
+                kernels.append(copying(x, x, source, outs[0].part(start, (1,) * to.ndim), caps))
         return Pieces(tuple(kernels))
 
 
@@ -181,22 +178,20 @@ class CPad(Generated):
         return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (x,), (to,) = problem.op, problem.inputs, problem.outs
         assert isinstance(op, Pad)
         if (0, 0) in problem.shared:  # x was made there
-            return Pieces(tuple(zeros_around(op, x, to, outs[0], threads)))
+            return Pieces(tuple(zeros_around(op, x, to, outs[0], caps)))
         plain = x.size and min(*op.low, *op.high, 0) >= 0 and not any(op.inner)
         kernels = (
-            zeros_around(op, x, to, outs[0], threads)
-            if plain
-            else [filling(to, None, outs[0], threads)]
+            zeros_around(op, x, to, outs[0], caps) if plain else [filling(to, None, outs[0], caps)]
         )
         start, step, first, shape = inside(op, x.shape, to.shape)
         if math.prod(shape):
             part = ArrayType(shape, x.dtype)
             source = ins[0].part(first, (1,) * x.ndim)
-            kernels.append(copying(part, part, source, outs[0].part(start, step), threads))
+            kernels.append(copying(part, part, source, outs[0].part(start, step), caps))
         return Pieces(tuple(kernels))
 
 
@@ -219,24 +214,24 @@ def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
 
 
 def zeros_around(
-    op: Pad, x: ArrayType, to: ArrayType, target: Operand, threads: int
+    op: Pad, x: ArrayType, to: ArrayType, target: Operand, caps: Caps
 ) -> list[CKernel]:
-    return [filled_part(to, part, target, threads) for part in around(op.low, x.shape, to.shape)]
+    return [filled_part(to, part, target, caps) for part in around(op.low, x.shape, to.shape)]
 
 
-def filled_part(to: ArrayType, part: tuple[Dims, Dims], target: Operand, threads: int) -> CKernel:
+def filled_part(to: ArrayType, part: tuple[Dims, Dims], target: Operand, caps: Caps) -> CKernel:
     """Zeros in a part of an array."""
     start, shape = part
-    return filling(to.with_shape(shape), None, target.part(start, (1,) * to.ndim), threads)
+    return filling(to.with_shape(shape), None, target.part(start, (1,) * to.ndim), caps)
 
 
 def copied_part(
-    x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand, threads: int
+    x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand, caps: Caps
 ) -> CKernel:
     """A part of an array, copied to where it is in another of the same shape."""
     (start, shape), ones = part, (1,) * x.ndim
     type_ = x.with_shape(shape)
-    return copying(type_, type_, source.part(start, ones), target.part(start, ones), threads)
+    return copying(type_, type_, source.part(start, ones), target.part(start, ones), caps)
 
 
 @final
@@ -247,17 +242,17 @@ class CUpdateSlice(Generated):
         return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (x, u) = problem.op, problem.inputs
         assert isinstance(op, UpdateSlice)
         if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
             parts = around(op.start, u.shape, x.shape)
-            return Pieces(tuple(copied_part(x, part, ins[0], outs[0], threads) for part in parts))
+            return Pieces(tuple(copied_part(x, part, ins[0], outs[0], caps) for part in parts))
         kernels = []
         if (0, 0) not in problem.shared:
-            kernels.append(unless_same(copying(x, x, ins[0], outs[0], threads)))
+            kernels.append(unless_same(copying(x, x, ins[0], outs[0], caps)))
         if u.size and (0, 1) not in problem.shared:
-            kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), threads))
+            kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), caps))
         return Pieces(tuple(kernels))
 
 
@@ -296,16 +291,19 @@ class CProduct(Generated):
         return ""
 
     def variants(self, problem: Problem, caps: Caps) -> Sequence[Variant]:
-        sizes = sides(problem)
+        sizes, tuning = sides(problem), caps.tuning.products
         if product_dtype(problem) not in FLOATS | COMPLEX:
             return (LOOPS,)
         return (
-            (THIN_LOOPS, BLAS) if is_thin(*sizes) else (SMALL_LOOPS,) if small(sizes) else (BLAS,)
+            (THIN_LOOPS, BLAS)
+            if is_thin(*sizes, tuning.thin)
+            else (SMALL_LOOPS,)
+            if small(sizes, tuning.few)
+            else (BLAS,)
         )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        threads = caps.threads
-        return Multiply(problem, variant, threads).run()
+        return Multiply(problem, variant, caps).run()
 
 
 def sides(problem: Problem) -> Sides:
@@ -330,9 +328,10 @@ def product_dtype(problem: Problem) -> np.dtype:
 class Multiply:
     """A product as copies that make its operands matrices, the product itself, and its rounding."""
 
-    def __init__(self, problem: Problem, variant: Variant, threads: int) -> None:
+    def __init__(self, problem: Problem, variant: Variant, caps: Caps) -> None:
         assert isinstance(problem.op, DotGeneral)
-        self.op, self.problem, self.variant, self.threads = problem.op, problem, variant, threads
+        self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
+        self.tuning = caps.tuning.products
         self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
         self.kernels: list[CKernel] = []
@@ -347,7 +346,7 @@ class Multiply:
         target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
         self.kernels.append(self.product(left, right, target, sides(self.problem)))
         if target is not self.outs[0]:
-            self.kernels.append(copying(wide, out, target, self.outs[0], self.threads))
+            self.kernels.append(copying(wide, out, target, self.outs[0], self.caps))
         suffix = SUFFIX[self.dtype]
         return Pieces(
             tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),))
@@ -382,7 +381,7 @@ class Multiply:
         copy = self.temp(ArrayType(shape, self.dtype))
         self.kernels.append(
             copying(
-                ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.threads
+                ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.caps
             )
         )
         rows, columns = (volume(t, axes) for axes in groups[1:])
@@ -397,33 +396,36 @@ class Multiply:
             Argument("int64_t count", "size", sizes[0]),
         ]
         write = {THIN_LOOPS: thin, LOOPS: by_loops}.get(self.variant, by_blas)
-        line = write(SUFFIX[self.dtype], arguments, a, b, sizes)
-        if write is by_blas and not small(sizes):  # which counts by itself, and shares tiles
+        few = small(sizes, self.tuning.few)
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
+        if write is by_blas and not few:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads"))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
         body = [Text("for (int64_t i = 0; i < count; i++)", body=(line,))]
-        if self.threads != ALONE and small(sizes) and math.prod(sizes) > MANY:
+        if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             arguments.append(Argument("int threads", "threads"))
             body = by_team(body[0], "threads > 1", "threads", "for schedule(static)")
         return CKernel("product", f"{self.op} of {types}", tuple(arguments), tuple(body), 1)
 
 
-def small(sizes: Sides) -> bool:
+def small(sizes: Sides, few: int) -> bool:
     """True if each of several products is so small that its loops are written for its sizes."""
     count, *sides = sizes
-    return count > 1 and 0 < math.prod(sides) <= FEW
+    return count > 1 and 0 < math.prod(sides) <= few
 
 
-def is_thin(count: int, m: int, n: int, k: int) -> bool:
+def is_thin(count: int, m: int, n: int, k: int, most: int) -> bool:
     """True if each element has few terms, and a call of BLAS costs more than they do."""
-    return 0 < k <= THIN and TINY < m * n * k <= THINNEST
+    return 0 < k <= THIN and TINY < m * n * k <= most
 
 
-def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+def by_blas(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
     """A product by BLAS, or by loops where its sizes make them quicker."""
-    operands = called(arguments, a, b, sizes)
+    operands = called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
-    if small(sizes):
+    if few:
         return Text(f"ge2_product_{suffix}(lib, {operands});")
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
     count, m, n, _ = sizes
@@ -434,17 +436,19 @@ def by_blas(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes:
     )
 
 
-def by_loops(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+def by_loops(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
     """A product of a type that BLAS lacks."""
-    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes)});")
+    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes, few)});")
 
 
-def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str:
+def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool) -> str:
     """Sizes and operands as the functions of product.h take them; what they
     stand for joins the arguments.
     """
     sides = [*map(str, sizes[1:])]
-    if not small(sizes):
+    if not few:
         sides = ["rows", "columns", "inner"]
         arguments += [
             Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)
@@ -456,7 +460,9 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> str
     return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}, {sides[1]}"
 
 
-def thin(suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides) -> Text:
+def thin(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
     """A product of few terms as loops, the innermost along the longer side of the result."""
     _, m, n, k = sizes
     arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]

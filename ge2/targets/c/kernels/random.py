@@ -14,9 +14,6 @@ from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
-# elements that a thread makes at a time; a multiple of those of a block of the generator
-PIECE = 1 << 13
-COST = 4  # moves of an element that making one is worth
 LETTERS = "ijklmopq"
 
 
@@ -28,10 +25,10 @@ class CBits(Generated):
         return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        (ins, outs), tuning = problem.arrays, caps.tuning.draws
         op, (key,) = problem.op, problem.inputs
         assert isinstance(op, RandomBits)
-        head, n = Head(threads), math.prod(op.shape)
+        head, n = Head(caps), math.prod(op.shape)
         lines = key.shape[:-1]
         over, (x_over, y_over) = merged(
             lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
@@ -45,12 +42,12 @@ class CBits(Generated):
         part = "(uint64_t)from, (uint64_t)size"
         each = [
             Text(
-                f"const int64_t from = piece * {PIECE}, size = ge2_least({PIECE}, {count} - from);"
+                f"const int64_t from = piece * {tuning.piece}, size = ge2_least({tuning.piece}, {count} - from);"
             ),
             Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
         ]
-        pieces = f"({count} + {PIECE - 1}) / {PIECE}"
-        sharing = shared(head, len(ends) + 1, COST * math.prod(lines) * n)
+        pieces = f"({count} + {tuning.piece - 1}) / {tuning.piece}"
+        sharing = shared(head, len(ends) + 1, tuning.cost * math.prod(lines) * n)
         body = loops((*letters, "piece"), (*ends, pieces), each, sharing)
         return Pieces((head.kernel(op.name, problem, body),))
 
@@ -63,10 +60,10 @@ class CFold(Generated):
         return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        (ins, outs), cost = problem.arrays, caps.tuning.draws.cost
         op, (key, data) = problem.op, problem.inputs
         assert isinstance(op, RandomFold)
-        head = Head(threads)
+        head = Head(caps)
         own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
         data_strides = (0,) * data.ndim if ins[1].value else ins[1].strides
         over, (x_over, d_over, y_over) = merged(data.shape, own, data_strides, outs[0].strides[:-1])
@@ -86,7 +83,7 @@ class CFold(Generated):
             Text(f"y[{place}] = (uint32_t)made;"),
             Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
         ]
-        sharing = shared(head, len(ends), COST * data.size) if ends else None
+        sharing = shared(head, len(ends), cost * data.size) if ends else None
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
 

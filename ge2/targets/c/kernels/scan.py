@@ -26,9 +26,6 @@ from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
-CHUNK = 1 << 15  # elements of a line that one thread takes at a time
-LINES = 32  # lines from which on threads share lines alone
-COLUMNS = 256  # lines side by side that are run through together
 LETTERS = "ijklmopq"
 
 
@@ -40,11 +37,11 @@ class CScan(Generated):
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Running)
         x, y = (directed(o, t.shape[op.axis], op) for o in (ins[0], outs[0]))
-        scan = Scan(op, t.dtype, Head(threads))
+        scan = Scan(op, t.dtype, Head(caps))
         scan.head.array("x", x, t.dtype)
         scan.head.array("y", y, t.dtype, written=True)
         inner = math.prod(t.shape[op.axis + 1 :])
@@ -69,6 +66,7 @@ class Scan:
 
     def __init__(self, op: Running, dtype: np.dtype, head: Head) -> None:
         self.op, self.dtype, self.head = op, dtype, head
+        self.tuning = head.tuning.scans
         self.held = state_of(op, dtype)
         self.simd = dtype not in COMPLEX
         self.exact = isinstance(op, CumMax | CumMin) or dtype not in INEXACT
@@ -125,7 +123,7 @@ class Scan:
         if not self.chunked:
             each = [self.begun(self.start), *self.run(reads, writes, "0", size)]
             return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else None)
-        chunks = max(-(-n // CHUNK), 1) if lines < LINES else 1
+        chunks = max(-(-n // self.tuning.chunk), 1) if lines < self.tuning.lines else 1
         head.size("chunks", chunks)
         ctype = GATHERED[self.held]
         head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
@@ -226,19 +224,17 @@ class Scan:
             for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
         ]
         ctype, simd = GATHERED[self.held], "#pragma omp simd" if self.simd else ""
-        columns = "for (int64_t j = 0; j < size; j++)"
+        block, columns = self.tuning.columns, "for (int64_t j = 0; j < size; j++)"
         body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
         each = [
-            Text(
-                f"const int64_t j0 = block * {COLUMNS}, size = ge2_least({COLUMNS}, {width} - j0);"
-            ),
-            Text(f"{ctype} state[{COLUMNS}];"),
+            Text(f"const int64_t j0 = block * {block}, size = ge2_least({block}, {width} - j0);"),
+            Text(f"{ctype} state[{block}];"),
             Text(columns, body=(Text(f"state[j] = {self.start};"),)),
             Text(
                 f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)
             ),
         ]
-        blocks = f"({width} + {COLUMNS - 1}) / {COLUMNS}"
+        blocks = f"({width} + {block - 1}) / {block}"
         sharing = shared(head, len(ends) + 1, math.prod(shape))
         return loops((*letters, "block"), (*ends, blocks), each, sharing)
 

@@ -17,10 +17,7 @@ from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Head, loops, shared
 
 LETTERS = "ijklmopq"
-COST = 16  # moves of an element that sorting or seeking one is worth
 LONGEST = 1 << 32  # the elements of a line whose indices are sorted
-FEW = 8  # a line is to be so many times as long as what is kept of it in a heap
-SEARCHES = 16  # values that are sought at a time
 
 
 @final
@@ -39,10 +36,10 @@ class CSort(Generated):
         return "" if t.shape[op.axis] < LONGEST else "the line is too long for its indices"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, Sort | ArgSort)
-        (x,), (y,), head, suffix = ins, outs, Head(threads), SUFFIX[t.dtype]
+        (x,), (y,), head, suffix = ins, outs, Head(caps), SUFFIX[t.dtype]
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
         parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)]
         over, (x_over, y_over) = merged(*parts)
@@ -70,9 +67,9 @@ class CSort(Generated):
             Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
             Text(line, body=(Text(f"{write} = {found};"),)),
         ]
-        sharing = shared(head, len(ends), COST * t.size) if ends else None
+        sharing = shared(head, len(ends), caps.tuning.sorts.cost * t.size) if ends else None
         head.arguments["scratch"] = Argument(
-            "char *scratch", "scratch", max(own, 64) * max(threads, 1)
+            "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
@@ -96,10 +93,10 @@ class CTop(Generated):
         )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
         assert isinstance(op, TopK)
-        (x,), head, suffix = ins, Head(threads), SUFFIX[t.dtype]
+        (x,), head, suffix = ins, Head(caps), SUFFIX[t.dtype]
         others, n = kept((op.axis,), t.ndim), t.shape[op.axis]
         if not problem.outs[0].size:
             return Pieces((head.kernel(op.name, problem, []),))
@@ -118,7 +115,7 @@ class CTop(Generated):
             head.array(name, operand, out.dtype, written=True)
             at = head.place(name, (*letters, "t"), (*strides, operand.strides[op.axis]))
             writes.append(Text(f"{name}[{at}] = {value};"))
-        heaped = op.k * FEW <= n
+        heaped = op.k * caps.tuning.sorts.heap <= n
         pairs = op.k if heaped else 2 * n
         own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
         pair = f"ge2_pair_{suffix}"
@@ -134,9 +131,13 @@ class CTop(Generated):
             each.append(Text(f"for (int64_t t = 0; t < {count}; t++)", body=(fill,)))
             each.append(Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"))
         each.append(Text(f"for (int64_t t = 0; t < {k}; t++)", body=tuple(writes)))
-        sharing = shared(head, len(ends), (2 if heaped else COST) * t.size) if ends else None
+        sharing = (
+            shared(head, len(ends), (2 if heaped else caps.tuning.sorts.cost) * t.size)
+            if ends
+            else None
+        )
         head.arguments["scratch"] = Argument(
-            "char *scratch", "scratch", max(own, 64) * max(threads, 1)
+            "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
         return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
 
@@ -151,10 +152,10 @@ class CSearch(Generated):
         return "complex numbers are compared by NumPy" if problem.inputs[0].dtype in COMPLEX else ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        (ins, outs), searches = problem.arrays, caps.tuning.sorts.searches
         op, (line, values) = problem.op, problem.inputs
         assert isinstance(op, SearchSorted)
-        head, suffix, beside = Head(threads), SUFFIX[line.dtype], op.beside
+        head, suffix, beside = Head(caps), SUFFIX[line.dtype], op.beside
         sought = (0,) * values.ndim if ins[1].value else ins[1].strides
         own = (*ins[0].strides[:-1], *(0,) * (values.ndim - beside))
         over, (l_over, v_over, y_over) = merged(values.shape, own, sought, strides_of(values.shape))
@@ -173,7 +174,7 @@ class CSearch(Generated):
         )
         if not alone:
             a = head.place("line", letters[:-1], l_over[:-1])
-        count = "1" if alone else f"ge2_least({SEARCHES}, {ends[-1]} - first)"
+        count = "1" if alone else f"ge2_least({searches}, {ends[-1]} - first)"
         given = "&values" if ins[1].value else f"values + {v}"
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
         side = f"{int(op.side == 'right')}, y + {y}"
@@ -182,10 +183,14 @@ class CSearch(Generated):
             [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")],
         )
         if not alone:
-            each = [Text(f"const int64_t first = block * {SEARCHES};"), *each]
+            each = [Text(f"const int64_t first = block * {searches};"), *each]
             names, ends = (
                 [*letters[:-1], "block"],
-                [*ends[:-1], f"({ends[-1]} + {SEARCHES - 1}) / {SEARCHES}"],
+                [*ends[:-1], f"({ends[-1]} + {searches - 1}) / {searches}"],
             )
-        sharing = shared(head, len(ends), COST * math.prod(values.shape)) if ends else None
+        sharing = (
+            shared(head, len(ends), caps.tuning.sorts.cost * math.prod(values.shape))
+            if ends
+            else None
+        )
         return Pieces((head.kernel(op.name, problem, loops(names, ends, each, sharing)),))

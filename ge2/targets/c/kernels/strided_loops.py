@@ -13,9 +13,9 @@ from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
+from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
-GRAIN = 1 << 16  # elements that are worth waking other threads for
 ORDER = (
     "services",
     "equation",
@@ -33,8 +33,8 @@ ORDER = (
 class Head:
     """The parameters of a kernel, each declared when it is first named."""
 
-    def __init__(self, threads: int) -> None:
-        self.alone = threads == ALONE
+    def __init__(self, caps: Caps) -> None:
+        self.alone, self.tuning = caps.threads == ALONE, caps.tuning
         self.arguments: dict[str, Argument] = {}
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
@@ -73,7 +73,7 @@ class Head:
     def team(self, work: int) -> str:
         """The test by which threads share a loop: whether there are so many elements."""
         self.add("threads", "int ", "threads")
-        return f"threads > 1 && {self.size('work', work)} > {GRAIN}"
+        return f"threads > 1 && {self.size('work', work)} > {self.tuning.moves.grain}"
 
     def services(self) -> str:
         self.add("lib", "const ge2_services *", "services")

@@ -28,11 +28,11 @@ class COwn(Generated):
         return "" if problem.op.c else f"{problem.op.name} has no C"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        (ins, outs), threads = problem.arrays, caps.threads
+        ins, outs = problem.arrays
         op = problem.op
         assert isinstance(op, Own)
         around = Around[CKernel](
-            op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, threads)
+            op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, caps)
         )
         arguments = (*around.arguments, Argument("int threads", "threads"))
         texts = (*around.lines, Text("(void)threads;"), around.body(op.c))
@@ -42,6 +42,6 @@ class COwn(Generated):
 
 
 def copies(
-    threads: int, t: ArrayType, to: ArrayType, source: Operand, target: Operand
+    caps: Caps, t: ArrayType, to: ArrayType, source: Operand, target: Operand
 ) -> Sequence[CKernel]:
-    return (copying(t, to, source, target, threads),)
+    return (copying(t, to, source, target, caps),)

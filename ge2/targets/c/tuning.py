@@ -1,0 +1,107 @@
+"""What programs in C are planned by: numbers that were measured, or are a matter of taste.
+
+One record for all families and writers. `Caps` holds it beside the limits of the processor, so a
+test can hand in another, by `config.using(tuning=(Tuning(...),))`.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+from ge2.codegen.tuning import Blocks, Nests
+
+
+@final
+@record
+class Regions:
+    """Kernels of regions."""
+
+    grain: int = 1 << 21  # simple operations that are worth waking other threads for, some 50 us
+    task: int = 1 << 19  # simple operations that a task has at least, some 10 us
+    tasks: int = 64  # of a sum that has partial results, at most
+    stack: int = 4096  # elements of an array on the stack, at most
+    few: int = 8  # rounds of a loop that are not worth a vector
+    # elements of a byte that are converted at once: more are unpacked in steps
+    bytes_at_once: int = 16
+    # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
+    run: int = 256
+    exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
+    halved: int = 1 << 15  # elements of a block of NumPy's whose sum is taken by halves
+    masked: int = 600  # elements from which on three integer operations beat a masked copy
+
+
+@final
+@record
+class Moves:
+    """Reading and writing at indices."""
+
+    grain: int = 1 << 16  # elements that are worth waking other threads for
+    tile: int = 64  # elements of a row that are moved at a time where they lie apart
+    lanes: int = 64  # elements of a row that a thread has at least
+    threads: int = 8  # from which on each reads all indices sooner for its part of the places
+    own: int = 1 << 18  # bytes of the places that a thread has for itself: they stay in its cache
+    per_place: int = 16  # updates of a place that are worth a copy of it
+    stretch: int = 1 << 15  # updates that are added up apart from others, at least
+
+
+@final
+@record
+class Scans:
+    """Running sums, products and extremes."""
+
+    chunk: int = 1 << 15  # elements of a line that one thread takes at a time
+    lines: int = 32  # from which on threads share lines alone
+    columns: int = 256  # lines side by side that are run through together
+
+
+@final
+@record
+class Sorts:
+    """Sorting, and searching in what is sorted."""
+
+    cost: int = 16  # moves of an element that sorting or seeking one is worth
+    heap: int = 8  # times as long as what is kept of it in a heap a line is to be
+    searches: int = 16  # values that are sought at a time
+
+
+@final
+@record
+class Draws:
+    """Random bits."""
+
+    # elements that a thread makes at a time; a multiple of those of a block of the generator
+    piece: int = 1 << 13
+    cost: int = 4  # moves of an element that making one is worth
+
+
+@final
+@record
+class Products:
+    """Products of matrices in loops; GE2_TINY and GE2_THIN of product.h bound them, too."""
+
+    thin: int = 1 << 20  # multiplications from which on BLAS's threads are worth waking
+    few: int = 512  # multiplications of each of many products whose loops are written for its sizes
+    many: int = 1 << 18  # multiplications of them all that are worth waking other threads for
+
+
+@final
+@record
+class Tuning:
+    """The numbers of each family and writer.
+
+    `shared`: elements of a space of NumPy's from which on several threads are worth their trouble.
+    """
+
+    blocks: Blocks = Blocks()
+    nests: Nests = Nests()
+    regions: Regions = Regions()
+    moves: Moves = Moves()
+    scans: Scans = Scans()
+    sorts: Sorts = Sorts()
+    draws: Draws = Draws()
+    products: Products = Products()
+    shared: int = 1 << 17
+
+
+TUNING = Tuning()
