@@ -5,12 +5,14 @@ the parameters it needs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.base.errors import VerifyError
+from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Dims
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -52,6 +54,27 @@ def packed(dtype: np.dtype, *multiples: int) -> int:
     while found > 1 and any(each % found for each in multiples):
         found //= 2
     return found
+
+
+@final
+@record
+class Spread:
+    """Which element a thread has: its number among so many, and its place along each axis."""
+
+    index: str
+    number: str = ""
+    count: str = ""  # empty if there is but one element
+    places: tuple[Text, ...] = ()
+    block: int = BLOCK
+
+
+@final
+@record
+class Elements:
+    """The view of a kernel that does some statements for each element."""
+
+    spread: Spread
+    statements: tuple[Text, ...]
 
 
 @final
@@ -114,27 +137,18 @@ class Grid:
             return f"{name}[{place}]"
         return f"ge2_cast_f32_{SUFFIX[dtype]}({name})" if dtype in HALF else name
 
-    def spread(self, letters: Sequence[str], sizes: Sequence[int], pack: int = 1) -> list[Text]:
+    def spread(self, letters: Sequence[str], sizes: Sequence[int], pack: int = 1) -> Spread:
         """A thread for each element along some axes, or each PACK along the last: where it is."""
         if not letters:
-            return [Text("if (threadIdx.x) return;")]
+            return Spread(self.whole)
         extents, whole = self.sizes(letters, sizes), ""
         if pack > 1:
             self.fixed.append(Fixed("PACK", pack, "neighbours that a thread moves at once"))
             extents[-1] = f"({extents[-1]} / PACK)" if len(letters) > 1 else f"{extents[-1]} / PACK"
             whole = " * PACK"
         linear = letters[0] if len(letters) == 1 and not whole else "p"
-        found = self.thread(linear, product(extents))
-        if linear != "p":
-            return found
-        return [*found, *self.split("p", letters, extents, whole)]
-
-    def thread(self, name: str, count: str) -> list[Text]:
-        """Which of `count` this thread has; those beyond the last are done."""
-        return [
-            Text(f"const {self.whole} {name} = ({self.whole})blockIdx.x * {BLOCK} + threadIdx.x;"),
-            Text(f"if ({name} >= {count}) return;"),
-        ]
+        places = self.split("p", letters, extents, whole) if linear == "p" else ()
+        return Spread(self.whole, linear, product(extents), tuple(places))
 
     def split(
         self, linear: str, letters: Sequence[str], extents: Sequence[str], whole: str = ""
@@ -150,13 +164,16 @@ class Grid:
         return found
 
     def kernel(
-        self, kind: str, graph: str, body: Sequence[Text], threads: int, block: int = BLOCK
+        self, kind: str, graph: str, view: Any, threads: int, template: str = "elements"
     ) -> CudaKernel:
-        """A kernel of so many threads."""
+        """A kernel of so many threads: of a family's template, or of statements alone."""
+        if isinstance(view, tuple):
+            return replace(self.kernel(kind, graph, None, threads, "kernel"), body=view)
         arguments, fixed = tuple(self.arguments.values()), tuple(self.fixed)
         return CudaKernel(
-            kind, graph, arguments, tuple(body), block, (-(-threads // block), 1), fixed
-        )
+            kind, graph, arguments, (), BLOCK, (-(-threads // BLOCK), 1), fixed,
+            template=f"cuda/{template}.cu.jinja", view=view,
+        )  # fmt: skip
 
 
 def product(terms: Sequence[str]) -> str:

@@ -9,6 +9,7 @@ import math
 from collections.abc import Sequence
 from typing import final
 
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
@@ -19,7 +20,17 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
-from ge2.targets.cuda.kernels.element_grid import ALONG, OVER, Grid, added, far, lettered, packed
+from ge2.targets.cuda.kernels.element_grid import (
+    ALONG,
+    OVER,
+    Elements,
+    Grid,
+    Spread,
+    added,
+    far,
+    lettered,
+    packed,
+)
 from ge2.targets.cuda.kernels.generated import Cuda, Operands
 
 
@@ -82,7 +93,7 @@ class Rows:
     def grid(self) -> Grid:
         return Grid(self.far)
 
-    def threads(self, grid: Grid, pack: int, along_y: bool = False) -> list[Text]:
+    def threads(self, grid: Grid, pack: int, along_y: bool = False) -> Spread:
         """A thread for each element of each row, or each pack; side by side
         where y is, if asked.
         """
@@ -144,6 +155,18 @@ class Rows:
 
 
 @final
+@record
+class Gathering:
+    """What `templates/cuda/gather.cu.jinja` prints."""
+
+    spread: Spread
+    indices: tuple[Text, ...]
+    to: str
+    source: str
+    packed: bool
+
+
+@final
 class CudaGather(Cuda):
     name = "gather in CUDA"
 
@@ -162,14 +185,12 @@ class CudaGather(Cuda):
             return Kernels(())
         grid, pack = rows.grid(), rows.pack
         grid.array("x", ins[0], x.dtype)
-        body = [*rows.threads(grid, pack, along_y=True), *rows.wrapped(grid)]
+        spread, named = rows.threads(grid, pack, along_y=True), tuple(rows.wrapped(grid))
         grid.result("y", outs[0], x.dtype)
         to, source = rows.in_y(grid), rows.in_x(grid)
-        move = f"ge2_write<PACK, PACK>(y + {to}, ge2_read<PACK, PACK>(x + {source}));"
-        body.append(Text(move if pack > 1 else f"y[{to}] = x[{source}];"))
-        return Kernels(
-            (grid.kernel("gather", described(problem), body, rows.count * rows.length // pack),)
-        )
+        view = Gathering(spread, named, to, source, pack > 1)
+        threads = rows.count * rows.length // pack
+        return Kernels((grid.kernel("gather", described(problem), view, threads, "gather"),))
 
 
 @final
@@ -198,8 +219,9 @@ class CudaIndex(Cuda):
         sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
         letters = lettered(OVER, len(sizes))
         grid.array("x", ins[0], x.dtype)
-        body = grid.spread(letters, sizes)
+        spread = grid.spread(letters, sizes)
         grid.result("y", outs[0], to.dtype)
         wrapped = f"ge2_index_{SUFFIX[x.dtype]}(x[{grid.place('x', letters, steps)}], {grid.size('size', op.size)})"
-        body.append(Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};"))
-        return Kernels((grid.kernel("index", described(problem), body, x.size),))
+        line = Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};")
+        view = Elements(spread, (line,))
+        return Kernels((grid.kernel("index", described(problem), view, x.size),))

@@ -14,7 +14,7 @@ import numpy as np
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.layout import inside
-from ge2.codegen.text import Operand, Text
+from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Concatenate, Pad
@@ -23,7 +23,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
-from ge2.targets.cuda.kernels.element_grid import OVER, Grid, added, far, lettered, packed
+from ge2.targets.cuda.kernels.element_grid import OVER, Grid, Spread, added, far, lettered, packed
 from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
 
 
@@ -51,6 +51,27 @@ class CudaConcatenate(Cuda):
         return Kernels(tuple(kernels))
 
 
+@final
+@record
+class Part:
+    """One of the arrays that are joined: its name, the place of an element, where the next begins."""
+
+    name: str
+    place: str
+    end: str
+
+
+@final
+@record
+class Joining:
+    """What `templates/cuda/concatenate.cu.jinja` prints; `letter`: the place along the axis."""
+
+    spread: Spread
+    letter: str
+    to: str
+    parts: tuple[Part, ...]
+
+
 def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> CudaKernel:
     """Each element of the result is read from the part that it is of."""
     (to,) = problem.outs
@@ -59,23 +80,19 @@ def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> Cuda
     arrays = ((x.shape, source.strides) for x, source in parts)
     grid = Grid(far((to.size,), (to.shape, target.strides), *arrays))
     letters = lettered(OVER, len(axes))
-    lines = grid.spread(letters, [to.shape[a] for a in axes])
+    spread, joined = grid.spread(letters, [to.shape[a] for a in axes]), list[Part]()
     result = grid.place("y", letters, [target.strides[a] for a in axes])
     end = 0
     for n, (x, source) in enumerate(parts):
         name, before, end = f"x{n}", end * source.strides[axis], end + x.shape[axis]
         place = grid.place(name, letters, [source.strides[a] for a in axes])
         back = f" - {grid.size(f'back{n}', before)}" if before else ""
-        test = (
-            f"if ({letters[axes.index(axis)]} < {grid.size(f'end{n}', end)})"
-            if n + 1 < len(parts)
-            else ""
-        )
+        last = n + 1 == len(parts)
+        joined.append(Part(name, f"{place}{back}", "" if last else grid.size(f"end{n}", end)))
         grid.array(name, source, x.dtype)
-        copied = Text(f"y[{result}] = {name}[{place}{back}];")
-        lines.append(Text(f"{'else ' if n else ''}{test}".rstrip(), body=(copied,)))
     grid.result("y", target, to.dtype)
-    return grid.kernel("concatenate", described(problem), lines, to.size)
+    view = Joining(spread, letters[axes.index(axis)], result, tuple(joined))
+    return grid.kernel("concatenate", described(problem), view, to.size, "concatenate")
 
 
 @final
@@ -180,6 +197,19 @@ def sides(to: ArrayType, frame: Frame, source: Operand, target: Operand) -> list
     return found
 
 
+@final
+@record
+class Padding:
+    """What `templates/cuda/pad.cu.jinja` prints."""
+
+    spread: Spread
+    inside: str
+    to: str
+    source: str
+    stored: str
+    packed: bool
+
+
 def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) -> CudaKernel:
     """Each element of the result is one of `x`, or zero."""
     (x,), (to,) = problem.inputs, problem.outs
@@ -187,7 +217,7 @@ def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) ->
     grid = Grid(far((to.size,), (x.shape, source.strides), (to.shape, target.strides)))
     letters = lettered(OVER, len(axes))
     pack = side_by_side(axes, x.dtype, source, target)
-    lines = grid.spread(letters, [s.size for s in axes], pack)
+    spread = grid.spread(letters, [s.size for s in axes], pack)
     tests, terms = [], []
     for letter, side in zip(letters, axes, strict=True):
         at = letter if not side.low else f"({letter} - {grid.size(f'low_{letter}', side.low)})"
@@ -203,17 +233,9 @@ def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) ->
     grid.array("x", source, x.dtype)
     grid.result("y", target, x.dtype)
     place, stored = grid.place("y", letters, [s.y for s in axes]), STORED[x.dtype]
-    lines.append(Text(f"const bool inside = {' && '.join(tests) or 'true'};"))
-    element = added(*terms)
-    if pack > 1:
-        lines.append(Text(f"ge2_some<{stored}, PACK> found = {{}};"))
-        lines.append(
-            Text("if (inside)", body=(Text(f"found = ge2_read<PACK, PACK>(x + {element});"),))
-        )
-        lines.append(Text(f"ge2_write<PACK, PACK>(y + {place}, found);"))
-    else:
-        lines.append(Text(f"y[{place}] = inside ? x[{element}] : {stored}();"))
-    return grid.kernel("pad", described(problem), lines, to.size // pack)
+    inside = " && ".join(tests) or "true"
+    view = Padding(spread, inside, place, added(*terms), stored, pack > 1)
+    return grid.kernel("pad", described(problem), view, to.size // pack, "pad")
 
 
 def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Operand) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from typing import final
 
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Operand, Text
@@ -15,10 +16,32 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
-from ge2.targets.cuda.kernels.element_grid import OVER, Grid, added, far, lettered, packed
+from ge2.targets.cuda.kernels.element_grid import (
+    OVER,
+    Elements,
+    Grid,
+    Spread,
+    added,
+    far,
+    lettered,
+    packed,
+)
 from ge2.targets.cuda.kernels.generated import Cuda
 
 BYTES = 16  # of a block of the generator
+
+
+@final
+@record
+class Bits:
+    """What `templates/cuda/random_bits.cu.jinja` prints."""
+
+    spread: Spread
+    stored: str
+    key: str
+    to: str
+    wide: int
+    left: str
 
 
 @final
@@ -48,7 +71,7 @@ class CudaBits(Cuda):
                 (to.shape, strides_of(to.shape)),
             )
         )
-        body = grid.spread([*letters, "b"], [*over, blocks])
+        spread = grid.spread([*letters, "b"], [*over, blocks])
         grid.fixed.append(Fixed("PER", per, "elements of a block of the generator"))
         first, second = words(grid, ins[0], letters, x_over)
         grid.array("key", ins[0], key.dtype)
@@ -56,13 +79,9 @@ class CudaBits(Cuda):
         wide = packed(op.dtype, *y_over, outs[0].offset)
         left = "" if n % per == 0 else f", {grid.size('n', n)} - b * PER"
         to_block = added(grid.place("y", letters, y_over), "b * PER")
-        body += [
-            Text(f"const auto bits = ge2_random_some<{stored}, PER>({first}, {second}, b * PER);"),
-            Text(f"ge2_write<PER, {wide}>(y + {to_block}, bits{left});"),
-        ]
-        return Kernels(
-            (grid.kernel("random bits", described(problem), body, math.prod(lines) * blocks),)
-        )
+        view = Bits(spread, stored, f"{first}, {second}", to_block, wide, left)
+        title, threads = described(problem), math.prod(lines) * blocks
+        return Kernels((grid.kernel("random bits", title, view, threads, "random_bits"),))
 
 
 @final
@@ -90,21 +109,22 @@ class CudaFold(Cuda):
                 (data.shape, of_data),
             )
         )
-        body = grid.spread(letters, over)
+        spread = grid.spread(letters, over)
         first, second = words(grid, ins[0], letters, x_over)
         grid.array("key", ins[0], key.dtype)
         number = grid.element("data", ins[1], data.dtype, grid.place("data", letters, d_over))
         purpose = grid.size("purpose", op.purpose)
         grid.result("y", outs[0], key.dtype)
         to_words = [added(grid.place("y", letters, y_over), t) for t in ("0", "1")]
-        body += [
+        lines = (
             Text(
                 f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
             ),
             Text(f"y[{to_words[0]}] = (uint32_t)made;"),
             Text(f"y[{to_words[1]}] = (uint32_t)(made >> 32);"),
-        ]
-        return Kernels((grid.kernel("random fold", described(problem), body, data.size),))
+        )
+        view = Elements(spread, lines)
+        return Kernels((grid.kernel("random fold", described(problem), view, data.size),))
 
 
 def words(

@@ -21,10 +21,11 @@ from ge2.codegen.text import Text
 from ge2.ops.index import Indexed, Scatter, ScatterAdd
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.element_grid import Elements
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.scatter_sums import Sums
-from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
+from ge2.targets.cuda.kernels.updates import Later, Writes, loaded, plus, stored
 
 ATOMIC = {  # whole numbers that one instruction adds
     np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
@@ -69,17 +70,13 @@ class CudaScatter(CudaWriting):
             writes.moved(grid)
             return writes.done()
         if writes.few:
-            later = f"for ({grid.whole} k = {rows.i[0]} + 1; k < {grid.size(f'n_{rows.i[0]}', rows.count)}; k++)"
-            other = [
-                *rows.wrapped(grid, "other", ["k"]),
-                Text(f"if ({rows.alike('other')}) return;"),
-            ]
-            writes.moved(grid, [Text(later, body=tuple(other))])
+            (i,) = rows.i
+            count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
+            writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
             return writes.done()
         last = writes.last()
         grid.array("last", last, writes.number)
-        test = f"if (last[{rows.place(grid)}] != {writes.source(grid)} + 1) return;"
-        writes.moved(grid, [Text(test)])
+        writes.moved(grid, last=(rows.place(grid), writes.source(grid)))
         return writes.done()
 
 
@@ -106,16 +103,14 @@ class CudaScatterAdd(CudaWriting):
         """
         rows, grid, dtype = writes.rows, writes.rows.grid(), writes.dtype
         update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
-        lines = [*rows.threads(grid, 1), *rows.wrapped(grid)]
+        spread, indices = rows.threads(grid, 1), rows.wrapped(grid)
         grid.result("x", rows.of_x, dtype)
         to = f"x[{rows.in_x(grid)}]"
         if rows.count == 1:
-            lines.append(
-                Text(
-                    f"{to} = {stored(plus(loaded(to, dtype), loaded(update, dtype), dtype), dtype)};"
-                )
-            )
+            total = plus(loaded(to, dtype), loaded(update, dtype), dtype)
+            line = f"{to} = {stored(total, dtype)};"
         else:
             word = ATOMIC[dtype]
-            lines.append(Text(f"atomicAdd(({word} *)&{to}, ({word}){update});"))
-        writes.add(grid, "scatter_add", lines, rows.count * rows.length)
+            line = f"atomicAdd(({word} *)&{to}, ({word}){update});"
+        view = Elements(spread, (*indices, Text(line)))
+        writes.add(grid, "scatter_add", view, rows.count * rows.length)

@@ -14,17 +14,39 @@ from collections.abc import Sequence
 from typing import final
 
 from ge2.base.dtypes import accumulator
+from ge2.base.record import record
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.types import HELD, number
-from ge2.targets.cuda.kernels.element_grid import BLOCK, Grid, added, lettered
+from ge2.targets.cuda.kernels.element_grid import BLOCK, Elements, Grid, Spread, added, lettered
 from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
 
 DIGIT, TILE = 8, 2048  # bits of a digit, and updates that a block puts in the order of one
 WHERE = "defgh"  # letters of the indexed axes
 NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}  # what changes nothing that it is added to, by kind
+
+
+@final
+@record
+class Summing:
+    """What the templates in `templates/cuda/scatter_sums` print; those of one of them are last."""
+
+    spread: Spread
+    begin: tuple[Text, ...]
+    updates: tuple[Text, ...]
+    store: tuple[Text, ...]
+    packed: bool
+    indices: tuple[Text, ...] = ()
+    others: tuple[Text, ...] = ()  # what index `k` names
+    alike: str = ""
+    unlike: str = ""
+    i: str = ""
+    count: str = ""
+    place: str = ""
+    split: tuple[Text, ...] = ()
+    more: tuple[Text, ...] = ()
 
 
 @final
@@ -74,10 +96,11 @@ class Sums:
     def places(self) -> Operand:
         writes, rows, grid = self.writes, self.rows, self.rows.grid()
         found = writes.temp(self.count, writes.number)
-        lines = [*grid.spread(rows.i, rows.over), *rows.wrapped(grid)]
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
         grid.result("places", found, writes.number)
-        lines.append(Text(f"places[{writes.source(grid)}] = {rows.place(grid)};"))
-        writes.add(grid, "placing", lines, self.count, "where each update goes")
+        line = Text(f"places[{writes.source(grid)}] = {rows.place(grid)};")
+        view = Elements(spread, (*indices, line))
+        writes.add(grid, "placing", view, self.count, "where each update goes")
         return found
 
     def ranked(self, places: Operand) -> tuple[Operand, Operand]:
@@ -145,7 +168,7 @@ class Sums:
             grid.result(name, operand, dtype)
         for name, value in sizes.items():
             grid.size(name, value)
-        self.writes.add(grid, kind, [Text(line)], threads, what)
+        self.writes.add(grid, kind, (Text(line),), threads, what)
 
     # -- the sums
 
@@ -161,96 +184,78 @@ class Sums:
         )
         windows = -(-self.count // self.tuning.window)
         parts = writes.temp(windows * rows.length, held)
-        int_, n = grid.whole, grid.size("n", self.count)
-        lines = [
-            *grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack),
-            Text(f"const {int_} s = (w + 1) * WINDOW;"),
-            Text("if (sorted[s - 1] != sorted[s]) return;"),
-            Text(f"const {int_} end = ge2_run_end<WINDOW>(sorted, s, {n});"),
-            *self.begun(number(NOTHING.get(held.kind, 0), held)),
-            self.loop(grid, f"{int_} k = s; k < end; k++", self.updates(grid)),
-        ]
+        grid.size("n", self.count)
+        spread = grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack)
+        begin, updates = self.begun(number(NOTHING.get(held.kind, 0), held)), self.updates(grid)
         grid.result("parts", parts, held)
-        lines.append(self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};"))
+        store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
+        view = Summing(spread, begin, updates, (store,), self.pack > 1)
         threads = (windows - 1) * rows.length // self.pack
         writes.add(
             grid,
             "partial sum",
-            lines,
+            view,
             threads,
             f"sums of updates of one place that are more than {self.tuning.window}",
+            "scatter_sums/parts",
         )
         return parts
 
     def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
         """What there is at a place, and all that is to be added to it."""
         rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
-        int_, n = grid.whole, grid.size("n", self.count)
+        grid.size("n", self.count)
         axes, steps = merged(rows.sizes, rows.steps)
         letters = lettered(WHERE, len(axes))
-        place = letters[0] if len(letters) == 1 else "place"
-        lines = [
-            *grid.spread(["s", *rows.u], [self.count, *rows.along], self.pack),
-            Text(f"const {int_} {place} = sorted[s];"),
-            Text(f"if (s && sorted[s - 1] == {place}) return;"),
-            Text(f"const {int_} end = ge2_run_end<WINDOW>(sorted, s, {n});"),
-        ]
-        if len(letters) > 1:
-            lines += grid.split("place", letters, grid.sizes(letters, axes))
+        spread = grid.spread(["s", *rows.u], [self.count, *rows.along], self.pack)
+        split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
         to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
-        lines += [
-            *self.there(to),
-            self.loop(grid, f"{int_} k = s; k < end; k++", self.updates(grid)),
-        ]
+        updates, more = self.updates(grid), tuple[Text, ...]()
         if parts is not None:
             grid.array("parts", parts, accumulator(dtype))
-            more = f"{int_} w = s / WINDOW; (w + 1) * WINDOW < {n} && sorted[(w + 1) * WINDOW] == {place}; w++"
-            line = self.added(f"parts[{self.part(grid, 'w')}{self.v}]")
-            lines.append(self.loop(grid, more, [line]))
-        lines += self.left(grid, to)
+            more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
+        view = Summing(
+            spread, self.there(to), updates, self.left(grid, to), self.pack > 1,
+            place=letters[0] if len(letters) == 1 else "place", split=tuple(split), more=more,
+        )  # fmt: skip
         self.writes.add(
             grid,
             "sum by place",
-            lines,
+            view,
             self.count * rows.length // self.pack,
             "the sums of each place",
+            "scatter_sums/places",
         )
 
     def by_the_first(self) -> None:
         """The first update of a place adds all of them, in one kernel."""
         rows, grid, (i,) = self.rows, self.rows.grid(), self.rows.i
         grid.array("updates", rows.of_y, self.dtype)
-        lines = [*rows.threads(grid, self.pack), *rows.wrapped(grid)]
-        other, alike, to = rows.wrapped(grid, "other", ["k"]), rows.alike("other"), rows.in_x(grid)
-        before = (*other, Text(f"if ({alike}) return;"))
-        more = (*other, Text(f"if ({alike.replace('&&', '||').replace('==', '!=')}) continue;"))
-        end = grid.size(f"n_{i}", rows.count)
-        lines += [
-            Text(f"for ({grid.whole} k = 0; k < {i}; k++)", body=before),
-            *self.there(to),
-            Text(
-                f"for ({grid.whole} k = {i}; k < {end}; k++)",
-                body=(*more, *self.update(grid, ["k"])),
-            ),
-            *self.left(grid, to),
-        ]
+        spread, indices = rows.threads(grid, self.pack), tuple(rows.wrapped(grid))
+        others, alike = tuple(rows.wrapped(grid, "other", ["k"])), rows.alike("other")
+        to, end = rows.in_x(grid), grid.size(f"n_{i}", rows.count)
+        view = Summing(
+            spread, self.there(to), tuple(self.update(grid, ["k"])), self.left(grid, to), self.pack > 1,
+            indices, others, alike, alike.replace("&&", "||").replace("==", "!="), i, end,
+        )  # fmt: skip
         what = "the first update of a place adds all of them"
-        self.writes.add(grid, "scatter_add", lines, self.count * rows.length // self.pack, what)
+        threads = self.count * rows.length // self.pack
+        self.writes.add(grid, "scatter_add", view, threads, what, "scatter_sums/first")
 
-    def there(self, to: str) -> list[Text]:
+    def there(self, to: str) -> tuple[Text, ...]:
         """Begins with what is at a place."""
         if self.pack == 1:
             return self.begun(loaded(f"x[{to}]", self.dtype))
         read = Text(f"auto x_at = ge2_read<PACK, PACK>(x + {to});")
-        return [read, *self.begun(loaded("x_at.at[v]", self.dtype))]
+        return (read, *self.begun(loaded("x_at.at[v]", self.dtype)))
 
-    def left(self, grid: Grid, to: str) -> list[Text]:
+    def left(self, grid: Grid, to: str) -> tuple[Text, ...]:
         """Leaves the sum at a place."""
         grid.result("x", self.rows.of_x, self.dtype)
         if self.pack == 1:
-            return [Text(f"x[{to}] = {stored('sum', self.dtype)};")]
+            return (Text(f"x[{to}] = {stored('sum', self.dtype)};"),)
         write = Text(f"ge2_write<PACK, PACK>(x + {to}, x_at);")
-        return [self.each(f"x_at.at[v] = {stored('sum[v]', self.dtype)};"), write]
+        return self.each(f"x_at.at[v] = {stored('sum[v]', self.dtype)};"), write
 
     def grid(self, order: Operand, places: Operand) -> Grid:
         grid, rows = self.rows.grid(), self.rows
@@ -276,20 +281,20 @@ class Sums:
         """A statement for each neighbour."""
         return unrolled("v", "PACK", [Text(code)]) if self.pack > 1 else Text(code)
 
-    def begun(self, start: str) -> list[Text]:
+    def begun(self, start: str) -> tuple[Text, ...]:
         if self.pack == 1:
-            return [Text(f"{self.held} sum = {start};")]
-        return [Text(f"{self.held} sum[PACK];"), self.each(f"sum[v] = {start};")]
+            return (Text(f"{self.held} sum = {start};"),)
+        return Text(f"{self.held} sum[PACK];"), self.each(f"sum[v] = {start};")
 
     def added(self, value: str) -> Text:
         mine, held = f"sum{self.of}", accumulator(self.dtype)
         return self.each(f"{mine} = {plus(mine, value, held)};")
 
-    def updates(self, grid: Grid) -> list[Text]:
+    def updates(self, grid: Grid) -> tuple[Text, ...]:
         """Adds update number order[k]."""
         rows = self.rows
         extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
-        return [*grid.split("order[k]", rows.i, extents), *self.update(grid, rows.i)]
+        return (*grid.split("order[k]", rows.i, extents), *self.update(grid, rows.i))
 
     def update(self, grid: Grid, letters: Sequence[str]) -> list[Text]:
         """Adds the update at those places along the axes of the indices."""
@@ -301,9 +306,6 @@ class Sums:
             return [self.added(loaded(grid.element("updates", rows.of_y, dtype, place), dtype))]
         some = Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});")
         return [some, self.added(loaded("some.at[v]", dtype))]
-
-    def loop(self, grid: Grid, head: str, body: Sequence[Text]) -> Text:
-        return Text(f"for ({head})", body=tuple(body), pragma="#pragma unroll 4")
 
     def part(self, grid: Grid, w: str) -> str:
         """Where the part of a window begins, for this thread."""

@@ -4,12 +4,12 @@ elements as they are added.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import HALF, accumulator
+from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType
@@ -17,9 +17,35 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX, expression
-from ge2.targets.cuda.kernels.element_grid import Grid
+from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread
 from ge2.targets.cuda.kernels.gather import Rows
 from ge2.targets.cuda.kernels.generated import filling
+
+
+@final
+@record
+class Later:
+    """How an update looks for a later one of its place."""
+
+    i: str  # the place of the update along the indices
+    count: str
+    others: tuple[Text, ...]  # what index `k` names
+    alike: str  # whether both name one place
+
+
+@final
+@record
+class Scattering:
+    """What `templates/cuda/scatter.cu.jinja` prints."""
+
+    spread: Spread
+    indices: tuple[Text, ...]
+    later: Later | None
+    last: tuple[str, str] | None  # the number of the place, and of the update
+    to: str
+    source: str
+    update: str
+    packed: bool
 
 
 @final
@@ -48,25 +74,26 @@ class Writes:
         return whole("temp", len(self.temps) - 1, (count,))
 
     def add(
-        self, grid: Grid, kind: str, body: Sequence[Text], threads: int, what: str = ""
-    ) -> None:
+        self, grid: Grid, kind: str, view: Any, threads: int, what: str = "", template: str = "elements"
+    ) -> None:  # fmt: skip
         graph = described(self.problem) + (f"\n{what}" if what else "")
-        self.kernels.append(grid.kernel(kind, graph, body, threads))
+        self.kernels.append(grid.kernel(kind, graph, view, threads, template))
 
     # -- one element of the result a thread
 
-    def moved(self, grid: Grid, before: Sequence[Text] = ()) -> None:
-        """Each update takes its place; `before`: lines after which it is known whether it does."""
+    def moved(
+        self, grid: Grid, later: Later | None = None, last: tuple[str, str] | None = None
+    ) -> None:
+        """Each update takes its place, if it is the last of it."""
         rows = self.rows
         pack = 1 if rows.of_y.value else rows.pack
         place = rows.in_y(grid, "updates")
         update = grid.element("updates", rows.of_y, self.dtype, place)
-        lines = [*rows.threads(grid, pack), *rows.wrapped(grid), *before]
+        spread, indices = rows.threads(grid, pack), tuple(rows.wrapped(grid))
         grid.result("x", rows.of_x, self.dtype)
-        to = rows.in_x(grid)
-        move = f"ge2_write<PACK, PACK>(x + {to}, ge2_read<PACK, PACK>(updates + {place}));"
-        lines.append(Text(move if pack > 1 else f"x[{to}] = {update};"))
-        self.add(grid, self.problem.op.name, lines, rows.count * rows.length // pack)
+        to, threads = rows.in_x(grid), rows.count * rows.length // pack
+        view = Scattering(spread, indices, later, last, to, place, update, pack > 1)
+        self.add(grid, self.problem.op.name, view, threads, template="scatter")
 
     def last(self) -> Operand:
         """The number of the last update of each place, counted from 1; 0 where there is none."""
@@ -74,13 +101,13 @@ class Writes:
         to = ArrayType((rows.places,), self.number)
         found = self.temp(rows.places, self.number)
         self.kernels += filling(to, None, found, self.chip).kernels
-        lines = [*grid.spread(rows.i, rows.over), *rows.wrapped(grid)]
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
         grid.result("last", found, self.number)
-        lines.append(Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);"))
+        line = Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);")
         self.add(
             grid,
             "last update",
-            lines,
+            Elements(spread, (*indices, line)),
             rows.count,
             "which update of each place is the last, counted from 1",
         )
