@@ -14,6 +14,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
@@ -68,6 +69,22 @@ class CudaTop(Cuda):
 
 
 @final
+@record
+class Ranking:
+    """What the templates in `templates/cuda/top_k` print."""
+
+    key: str
+    index: str
+    number: str
+    split: tuple[Text, ...]
+    begin: str
+    keyed: str
+    writes: tuple[Text, ...] = ()
+    of_parts: bool = False
+    block: int = BLOCK
+
+
+@final
 class Lines:
     """The lines of an array, and where their largest elements and the indices of these go."""
 
@@ -109,106 +126,61 @@ class Lines:
             Fixed("TEAM", team, "threads that share a line"),
             Fixed("WIDTH", width, "elements of a line at most"),
         ]
-        n, lines = grid.size("n", self.n), grid.size("lines", self.count)
-        key = key_name(self.key)
-        body = [
-            Text(f"__shared__ {key} all[{BLOCK} / TEAM][WIDTH];"),
-            Text(
-                f"const {grid.whole} p = ({grid.whole})blockIdx.x * ({BLOCK} / TEAM) + threadIdx.x / TEAM;"
-            ),
-            Text("const int lane = threadIdx.x % TEAM;"),
-            Text(f"{key} *line = all[threadIdx.x / TEAM];"),
-            *self.split(grid, f"p < {lines} ? p : 0"),
-            self.read(grid),
-            Text(f"for (int t = lane; t < {n}; t += TEAM) line[t] = {self.keyed('t', grid)};"),
-            Text("__syncwarp();"),
-            Text(f"if (p >= {lines}) return;"),
-            *self.ranking("TEAM", f"line, (int){n}, {self.kept(grid)}, lane", "t", "t", grid),
-        ]
-        return self.kernel(grid, "top_k", body, -(-self.count // (BLOCK // team)))
+        grid.size("n", self.n)
+        lines = grid.size("lines", self.count)
+        split, begin, keyed = self.split(grid), self.begin(grid), self.keyed("t", grid)
+        grid.size("k", self.k)
+        view = Ranking(
+            key_name(self.key), grid.whole, f"p < {lines} ? p : 0", split, begin, keyed, self.writes(grid)
+        )  # fmt: skip
+        return self.kernel(grid, "top_k", view, -(-self.count // (BLOCK // team)), "ranked")
 
     def selected(self, parts: int, given: Sequence[Operand]) -> CudaKernel:
         """Long lines, a block each; or what is left of them in parts:
         keys, and where they come from.
         """
         grid = Grid(self.far)
-        body = [*self.room(grid), *self.split(grid, "blockIdx.x"), self.read(grid)]
-        if not given:
-            n, at, code = grid.size("n", self.n), "places[t]", self.keyed("t", grid)
-        else:
-            n = grid.size("n", parts * self.k)
-            keys, where = (
-                grid.array(name, operand, dtype)
-                for name, operand, dtype in zip(
-                    ("of_parts", "at"), given, (self.key, INT), strict=True
-                )
-            )
-            body.append(Text(f"const {grid.whole} first = ({grid.whole})blockIdx.x * {n};"))
-            code, at = f"{keys}[first + t]", f"{where}[first + places[t]]"
-        k = self.kept(grid)
-        body += [
-            Text(f"const auto key = [&](int t) {{ return {code}; }};"),
-            Text(f"ge2_top_select(keys, places, (int){n}, {k}, key);"),
-            *self.ranking(f"{BLOCK}", f"keys, {k}, {k}, threadIdx.x", "places[t]", at, grid),
-        ]
-        return self.kernel(grid, "top_k", body, self.count)
+        split, begin = self.split(grid), self.begin(grid)
+        grid.size("n", parts * self.k if given else self.n)
+        keyed = "" if given else self.keyed("t", grid)
+        for name, operand, dtype in zip(("of_parts", "at"), given, (self.key, INT), strict=False):
+            grid.array(name, operand, dtype)
+        grid.size("k", self.k)
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed, self.writes(grid), bool(given)
+        )  # fmt: skip
+        return self.kernel(grid, "top_k", view, self.count, "selected")
 
     def cut(self, parts: int, to: Sequence[Operand]) -> CudaKernel:
         """The largest of each part, in order, with their indices in the line."""
         grid = Grid(self.far)
-        n, count, k = grid.size("n", self.n), grid.size("parts", parts), self.kept(grid)
-        code = self.keyed("(begin + t)", grid)
-        found, where = (
+        for name, value in (("n", self.n), ("parts", parts), ("k", self.k)):
+            grid.size(name, value)
+        keyed = self.keyed("(begin + t)", grid)
+        for name, operand, dtype in zip(("of_parts", "at"), to, (self.key, INT), strict=True):
             grid.result(name, operand, dtype)
-            for name, operand, dtype in zip(("of_parts", "at"), to, (self.key, INT), strict=True)
-        )
-        body = [
-            *self.room(grid),
-            *self.split(grid, f"blockIdx.x / {count}"),
-            self.read(grid),
-            Text(f"const int64_t part = blockIdx.x % {count};"),
-            Text(
-                f"const int begin = (int)(part * {n} / {count}), end = (int)((part + 1) * {n} / {count});"
-            ),
-            Text(f"const auto key = [&](int t) {{ return {code}; }};"),
-            Text(f"ge2_top_select(keys, places, end - begin, {k}, key);"),
-            Text(f"const {grid.whole} first = ({grid.whole})blockIdx.x * {k};"),
-            Text("const auto place = [&](int t) { return places[t]; };"),
-            Text(
-                f"ge2_top_rank<{BLOCK}>(keys, {k}, {k}, threadIdx.x, place, [&](int rank, int t)",
-                body=(
-                    Text(f"{found}[first + rank] = keys[t];"),
-                    Text(f"{where}[first + rank] = begin + places[t];"),
-                ),
-                end=");",
-            ),
-        ]
-        return self.kernel(grid, "top_k of parts", body, self.count * parts)
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x / parts", self.split(grid), self.begin(grid), keyed
+        )  # fmt: skip
+        return self.kernel(grid, "top_k of parts", view, self.count * parts, "parts")
 
     # -- their lines
 
-    def kernel(self, grid: Grid, kind: str, body: Sequence[Text], blocks: int) -> CudaKernel:
-        return grid.kernel(kind, self.title, body, blocks * BLOCK)
+    def kernel(
+        self, grid: Grid, kind: str, view: Ranking, blocks: int, template: str
+    ) -> CudaKernel:
+        return grid.kernel(kind, self.title, view, blocks * BLOCK, f"top_k/{template}")
 
-    def kept(self, grid: Grid) -> str:
-        return f"(int){grid.size('k', self.k)}"
-
-    def room(self, grid: Grid) -> list[Text]:
-        """Shared memory for what a block keeps."""
-        codes = f"{key_name(self.key)} keys[GE2_TOP_MOST]", "int places[GE2_TOP_MOST]"
-        return [Text(f"__shared__ {code};") for code in codes]
-
-    def split(self, grid: Grid, number: str) -> list[Text]:
+    def split(self, grid: Grid) -> tuple[Text, ...]:
         """Where a line is along each axis, by its number."""
         if not self.letters:
-            return []
-        found = [Text(f"const {grid.whole} q = {number};")]
-        return found + grid.split("q", self.letters, grid.sizes(self.letters, self.over))
+            return ()
+        return tuple(grid.split("q", self.letters, grid.sizes(self.letters, self.over)))
 
-    def read(self, grid: Grid) -> Text:
-        """Where a line begins, in elements of the line."""
+    def begin(self, grid: Grid) -> str:
+        """Where a line begins."""
         grid.array("x", self.x, self.t.dtype)
-        return Text(f"const {grid.whole} from = {grid.place('x', self.letters, self.x_over)};")
+        return grid.place("x", self.letters, self.x_over)
 
     def keyed(self, t: str, grid: Grid) -> str:
         """The key of element `t` of the line."""
@@ -219,10 +191,8 @@ class Lines:
             return f"x[from + {t}]"
         return f"x[from + ({grid.whole}){t} * {grid.size('x_t', self.step)}]"
 
-    def ranking(self, lanes: str, given: str, place: str, at: str, grid: Grid) -> list[Text]:
-        """Each of the keys to its rank: the element, and its index `at`, by
-        which it is read once more.
-        """
+    def writes(self, grid: Grid) -> tuple[Text, ...]:
+        """An element goes to its rank, and its index `at_line`, by which it is read once more."""
         writes, values = [], (self.element("at_line", grid), "at_line")
         for name, operand, t, over, step, value in zip(
             ("y", "index"), self.outs, self.types, self.to_over, self.steps, values, strict=True
@@ -230,14 +200,7 @@ class Lines:
             grid.result(name, operand, t.dtype)
             to = grid.place(name, (*self.letters, "rank"), (*over, step))
             writes.append(Text(f"{name}[{to}] = {value};"))
-        return [
-            Text(f"const auto place = [&](int t) {{ return {place}; }};"),
-            Text(
-                f"ge2_top_rank<{lanes}>({given}, place, [&](int rank, int t)",
-                body=(Text(f"const int at_line = {at};"), *writes),
-                end=");",
-            ),
-        ]
+        return tuple(writes)
 
 
 def key_of(dtype: np.dtype) -> np.dtype:

@@ -7,6 +7,7 @@ wide. No size is in the text, so other sizes compile nothing.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import final
 
 from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
@@ -62,6 +63,34 @@ def unfit(axes: Contraction) -> str:
 
 
 @final
+@record
+class Lines:
+    """How an operand is read, in CUDA."""
+
+    lines: str
+    wide: int
+    along: str
+
+
+@final
+@record
+class SmallView:
+    """What `templates/cuda/product_small.cu.jinja` prints, and that of a product and a region."""
+
+    held: str
+    index: str
+    a: Lines
+    b: Lines
+    lift: str
+    y: str = ""
+    written: str = ""
+    batch: tuple[Text, ...] = ()
+    before: tuple[Text, ...] = ()
+    rounded: tuple[Text, ...] = ()
+    after: tuple[Text, ...] = ()
+
+
+@final
 class Small(Matrices):
     """A product that `unfit` has nothing against."""
 
@@ -69,10 +98,10 @@ class Small(Matrices):
         self.declare()
         text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
-        body = [*self.where(), *self.batched()]
+        view = self.view()
         return CudaKernel(
-            "small product", text, tuple(self.arguments.values()), tuple(body), THREADS, self.grid, (fixed,),
-            self.shared, 1, resident=2,
+            "small product", text, tuple(self.arguments.values()), (), THREADS, self.grid, (fixed,),
+            self.shared, 1, resident=2, template="cuda/product_small.cu.jinja", view=view,
         )  # fmt: skip
 
     @property
@@ -85,56 +114,25 @@ class Small(Matrices):
         """Bytes of a ge2_small_room, most of it stages: the parts of a tile are less."""
         return STAGES * sum(ALONG if self.read(name).along else ACROSS for name in "ab")
 
-    def where(self) -> list[Text]:
-        """Which tile is the block's."""
+    def extents(self) -> None:
         self.size("n_rows", self.rows.size)
-        columns, whole = self.size("n_columns", self.columns.size), self.whole
-        return [
-            Text(f"const {whole} across = ({columns} + SIDE - 1) / SIDE;"),
-            Text(f"const {whole} row = ({whole})blockIdx.x / across * SIDE;"),
-            Text(f"const {whole} column = ({whole})blockIdx.x % across * SIDE;"),
-        ]
+        self.size("n_columns", self.columns.size)
 
-    def batched(self) -> list[Text]:
-        if not self.batches:
-            return self.tile({"a": "", "b": "", "y": ""})
-        batch = self.size("n_batches", self.count)
-        places, split = self.batch()
-        loop = f"for ({self.whole} z = blockIdx.y; z < {batch}; z += gridDim.y)"
-        end = Text("__syncthreads();", "parts of this one are read to their end")
-        return [Text(loop, body=(*split, *self.tile(places), end))]
-
-    def tile(self, places: dict[str, str]) -> list[Text]:
+    def view(self) -> SmallView:
+        places, batch = {"a": "", "b": "", "y": ""}, list[Text]()
+        self.extents()
+        if self.batches:
+            self.size("n_batches", self.count)
+            places, batch = self.batch()
         y = self.term("y", self.rows, "i", "row") + self.term("y", self.columns, "j", "column")
         y = f"{places['y']}{y}".removeprefix(" + ") or "0"
-        return [
-            *self.product(places),
-            *self.element(),
-            Text(f"if (here) y[{y}] = {self.written('total')};"),
-        ]
+        return replace(self.product(places), y=y, written=self.written("total"), batch=tuple(batch))
 
-    def product(self, places: dict[str, str]) -> list[Text]:
-        """The thread's element of the tile."""
-        a, b = self.read("a"), self.read("b")
-        held, along = HELD[self.wide], ("false", "true")
-        wide = f"{a.wide}, {along[a.along]}, {b.wide}, {along[b.along]}"
-        left, right = self.lines("a", a, places, "row"), self.lines("b", b, places, "column")
-        terms = self.size("n_sums", self.sums.size)
-        return [
-            Text("extern __shared__ __align__(16) unsigned char room[];"),
-            Text(f"{held} total = ge2_small_product<{held}, {wide}>("),
-            Text(f"    room, {left}, n_rows - row,"),
-            Text(f"    {right}, n_columns - column, {terms}, {self.lift()});"),
-        ]
-
-    def element(self) -> list[Text]:
-        """Where the thread's element lies, and whether there is one."""
-        a, b = (("false", "true")[self.read(name).along] for name in "ab")
-        return [
-            Text(f"const {self.whole} i = row + ge2_small_row<{a}>();"),
-            Text(f"const {self.whole} j = column + ge2_small_column<{b}>();"),
-            Text("const bool here = i < n_rows && j < n_columns;"),
-        ]
+    def product(self, places: dict[str, str]) -> SmallView:
+        """The view of a thread's element of a tile."""
+        a, b = self.lines("a", places, "row"), self.lines("b", places, "column")
+        self.size("n_sums", self.sums.size)
+        return SmallView(HELD[self.wide], self.whole, a, b, self.lift())
 
     def read(self, name: str) -> Read:
         line, operand = (
@@ -142,11 +140,12 @@ class Small(Matrices):
         )
         return read(line, self.sums, name, operand, self.dtype.itemsize, self.batches)
 
-    def lines(self, name: str, how: Read, places: dict[str, str], index: str) -> str:
+    def lines(self, name: str, places: dict[str, str], index: str) -> Lines:
         """Where the lines of a tile begin, and the pitch."""
-        called = self.called[name]
+        how, called = self.read(name), self.called[name]
         pitch = self.size(f"{called}_pitch", how.pitch)
-        return f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}, {pitch}"
+        begin = f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}"
+        return Lines(f"{begin}, {pitch}", how.wide, "true" if how.along else "false")
 
     def lift(self) -> str:
         """How an element becomes what is summed."""

@@ -5,6 +5,7 @@ elements: each has one in a register.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import final
 
 from ge2.base.dtypes import HALF
@@ -48,23 +49,20 @@ class SmallRegion:
         small, problem, lanes = self.small, self.problem, self.lanes
         before, after = self.read_before(), lanes.inside(lanes.root)
         small.declare("ab")
-        body = [
-            *small.where(),
-            *small.element(),
-            *before,
-            *small.product({"a": "", "b": ""}),
-            *self.rounded(),
-        ]
-        body += [Text("if (!here) return;"), *after]
+        small.extents()
+        view = small.product({"a": "", "b": ""})
+        view = replace(
+            view, before=tuple(before), rounded=tuple(self.rounded()), after=tuple(after)
+        )
         arguments = {**small.arguments, **lanes.places.arguments}
         product = (
             f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
         )
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
-            "product region", f"{product}\n{problem.text}", tuple(arguments.values()), tuple(body), THREADS,
+            "product region", f"{product}\n{problem.text}", tuple(arguments.values()), (), THREADS,
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
-            resident=2,
+            resident=2, template="cuda/product_region.cu.jinja", view=view,
         )  # fmt: skip
 
     def read_before(self) -> list[Text]:

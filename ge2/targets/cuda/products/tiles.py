@@ -9,13 +9,31 @@ from __future__ import annotations
 from typing import final
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, HALF, accumulator
+from ge2.base.record import record
 from ge2.codegen.text import Text
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
-from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
 from ge2.targets.cuda.products.matrices import MOST, SIDE, Matrices
 
 TILE = SIDE
+
+
+@final
+@record
+class TilesView:
+    """What `templates/cuda/product_tiles.cu.jinja` prints."""
+
+    held: str
+    index: str
+    a: str
+    b: str
+    y: str
+    zero: str
+    none: str
+    added: str
+    merged: str
+    written: str
+    batch: tuple[Text, ...]
 
 
 @final
@@ -29,40 +47,28 @@ class Tiles(Matrices):
     def kernel(self) -> CudaKernel:
         tiles = -(-self.rows.size // TILE) * -(-self.columns.size // TILE)
         self.declare()
-        body = self.body(self.count)
+        view = self.view()
         text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
         fixed = Fixed("TILE", TILE, "rows, columns and terms that a block has at once")
         return CudaKernel(
-            "product", text, tuple(self.arguments.values()), tuple(body), TILE * TILE,
-            (tiles, min(self.count, MOST)), (fixed,), 0, 1,
+            "product", text, tuple(self.arguments.values()), (), TILE * TILE,
+            (tiles, min(self.count, MOST)), (fixed,), 0, 1, template="cuda/product_tiles.cu.jinja", view=view,
         )  # fmt: skip
 
-    def body(self, count: int) -> list[Text]:
-        whole, n, m = (
-            self.whole,
-            self.size("n_rows", self.rows.size),
-            self.size("n_columns", self.columns.size),
-        )
-        head = [
-            f"__shared__ {self.held} left[TILE][TILE + 1], right[TILE][TILE + 1];",
-            "const int x = threadIdx.x % TILE, y_ = threadIdx.x / TILE;",
-            f"const {whole} across = ({m} + TILE - 1) / TILE;",
-            f"const {whole} row = ({whole})blockIdx.x / across * TILE + y_;",
-            f"const {whole} column = ({whole})blockIdx.x % across * TILE + x;",
-        ]
-        lines = [*map(Text, head)]
-        if not self.batches:
-            return [*lines, *self.tile({"a": "", "b": "", "y": ""}, n, m)]
-        batch = self.size("n_batches", count)
-        places, split = self.batch()
-        loop = f"for ({whole} z = blockIdx.y; z < {batch}; z += gridDim.y)"
-        return [*lines, Text(loop, body=(*split, *self.tile(places, n, m)))]
+    def view(self) -> TilesView:
+        self.size("n_rows", self.rows.size)
+        self.size("n_columns", self.columns.size)
+        places, split = {"a": "", "b": "", "y": ""}, list[Text]()
+        if self.batches:
+            self.size("n_batches", self.count)
+            places, split = self.batch()
+        return self.tile(places, tuple(split))
 
     def at(self, name: str, place: str, *terms: str) -> str:
         return f"{name}[{(''.join(terms) + place).removeprefix(' + ') or '0'}]"
 
-    def tile(self, places: dict[str, str], n: str, m: str) -> list[Text]:
-        sums, whole = self.size("n_sums", self.sums.size), self.whole
+    def tile(self, places: dict[str, str], batch: tuple[Text, ...]) -> TilesView:
+        self.size("n_sums", self.sums.size)
         terms = {
             "row": self.rows,
             "column": self.columns,
@@ -81,22 +87,11 @@ class Tiles(Matrices):
         )
         zero = "{0, 0}" if self.wide in COMPLEX else "false" if self.wide == BOOL else "0"
         none = f"{self.held}{zero}" if self.wide in COMPLEX else f"({self.held}){zero}"
-        inner = [
-            Text(f"left[y_][x] = row < {n} && k + x < {sums} ? {self.read(a)} : {none};"),
-            Text(f"right[y_][x] = k + y_ < {sums} && column < {m} ? {self.read(b)} : {none};"),
-            Text("__syncthreads();"),
-            Text(f"{self.held} some = {zero};"),
-            unrolled(
-                "t", "TILE", [Text(f"some = {self.added('some', 'left[y_][t]', 'right[t][x]')};")]
-            ),
-            Text(f"total = {self.merged('total', 'some')};"),
-            Text("__syncthreads();"),
-        ]
-        return [
-            Text(f"{self.held} total = {zero};"),
-            Text(f"for ({whole} k = 0; k < {sums}; k += TILE)", body=tuple(inner)),
-            Text(f"if (row < {n} && column < {m}) {y} = {self.written('total')};"),
-        ]
+        return TilesView(
+            self.held, self.whole, self.read(a), self.read(b), y, zero, none,
+            self.added("some", "left[y_][t]", "right[t][x]"), self.merged("total", "some"),
+            self.written("total"), batch,
+        )  # fmt: skip
 
     # -- numbers
 
