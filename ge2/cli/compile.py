@@ -116,7 +116,7 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
     found: dict[str, tuple[Source, KernelRecord | None]] = {}
     for assembler in assemblers(executable):
         known = {each.function: each for each in records(assembler.made)}
-        for n, (code, source) in enumerate(assembler.sources.items()):
+        for n, (code, source) in enumerate(assembler.kernels.sources.items()):
             record = known.get(f"{source.name}_{n}")
             # a loop's own program knows the lines of its rounds
             if record is not None or code not in found:

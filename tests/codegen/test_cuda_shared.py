@@ -41,7 +41,7 @@ def test_reductions_share_the_memory_of_a_block(
     texts = [
         source.text()
         for assembler in assemblers(compile_graph(graph, device=OfflineDevice(limits_of("sm_80"))))
-        for source in assembler.sources.values()
+        for source in assembler.kernels.sources.values()
     ]
     found = compile_all([Order(text, "sm_80") for text in texts])
     assert all(0 <= each.shared <= LEAST for binary in found for each in binary.kernels)

@@ -35,7 +35,7 @@ def sources(
     types = [ge2.ShapeDtypeStruct(shape, dtype) for shape in shapes]
     graph = ge2.make_jaxpr(f)(*types).graph
     executable = compile_graph(graph, device=OfflineDevice(chip))
-    return {code: s.kernel for d in assemblers(executable) for code, s in d.sources.items()}
+    return {code: s.kernel for d in assemblers(executable) for code, s in d.kernels.sources.items()}
 
 
 def sizes(kernel: CudaKernel) -> dict[str, int]:

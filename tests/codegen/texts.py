@@ -19,4 +19,6 @@ def kernels(
     types = [ge2.ShapeDtypeStruct(x.shape, x.dtype) for x in xs]
     device = OfflineDevice(chip or limits_of(arch))
     executable = compile_graph(ge2.make_jaxpr(f)(*types).graph, device=device)
-    return [(s.kernel, s.text()) for d in assemblers(executable) for s in d.sources.values()]
+    return [
+        (s.kernel, s.text()) for d in assemblers(executable) for s in d.kernels.sources.values()
+    ]

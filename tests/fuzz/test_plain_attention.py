@@ -100,7 +100,7 @@ def kernels(arch: str) -> Iterator[str]:
                 step(case, 300 if i % 2 else 64, 64).graph, device=OfflineDevice(limits_of(arch))
             )
         ):
-            yield from (source.text() for source in assembler.sources.values())
+            yield from (source.text() for source in assembler.kernels.sources.values())
 
 
 @pytest.mark.exhaustive

@@ -116,6 +116,6 @@ def test_networks_compile_for_gpus(first: int) -> None:
         for assembler in assemblers(
             compile_graph(build(seed).graph, device=OfflineDevice(limits_of(arch)))
         )
-        for source in assembler.sources.values()
+        for source in assembler.kernels.sources.values()
     }
     assert orders and all(binary.cubin for binary in compile_all(list(orders)))

@@ -79,7 +79,7 @@ def parts_of(executable: Executable, plan: bool) -> Iterator[tuple[str, str]]:
 def texts_of(assembler: Any, kernels: bool) -> Iterator[tuple[str, str]]:
     """The kernels, and what each call runs."""
     if isinstance(assembler, CudaAssembler):
-        for text in dict.fromkeys(assembler.kernel_texts) if kernels else ():
+        for text in dict.fromkeys(assembler.kernels.texts) if kernels else ():
             yield "kernel", text
         yield "launches", assembler.texts["python"]
         return

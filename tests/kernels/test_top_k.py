@@ -163,6 +163,6 @@ def test_nvrtc_compiles_it(arch: str) -> None:
         for shape, k in (((3, 5), 2), ((3, 700), 300), ((1, 1 << 20), 5)):
             program = compile_graph(graph_of(TopK(k, 1), ArrayType(shape, dtype)), device=device)
             program.build()
-            for source in program.assembler.sources.values():  # type: ignore[attr-defined]
+            for source in program.assembler.kernels.sources.values():  # type: ignore[attr-defined]
                 (usage,) = device.module(source.text()).binary.kernels
                 assert usage.registers <= 40 and usage.spills <= 16  # bytes

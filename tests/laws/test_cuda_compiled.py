@@ -55,7 +55,7 @@ def orders(name: str, rng: np.random.Generator) -> list[Order]:
         for assembler in assemblers(
             compile_graph(graph, device=OfflineDevice(limits_of("sm_90a")))
         ):
-            found |= {code: source.text() for code, source in assembler.sources.items()}
+            found |= {code: source.text() for code, source in assembler.kernels.sources.items()}
     return [Order(text, arch) for text in found.values() for arch in architectures(text)]
 
 

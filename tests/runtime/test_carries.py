@@ -238,7 +238,7 @@ def test_a_persistent_kernel_passes_over_what_it_writes_into_before_and_after(
     """A block does so in one loop each, a grid in two: it reads, then writes."""
     graph = ge2.make_jaxpr(program)(np.zeros(shape)).graph
     found = compile_graph(graph, device=OfflineDevice(limits_of("sm_90a"))).unbuilt()
-    (text,) = found.kernel_texts
+    (text,) = found.kernels.texts
     assert ("grid_kernel(" in text) == (passes == 4)
     size = math.prod(shape)
     over = [line for line in text.splitlines() if f"e < {size}" in line]

@@ -169,7 +169,9 @@ def for_a_gpu(graph, arch="sm_90a", **how):
     """The kernels' texts, of which NVRTC compiles each once, for a GPU that is not at hand."""
     with ge2.config.using(check=False):
         made = compile_graph(graph, device=OfflineDevice(limits_of(arch)), **how)
-    return {bare(source.text()) for each in assemblers(made) for source in each.sources.values()}
+    return {
+        bare(source.text()) for each in assemblers(made) for source in each.kernels.sources.values()
+    }
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -15,10 +15,11 @@ import numpy as np
 
 from ge2.base.dtypes import SHORT
 from ge2.base.interpreter import collector_paused
-from ge2.base.memory import Lifetime, Plan, plan
+from ge2.base.memory import Plan, plan
 from ge2.base.record import record
 from ge2.base.source import execute
 from ge2.codegen.environment import render
+from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Layout, Line, plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
@@ -28,20 +29,18 @@ from ge2.program.cost import Cost
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Part, place, ranged, scopes_of, title
 from ge2.program.timeline import planned_beside
-from ge2.program.timer import Call, Meter
+from ge2.program.timer import Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
-from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
-from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.device_arrays import again, anew, current_first, narrowed, quietly, ready
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.fast_call import straight
-from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.template import Group
-from ge2.targets.cuda.load.compile_errors import Written
-from ge2.targets.cuda.load.kernels import load
+from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
-from ge2.targets.cuda.loops.steps import hosted, placed, turned
-from ge2.targets.cuda.steps.host import host, library
-from ge2.targets.cuda.steps.kernels import by_kernels
+from ge2.targets.cuda.loops.steps import loop_code, placed, turned
+from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.host import HostStep, LibraryStep
+from ge2.targets.cuda.steps.kernels import KernelStep
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device_arrays import Failed
@@ -101,10 +100,7 @@ class CudaAssembler(Assembler):
         self.computed: list[Line] = []  # what makes numbers, on the host
         self.uploads = False  # whether one of them becomes an array of the device
         self.numbers: set[Var] = set()  # strong ones that kernels are handed as such
-        self.sources: dict[str, Source] = {}  # by their code, in the order of their numbers
-        self.numbered: dict[str, int] = {}  # likewise
-        self.kernel_texts: list[str] = []  # of the sources
-        self.owned: dict[str, list[Written]] = {}  # texts of the user's in kernels
+        self.kernels = ProgramKernels()
         self.made_first: list[tuple[str, ArrayType]] = []  # arrays made before anything is launched
         self.narrowings: dict[np.dtype, str] = {}  # names of what makes numbers of a dtype
         self.loose: dict[str, int] = {}  # arrays among the elements of stacks
@@ -118,7 +114,7 @@ class CudaAssembler(Assembler):
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
         self.write(parts)
         if self.run:
-            load(self, offsets)
+            self.load(offsets)
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
         if self.within is not None:
@@ -169,10 +165,22 @@ class CudaAssembler(Assembler):
             results,
         )
         inner = [] if self.run else [b for each in self.branches.values() for b in each]
-        self.kernel_texts = [s.text() for s in self.sources.values()]
-        more = [b.written(run=False).texts["cuda"] for b in inner]
-        self.texts["cuda"] = "\n".join([*self.kernel_texts, *more])
+        own, more = self.kernels.write(), [b.written(run=False).texts["cuda"] for b in inner]
+        self.texts["cuda"] = "\n".join([*own, *more])
         self.texts["python"] = render(TEMPLATE, text)
+
+    def load(self, offsets: Mapping[str, int]) -> None:
+        """Compiles and loads the kernels, and makes of each group what launches it."""
+        kernels = self.kernels.load(self.device)
+        self.had, self.code = self.kernels.had, self.kernels.code
+        spans = {name: (offsets[name], life.nbytes) for name, life in self.needs.items()}
+        donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
+        raw = frozenset(self.arguments) - self.named
+        callers = None if self.within is not None else (raw, self.names["ready"])
+        for group in (found for found in self.groups if found.launches):
+            run = group.run(self.device, kernels, spans, callers, donors)
+            self.names[group.name] = run
+            self.launched.append(run)
 
     def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """The program as it is called: in C where it is simple enough,
@@ -237,10 +245,6 @@ class CudaAssembler(Assembler):
     def groups(self) -> list[Group]:
         return [part for part in self.body if isinstance(part, Group)]
 
-    def emit(self, *lines: Line) -> None:
-        """Lines that come after all that was launched."""
-        self.body += lines
-
     def split(self, eqn: Eqn, why: str) -> None:
         """Notes what no graph holds."""
         where = place(eqn)
@@ -281,14 +285,40 @@ class CudaAssembler(Assembler):
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
             return
+        code: StepCode
         if step.kind == "hosted":
-            hosted(self, step)
+            code = loop_code(self, step)
         elif step.kind == "host":
-            host(self, step)
+            code = HostStep(self, step)
         elif step.kind in ("library", "view"):
-            library(self, step)
+            code = LibraryStep(self, step)
         else:
-            by_kernels(self, step)
+            code = KernelStep(self, step)
+        self.add(code)
+
+    def add(self, code: StepCode) -> None:
+        """Adds what a step became to the program."""
+        self.needs |= code.needs
+        self.fresh(*code.results)
+        self.computed += code.computed
+        self.uploads |= code.uploads
+        if code.computed or code.before:
+            self.group().before += [*code.computed, *code.before]
+        if self.meter is not None:
+            self.launch_each(code, self.meter)
+        elif code.launches:
+            self.group().launches += code.launches
+        if code.split:
+            self.split(code.step.eqn, code.split)
+        self.body += code.lines
+        self.made += code.made
+
+    def launch_each(self, code: StepCode, meter: Meter) -> None:
+        """Adds launches each as a group of its own, which is timed."""
+        for launch, call in zip(code.launches, code.calls, strict=True):
+            group = self.group()
+            group.launches.append(launch)
+            group.through = self.bind(meter.timed(call), "timed_")
 
     def handed_over(self) -> set[Var]:
         """What the host computes of a dtype of its own and kernels alone read:
@@ -298,13 +328,6 @@ class CudaAssembler(Assembler):
         made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
         asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
         return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
-
-    def launch(self, launch: Launch, what: Call) -> None:
-        """Adds a launch; if there is somebody who times each, as a call of its own."""
-        group = self.group()
-        group.launches.append(launch)
-        if self.meter is not None:
-            group.through = self.bind(self.meter.timed(what), "timed_")
 
     @property
     def library_name(self) -> str:
@@ -317,10 +340,24 @@ class CudaAssembler(Assembler):
         loose = self.loose.get(self.holder(buffer), 0)
         return Operand(role, i, layout.strides, layout.offset, loose=loose)
 
-    def need(self, nbytes: int, step: int) -> str:
-        name = f"own{len(self.needs)}"
-        self.needs[name] = Lifetime(nbytes, step, step)
-        return name
+    def in_order(self, a: Atom) -> bool:
+        """True if an array is in C order, and begins where wide accesses may, or is a number."""
+        if isinstance(a, Literal):
+            return True
+        layout, loose = self.layout(a), self.loose.get(self.holder(self.buffer(a)), 0)
+        parts = (n * a.type.dtype.itemsize % 16 for n in (layout.offset, loose))
+        begins = a.type.size == 1 or not any(parts)
+        return begins and layout.strides == plain(a.type.shape).strides
+
+    def is_plain(self, a: Atom) -> bool:
+        """True of an array whose address kernels may be given."""
+        return not a.type.weak and self.in_order(a)
+
+    def narrowing(self, dtype: np.dtype) -> str:
+        """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""
+        if dtype not in self.narrowings:
+            self.narrowings[dtype] = self.bind(partial(narrowed, dtype, held(dtype)), "number_")
+        return self.narrowings[dtype]
 
     def at(self, atom: Atom, offset: int) -> Address:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""

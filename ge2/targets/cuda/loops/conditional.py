@@ -21,7 +21,7 @@ from ge2.program.program import Step
 from ge2.program.records import place
 from ge2.targets.cuda.launch.launches import Branch, While
 from ge2.targets.cuda.loops.iterate import Carry, Turn, second_places, written_over
-from ge2.targets.cuda.loops.record_launches import Writer, is_plain
+from ge2.targets.cuda.loops.record_launches import Recorder
 from ge2.targets.cuda.loops.unroll import MOST, Placed
 
 if TYPE_CHECKING:
@@ -30,24 +30,23 @@ if TYPE_CHECKING:
 Places = Sequence[Placed]
 
 
-def conditional(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
-    """Writes a while loop or a branch as one item of this program, if its lists
-    are nothing but launches.
+def conditional(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Recorder | None:
+    """A while loop or a branch as one item of this program; None if its lists are more than
+    launches.
     """
     eqn, op = step.eqn, step.eqn.op
     if not isinstance(op, WhileLoop | Cond) or not serves(assembler, step, turns):
-        return False
-    assembler.fresh(*eqn.outs)
-    writer = Writer(assembler, step)
-    memory = writer.own(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
+        return None
+    writer = Recorder(assembler, step)
+    memory = writer.own_place(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
     results = [*map(writer.placed, eqn.outs)]
-    spares = second_places(op, turns, results, writer.own)
+    spares = second_places(op, turns, results, writer.own_place)
     inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.turn, turns)]
     if isinstance(op, WhileLoop):
         loop(writer, op, symbolic, memory, results, spares, inputs)
     else:
         branch(writer, symbolic, memory, results, inputs)
-    return True
+    return writer
 
 
 def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
@@ -61,11 +60,11 @@ def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
         return False
     first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
     arrays = *eqn.outs, *eqn.inputs[first:]
-    return all(is_plain(assembler, a) for a in arrays) and not any(a.type.weak for a in eqn.inputs)
+    return all(map(assembler.is_plain, arrays)) and not any(a.type.weak for a in eqn.inputs)
 
 
 def branch(
-    writer: Writer, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places
+    writer: Recorder, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places
 ) -> None:
     index, *xs = inputs
     xs = [*written_over(turns, results, xs)]
@@ -79,7 +78,7 @@ def branch(
 
 
 def loop(
-    writer: Writer,
+    writer: Recorder,
     op: WhileLoop,
     turns: Sequence[Turn],
     memory: Placed,

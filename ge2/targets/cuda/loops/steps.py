@@ -8,8 +8,7 @@ other the rounds are programs that take scratch and places from the one around t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
@@ -23,8 +22,9 @@ from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
-from ge2.targets.cuda.loops.record_launches import Writer, is_plain
+from ge2.targets.cuda.loops.record_launches import Recorder
 from ge2.targets.cuda.loops.unroll import MOST, Round
+from ge2.targets.cuda.steps.code import StepCode
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
@@ -76,7 +76,7 @@ def as_round(assembler: CudaAssembler, places: Sequence[int]) -> Round | None:
     return Round(
         parameters,
         launches,
-        [*assembler.sources.values()],
+        [*assembler.kernels.sources.values()],
         assembler.offsets(),
         results,
         assembler.names,
@@ -109,42 +109,81 @@ def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | 
     return assembler.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
 
-def hosted(assembler: CudaAssembler, step: Step) -> None:
-    """A loop or a branch: its rounds are launched one after another, in memory of the arena."""
-    eqn, chosen = step.eqn, assembler.branches[step.number]
-    turns = [branch.turn(assembler.run) for branch in chosen]
-    if unrolled(assembler, step, turns) or conditional(assembler, step, turns):
-        return
-    memory = assembler.need(max(t.nbytes for t in turns), step.number)
-    f = assembler.bind(rounds(eqn.op, turns), f"{eqn.op.name}_")
-    results, copies = result_places(assembler, step)
-    places = results, second_places(eqn.op, turns, results, partial(in_arena, assembler, step))
-    lists = [f"[{', '.join(each)}]" for each in places]
-    scratch = lent(
-        assembler, memory, ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8))
+def loop_code(assembler: CudaAssembler, step: Step) -> StepCode:
+    """A loop or a branch: recorded launches, or iterations that the host launches."""
+    turns = [branch.turn(assembler.run) for branch in assembler.branches[step.number]]
+    return (
+        unrolled(assembler, step, turns)
+        or conditional(assembler, step, turns)
+        or IteratedStep(assembler, step, turns)
     )
-    handed = ", ".join([scratch, *lists, *map(partial(aligned, assembler), eqn.inputs)])
-    assembler.fresh(*eqn.outs)
-    parts = "branches" if isinstance(eqn.op, Cond) else "rounds"
-    assembler.split(eqn, f"whose {parts} the host launches ({by_host(assembler, eqn, turns)})")
-    assembler.emit(Line(f"{f}({handed})", eqn.op.name))
-    for line in copies:
-        assembler.emit(line)
 
 
-def result_places(assembler: CudaAssembler, step: Step) -> tuple[list[str], list[Line]]:
-    """The arrays that results are written to; of those that lie where wide accesses may not begin,
-    as one among the elements of a stack, others in the arena, and the copies from there.
+def unrolled(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Recorder | None:
+    """The iterations of a loop as launches of this program; None if they are more than that, or
+    too many.
     """
-    places, copies = list[str](), list[Line]()
-    for v in step.eqn.outs:
-        text = assembler.operand(v)
-        if not begins(assembler, v):
-            own = in_arena(assembler, step, v.type)
-            copies.append(Line(f"{assembler.bind(put, 'put')}({text}, {own})", step.eqn.op.name))
-            text = own
-        places.append(text)
-    return places, copies
+    eqn, (turn, *_) = step.eqn, turns
+    op, known = eqn.op, turn.round
+    if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
+        return None
+    if assembler.ranged or assembler.meter:  # each iteration is to be seen
+        return None
+    atoms = *eqn.outs, *eqn.inputs
+    if known.count * op.length > MOST or not all(map(assembler.is_plain, atoms)):
+        return None
+    found = Recorder(assembler, step)
+    memory = found.own_place(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
+    places = [found.placed(a) for a in atoms]
+    results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
+    spares = second_places(op, turns, results, found.own_place)
+    rounds(op, [found.turn(turn)])(memory, results, spares, *inputs)
+    return found
+
+
+@final
+class IteratedStep(StepCode):
+    """A loop or a branch whose iterations are launched one after another, in memory of the arena."""
+
+    def __init__(self, assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> None:
+        super().__init__(assembler, step)
+        eqn, nbytes = step.eqn, max(t.nbytes for t in turns)
+        memory = self.in_arena(ArrayType((nbytes,), np.dtype(np.uint8)))
+        f = assembler.bind(rounds(eqn.op, turns), f"{eqn.op.name}_")
+        results, copies = self.result_places()
+        lists = results, second_places(eqn.op, turns, results, self.in_arena)
+        given = [memory, *(f"[{', '.join(each)}]" for each in lists)]
+        given += [self.aligned(a) for a in eqn.inputs]
+        self.results = eqn.outs
+        parts = "branches" if isinstance(eqn.op, Cond) else "rounds"
+        self.split = f"whose {parts} the host launches ({by_host(assembler, eqn, turns)})"
+        self.lines = [Line(f"{f}({', '.join(given)})", eqn.op.name), *copies]
+
+    def result_places(self) -> tuple[list[str], list[Line]]:
+        """The arrays that results are written to; of those that lie where wide accesses may not
+        begin, as one among the elements of a stack, others in the arena, and the copies from there.
+        """
+        assembler, eqn = self.assembler, self.step.eqn
+        places, copies = list[str](), list[Line]()
+        for v in eqn.outs:
+            text = assembler.operand(v)
+            if not assembler.in_order(v):
+                own = self.in_arena(v.type)
+                copies.append(Line(f"{assembler.bind(put, 'put')}({text}, {own})", eqn.op.name))
+                text = own
+            places.append(text)
+        return places, copies
+
+    def in_arena(self, type_: ArrayType) -> str:
+        """An array in the arena that the step has for itself."""
+        name, size = self.need(type_.nbytes), type_.dtype.itemsize
+        strides = tuple(n * size for n in plain(type_.shape).strides)
+        return f"view(memory, {name}_offset, {type_.shape}, {type_.dtype.name}, {strides})"
+
+    def aligned(self, a: Atom) -> str:
+        """An atom as an array that begins where wide accesses may."""
+        text = self.assembler.operand(a)
+        return text if self.assembler.in_order(a) else f"ready({text})"
 
 
 def by_host(assembler: CudaAssembler, eqn: Eqn, turns: Sequence[Turn]) -> str:
@@ -164,56 +203,3 @@ def by_host(assembler: CudaAssembler, eqn: Eqn, turns: Sequence[Turn]) -> str:
         if launches > MOST
         else "its arrays lie in another order"
     )
-
-
-def unrolled(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
-    """Writes a loop's rounds as launches of this program, if they are
-    nothing else and not too many.
-    """
-    eqn, (turn, *_) = step.eqn, turns
-    op, known = eqn.op, turn.round
-    if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
-        return False
-    if assembler.ranged or assembler.meter:  # each round is to be seen
-        return False
-    atoms = *eqn.outs, *eqn.inputs
-    if known.count * op.length > MOST or not all(is_plain(assembler, a) for a in atoms):
-        return False
-    assembler.fresh(*eqn.outs)
-    writer = Writer(assembler, step)
-    memory = writer.own(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
-    places = [writer.placed(a) for a in atoms]
-    results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
-    spares = second_places(op, turns, results, writer.own)
-    rounds(op, [writer.turn(turn)])(memory, results, spares, *inputs)
-    return True
-
-
-def in_arena(assembler: CudaAssembler, step: Step, type_: ArrayType) -> str:
-    """An array in the arena that a step has for itself."""
-    return lent(assembler, assembler.need(type_.nbytes, step.number), type_)
-
-
-def lent(assembler: CudaAssembler, name: str, type_: ArrayType) -> str:
-    """A part of the arena as an array."""
-    strides = plain(type_.shape).strides
-    nbytes = tuple(n * type_.dtype.itemsize for n in strides)
-    return f"view(memory, {name}_offset, {type_.shape}, {type_.dtype.name}, {nbytes})"
-
-
-def aligned(assembler: CudaAssembler, a: Atom) -> str:
-    """An atom as an array that begins where wide accesses may."""
-    text = assembler.operand(a)
-    if isinstance(a, Literal):
-        return text
-    return text if begins(assembler, a) else f"ready({text})"
-
-
-def begins(assembler: CudaAssembler, a: Var) -> bool:
-    """True if an array is in C order, and begins where wide accesses may, or is a number."""
-    parts = (
-        assembler.layout(a).offset,
-        assembler.loose.get(assembler.holder(assembler.buffer(a)), 0),
-    )
-    lies = a.type.size == 1 or all(n * a.type.dtype.itemsize % 16 == 0 for n in parts)
-    return lies and assembler.layout(a).strides == plain(a.type.shape).strides
