@@ -20,6 +20,8 @@ from ge2.ir import Eqn, Graph
 from ge2.passes.context import Context, Iotas, label
 from ge2.passes.fold import counted
 from ge2.passes.pipeline import TIDY, run, stages
+from ge2.passes.tuning import TUNING as PASSES
+from ge2.passes.tuning import Tuning as Passes
 from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
 from ge2.targets.c.tuning import TUNING, Tuning
@@ -33,7 +35,7 @@ if TYPE_CHECKING:
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
-PASSES = (*NAMES, "small_products")
+SWITCHED = (*NAMES, "small_products")  # what `passes_off` may name
 
 
 @final
@@ -50,10 +52,12 @@ class How:
     homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
     iotas: Iotas = ()  # the inputs that count
     tuning: Tuning = TUNING  # of programs in C
+    passes: Passes = PASSES
 
     @property
     def context(self) -> Context:
-        return Context(None if self.device is None else self.device.limits, self.homes, self.iotas)
+        caps = None if self.device is None else self.device.limits
+        return Context(caps, self.homes, self.iotas, tuning=self.passes)
 
     def rewritten(self, graph: Graph) -> Graph:
         """The graph after the pipeline of the target."""
@@ -64,14 +68,20 @@ class How:
         return stages(pipeline_of(self.target), graph, self.context)
 
     def scheduled(self, graph: Graph) -> Program:
-        return schedule(graph, self.donated, self.target, self.homes, self.inner, self.tuning)
+        return schedule(
+            graph, self.donated, self.target, self.homes, self.inner, self.tuning, self.passes
+        )
+
+    def part(self, name: str, called: str) -> How:
+        """What a program is made for that is part of this one."""
+        return replace(self, donated=(), name=name, called=called, smaller=None, homes=(), iotas=())
 
     def inner(self, eqn: Eqn, i: int) -> Program:
         """Graph `i` of a loop or a branch as a program of launches."""
         name = f"{self.name}_{eqn.op.name}{i}"
-        how = How((), name, label(name), self.target, self.device, tuning=self.tuning)
+        how = self.part(name, label(name))
         graph = how.rewritten(held(eqn.op)[i])
-        made = planned_round(eqn.op, i, graph, self.target, how.inner)
+        made = planned_round(eqn.op, i, graph, self.target, how.inner, self.passes)
         return replace(made, label=how.called)
 
 
@@ -130,17 +140,18 @@ def how_to_make(
     native = config.executor == "c" and toolchain() is not None
     target = "cuda" if device is not None else "c" if native else "cpu"
     homes = () if writes is None or watching() else writes.inputs
-    tuning = config.tuned(TUNING)
-    return How(donated, name, "", target, device, homes=homes, iotas=iotas, tuning=tuning)
+    tuning, passes = config.tuned(TUNING), config.tuned(PASSES)
+    how = How(donated, name, "", target, device, homes=homes, iotas=iotas)
+    return replace(how, tuning=tuning, passes=passes)
 
 
 def know_passes() -> None:
     """Warns of a name among the passes to be left out that is none of a pass."""
     for name in config.passes_off:
-        if name not in PASSES:
+        if name not in SWITCHED:
             from difflib import get_close_matches  # hardly ever needed
 
-            nearest = get_close_matches(name, PASSES, 1, 0.0)
+            nearest = get_close_matches(name, SWITCHED, 1, 0.0)
             warn(
                 f"passes_off names {name!r}, which is no pass",
                 fix=nearest[0],
@@ -180,7 +191,7 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
         return how.scheduled(rewritten_within_limit(graph, how.target, how.context, how.called))
 
     def begun(step: Step, i: int) -> tuple[Graph, Callable[[Graph], Program]]:
-        return inner_graph(step, i, how.target)
+        return inner_graph(step, i, how)
 
     return planned, begun
 
@@ -209,12 +220,12 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     def built(program: Program) -> Executable:
         return executable(program, how, True)
 
-    plain = built(planned(rolled(whole, how.called)))
+    plain = built(planned(rolled(whole, how.context, how.called)))
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
     found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name)
-    rounds = rolled(repeating)
+    rounds = rolled(repeating, how.context)
     if rounds is not repeating:
         short = built(planned(rounds))
         if (peak := short.memory_analysis().peak) <= limit:
@@ -223,15 +234,17 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     return found
 
 
-def inner_graph(step: Step, i: int, target: str) -> tuple[Graph, Callable[[Graph], Program]]:
+def inner_graph(step: Step, i: int, how: How) -> tuple[Graph, Callable[[Graph], Program]]:
     """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
     op: Any = step.eqn.op
-    context = Context(body=step.kind == "loop")
+    target, context = how.target, Context(body=step.kind == "loop", tuning=how.passes)
 
     def planned(graph: Graph) -> Program:
         fused = rewritten_within_limit(graph, target, context)
         own = step.kind in ("loop", "hosted")
-        return planned_round(op, i, fused, target) if own else schedule(fused, (), target)
+        if own:
+            return planned_round(op, i, fused, target, passes=how.passes)
+        return schedule(fused, (), target, tuning=how.tuning, passes=how.passes)
 
     return run(TIDY, held(op)[i], context), planned
 
@@ -255,9 +268,7 @@ def branch(program: Program, step: Step, i: int, how: How, limited: bool) -> Exe
     graph, name = held(step.eqn.op)[i], f"{how.name}_{step.name}{i}"
     if step.kind == "hosted":
         inner = program.inner[step.number][i]
-        made = executable(
-            inner, How((), name, inner.label, how.target, how.device, tuning=how.tuning), limited
-        )
+        made = executable(inner, how.part(name, inner.label), limited)
         made.part, made.label = True, inner.label
         if inner.label:
             dump_repro(graph, made)

@@ -87,6 +87,6 @@ def rewritten_within_limit(
     return run(LIMITED[TARGETS.get(target, target)], graph, context, name, len(TIDY) + 2)
 
 
-def rolled(graph: Graph, name: str = "") -> Graph:
+def rolled(graph: Graph, context: Context = NOTHING, name: str = "") -> Graph:
     """The graph, tidied before, with loops in place of straight code that repeats."""
-    return run((roll,), graph, name=name, first=len(TIDY) + 1)
+    return run((roll,), graph, context, name, len(TIDY) + 1)

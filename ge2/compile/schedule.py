@@ -31,6 +31,8 @@ from ge2.ops.shape import (
 )
 from ge2.passes.context import Context
 from ge2.passes.scalars import on_host
+from ge2.passes.tuning import TUNING as PASSES
+from ge2.passes.tuning import Tuning as Passes
 from ge2.program.program import (
     CONTROL,
     END,
@@ -69,25 +71,30 @@ def schedule(
     written: tuple[int, ...] = (),
     inner: Inner = on_any_gpu,
     tuning: Tuning = TUNING,
+    passes: Passes = PASSES,
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
     `written`: the inputs that the first outputs are the last contents of. `inner` makes the
-    programs of loops that are launched. The graph is what the pipeline of the target makes of one.
+    programs of loops that are launched. The graph is what the pipeline of the target makes of one;
+    `passes` are the numbers for the graphs of its loops.
     """
     with spent("schedule"):
-        return Scheduler(graph, donated, target, written, inner, tuning.blocks).run()
+        return Scheduler(graph, donated, target, written, inner, tuning.blocks, passes).run()
 
 
-def scheduled_round(op: Any, i: int, target: str) -> Program:
+def scheduled_round(op: Any, i: int, target: str, passes: Passes = PASSES) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    context = Context(body=target == "c")
-    return planned_round(op, i, rewritten(held(op)[i], target, context), target)
+    context = Context(body=target == "c", tuning=passes)
+    graph = rewritten(held(op)[i], target, context)
+    return planned_round(op, i, graph, target, passes=passes)
 
 
-def planned_round(op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu) -> Program:
+def planned_round(
+    op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu, passes: Passes = PASSES
+) -> Program:
     """That program of the graph after all passes."""
-    scheduler = Scheduler(graph, (), target, inner=inner)
+    scheduler = Scheduler(graph, (), target, inner=inner, passes=passes)
     homes = carried(op, i, graph)
     scheduler.homes = homes if target == "c" else written_parts(graph, homes)
     scheduler.donated = [*scheduler.homes.values()]
@@ -106,7 +113,7 @@ def written_parts(graph: Graph, homes: dict[Var, Var]) -> dict[Var, Var]:
     }
 
 
-def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
+def rounds(op: Any, target: str, passes: Passes) -> tuple[Program, ...] | None:
     """The programs that a loop or a branch runs, if they need nothing but C."""
     if target != "c" or not isinstance(op, CONTROL):
         return None
@@ -114,7 +121,7 @@ def rounds(op: Any, target: str) -> tuple[Program, ...] | None:
     for i, graph in enumerate(held(op)):
         if any(v.type.weak for v in graph.inputs):
             return None
-        program = scheduled_round(op, i, target)
+        program = scheduled_round(op, i, target, passes)
         if not stands(program, IN_C):
             return None
         found.append(program)
@@ -130,7 +137,9 @@ class Scheduler:
         written: tuple[int, ...] = (),
         inner: Inner = on_any_gpu,
         blocks: Blocks = TUNING.blocks,
+        passes: Passes = PASSES,
     ) -> None:
+        self.passes = passes
         self.graph, self.target, self.programs, self.blocks = graph, target, inner, blocks
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
@@ -171,7 +180,7 @@ class Scheduler:
         return buffer
 
     def kind(self, n: int, eqn: Eqn) -> str:
-        programs = rounds(eqn.op, self.target)
+        programs = rounds(eqn.op, self.target, self.passes)
         if programs is None or any(a.type.weak or isinstance(a, Literal) for a in eqn.inputs):
             kind = kind_of(eqn, self.target)
             if kind == "kernel" and isinstance(eqn.op, WRITES):

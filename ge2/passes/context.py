@@ -11,6 +11,7 @@ from ge2.base.config import config
 from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.ir import Graph
+from ge2.passes.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -38,13 +39,14 @@ class Context:
 
     `written`: the inputs that the first outputs are the last contents of. `iotas`: the inputs that
     count along an axis. `body`: true of the graph of a loop or a branch that the code of its target
-    calls, which takes arrays alone.
+    calls, which takes arrays alone. `tuning`: the numbers that passes read.
     """
 
     caps: Caps | None = None
     written: tuple[int, ...] = ()
     iotas: Iotas = ()
     body: bool = False
+    tuning: Tuning = TUNING
 
 
 NOTHING = Context()

@@ -21,9 +21,8 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import (
-    CONVERSION,
-    LONG,
     NONE,
     Group,
     Uses,
@@ -34,18 +33,18 @@ from ge2.passes.fusion_group import (
     too_large,
 )
 from ge2.passes.scalars import early, on_host
+from ge2.passes.tuning import Fusion as Sizes
 
-BLOCK = 1 << 15
-NOTHING: frozenset[int] = frozenset()
+NO_AXES: frozenset[int] = frozenset()
 
 
-def fuse(graph: Graph) -> Graph:
-    graph = without_dead_code(graph)
-    fusion = Fusion(graph)
+def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
+    graph, tuning = without_dead_code(graph), context.tuning.fusion
+    fusion = Fusion(graph, tuning)
     fusion.gather()
     parts = fusion.parts_of_long()
     if parts:
-        fusion = Fusion(graph, parts)
+        fusion = Fusion(graph, tuning, parts)
         fusion.gather()
     return fusion.rebuilt()
 
@@ -89,8 +88,8 @@ class Fusion:
     unlike ones are kept apart.
     """
 
-    def __init__(self, graph: Graph, parts: Mapping[int, int] | None = None) -> None:
-        self.graph, self.parts = graph, parts or {}
+    def __init__(self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None) -> None:
+        self.graph, self.tuning, self.parts = graph, tuning, parts or {}
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
@@ -100,8 +99,8 @@ class Fusion:
         self.readers: dict[Var, Group] = {}  # the last group that reads a value whole
         self.group_of: dict[int, Group] = {}
         self.effects = 0
-        self.early = early(graph, fusible)
-        self.scalars = Group(0)  # of arguments alone: any other group may read them
+        self.early = early(graph, fusible, tuning.easy)
+        self.scalars = Group(0, tuning)  # of arguments alone: any other group may read them
 
     def gather(self) -> None:
         """Puts every equation that a region may have into a group."""
@@ -199,7 +198,7 @@ class Fusion:
                 break
         if home is None:
             level = 1 + max((self.level_of(var) for var, _ in uses), default=0)
-            home = Group(level, self.parts.get(index, 0))
+            home = Group(level, self.tuning, self.parts.get(index, 0))
             self.joined(home, index, eqn, uses, shape)
         for var, dims in uses:
             made_by = self.group(var)
@@ -228,15 +227,17 @@ class Fusion:
             return False
         (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
-        over, out = (NOTHING, entry) if isinstance(op, Pointlike) else folding(op, entry)
+        over, out = (NO_AXES, entry) if isinstance(op, Pointlike) else folding(op, entry)
         if isinstance(op, ArgReduce):
             whole |= over
         axes = group.with_axes(entry, shape)
-        if (whole is not group.whole or axes is not group.axes) and too_large(axes, whole, BLOCK):
+        if (whole is not group.whole or axes is not group.axes) and too_large(
+            axes, whole, self.tuning
+        ):
             if group.entries:
                 return False
             if isinstance(op, ArgReduce):
-                whole, group.ceiling = NOTHING, 0  # it stays alone
+                whole, group.ceiling = NO_AXES, 0  # it stays alone
         group.level, group.whole, group.axes = level, whole, axes
         group.add(index, var, entry, out, uses)
         self.group_of[index] = self.home[var] = group
@@ -266,7 +267,7 @@ class Fusion:
             folded[v] for v in b.embed if v in a.folded
         ]
         whole = a.whole.union(named(names, b.whole), *read)
-        if too_large(axes, whole, BLOCK):
+        if too_large(axes, whole, self.tuning):
             return
         a.level, a.axes, a.folded, a.whole = level, axes, folded, whole
         for var, at in b.embed.items():
@@ -287,7 +288,7 @@ class Fusion:
             if i not in self.early and not viewing and not made.isdisjoint(self.bases(eqn)):
                 readers.add(leader(self.leaders, self.group_of[i]) if i in self.group_of else None)
         group = readers.pop() if len(readers) == 1 else None
-        if group is not None and len(group.entries) + len(self.early) <= LONG:
+        if group is not None and len(group.entries) + len(self.early) <= self.tuning.members:
             group.entries.update(self.scalars.entries)
             self.leaders[self.scalars] = group
 
@@ -301,7 +302,7 @@ class Fusion:
             entries = sorted(group.entries)
             bounds = [
                 0,
-                *cuts(self.crossing(entries), self.lengths(group, entries), LONG),
+                *cuts(self.crossing(entries), self.lengths(group, entries), self.tuning.members),
                 len(entries),
             ]
             for start, stop in pairwise(bounds) if len(bounds) > 2 else ():
@@ -317,7 +318,7 @@ class Fusion:
             eqn = self.graph.eqns[index]
             halves = {v for v in self.bases(eqn) if v.type.dtype in HALF} - seen
             stored = [v for v in eqn.outs if v.type.dtype in HALF and v in returned]
-            found.append(1 + CONVERSION * (len(halves) + len(stored)))
+            found.append(1 + self.tuning.conversion * (len(halves) + len(stored)))
             seen |= halves
         return found
 

@@ -15,16 +15,8 @@ from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import Iota
+from ge2.passes.tuning import Fusion
 
-ROW = (
-    1 << 16
-    # the most elements that the whole axes of a region may span, so
-    # that a row of them stays in cache
-)
-MEMBERS = 160  # the most equations of a region that folds
-LONG = 640  # the most of one that does not: compilers spill for less than arrays cost
-CONVERSION = 18  # equations that the code for reading or storing a half type is as long as
-ENDLESS = 4096  # the most equations that are looked at as one
 NONE = -1  # in place of an axis: of size 1
 
 Uses = Sequence[
@@ -50,12 +42,13 @@ class Group:
         "level",
         "made",
         "part",
+        "tuning",
         "twisted",
         "whole",
     )
 
-    def __init__(self, level: int, part: int = 0) -> None:
-        self.level, self.part = level, part
+    def __init__(self, level: int, tuning: Fusion, part: int = 0) -> None:
+        self.level, self.part, self.tuning = level, part, tuning
         self.axes: dict[int, int] = {}  # the size of each axis
         self.embed: dict[Var, Dims] = {}
         # by equation: the axes of its result, or input if it reduces
@@ -78,12 +71,14 @@ class Group:
         count, length = len(self.entries) + 1, self.length
         if other is not None:
             count, length = count - 1 + len(other.entries), length + other.length
-        return count > ENDLESS or ((folds or self.folds) and (count > MEMBERS or length > LONG))
+        most, folds = self.tuning, folds or self.folds
+        too_many = count > most.folding or length > most.members
+        return count > most.endless or (folds and too_many)
 
     @property
     def length(self) -> int:
         """Equations, and what the conversions of half types that are read are as long as."""
-        return len(self.entries) + CONVERSION * self.halves
+        return len(self.entries) + self.tuning.conversion * self.halves
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""
@@ -249,12 +244,12 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
     return True
 
 
-def too_large(axes: Mapping[int, int], whole: Iterable[int], block: int) -> bool:
+def too_large(axes: Mapping[int, int], whole: Iterable[int], tuning: Fusion) -> bool:
     """Whether rows of these whole axes are too long for a block, or leave a
     long loop no axis to cut.
     """
     row = math.prod(axes[a] for a in whole)
-    return row > ROW or (row > block and row == math.prod(axes.values()))
+    return row > tuning.row or (row > tuning.block and row == math.prod(axes.values()))
 
 
 # ------------------------------------------------------------------------------------ round halves

@@ -64,12 +64,9 @@ def as_python_does(f: Callable[..., Any], numbers: Sequence[Any]) -> Any:
 # them, stay apart where several regions read them, and can be computed before all else.
 
 
-EASY = 4  # instructions that may as well be computed for each element
-
-
-def early(graph: Graph, takes: Callable[[Eqn], bool]) -> set[int]:
+def early(graph: Graph, takes: Callable[[Eqn], bool], easy: int) -> set[int]:
     """The numbers of the equations that make costly scalars, those they are made of, and those made
-    of them; of those that a region takes.
+    of them; of those that a region takes. So many instructions are `easy`.
     """
     known = {v for v in graph.inputs if not v.type.shape}
     costly: set[Var] = set()
@@ -83,7 +80,7 @@ def early(graph: Graph, takes: Callable[[Eqn], bool]) -> set[int]:
         elif isinstance(eqn.op, Pointlike) and takes(eqn):
             known.update(eqn.outs)
             found.append(index)
-            if eqn.op.cost.instructions > EASY or not costly.isdisjoint(read):
+            if eqn.op.cost.instructions > easy or not costly.isdisjoint(read):
                 costly.update(eqn.outs)
                 chosen.add(index)
     needed = {a for i in chosen for a in graph.eqns[i].inputs}

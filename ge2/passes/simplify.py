@@ -18,6 +18,7 @@ from ge2.ops.graphs.solves import SOLVES
 from ge2.ops.index import Scatter, spans
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Transpose
 from ge2.passes.context import Context
+from ge2.passes.tuning import TUNING, Tuning
 from ge2.trace.retrace import strong as on_arrays
 
 # ------------------------------------------------------------------------------------------- sweep
@@ -34,8 +35,8 @@ class Sweep:
     now, and who made each new one.
     """
 
-    def __init__(self, rules: Rules, merging: bool = True) -> None:
-        self.rules = rules
+    def __init__(self, rules: Rules, merging: bool = True, tuning: Tuning = TUNING) -> None:
+        self.rules, self.tuning = rules, tuning
         self.merging = merging  # whether equal equations become one
         self.env: dict[Var, Atom] = {}
         self.eqns: list[Eqn] = []

@@ -24,10 +24,10 @@ from ge2.ops.elementwise import ADD, BY_NAME, WHERE, Pointlike
 from ge2.ops.index import within
 from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.fold import RULES as FOLDS
 from ge2.passes.simplify import Rules, Sweep, number
 
-COLUMNS = 1024  # beyond, reading elements of rows that are there is cheaper than comparing all
 INT32 = np.dtype(np.int32)
 
 
@@ -53,14 +53,14 @@ class Index(Op):
         return within(np.asarray(arrays[0]), self.size, self.axis).astype(INT32)
 
 
-def match(graph: Graph) -> Graph:
+def match(graph: Graph, context: Context = NOTHING) -> Graph:
     products = {v for eqn in graph.eqns if isinstance(eqn.op, DotGeneral) for v in eqn.outs}
     if not any(
         eqn.op.name in INDEXING or (isinstance(eqn.op, Transpose) and eqn.inputs[0] in products)
         for eqn in graph.eqns
     ):
         return graph
-    sweep = Sweep(RULES)
+    sweep = Sweep(RULES, tuning=context.tuning)
     sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
     sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
     sweep.folded.update(e.inputs[0] for e in graph.eqns if folds_rows(e))
@@ -96,8 +96,8 @@ def pick(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom 
     least = lowest(x.type.dtype)
     if least is None or not one_a_row(sweep, op.axes, x.type.shape, indices):
         return None
-    if x.type.shape[-1] > COLUMNS and not passing(sweep, x):
-        return None
+    if x.type.shape[-1] > sweep.tuning.columns and not passing(sweep, x):
+        return None  # reading elements of rows that are there is cheaper than comparing all
     chosen = sweep.make(WHERE, (columns(sweep, x.type.shape, indices[-1]), x, least))
     rows = sweep.make(ReduceMax((x.type.ndim - 1,)), (chosen,))
     return sweep.make(Reshape(out.shape), (rows,), out)

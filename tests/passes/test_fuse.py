@@ -13,8 +13,9 @@ from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, Region
-from ge2.passes import fuse as fuse_pass
+from ge2.passes.context import Context
 from ge2.passes.fuse import fuse
+from ge2.passes.tuning import Fusion, Tuning
 from tests.passes.graphs import graph, same
 
 
@@ -275,10 +276,10 @@ def test_a_kernel_converts_a_bounded_number_of_half_typed_arrays(dtype, summed):
     assert (max(len(e.outs) for e in found.eqns) <= 40) == (dtype == "f2")
 
 
-def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross(monkeypatch):
-    monkeypatch.setattr(fuse_pass, "LONG", 70)
+def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross():
+    context = Context(tuning=Tuning(Fusion(members=70)))
     traced = ge2.make_jaxpr(lambda x: wide(x, 5, 10))(np.ones((4, 26)))
-    found = verify(fuse(traced.graph))
+    found = verify(fuse(traced.graph, context))
     assert [len(e.op.graph.eqns) for e in found.eqns] == [50] * 5
     # of ten values that are alive anywhere else
     assert [len(e.outs) for e in found.eqns] == [1] * 5

@@ -11,14 +11,15 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.compile.executable import interpret
-from ge2.passes.take_to_mask import COLUMNS, match
+from ge2.passes.take_to_mask import match
+from ge2.passes.tuning import TUNING
 from ge2.passes.wrap_indices import Wrap, indexed
 from tests.passes.graphs import after, graph, lines, same
 from tests.passes.test_counted import cross_entropy
 from tests.passes.test_small_passes import PICK, PUT
 from tests.together import needs_compiler
 
-LONG = str(COLUMNS + 1)
+LONG = str(TUNING.columns + 1)
 
 
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])

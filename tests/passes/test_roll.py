@@ -10,7 +10,8 @@ import pytest
 import ge2
 from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
-from ge2.passes.loops import roll as roll_pass
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.tuning import Rolling, Tuning
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((4, 5))
@@ -56,8 +57,8 @@ PROGRAMS = {
 }
 
 
-def loops(f, *args) -> list[RepeatLoop | ScanLoop]:
-    graph = rewritten(ge2.make_jaxpr(f)(*args).graph, "reference")
+def loops(f, *args, context: Context = NOTHING) -> list[RepeatLoop | ScanLoop]:
+    graph = rewritten(ge2.make_jaxpr(f)(*args).graph, "reference", context)
     return [e.op for e in graph.eqns if isinstance(e.op, RepeatLoop | ScanLoop)]
 
 
@@ -119,13 +120,15 @@ def test_elementwise_iterations_are_rolled_by_their_price(size, length, of_one):
     )
 
 
-def test_several_iterations_in_one_of_a_loop_compute_the_same(monkeypatch):
-    monkeypatch.setattr(roll_pass, "traffic_seconds", lambda nbytes: 1e-3)  # as of large arrays
+def test_several_iterations_in_one_of_a_loop_compute_the_same():
+    tuning = Tuning(rolling=Rolling(dispatch=1e-3))  # as of large arrays
     x = np.linspace(0, 3, 20)
     f = ge2.value_and_grad(lambda x: relaxed(x).sum())
-    assert {loop.length for loop in loops(f, x)} <= {25, 24, 12, 6, 3}
-    for got, want in zip(ge2.jit(f)(x), f(x), strict=True):
-        np.testing.assert_allclose(got, want, rtol=1e-12)
+    found = loops(f, x, context=Context(tuning=tuning))
+    assert {loop.length for loop in found} <= {25, 24, 12, 6, 3}
+    with ge2.config.using(tuning=(tuning,)):
+        for got, want in zip(ge2.jit(f)(x), f(x), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-12)
 
 
 def test_rounds_that_differ_stay_as_they_are():

@@ -32,7 +32,9 @@ from ge2.ops.shape import (
     StopGradient,
     Transpose,
 )
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.loops.rolled_to_scan import along_first
+from ge2.passes.tuning import Rolling
 
 # ------------------------------------------------------------------------------------------- price
 # The price of equations in seconds: what the C compiler takes for them, and
@@ -41,31 +43,19 @@ from ge2.passes.loops.rolled_to_scan import along_first
 # Only ratios matter: which of two programs is cheaper.
 
 
-CALLS = 100  # of a compiled function, over which its compile time is spread
-CACHE = 1 << 19  # bytes that stay in a core's own cache
-FROM_CACHE = 4e10  # bytes a second
-FROM_MEMORY = 8e9
-DISPATCH = 1e-7  # seconds for a call of a kernel
-
-
 def compile_seconds(eqns: Iterable[Eqn]) -> float:
     """The time in which a C compiler makes code of elementwise equations that are one kernel."""
     return sum(e.op.cost.compile_seconds for e in eqns)
 
 
-def traffic_seconds(nbytes: int) -> float:
+def traffic_seconds(nbytes: int, tuning: Rolling) -> float:
     """The time in which a kernel writes bytes that the next one reads."""
-    return DISPATCH + 2 * nbytes / (FROM_CACHE if nbytes <= CACHE else FROM_MEMORY)
+    speed = tuning.from_cache if nbytes <= tuning.cache else tuning.from_memory
+    return tuning.dispatch + 2 * nbytes / speed
 
 
 # -------------------------------------------------------------------------------------------- roll
 
-
-ROUNDS = 8  # the fewest that are worth a loop
-EQUATIONS = 48  # the fewest in all
-WORTH = 0.2  # seconds of compiling that are worth looking for a cheaper way
-GRAM = 4  # equations in a row by which a repetition is recognised
-PERIODS = 6  # how many candidates are tried
 
 FUSED = (
     Pointlike,
@@ -83,14 +73,15 @@ FUSED = (
 Place = tuple[int, int, int]  # round, equation of the round, result
 
 
-def roll(graph: Graph) -> Graph:
-    if len(graph.eqns) < EQUATIONS:
+def roll(graph: Graph, context: Context = NOTHING) -> Graph:
+    tuning = context.tuning.rolling
+    if len(graph.eqns) < tuning.equations:
         return graph
-    first, eqns = parted(along_first(graph, ROUNDS))
+    first, eqns = parted(along_first(graph, tuning.rounds))
     made: list[Eqn] = []
     at = 0
-    for start, stop, period in repetitions(eqns):
-        found = rolled(graph, eqns, max(start, at), stop, period)
+    for start, stop, period in repetitions(eqns, tuning):
+        found = rolled(graph, eqns, max(start, at), stop, period, tuning)
         if found is not None:
             made += [*eqns[at : found.start], found.equation]
             at = found.end
@@ -138,7 +129,7 @@ def in_one_piece(eqn: Eqn) -> bool:
     return bool(shape) and whole and set(op.step) == {1}
 
 
-def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int, int]]:
+def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, int]]:
     """Where names of operations repeat: the first equation, the one after the
     last, and the period.
     """
@@ -146,23 +137,23 @@ def repetitions(eqns: Sequence[Eqn]) -> list[tuple[int, int, int]]:
     names = [e.op.name for e in eqns]
     last: dict[Any, int] = {}
     distances: Counter[int] = Counter()
-    for i in range(len(names) - GRAM + 1):
-        gram = tuple(names[i : i + GRAM])
+    for i in range(len(names) - tuning.gram + 1):
+        gram = tuple(names[i : i + tuning.gram])
         if gram in last:
             distances[i - last[gram]] += 1
         last[gram] = i
-    periods = [period for period, _ in distances.most_common(PERIODS)]
-    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p))
+    periods = [period for period, _ in distances.most_common(tuning.periods)]
+    return sorted((start, stop, p) for p in periods for start, stop in runs(names, p, tuning))
 
 
-def runs(keys: Sequence[Any], period: int) -> list[tuple[int, int]]:
+def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
     """Where keys equal those a period later for so long that it may be a loop."""
     found, start = [], 0
     for i in range(len(keys) - period + 1):
         if i + period < len(keys) and keys[i] == keys[i + period]:
             continue
         stop = i + period
-        if stop - start >= max(period * ROUNDS, EQUATIONS):
+        if stop - start >= max(period * tuning.rounds, tuning.equations):
             found.append((start, stop))
         start = i + 1
     return found
@@ -181,18 +172,20 @@ class Rolled:
     end: int  # the first equation after the last round
 
 
-def rolled(graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int) -> Rolled | None:
+def rolled(
+    graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling
+) -> Rolled | None:
     """The first loop that there is between two equations, perhaps
     without the first ones that repeat.
     """
-    for first, last in runs([key_of(e) for e in eqns[start:stop]], period):
+    for first, last in runs([key_of(e) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
-            if count < ROUNDS or count * period < EQUATIONS:
+            if count < tuning.rounds or count * period < tuning.equations:
                 break
             loop = Rounds(graph, eqns, start + first + skipped, period, count)
             if loop.can_repeat() and loop.read():
-                several = loop.at_once()
+                several = loop.at_once(tuning)
                 if several:
                     return loop.rolled() if several == 1 else loop.by(several)
     return None
@@ -221,7 +214,7 @@ class Rounds:
         body = self.round(0)
         return not any(e.op.effect or any(a.type.weak for a in (*e.inputs, *e.outs)) for e in body)
 
-    def at_once(self) -> int:
+    def at_once(self, tuning: Rolling) -> int:
         """The number of iterations that are to be one of the loop; 0 if all of
         them are to be one kernel.
         """
@@ -229,13 +222,14 @@ class Rounds:
         if any(isinstance(e.op, GraphOp) or not isinstance(e.op, FUSED) for e in body):
             return 1
         once = compile_seconds(body)
-        if once * self.count < WORTH:
+        if once * self.count < tuning.worth:
             return 0
         stored = sum(a.type.nbytes for _, a in self.carries.values())
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
 
         def price(several: int) -> float:
-            return once * several + CALLS * self.count / several * traffic_seconds(stored)
+            traffic = self.count / several * traffic_seconds(stored, tuning)
+            return once * several + tuning.calls * traffic
 
         choices = takewhile(lambda n: 2 * n < self.count, (1 << i for i in count()))
         best = min((*choices, self.count), key=price)

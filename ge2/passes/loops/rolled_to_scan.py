@@ -22,6 +22,7 @@ from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Rev, Slice, Transpose
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.loops.hoist import after_first, trim
 
 # ---------------------------------------------------------------------------------------- row runs
@@ -192,27 +193,28 @@ def one_array(parts: Sequence[Run], shape: Dims, source: Source | None) -> tuple
 # ---------------------------------------------------------------------------------- rolled to scan
 
 
-DEEP = 16  # operations, one on another, that are done for all rows at once
-RETURNED = 3  # results of rounds that may be the caller's, each a copy
 ALIKE = (Pointlike, BroadcastInDim, Transpose, Reshape, Reduce)
 
 
-def stack(graph: Graph) -> Graph:
-    return stacked_loops(graph, RETURNED)
+def stack(graph: Graph, context: Context = NOTHING) -> Graph:
+    tuning = context.tuning.stacking
+    return stacked_loops(graph, tuning.returned, tuning.deep)
 
 
-def stack_all(graph: Graph) -> Graph:
+def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
     round does as launches, and a scan of them may be one kernel.
     """
-    return stacked_loops(graph, len(graph.outputs))
+    return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
 
 
-def stacked_loops(graph: Graph, most: int) -> Graph:
-    """The loops as scans, those of which at most so many results are the caller's."""
+def stacked_loops(graph: Graph, most: int, deep: int) -> Graph:
+    """The loops as scans, those of which at most so many results are the caller's. `deep`:
+    operations, one on another, that are done for all rows at once.
+    """
     if not any(isinstance(e.op, RepeatLoop) for e in graph.eqns):
         return graph
-    stacking = Stacking(graph, most)
+    stacking = Stacking(graph, most, deep)
     for eqn in graph.eqns:
         stacking.take(eqn)
     if not stacking.scans:
@@ -225,8 +227,8 @@ def stacked_loops(graph: Graph, most: int) -> Graph:
 class Stacking:
     """The equations so far, and which values are rows."""
 
-    def __init__(self, graph: Graph, most: int) -> None:
-        self.returned, self.most = set(graph.outputs), most
+    def __init__(self, graph: Graph, most: int, deep: int) -> None:
+        self.returned, self.most, self.deep = set(graph.outputs), most, deep
         self.eqns: list[Eqn] = []
         self.rows: Rows = {}
         self.makers: dict[Atom, Eqn] = {}
@@ -255,7 +257,7 @@ class Stacking:
             self.eqns += made
         return self.arrays[key]
 
-    def few(self, atoms: Sequence[Atom], deep: int = DEEP) -> bool:
+    def few(self, atoms: Sequence[Atom], deep: int) -> bool:
         """Whether arrays of one type are rows of few others, after what makes
         each is done for all.
         """
@@ -269,6 +271,9 @@ class Stacking:
             if len(alike) > RUNS:
                 self.at_once(alike, deep - 1)
         return len(runs(atoms, self.rows)) <= RUNS
+
+    def all_few(self, lists: Sequence[Sequence[Atom]]) -> bool:
+        return all(self.few(each, self.deep) for each in lists)
 
     def at_once(self, pairs: Sequence[tuple[Atom, Eqn]], deep: int) -> None:
         """Makes values, each by the same operation, as rows of one array, if
@@ -332,7 +337,7 @@ class Stacking:
         n, results = op.length, eqn.outs[op.carry :]
         consts, carry, rest = apart(eqn.inputs, op.consts, op.carry, None)
         lists = [rest[i : i + n] for i in range(0, len(rest), n)]
-        if sum(v in self.returned for v in results) > self.most or not all(map(self.few, lists)):
+        if sum(v in self.returned for v in results) > self.most or not self.all_few(lists):
             return False
         reverse = self.backwards(lists)
         elements = [self.array(each[::-1] if reverse else each, eqn) for each in lists]
@@ -360,7 +365,7 @@ class Stacking:
         for _, each in groupby(eqn.inputs, lambda a: a.type):
             alike, at = list(each), 0
             if len(alike) > RUNS:
-                self.few(alike)
+                self.few(alike, self.deep)
             for part in runs(alike, self.rows):
                 pieces.append(alike[at : at + part.count])
                 at += part.count

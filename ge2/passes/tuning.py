@@ -1,0 +1,69 @@
+"""What rewrites of graphs are planned by: how large regions get, which repetitions become loops.
+
+A pass that reads one of these takes the `Context`, which holds them, so a test can hand in others,
+by `config.using(tuning=(Tuning(...),))`.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+
+
+@final
+@record
+class Fusion:
+    """How large a region may get."""
+
+    # elements that the whole axes of a region may span, so that a row of them stays in cache
+    row: int = 1 << 16
+    block: int = 1 << 15  # the same where no axis is left that could be cut
+    folding: int = 160  # equations of a region that folds
+    members: int = 640  # of one that does not: compilers spill for less than arrays cost
+    conversion: int = 18  # equations that code which reads or stores a half type is as long as
+    endless: int = 4096  # equations that are looked at as one
+    easy: int = 4  # instructions of a scalar that may as well be computed for each element
+
+
+@final
+@record
+class Rolling:
+    """Which straight code becomes a loop. Of the times only ratios matter."""
+
+    rounds: int = 8  # the fewest that are worth a loop
+    equations: int = 48  # the fewest in all
+    worth: float = 0.2  # seconds of compiling that are worth looking for a cheaper way
+    gram: int = 4  # equations in a row by which a repetition is recognised
+    periods: int = 6  # candidates that are tried
+    calls: int = 100  # of a compiled function, over which its compile time is spread
+    cache: int = 1 << 19  # bytes that stay in a core's own cache
+    from_cache: float = 4e10  # bytes a second
+    from_memory: float = 8e9  # bytes a second
+    dispatch: float = 1e-7  # seconds for a call of a kernel
+
+
+@final
+@record
+class Stacking:
+    """Which loops become scans."""
+
+    deep: int = 16  # operations, one on another, that are done for all rows at once
+    returned: int = 3  # results of rounds that may be the caller's, each a copy
+
+
+@final
+@record
+class Tuning:
+    """The numbers of each pass.
+
+    `columns`: of rows of which one element is read, up to which all are compared with its index.
+    """
+
+    fusion: Fusion = Fusion()
+    rolling: Rolling = Rolling()
+    stacking: Stacking = Stacking()
+    columns: int = 1024
+
+
+TUNING = Tuning()
