@@ -24,7 +24,8 @@ from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import CONTROL, Program, Step, passing
-from ge2.targets.c.loops import MANY, held, spares
+from ge2.targets.c.loops import held, spares
+from ge2.targets.c.tuning import TUNING
 from ge2.targets.cuda.loops.iterate import spare
 from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 
@@ -184,7 +185,13 @@ class Within:
     @property
     def times(self) -> int:
         op: Any = self.step.eqn.op
-        return 1 if isinstance(op, Cond) else MANY if isinstance(op, WhileLoop) else op.length
+        return (
+            1
+            if isinstance(op, Cond)
+            else TUNING.loops.rounds
+            if isinstance(op, WhileLoop)
+            else op.length
+        )
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:

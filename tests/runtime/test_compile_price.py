@@ -10,6 +10,7 @@ from ge2.base.log import Ge2Warning
 from ge2.base.toolchain.compiler import library
 from ge2.passes.loops.roll import compile_seconds
 from ge2.targets.c import compile_price, linked
+from ge2.targets.c.tuning import Files, Tuning
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
 X = np.linspace(0.1, 1, 7)
@@ -39,36 +40,39 @@ def flags(monkeypatch):
     return seen
 
 
+def of_kernels(seconds):
+    """Inside, a kernel is said to be compiled in so many seconds."""
+    return ge2.config.using(tuning=(Tuning(files=Files(kernel_seconds=seconds)),))
+
+
 @pytest.mark.parametrize(
     ("kernel", "way"), [(0.7, "compiled with fewer optimisations"), (9.0, "run as blocked NumPy")]
 )
 def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     kernel, way, flags, monkeypatch
 ):
-    monkeypatch.setattr(compile_price, "KERNEL", kernel)
     monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
     # of sizes that nobody compiled
     compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
     words = f"(?s)12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
-    with pytest.warns(Ge2Warning, match=words) as seen:
+    with pytest.warns(Ge2Warning, match=words) as seen, of_kernels(kernel):
         found = compiled(x)
     assert len(seen) == 1 and seen[0].filename == __file__
     assert [("-O1" in each) for each in flags] == ([] if "blocked" in way else [True])
     np.testing.assert_allclose(found, unlike(x), rtol=1e-12)
 
 
-def test_who_has_patience_is_not_warned(flags, monkeypatch):
-    monkeypatch.setattr(compile_price, "KERNEL", 9.0)
-    with ge2.config.using(compile_patience=0):
+def test_who_has_patience_is_not_warned(flags):
+    with of_kernels(9.0), ge2.config.using(compile_patience=0):
         np.testing.assert_allclose(ge2.jit(lambda x: unlike(x))(X), unlike(X), rtol=1e-12)
     assert not any("-O1" in each for each in flags)
 
 
 def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
-    monkeypatch.setattr(compile_price, "KERNEL", 99.0)
     monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
     f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
-    np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
+    with of_kernels(99.0):
+        np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
 
 
 def test_long_functions_cost_more_than_sums():

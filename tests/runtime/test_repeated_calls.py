@@ -12,6 +12,7 @@ import pytest
 import ge2
 from ge2.codegen.text import Text
 from ge2.targets.c.repeated_calls import repeated_calls
+from ge2.targets.c.tuning import Files
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal(60)
@@ -119,11 +120,11 @@ def test_loops_make_the_same_calls_in_the_same_order(seed):
             calls += [Text(f"c(n[{j}]);")] * (seed % 3)
     calls += [Text("d();")] * 20
     numbers, add = table()
-    loops = repeated_calls(calls, add)
+    loops = repeated_calls(calls, add, Files())
     assert len(loops) < len(calls)
     assert called(loops, numbers) == called(calls, list(range(100)))
 
 
 def test_few_calls_stay_as_they_are():
     calls = [Text(f"a(n[{i}]);") for i in range(8)]
-    assert repeated_calls(calls, table()[1]) == tuple(calls)
+    assert repeated_calls(calls, table()[1], Files()) == tuple(calls)

@@ -22,24 +22,24 @@ from ge2.codegen.text import Text
 from ge2.ir import Eqn
 from ge2.ops.graphs.region import Region
 from ge2.passes.loops.roll import compile_seconds
+from ge2.targets.c.tuning import Files
 
 if TYPE_CHECKING:
     from ge2.targets.c.native import Native
 
-KERNEL = 0.03  # seconds for a kernel with little in it, at -O3
-CALL = 0.004  # seconds for a call of one, which is inlined
-SOONER, SHARE = ("-O1",), 0.35  # options to compile sooner, and the part of the time that they need
-ITERATIONS = 8  # equations of one line from which on it stands in a loop
+SOONER = ("-O1",)  # options to compile sooner
 
 
-def kernel_seconds(eqn: Eqn) -> float:
+def kernel_seconds(eqn: Eqn, tuning: Files) -> float:
     """The time for a kernel of an equation."""
-    return KERNEL + (compile_seconds(eqn.op.graph.eqns) if isinstance(eqn.op, Region) else 0.0)
+    own = compile_seconds(eqn.op.graph.eqns) if isinstance(eqn.op, Region) else 0.0
+    return tuning.kernel_seconds + own
 
 
 def program_seconds(native: Native) -> float:
     """The time for all kernels of a file, and the functions that call them."""
-    return sum(native.prices.values()) + CALL * sum(calls(run.calls) for run in native.runs)
+    called = native.tuning.files.call_seconds * sum(calls(run.calls) for run in native.runs)
+    return sum(native.prices.values()) + called
 
 
 def calls(texts: Iterable[Text]) -> int:
@@ -53,9 +53,10 @@ def cheaper(title: str, native: Native, source: str, flags: tuple[str, ...]) -> 
     """
     seconds, patience = program_seconds(native), config.compile_patience
     line, iterations = longest_loop(native.sources)
-    if not patience or seconds <= patience or iterations < ITERATIONS or is_known(source, flags):
+    tuning, soon = native.tuning.files, not patience or seconds <= patience
+    if soon or iterations < tuning.line or is_known(source, flags):
         return flags
-    sooner = seconds * SHARE <= patience
+    sooner = seconds * tuning.quick <= patience
     if not (sooner and is_known(source, (*flags, *SOONER))):
         way = "compiled with fewer optimisations" if sooner else "run as blocked NumPy"
         warn(

@@ -19,7 +19,6 @@ from ge2.targets.c.load.launcher import Array, Input, Number, Output, make_launc
 from ge2.targets.c.native import IN_C, Native, Need, Segment, packed
 
 BYTES = np.dtype(np.uint8)
-HEAVY = 1 << 15  # elements from which on the interpreter's lock is worth giving up
 LOADED = "nothing compiled: the same code is loaded for other sizes"
 _loaded: set[str] = set()  # keys of libraries that serve a program of this process
 
@@ -139,8 +138,8 @@ class Linked:
         sizes = [offsets[id(n)] if isinstance(n, Need) else n for n in segment.sizes]
         return make_launcher(
             self.library.address(segment.name), self.inputs(segment), self.outputs(segment), sizes=sizes,
-            numbers=packed(segment.constants), arena=arena, threads=self.threads, heavy=segment.work >= HEAVY,
-            lines=self.native.sources, owner=self.library,
+            numbers=packed(segment.constants), arena=arena, threads=self.threads, lines=self.native.sources,
+            heavy=segment.work >= self.native.tuning.files.heavy, owner=self.library,
         )  # fmt: skip
 
     def inputs(self, segment: Segment) -> list[Input]:

@@ -28,15 +28,9 @@ if TYPE_CHECKING:
     from ge2.targets.c.native import Native, Need, Segment
 
 COUNTED = (ScanLoop, RepeatLoop)
-# elements that a round makes up to which sizes are written out: it is made for them alone
-SMALL = 1 << 12
 # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
 SHORT = 256
-MANY = 16  # rounds that a while loop is taken to have, where it matters whether a call is long
-KNOWN = 64  # bytes up to which the size of a copy is written out
 ALIGNED = "__attribute__((aligned(64)))"
-# a mask: of short iterations, one in so many looks whether there was an interrupt
-OFTEN = (1 << 10) - 1
 STOPS = "return lib->error->code;"
 
 
@@ -190,6 +184,7 @@ class Loop:
 
     def __init__(self, native: Native, segment: Segment, step: Step) -> None:
         self.native, self.segment, self.step = native, segment, step
+        self.tuning = native.tuning.loops
         self.op: Any = step.eqn.op
         scratch = native.none(step.number)
         self.rounds = [
@@ -230,7 +225,9 @@ class Loop:
 
     def bytes(self, a: Atom) -> str:
         """The size of an array, or of one element of a stack."""
-        return str(a.type.nbytes) if a.type.nbytes <= KNOWN else self.size(a.type.nbytes)
+        return (
+            str(a.type.nbytes) if a.type.nbytes <= self.tuning.known else self.size(a.type.nbytes)
+        )
 
     def copied(self, to: str, source: str, a: Atom) -> Text:
         return Text(f"ge2_copy({to}, {source}, {self.bytes(a)});")
@@ -244,7 +241,8 @@ class Loop:
         iterations, one in many has a look.
         """
         self.native.fails = True
-        seldom = "" if turn.work > SMALL else f"(t & {OFTEN}) == {OFTEN} && "
+        often = self.tuning.often
+        seldom = "" if turn.work > self.tuning.small else f"(t & {often}) == {often} && "
         return [Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}")]
 
     def array(self, name: str, pointers: Sequence[str]) -> Text:
@@ -285,7 +283,7 @@ class Loop:
             target = len(self.pointers)  # another value, which is copied
             self.pointers.append("")
             self.each.insert(0, self.copied(f"q[{target}]", f"q[{turn.slot(out)}]", a))
-        if a.type.nbytes <= KNOWN:
+        if a.type.nbytes <= self.tuning.known:
             self.moved(i, slot, target, a)
             return
         spare = self.native.scratch(self.segment, self.native.need(a.type.nbytes, self.step.number))
@@ -412,7 +410,7 @@ class Loop:
         self.pointers = [*self.given[consts:], *("0" for _ in turn.made)]
         for i in range(carry):
             self.carry(turn, i, op.body_consts, None)
-        self.segment.work += turn.work * MANY
+        self.segment.work += turn.work * self.tuning.rounds
         decided = test.program.graph.outputs[0]
         lines = [*self.before, self.array("q", self.pointers)]
         if decided in test.program.graph.inputs:

@@ -30,14 +30,11 @@ from ge2.targets.c.emit.file import CFile, Named, Run, same_code
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces
-from ge2.targets.c.loops import ALIGNED, SMALL, Loop
-from ge2.targets.c.repeated_calls import MANY, repeated_calls
+from ge2.targets.c.loops import ALIGNED, Loop
+from ge2.targets.c.repeated_calls import repeated_calls
 
 IN_C = ("kernel", "copy", "loop")
 SHOWN = 400  # equations of a graph that its file begins with
-FEW = 24  # steps of a round up to which its kernels become part of it
-INLINED = 4  # nested loops and branches from which on one is a function
-LOCAL = 256  # bytes of an array up to which it is a variable of the function of such a round
 
 
 @final
@@ -82,6 +79,7 @@ class Native:
 
     def __init__(self, program: Program, caps: Caps, title: str) -> None:
         self.program, self.caps, self.title = program, caps, title
+        self.tuning = caps.tuning
         self.named: dict[str, Named] = {}
         self.texts: list[str] = []
         self.runs: list[Run] = []
@@ -100,11 +98,11 @@ class Native:
 
     def child(self, program: Program) -> Native:
         """What writes a program that a loop of this one runs, into the same file."""
-        small = sum(map(made, program.steps)) <= SMALL
+        small = sum(map(made, program.steps)) <= self.tuning.loops.small
         threads = ALONE if small else self.caps.threads
         child = Native(program, replace(self.caps, threads=threads), self.title)
         child.depth = self.depth + 1
-        child.spelt = small and len(program.steps) < MANY
+        child.spelt = small and len(program.steps) < self.tuning.files.calls
         child.named, child.texts, child.runs, child.made = (
             self.named,
             self.texts,
@@ -138,7 +136,7 @@ class Native:
             Text(f"char {local(i)}[{b.type.nbytes}] {ALIGNED};")
             for i, b in enumerate(segment.local)
         ]
-        calls = repeated_calls(segment.calls, segment.table)
+        calls = repeated_calls(segment.calls, segment.table, self.tuning.files)
         self.runs.append(Run(name, (*arrays, *calls), bool(inner), self.short))
         return segment
 
@@ -150,7 +148,8 @@ class Native:
         Of nested ones each fourth is a function: inlined at all depths, code
         grows with their square.
         """
-        return self.spelt and len(self.program.steps) <= FEW and self.depth % INLINED != 0
+        tuning, steps = self.tuning.loops, len(self.program.steps)
+        return self.spelt and steps <= tuning.fused and self.depth % tuning.nested != 0
 
     def hosts(self, steps: Sequence[Step]) -> list[Var]:
         """The Python numbers that C reads."""
@@ -174,6 +173,7 @@ class Native:
         file = CFile(
             self.title,
             shown(self.program.graph),
+            self.tuning.files,
             tuple(self.texts),
             tuple(self.runs),
             self.products,
@@ -199,7 +199,7 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
-            self.prices.setdefault(name, kernel_seconds(step.eqn))
+            self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files))
             if self.short:
                 self.inlined.add(name)
             handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]
@@ -319,7 +319,8 @@ class Native:
 
     def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str:
         base = buffer.base or buffer
-        if self.short and base.storage == "arena" and base.type.nbytes <= LOCAL and not self.listed:
+        few = base.type.nbytes <= self.tuning.loops.local
+        if self.short and base.storage == "arena" and few and not self.listed:
             found = next((i for i, b in enumerate(segment.local) if b is base), None)
             if found is None:
                 segment.local.append(base)

@@ -16,10 +16,8 @@ from dataclasses import replace
 from itertools import count
 
 from ge2.codegen.text import Text
+from ge2.targets.c.tuning import Files
 
-MANY = 32  # calls from which on a function is worth loops
-ITERATIONS = 3  # the fewest of a loop
-PERIODS = 4  # how many candidates are tried at a time
 REFERENCE = re.compile(r"\b([npk])\[(\d+)\]")
 MARK = "\0"  # in place of a number
 
@@ -29,13 +27,13 @@ Node = tuple[Text, tuple[int, ...]]
 Table = Callable[[Sequence[int]], int]
 
 
-def repeated_calls(calls: Sequence[Text], table: Table) -> tuple[Text, ...]:
+def repeated_calls(calls: Sequence[Text], table: Table, tuning: Files) -> tuple[Text, ...]:
     """The same calls in the same order, those that repeat as loops."""
-    if len(calls) < MANY:
+    if len(calls) < tuning.calls:
         return tuple(calls)
     nodes = list(map(parsed, calls))
     for depth in count():
-        shorter = with_loops(nodes, f"t{depth}", table)
+        shorter = with_loops(nodes, f"t{depth}", table, tuning)
         if len(shorter) == len(nodes):
             return tuple(filled(text, iter(numbers)) for text, numbers in nodes)
         nodes = shorter
@@ -54,12 +52,12 @@ def parsed(call: Text) -> Node:
     return replace(call, code=REFERENCE.sub(rf"\1[{MARK}]", call.code)), found
 
 
-def with_loops(nodes: Sequence[Node], variable: str, table: Table) -> list[Node]:
+def with_loops(nodes: Sequence[Node], variable: str, table: Table, tuning: Files) -> list[Node]:
     """The nodes, with every run that repeats by the shortest period at which any does as a loop."""
     known: dict[Text, int] = {}
     keys = [known.setdefault(text, len(known)) for text, _ in nodes]
-    for period in periods(keys):
-        found = runs(keys, period)
+    for period in periods(keys, tuning.periods):
+        found = runs(keys, period, tuning.iterations)
         if not found:
             continue
         made, at = list[Node](), 0
@@ -70,7 +68,7 @@ def with_loops(nodes: Sequence[Node], variable: str, table: Table) -> list[Node]
     return list(nodes)
 
 
-def periods(keys: Sequence[int]) -> list[int]:
+def periods(keys: Sequence[int], most: int) -> list[int]:
     """The commonest distances between equal nodes, the shortest first."""
     last: dict[int, int] = {}
     distances: Counter[int] = Counter()
@@ -78,13 +76,13 @@ def periods(keys: Sequence[int]) -> list[int]:
         if key in last:
             distances[i - last[key]] += 1
         last[key] = i
-    return sorted(period for period, _ in distances.most_common(PERIODS))
+    return sorted(period for period, _ in distances.most_common(most))
 
 
-def runs(keys: Sequence[int], period: int) -> list[tuple[int, int]]:
-    """Runs of nodes that equal those a period later, as whole iterations.
+def runs(keys: Sequence[int], period: int, fewest: int) -> list[tuple[int, int]]:
+    """Runs of nodes that equal those a period later, as whole iterations, `fewest` or more.
 
-    >>> runs([7, 1, 2, 1, 2, 1, 2, 1, 8], 2)
+    >>> runs([7, 1, 2, 1, 2, 1, 2, 1, 8], 2, 3)
     [(1, 7)]
     """
     found, start = [], 0
@@ -92,7 +90,7 @@ def runs(keys: Sequence[int], period: int) -> list[tuple[int, int]]:
         if i + period < len(keys) and keys[i] == keys[i + period]:
             continue
         iterations = (i + period - start) // period
-        if iterations >= ITERATIONS:
+        if iterations >= fewest:
             found.append((start, start + iterations * period))
         start = i + 1
     return [

@@ -87,6 +87,39 @@ class Products:
 
 @final
 @record
+class Loops:
+    """Loops and branches as parts of the C that is around them."""
+
+    # elements that a round makes up to which sizes are written out: it is made for them alone
+    small: int = 1 << 12
+    fused: int = 24  # steps of such a round up to which its kernels become part of it
+    nested: int = 4  # nested loops and branches from which on one is a function
+    local: int = 256  # bytes of an array up to which it is a variable of that function
+    known: int = 64  # bytes up to which the size of a copy is written out
+    rounds: int = 16  # that a while loop is taken to have, to tell whether a call is long
+    # a mask: of short iterations, one in so many looks whether there was an interrupt
+    often: int = (1 << 10) - 1
+
+
+@final
+@record
+class Files:
+    """The C file of a program, and the price of compiling it."""
+
+    large: int = 6  # kernels from which on it is worth two compilers, half of it each
+    parts: int = 16  # at most
+    calls: int = 32  # of kernels in a function, from which on they are worth loops
+    iterations: int = 3  # the fewest of such a loop
+    periods: int = 4  # candidates that are tried at a time
+    kernel_seconds: float = 0.03  # of compiling a kernel with little in it, at -O3
+    call_seconds: float = 0.004  # for a call of one, which is inlined
+    quick: float = 0.35  # the part of that time that a compiler needs at -O1
+    line: int = 8  # equations of one line of Python from which on it stands in a loop
+    heavy: int = 1 << 15  # elements from which on the interpreter's lock is worth giving up
+
+
+@final
+@record
 class Tuning:
     """The numbers of each family and writer.
 
@@ -101,6 +134,8 @@ class Tuning:
     sorts: Sorts = Sorts()
     draws: Draws = Draws()
     products: Products = Products()
+    loops: Loops = Loops()
+    files: Files = Files()
     shared: int = 1 << 17
 
 

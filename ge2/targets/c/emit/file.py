@@ -10,6 +10,7 @@ from ge2.base.record import record
 from ge2.codegen.environment import render
 from ge2.codegen.text import CKernel, Text, checked
 from ge2.targets.c.emit.types import headers
+from ge2.targets.c.tuning import Files
 
 KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
 PRODUCTS = {
@@ -21,8 +22,6 @@ PRODUCTS = {
 
 
 VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
-LARGE = 6  # the kernels from which on a file is worth two compilers, half of it each
-PARTS = 16  # the most of a file
 KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
 
@@ -56,6 +55,7 @@ class CFile:
 
     title: str
     graph: str
+    tuning: Files
     kernels: tuple[str, ...]
     runs: tuple[Run, ...]
     products: frozenset[tuple[str, str]] = frozenset()
@@ -70,9 +70,11 @@ class CFile:
         """
         if self.inlined:
             return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
-        if len(self.kernels) < LARGE:
+        large = self.tuning.large
+        if len(self.kernels) < large:
             return (self.kernels,)
-        count = min(PARTS, 1 << (len(self.kernels) // (LARGE // 2)).bit_length() - 1)
+        halves = len(self.kernels) // (large // 2)
+        count = min(self.tuning.parts, 1 << halves.bit_length() - 1)
         shared = [KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in self.kernels]
         return tuple(tuple(part) for part in in_parts(shared, count) if part)
 
