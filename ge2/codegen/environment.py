@@ -115,7 +115,8 @@ def _environment(users: str) -> Environment:
     found.globals["note"] = note
     found.globals["wrap"] = wrap
     found.filters["comment"], found.filters["one_line"] = comment, one_line
-    found.filters["statements"] = statements
+    found.filters["moved"] = moved
+    found.filters["statements"], found.filters["enclosed"] = statements, enclosed
     return found
 
 
@@ -149,13 +150,33 @@ def statements(what: str | Sequence[Text], indent: int) -> str:
 
     The first line stands where the template has the call, the others below it.
     """
-    if isinstance(what, str):
-        rows = what.rstrip("\n").split("\n")
-        shift = indent - (len(rows[0]) - len(rows[0].lstrip(" ")))
-        rows = [f"{' ' * shift}{row}" if row else row for row in rows]
-    else:
-        rows = list(rows_of(what, indent))
-    return "\n".join(rows).lstrip(" ") or NOTHING
+    text = moved(what, indent) if isinstance(what, str) else "\n".join(rows_of(what, indent))
+    return text.lstrip(" ") or NOTHING
+
+
+def moved(text: str, indent: int) -> str:
+    """Lines of which the first is to begin at a column; comments stay in their margin."""
+    rows = text.rstrip("\n").split("\n")
+    shift = " " * (indent - (len(rows[0]) - len(rows[0].lstrip(" "))))
+    return "\n".join(row and beside(shift + row, len(shift)) for row in rows)
+
+
+def beside(row: str, shift: int) -> str:
+    """A line that was moved, and its comment where it belongs."""
+    at = MARGIN + shift
+    if not shift or row[at : at + 5] != "  /* ":
+        return row
+    code = row[:at].rstrip()
+    if len(code) <= MARGIN:
+        return f"{code:<{MARGIN}}{row[at:]}"
+    return f"{' ' * (len(code) - len(code.lstrip()))}{row[at:].strip()}\n{code}"
+
+
+def enclosed(texts: Sequence[Text], indent: int) -> str:
+    """What a head at a column encloses: in braces, unless it is one statement."""
+    if len(texts) == 1 and not texts[0].pragma and not texts[0].body:
+        return f"\n{note(texts[0], indent + 4)}"
+    return "\n".join((" {", *rows_of(texts, indent + 4), f"{' ' * indent}}}"))
 
 
 def rows_of(texts: Sequence[Text], indent: int) -> Iterator[str]:

@@ -47,6 +47,29 @@ def test_a_block_of_a_cuda_kernel_is_replaced(tmp_path: Path) -> None:
     np.testing.assert_allclose(plain, X.cumsum())
 
 
+ROWS = """{% extends "cuda/rowwise.cu.jinja" %}
+{% block reduce %}
+{{ super() }}
+{% if s.folds %}
+    b_sum = 2.0f;
+{% endif %}
+{% endblock %}
+"""
+
+
+@needs_compiler
+def test_the_rows_of_a_user_are_reduced_otherwise(tmp_path: Path) -> None:
+    """A block of a stage sees the stage."""
+    folder = written(tmp_path, "cuda/rowwise.cu.jinja", ROWS)
+    x = np.arange(1, 61, dtype=np.float32).reshape(4, 15)
+    graph = ge2.make_jaxpr(lambda x: x / x.sum(1, keepdims=True))(x).graph
+    with config.using(templates=folder):
+        (mine,) = compile_graph(graph, device=ShimDevice())(x)
+    (plain,) = compile_graph(graph, device=ShimDevice())(x)
+    np.testing.assert_array_equal(mine, x / 2)
+    np.testing.assert_allclose(plain, x / x.sum(1, keepdims=True), rtol=1e-6)
+
+
 def test_texts_that_are_kept_are_those_of_the_folder(tmp_path: Path) -> None:
     with config.using(cache_dir=str(tmp_path / "cache")):
         ((_, plain),) = kernels(total, X)

@@ -122,5 +122,6 @@ def coded(view: Any) -> list[str]:
     if isinstance(view, tuple):
         return ["(", *(line for each in view for line in coded(each)), ")"]
     if is_dataclass(view):
-        return [line for f in fields(view) for line in (f.name, *coded(getattr(view, f.name)))]
+        named = [(f.name, *coded(getattr(view, f.name))) for f in fields(view)]
+        return [type(view).__name__, *(line for lines in named for line in lines)]
     return [repr(view)]

@@ -9,11 +9,12 @@ every stage; very long ones, that are only folded, are shared by several blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import final
+from typing import ClassVar, final
 
 from ge2.base.dtypes import FLOAT32
+from ge2.base.record import record
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import AGAIN, Loop, Work
 from ge2.codegen.text import Text
@@ -45,6 +46,116 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
         if plan.fits:
             return plan
     return None
+
+
+@final
+@record
+class Statements:
+    """Statements of values that do not lie along the row; `at` is their column, as that of all stages."""
+
+    at: int
+    lines: tuple[Text, ...]
+    kind: ClassVar = "statements"
+
+
+@final
+@record
+class Load:
+    """What a thread has of a row: its places, and the reading of pack k."""
+
+    at: int
+    rooms: tuple[Text, ...]
+    reads: tuple[Text, ...]
+    kind: ClassVar = "load"
+
+
+@final
+@record
+class Fetch:
+    """How a row is read ahead (`copies`) and taken over (`takes`)."""
+
+    rooms: tuple[Text, ...]
+    split: tuple[Text, ...]
+    copies: tuple[Text, ...]
+    rows: tuple[Text, ...]
+    takes: tuple[Text, ...]
+
+
+@final
+@record
+class RowLoop:
+    """Which rows a team has: one, those that it walks to, or all."""
+
+    at: int
+    form: str
+    row: str
+    count: str
+    states: tuple[Text, ...] = ()
+    fetch: Fetch | None = None
+    kind: ClassVar = "rows"
+
+
+@final
+@record
+class End:
+    """The end of a loop over rows."""
+
+    at: int
+    after: tuple[Text, ...]
+    kind: ClassVar = "end"
+
+
+@final
+@record
+class PassLoop:
+    """A loop over what a thread has of a row: `elements` are those of a pack, `apart` those of one
+    that has no element which is looked for (`test`).
+    """
+
+    reads: tuple[Text, ...]
+    elements: tuple[Text, ...]
+    apart: tuple[Text, ...]
+    test: str
+    writes: tuple[Text, ...]
+    head: str = ""
+    unroll: str = ""
+    places: tuple[Text, ...] = ()
+    braces: bool = True
+
+
+@final
+@record
+class Pass:
+    """A stage that goes through a row."""
+
+    at: int
+    states: tuple[Text, ...]
+    picks: tuple[Text, ...]
+    waits: bool
+    prepared: tuple[Text, ...]
+    loops: tuple[PassLoop, ...]
+    near: str
+    folds: tuple[Text, ...]
+    kind: ClassVar = "pass"
+
+
+Stage = Statements | Load | RowLoop | End | Pass
+
+
+@final
+@record
+class RowsView:
+    """What `templates/cuda/rowwise.cu.jinja` prints."""
+
+    index: str
+    teams: int
+    packed: bool
+    stages: tuple[Stage, ...]
+
+
+def joined(stages: Sequence[Stage]) -> Iterator[Stage]:
+    """The stages without those that say nothing."""
+    return (s for s in stages if not isinstance(s, Statements) or s.lines)
 
 
 @final
@@ -82,37 +193,32 @@ class Rows:
             else []
         )
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
-        body = [*self.begin(), *self.inside(self.root)]
+        stages = [*self.held_rows(False, 4), *self.inside(self.root, 4)]
+        view = RowsView(self.places.whole, shape.rows, self.pack > 1, tuple(joined(stages)))
         grid = (
             (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
         )
         main = CudaKernel(
-            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), (),
             shape.block, grid, tuple(fixed), self.plan.shared, len(problem.region.graph.eqns),
             tuple(self.said.helpers), 0, self.plan.side_by_side(),
+            template="cuda/rowwise.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
-    def begin(self) -> list[Text]:
-        several = self.shape.rows > 1
-        lines = [Text(f"const int t = threadIdx.x{' % TEAM' if several else ''};")]
-        if several:
-            lines.append(Text("const int team = threadIdx.x / TEAM;"))
-        return [*lines, *self.held_rows(walked=False)]
-
-    def inside(self, loop: Loop) -> list[Text]:
-        lines = self.declared(loop)
+    def inside(self, loop: Loop, at: int) -> list[Stage]:
+        stages: list[Stage] = [Statements(at, tuple(self.declared(loop)))]
         for child in loop.children:
             if isinstance(child, Work):
-                lines += self.once(child, loop)
+                stages.append(Statements(at, tuple(self.once(child, loop))))
             elif child.spec is not None and child.spec.role == "group":
-                split = self.places.split("blockIdx.x", self.groups)
-                lines += [*map(Text, split), *self.inside(child)]
+                split = tuple(map(Text, self.places.split("blockIdx.x", self.groups)))
+                stages += [Statements(at, split), *self.inside(child, at)]
             elif child.spec is not None and child.spec.role == "rows":
-                lines += self.rows(child)
+                stages += self.rows(child, at)
             else:
-                lines += self.columns(child)
-        return lines
+                stages += self.columns(child, at)
+        return stages
 
     def declared(self, loop: Loop) -> list[Text]:
         """Arrays of values that one stage makes and another reads."""
@@ -126,46 +232,24 @@ class Rows:
 
     # -- rows
 
-    def rows(self, loop: Loop) -> list[Text]:
-        gathered = self.gathered(loop)
+    def rows(self, loop: Loop, at: int) -> list[Stage]:
+        gathered, within = self.gathered(loop), at + 4 * self.plan.across
         r = self.places.linear(self.walked, "r")
-        split = [*map(Text, self.places.split(r, self.walked))]
-        inner = [*split, *self.held_rows(walked=True), *self.inside(loop)]
-        if not self.plan.across:
-            return [*self.which("blockIdx.x"), *inner]
-        int_, count = self.places.whole, self.total(self.walked)
-        if self.plan.alone:
-            return self.all_rows(gathered, inner, int_, count)
-        several = "" if self.shape.rows == 1 else " * ROWS"
-        start, step = f"blockIdx.y{several}", f"gridDim.y{several}"
-        name = r if self.shape.rows == 1 else "first"
-        head = f"for ({int_} {name} = {start}; {name} < {count}; {name} += {step})"
-        body = (
-            [*self.which(), *inner]
-            if several
-            else [*self.next_row(r, step, count), *inner]
-            if self.plan.ahead
-            else inner
-        )
-        lines = [*self.fetching(r, split), Text(f"fetch({start}, 0);")] if self.plan.ahead else []
-        lines += [line for w in gathered for line in self.started(w)]
-        return [
-            *lines,
-            Text(head, body=tuple(body)),
-            *(line for w in gathered for line in self.left_over(w)),
+        split = tuple(map(Text, self.places.split(r, self.walked)))
+        inner = [
+            Statements(within, split),
+            *self.held_rows(True, within),
+            *self.inside(loop, within),
         ]
-
-    def all_rows(
-        self, gathered: Sequence[Work], inner: Sequence[Text], int_: str, count: str
-    ) -> list[Text]:
-        """All rows in one block, the only one; warps that have none go
-        on to where all threads meet.
-        """
-        mine = "(int)threadIdx.x / 32 * (32 / TEAM)"
-        head = f"for ({int_} first = 0; first + {mine} < {count}; first += ROWS)"
-        lines = [line for w in gathered for line in self.started(w)]
-        lines.append(Text(head, body=(*self.which(), *inner), pragma="#pragma unroll 1"))
-        return [*lines, *(line for w in gathered for line in self.completed(w))]
+        count = self.total(self.walked)
+        if not self.plan.across:
+            return [RowLoop(at, "one", r, count), *inner]
+        fetch = self.fetching(split) if self.plan.ahead and not self.plan.alone else None
+        states = tuple(line for w in gathered for line in self.started(w))
+        finish = self.completed if self.plan.alone else self.left_over
+        after = tuple(line for w in gathered for line in finish(w))
+        form = "all" if self.plan.alone else "walk"
+        return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def completed(self, w: Work) -> list[Text]:
         """What the teams of the only block have gathered becomes one,
@@ -180,67 +264,29 @@ class Rows:
             Text(f"{name} = ge2_columns_fold<{sizes}>({name}, {reductions.merge(w)});"),
         ]
 
-    def fetching(self, r: str, split: Sequence[Text]) -> list[Text]:
-        """The function that reads a row ahead, and where it puts it: a place
-        of each thread's own.
-        """
+    def fetching(self, split: tuple[Text, ...]) -> Fetch:
+        """How a row is read ahead: into a place of each thread's own, from which it is taken."""
+        rows, takes = list[Text](), list[Text]()
         lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
-        copies = [self.place()]
+        copies = [self.place(), *self.beyond()]
         for p in self.plan.ahead:
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
             at = f"room + {offset}" if offset else "room"
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"auto *const {name}_next = ({ctype} *)({at}) + threadIdx.x;"))
-            slot = f"{name}_next + (slot * PACKS + k) * {self.shape.block}"
-            copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
+            slot = f"(slot * PACKS + k) * {self.shape.block}"
+            place = f"{name}_next + {slot}, {name} + {self.places.element(p)}"
+            copies.append(Text(f"ge2_ahead<{wide}>({place});"))
+            rows.append(Text(f"{ctype} {name}_row[PACKS];"))
+            takes.append(Text(f"{name}_row[k] = {name}_next[{slot}];"))
             offset += self.plan.room([p])
-        if self.ragged:
-            letter = self.places.letters[self.lane]
-            copies = [
-                copies[0],
-                Text(f"if ({letter} >= {self.total(self.row)}) break;"),
-                *copies[1:],
-            ]
-        body = (*split, unrolled("k", "PACKS", copies))
-        head = f"const auto fetch = [&]({self.places.whole} {r}, int slot)"
-        return [*lines, Text(head, body=body, end=";"), Text("int slot = 0;")]
+        return Fetch(tuple(lines), split, tuple(copies), tuple(rows), tuple(takes))
 
-    def next_row(self, r: str, step: str, count: str) -> list[Text]:
-        """Takes the row that was read ahead, and has the next one read."""
-        takes = []
-        for p in self.plan.ahead:
-            name = self.places.array(p)
-            takes.append(
-                Text(f"{name}_row[k] = {name}_next[(slot * PACKS + k) * {self.shape.block}];")
-            )
-        rows = [
-            Text(
-                f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}> {self.places.array(p)}_row[PACKS];"
-            )
-            for p in self.plan.ahead
-        ]
-        return [
-            Text("ge2_ahead_wait();"),
-            *rows,
-            unrolled("k", "PACKS", takes),
-            Text("slot = 1 - slot;"),
-            Text(f"if ({r} + {step} < {count})", body=(Text(f"fetch({r} + {step}, slot);"),)),
-        ]
-
-    def which(self, block: str = "") -> list[Text]:
-        """The row of a team; those beyond the last do as it does, and store nothing."""
-        int_, count, r = (
-            self.places.whole,
-            self.total(self.walked),
-            self.places.linear(self.walked, "r"),
-        )
-        if self.shape.rows == 1:
-            return [Text(f"const {int_} {r} = {block};")]
-        mine = f"{block} * ROWS + team" if block else "first + team"
-        return [
-            Text(f"const bool here = {mine} < {count};"),
-            Text(f"const {int_} {r} = here ? {mine} : {count} - 1;"),
-        ]
+    def beyond(self) -> list[Text]:
+        """A thread has less of a row than others."""
+        if not self.ragged:
+            return []
+        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
 
     def total(self, axes: Sequence[int]) -> str:
         return " * ".join(map(self.places.extent, axes)) or "1"
@@ -250,14 +296,14 @@ class Rows:
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
         ]
 
-    def held_rows(self, walked: bool) -> list[Text]:
+    def held_rows(self, walked: bool, at: int) -> list[Stage]:
         """Reads the part of each array that is this thread's, of those that
         have the rows, or have not.
         """
         lines: list[Text] = []
         reads: list[Text] = []
         if self.plan.in_shared:
-            return self.filled() if walked else []
+            return [self.filled(at)] if walked else []
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.plan.held or self.plan.depends(p) != walked or p in self.plan.late:
                 continue
@@ -278,31 +324,24 @@ class Rows:
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
             lines.append(Text(f"{ctype} {name}_row[PACKS];"))
             reads.append(Text(f"{name}_row[k] = {read};"))
-        return [*lines, unrolled("k", "PACKS", [self.place(), *reads])] if reads else []
+        return [Load(at, tuple(lines), (self.place(), *reads))] if reads else []
 
-    def filled(self) -> list[Text]:
+    def filled(self, at: int) -> Load:
         """Reads a row into shared memory, each thread what is its own: none waits for another."""
-        lines, offset, copies = (
-            [Text("extern __shared__ __align__(16) unsigned char room[];")],
-            0,
-            [self.place()],
-        )
-        if self.ragged:
-            copies.append(
-                Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")
-            )
+        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        copies = [self.place(), *self.beyond()]
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.plan.held:
                 continue
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
-            at = f"room + {offset}" if offset else "room"
+            begin = f"room + {offset}" if offset else "room"
             ctype = f"ge2_some<{STORED[p.var.type.dtype]}, {self.width}>"
-            lines.append(Text(f"auto *const {name}_row = ({ctype} *)({at}) + threadIdx.x;"))
+            lines.append(Text(f"auto *const {name}_row = ({ctype} *)({begin}) + threadIdx.x;"))
             slot = f"{name}_row + k * {self.shape.block}"
             copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
             offset += self.plan.room([p]) // 2
         self.waits = True
-        return [*lines, unrolled("k", "PACKS", copies)]
+        return Load(at, tuple(lines), tuple(copies))
 
     @property
     def width(self) -> str:
@@ -329,27 +368,25 @@ class Rows:
 
     # -- a row
 
-    def columns(self, loop: Loop) -> list[Text]:
+    def columns(self, loop: Loop, at: int) -> list[Stage]:
         works = [w for w in loop.works if w not in self.partials.aside]
         if not works:
             return []
-        lines = [line for w in self.gathered(loop) for line in self.started(w)]
+        states = tuple(line for w in self.gathered(loop) for line in self.started(w))
         picks = [self.picks[w] for w in works if w in self.picks]
-        lines += [line for each in picks for line in self.at_once(each)]
-        if self.waits:
-            lines.append(Text("ge2_ahead_wait();"))
-            self.waits = False
+        at_once = tuple(line for each in picks for line in self.at_once(each))
+        waits, self.waits = self.waits, False
         self.gone |= {each.fold for each in picks}
         works = without(works, self.gone, self.said)
-        lines += self.prepared(works)
-        striped = self.stripe(loop)
-        lines += [line for w in striped for line in self.stripes(w)]
-        lines += self.looped(works)
+        prepared, striped = self.prepared(works), self.stripe(loop)
+        prepared += [line for w in striped for line in self.stripes(w)]
+        loops, near = self.looped(works)
         self.said.striped = {}
-        lines += [self.together(w) for w in striped]
-        return [*lines, *(line for w in self.gathered(loop) for line in self.merged(w))]
+        folds = [self.together(w) for w in striped]
+        folds += [line for w in self.gathered(loop) for line in self.merged(w)]
+        return [Pass(at, states, at_once, waits, tuple(prepared), loops, near, tuple(folds))]
 
-    def looped(self, works: Sequence[Work]) -> list[Text]:
+    def looped(self, works: Sequence[Work]) -> tuple[tuple[PassLoop, ...], str]:
         """The loop over a row.
 
         Where blocks go on from row to row, and their threads are few, it is there twice if it
@@ -358,30 +395,30 @@ class Rows:
         divisors = dict.fromkeys(self.said.divisors.values())
         read = {x for w in works if w.axes & set(self.row) for x in w.xs} & set(self.said.divisors)
         if not read or not self.plan.sums():
-            return [self.loop(works)]
+            return (self.loop(works),), ""
         tests = [f"ge2_divisor_near({name})" for name in divisors]
         self.said.near = "_near"
         near = self.loop(works)
         self.said.near = ""
-        return [
-            Text(f"if ({' && '.join(tests)})", body=(near,)),
-            Text("else", body=(self.loop(works),)),
-        ]
+        return (near, self.loop(works)), " && ".join(tests)
 
-    def loop(self, works: Sequence[Work]) -> Text:
+    def loop(self, works: Sequence[Work]) -> PassLoop:
         inner = self.neighbours(works)
+        places = self.along()
         if not self.plan.resident:
-            return Text(
-                self.striding(),
-                body=(*self.along(), *inner),
-                pragma=f"#pragma unroll {self.plan.tuning.unrolled}",
-            )
-        along = self.along()
-        inner = [*self.end_of_packs(), *inner]
-        place = [self.place()] if along or mentions(inner, self.places.letters[self.row[0]]) else []
-        head = unrolled("k", "PACKS", [*place, *along, *inner])
-        in_turn = f"#pragma unroll {self.plan.tuning.in_turn}"
-        return replace(head, pragma=in_turn) if self.plan.in_shared else head
+            head, unroll = self.striding(), str(self.plan.tuning.unrolled)
+        else:
+            head = "int k = 0; k < PACKS; k++"
+            unroll = str(self.plan.tuning.in_turn) if self.plan.in_shared else ""
+            named = [*inner.reads, *inner.elements, *inner.apart, *inner.writes, Text(inner.test)]
+            ends = self.end_of_packs()
+            letter = self.places.letters[self.row[0]]
+            begin = [self.place()] if places or mentions([*ends, *named], letter) else []
+            places = [*begin, *places, *ends]
+        lines = [*places, *inner.reads, *inner.elements, *inner.writes]
+        loop = self.pack > 1 and inner.elements
+        several = len(lines) > 1 or bool(loop) or any(t.pragma or t.body for t in lines)
+        return replace(inner, head=head, unroll=unroll, places=tuple(places), braces=several)
 
     def picked(self) -> dict[Work, Pick]:
         """The folds that pick an element.
@@ -488,11 +525,9 @@ class Rows:
             (f"({int_}){start}{whole}" if self.places.far else f"{start}{whole}"),
             f"{step}{whole}",
         )
-        return (
-            f"for ({int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by})"
-        )
+        return f"{int_} {letter} = {first}; {letter} < {self.total(self.row)}; {letter} += {by}"
 
-    def neighbours(self, works: Sequence[Work]) -> list[Text]:
+    def neighbours(self, works: Sequence[Work]) -> PassLoop:
         """The elements of a pack, one after another."""
         said, before, after, known = self.said, [], [], dict(self.said.packs)
         left = "" if self.whole_packs else self.left
@@ -521,31 +556,29 @@ class Rows:
         whole, works = self.of_packs(works)
         before += whole
         said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")
-        lines = self.each_element(works)
+        elements, apart, test = self.each_element(works)
         said.v, said.packs = "", known
-        return [*before, *lines, *after]
+        return PassLoop(tuple(before), tuple(elements), tuple(apart), test, tuple(after))
 
-    def each_element(self, works: Sequence[Work]) -> list[Text]:
+    def each_element(self, works: Sequence[Work]) -> tuple[list[Text], list[Text], str]:
         """The works for the elements of a pack; once more where none is at a
         place that is looked for.
         """
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
         if not tests or self.pack == 1 or self.plan.length < self.plan.tuning.seldom * self.pack:
-            return self.in_a_pack([each for w in works for each in self.element(w)])
-        here = self.in_a_pack([each for w in works for each in self.element(w)])
+            return self.in_a_pack(works), [], ""
+        here = self.in_a_pack(works)
         self.said.apart = True
-        apart = self.in_a_pack([each for w in works for each in self.element(w)])
+        apart = self.in_a_pack(works)
         self.said.apart = False
-        test = " || ".join(f"{away} < PACK" for away in tests)
-        return [Text(f"if ({test})", body=tuple(here)), Text("else", body=tuple(apart))]
+        return here, apart, " || ".join(f"{away} < PACK" for away in tests)
 
-    def in_a_pack(self, lines: list[Text]) -> list[Text]:
-        if self.pack == 1 or not lines:
-            return lines
-        if self.ragged and not self.whole_packs:
+    def in_a_pack(self, works: Sequence[Work]) -> list[Text]:
+        lines = [each for w in works for each in self.element(w)]
+        if self.pack > 1 and lines and self.ragged and not self.whole_packs:
             letter = self.places.letters[self.lane]
-            lines = [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
-        return [unrolled("v", "PACK", lines)]
+            return [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
+        return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
         """The folds that take in a pack as a whole, and the works that are
