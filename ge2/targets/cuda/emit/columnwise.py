@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
+from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.loop_nest import Loop, Spec, Work, nest
 from ge2.codegen.text import Text
@@ -25,6 +26,96 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
+
+
+@final
+@record
+class Plain:
+    """Statements of one value a column; `at` is their column in the text, as that of all stages."""
+
+    at: int
+    lines: tuple[Text, ...]
+    kind: ClassVar = "statements"
+
+
+@final
+@record
+class Pack:
+    """What is done with a thread's neighbours: reads, statements for each of them, writes."""
+
+    at: int
+    reads: tuple[Text, ...]
+    elements: tuple[Text, ...]
+    writes: tuple[Text, ...]
+    kind: ClassVar = "pack"
+
+
+@final
+@record
+class RowLoop:
+    """A loop over rows; in narrow blocks a thread reads some of them at once."""
+
+    at: int
+    states: tuple[Text, ...]
+    row: str
+    count: str
+    split: tuple[Text, ...]
+    narrow: bool
+    start: str = ""
+    step: str = ""
+    unroll: int = 0
+    braces: bool = True
+    rooms: tuple[Text, ...] = ()
+    reads: tuple[Text, ...] = ()
+    kind: ClassVar = "rows"
+
+
+@final
+@record
+class End:
+    """The end of a loop over rows."""
+
+    at: int
+    after: tuple[Text, ...]
+    narrow: bool
+    braces: bool
+    kind: ClassVar = "end"
+
+
+Stage = Plain | Pack | RowLoop | End
+
+
+@final
+@record
+class Lying:
+    """How threads lie: in which form, the place along other axes, how many packs there are, and
+    the axis of neighbours.
+    """
+
+    form: str
+    places: tuple[Text, ...] = ()
+    count: str = ""
+    row: str = ""
+    extent: str = ""
+
+
+@final
+@record
+class LanesView:
+    """What `templates/cuda/pointwise.cu.jinja` and `columnwise.cu.jinja` print."""
+
+    index: str
+    packed: bool
+    lying: Lying
+    block: int
+    stages: tuple[Stage, ...]
+
+
+def single(stages: Sequence[Stage]) -> bool:
+    """Whether it is one statement."""
+    lines = [line for s in stages if isinstance(s, Plain) for line in s.lines]
+    alone = len(lines) == 1 and all(isinstance(s, Plain) for s in stages)
+    return alone and not lines[0].body and not lines[0].pragma
 
 
 @final
@@ -165,7 +256,15 @@ class Lanes:
         problem = self.problem
         if not self.packs:
             return Kernels(())
-        body = [*self.where(), *self.inside(self.root)] if self.turns == 1 else self.in_turns()
+        lying = self.lying()
+        view = LanesView(
+            self.places.whole,
+            self.pack > 1,
+            lying,
+            self.tuning.block,
+            tuple(self.inside(self.root)),
+        )
+        template = "columnwise" if self.over else "pointwise"
         fixed = (
             [Fixed("PACK", self.pack, "neighbours along the lane, of a thread")]
             if self.pack > 1
@@ -179,69 +278,29 @@ class Lanes:
         fixed += self.narrow.fixed if self.narrow is not None else []
         fixed += [Fixed("TURNS", self.turns, "packs of a thread")] if self.turns > 1 else []
         main = CudaKernel(
-            problem.region.kind, problem.text, tuple(self.places.arguments.values()), tuple(body),
+            problem.region.kind, problem.text, tuple(self.places.arguments.values()), (),
             self.block if self.over or not self.columns else self.columns, self.grid, tuple(fixed), 0,
             len(problem.region.graph.eqns), tuple(self.said.helpers), self.block,
+            template=f"cuda/{template}.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
-    def where(self) -> list[Text]:
-        """Which pack is this thread's.
-
-        Where threads meet later, those that have none do as the first.
-        """
+    def lying(self) -> Lying:
+        """Which pack is this thread's."""
         if not self.kept:
-            return [] if self.over else [Text("if (threadIdx.x) return;")]
-        if not self.over and self.columns:
-            return self.of_a_row()
-        number, int_ = self.number(), self.places.whole
-        width, own = (
-            ("COLUMNS", "threadIdx.x % COLUMNS")
-            if self.over
-            else (str(self.tuning.block), "threadIdx.x")
-        )
-        if not self.over:
-            found = [
-                f"const {int_} p = ({int_})blockIdx.x * {width} + {own};",
-                f"if (p >= {number}) return;",
-            ]
-        else:
-            mine = f"const {int_} mine = ({int_})blockIdx.x * {width} + {own};"
-            found = [
-                mine,
-                f"const bool here = mine < {number};",
-                f"const {int_} p = here ? mine : 0;",
-            ]
-        return [*map(Text, found), *self.letters()]
-
-    def of_a_row(self) -> list[Text]:
-        """Blocks are parts of rows, so that nothing has to be divided."""
+            return Lying("columns" if self.over else "single")
+        if self.over or not self.columns:
+            form, count = "columns" if self.over else "linear", self.number()
+            return Lying(form, tuple(self.letters()), count)
         *outer, lane = self.kept
-        letter, extent, int_ = (
-            self.places.letters[lane],
-            self.places.extent(lane),
-            self.places.whole,
-        )
-        mine = "blockIdx.y * blockDim.x + threadIdx.x"
-        place = (
-            f"const {int_} {letter} = {mine};"
-            if self.pack == 1
-            else f"const {int_} {letter} = ({mine}) * PACK;"
-        )
+        letter, extent = self.places.letters[lane], self.places.extent(lane)
         row = self.places.linear(outer, "(int)blockIdx.x")
-        first = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
-        lines = [Text(place), Text(f"if ({letter} >= {extent}) return;"), *first]
-        return lines if first else [*lines, *map(Text, self.places.split("(int)blockIdx.x", outer))]
-
-    def in_turns(self) -> list[Text]:
-        """Several packs of a row for each thread; no row has any other number of them."""
-        *outer, lane = self.kept
-        int_, row = self.places.whole, self.places.linear(outer, "(int)blockIdx.x")
-        which = [Text(f"const {int_} {row} = blockIdx.x;")] if len(outer) == 1 else []
-        which += [] if which else map(Text, self.places.split("(int)blockIdx.x", outer))
-        mine = f"((blockIdx.y * TURNS + k) * {self.tuning.block} + threadIdx.x) * PACK"
-        place = Text(f"const {int_} {self.places.letters[lane]} = {mine};")
-        return [*which, unrolled("k", "TURNS", [place, *self.inside(self.root)])]
+        if len(outer) == 1:
+            places = [f"const {self.places.whole} {row} = blockIdx.x;"]
+        else:
+            places = self.places.split("(int)blockIdx.x", outer)
+        form = "turns" if self.turns > 1 else "row"
+        return Lying(form, tuple(map(Text, places)), "", letter, extent)
 
     def number(self) -> str:
         """How many packs there are, in CUDA."""
@@ -268,20 +327,22 @@ class Lanes:
         inner = f"const {int_} {letter} = p % {packs}{whole};"
         return [Text(inner), *map(Text, self.places.split(f"p / {packs}", outer))]
 
-    def inside(self, loop: Loop) -> list[Text]:
+    def inside(self, loop: Loop, at: int = 4) -> list[Stage]:
         lines = self.declared(loop)
         if self.narrow is not None and loop.spec is not None and loop.spec.role == "block":
             lines += self.early()
+        stages: list[Stage] = [Plain(at, tuple(lines))] if lines else []
         for child in loop.children:
             if isinstance(child, Work):
-                lines += self.once(child)
+                once = tuple(self.once(child))
+                stages += [Plain(at, once)] if once else []
             elif child.spec is not None and child.spec.role == "block":
-                lines += self.inside(child)
+                stages += self.inside(child, at)
             elif child.spec is not None and child.spec.role == "inner":
-                lines += self.neighbours(child)
+                stages += self.neighbours(child, at)
             else:
-                lines += self.rows(child)
-        return lines
+                stages += self.rows(child, at)
+        return stages
 
     def declared(self, loop: Loop) -> list[Text]:
         """Arrays of values, one for each of the thread's elements, that several
@@ -314,7 +375,7 @@ class Lanes:
         tests += [f"{self.places.letters[a]} == 0" for a in alike]
         return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
 
-    def neighbours(self, loop: Loop) -> list[Text]:
+    def neighbours(self, loop: Loop, at: int) -> list[Stage]:
         """The elements of a thread, one after another."""
         works = [w for w in loop.works if w not in self.partials.aside]
         if not works:
@@ -342,7 +403,7 @@ class Lanes:
             and loop.parent.spec.axes == tuple(self.over)
         ):
             said.packs = known  # what a loop over rows reads is not known after it
-        return [*before, unrolled("v", "PACK", lines), *after]
+        return [Pack(at, tuple(before), tuple(lines), tuple(after))]
 
     def reads(self, works: Sequence[Work], left: str) -> list[Text]:
         found = []
@@ -392,7 +453,7 @@ class Lanes:
 
     # -- rows that are folded
 
-    def rows(self, loop: Loop) -> list[Text]:
+    def rows(self, loop: Loop, at: int) -> list[Stage]:
         places = self.places
         gathered = [
             w for w in loop.everything() if w.y is not None and self.said.homes[w.y].first is loop
@@ -402,24 +463,27 @@ class Lanes:
         if self.partials.count > 1:
             start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
-        head = f"for ({places.whole} {r} = {start}; {r} < {total}; {r} += {step})"
+        states = tuple(line for w in gathered for line in self.begin(w))
+        split = tuple(map(Text, places.split(r, self.over)))
         if self.narrow is not None:
-            text = self.several_rows(loop, r, total)
+            rooms, reads, inner = self.several_rows(loop, at + 8)
+            rows = RowLoop(at, states, r, total, split, True, rooms=rooms, reads=reads)
         else:
-            inner = [*map(Text, places.split(r, self.over)), *self.inside(loop)]
-            text = Text(head, body=tuple(inner), pragma=f"#pragma unroll {self.tuning.unrolled}")
-        return [
-            *(line for w in gathered for line in self.begin(w)),
-            text,
-            *(line for w in gathered for line in self.end(w)),
-        ]
+            inner = self.inside(loop, at + 4)
+            braces = bool(split) or not single(inner)
+            unroll = self.tuning.unrolled
+            rows = RowLoop(at, states, r, total, split, False, start, step, unroll, braces)
+        after = tuple(line for w in gathered for line in self.end(w))
+        narrow, braces = rows.narrow, rows.braces
+        return [rows, *inner, End(at + 4 * narrow, after, narrow, braces)]
 
-    def several_rows(self, loop: Loop, r: str, total: str) -> Text:
-        """The loop over rows of which a thread reads some at once: none of
-        them waits for another.
+    def several_rows(
+        self, loop: Loop, at: int
+    ) -> tuple[tuple[Text, ...], tuple[Text, ...], list[Stage]]:
+        """The reading of some rows at once, of which none waits for another, and what is done
+        with each of them.
         """
-        said, known, int_ = self.said, dict(self.said.packs), self.places.whole
-        split = [*map(Text, self.places.split(r, self.over))]
+        said, known = self.said, dict(self.said.packs)
         read = [p for p in said.read_in(list(loop.everything())) if p not in said.packs]
         rooms, reads = [], []
         for p in read:
@@ -427,19 +491,9 @@ class Lanes:
             rooms.append(Text(f"{STORED[p.var.type.dtype]} {name}_rows[AT_ONCE];"))
             reads.append(Text(f"{name}_rows[turn] = {name}[{self.places.element(p)}];"))
             said.packs[p] = f"{name}_rows[turn]"
-        clamped = Text(f"const {int_} {r} = min(first + turn * ROWS, {total} - 1);")
-        place = [
-            Text(f"const {int_} {r} = first + turn * ROWS;"),
-            Text(f"if ({r} >= {total}) break;"),
-        ]
-        inner = self.inside(loop)
-        body = [*rooms, unrolled("turn", "AT_ONCE", [clamped, *split, *reads])] if reads else []
-        body.append(unrolled("turn", "AT_ONCE", [*place, *split, *inner]))
+        inner = self.inside(loop, at)
         said.packs = known
-        head = (
-            f"for ({int_} first = threadIdx.x / COLUMNS; first < {total}; first += ROWS * AT_ONCE)"
-        )
-        return Text(head, body=tuple(body), pragma="#pragma unroll 1")
+        return tuple(rooms), tuple(reads), inner
 
     def early(self) -> list[Text]:
         """What is alike for all rows is read before they are: it is there when they are folded."""

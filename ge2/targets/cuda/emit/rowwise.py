@@ -50,7 +50,7 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
 
 @final
 @record
-class Statements:
+class Plain:
     """Statements of values that do not lie along the row; `at` is their column, as that of all stages."""
 
     at: int
@@ -139,7 +139,7 @@ class Pass:
     kind: ClassVar = "pass"
 
 
-Stage = Statements | Load | RowLoop | End | Pass
+Stage = Plain | Load | RowLoop | End | Pass
 
 
 @final
@@ -155,7 +155,7 @@ class RowsView:
 
 def joined(stages: Sequence[Stage]) -> Iterator[Stage]:
     """The stages without those that say nothing."""
-    return (s for s in stages if not isinstance(s, Statements) or s.lines)
+    return (s for s in stages if not isinstance(s, Plain) or s.lines)
 
 
 @final
@@ -207,13 +207,13 @@ class Rows:
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
     def inside(self, loop: Loop, at: int) -> list[Stage]:
-        stages: list[Stage] = [Statements(at, tuple(self.declared(loop)))]
+        stages: list[Stage] = [Plain(at, tuple(self.declared(loop)))]
         for child in loop.children:
             if isinstance(child, Work):
-                stages.append(Statements(at, tuple(self.once(child, loop))))
+                stages.append(Plain(at, tuple(self.once(child, loop))))
             elif child.spec is not None and child.spec.role == "group":
                 split = tuple(map(Text, self.places.split("blockIdx.x", self.groups)))
-                stages += [Statements(at, split), *self.inside(child, at)]
+                stages += [Plain(at, split), *self.inside(child, at)]
             elif child.spec is not None and child.spec.role == "rows":
                 stages += self.rows(child, at)
             else:
@@ -237,7 +237,7 @@ class Rows:
         r = self.places.linear(self.walked, "r")
         split = tuple(map(Text, self.places.split(r, self.walked)))
         inner = [
-            Statements(within, split),
+            Plain(within, split),
             *self.held_rows(True, within),
             *self.inside(loop, within),
         ]

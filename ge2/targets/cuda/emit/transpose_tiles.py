@@ -16,7 +16,7 @@ from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Text
 from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.columnwise import Lanes
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import WIDEST
 from ge2.targets.cuda.emit.region import Problem
@@ -97,7 +97,7 @@ class Tiles:
     taken: tuple[Taken, ...]
     packs: int
     block: int
-    statements: tuple[Text, ...]
+    stages: tuple[Stage, ...]
 
 
 @final
@@ -127,10 +127,8 @@ class Across:
         taken = tuple(map(self.tile, self.taken))
         for p in self.taken:
             said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
-        statements = tuple(self.lanes.inside(self.lanes.root))
-        view = Tiles(
-            row, along, self.places.whole, outer, taken, self.turns, self.block, statements
-        )
+        stages = tuple(self.lanes.inside(self.lanes.root))
+        view = Tiles(row, along, self.places.whole, outer, taken, self.turns, self.block, stages)
         fixed = (
             Fixed("PACK", self.pack, "neighbours of one access"),
             Fixed("SIDE", self.width, "elements along each side of a tile"),

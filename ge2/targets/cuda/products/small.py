@@ -13,6 +13,7 @@ from typing import final
 from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.codegen.text import Operand, Text
+from ge2.targets.cuda.emit.columnwise import Stage
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import WIDEST
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
@@ -87,7 +88,7 @@ class SmallView:
     batch: tuple[Text, ...] = ()
     before: tuple[Text, ...] = ()
     rounded: tuple[Text, ...] = ()
-    after: tuple[Text, ...] = ()
+    after: tuple[Stage, ...] = ()
 
 
 @final
