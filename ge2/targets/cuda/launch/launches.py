@@ -53,6 +53,15 @@ class Launch:
     def of_library(self) -> bool:
         return not self.grid
 
+    def changed(
+        self, function: Any, arguments: tuple[LaunchArgument, ...], after: tuple[int, ...]
+    ) -> Launch:
+        """The launch with these; `replace` takes three times as long, of thousands in a loop."""
+        return Launch(
+            function, self.grid, self.block, self.shared, arguments, self.name, self.where,
+            self.written, after, self.pdl_wait, self.pdl_trigger, self.cooperative,
+        )  # fmt: skip
+
     def __str__(self) -> str:
         """The launch as CUDA has it."""
         given = ", ".join(map(words, self.arguments))

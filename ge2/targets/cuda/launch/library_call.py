@@ -3,7 +3,9 @@
 A call is any functions in order (a product; a descriptor's attribute and then the product; what
 begins a group, its members, what ends it), each with its words: numbers, addresses, the addresses
 of tables of addresses, and the stream. The extension calls them without Python, and captures what
-they launch as part of a graph; when an address changes they are called, and captured, again.
+they launch as part of a graph; when an address changes they are called, and captured, again. A
+descriptor that one of them changes and another reads belongs to one launch alone: two threads may
+launch two programs at once.
 """
 
 from __future__ import annotations

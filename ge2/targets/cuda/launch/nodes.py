@@ -204,12 +204,12 @@ class Nodes:
         """An argument of a kernel: bytes, or (is it a number, which one, offset); of a tensor map
         also what is encoded.
         """
-        if isinstance(a, TensorMap):
-            return *self.parameter(a.address), bytes(a.tiles.encoding())
         if isinstance(a, Address):
             return False, self.arrays[a.array], a.offset
         if isinstance(a, HostScalar):
             return True, self.numbers[a], 0
+        if isinstance(a, TensorMap):
+            return *self.parameter(a.address), bytes(a.tiles.encoding())
         return np.asarray(a).tobytes()
 
 

@@ -32,7 +32,6 @@ from ge2.targets.cuda.launch.launches import (
     LaunchList,
     Run,
     While,
-    changed_lists,
     itself,
 )
 
@@ -93,11 +92,8 @@ class Group:
             inside = isinstance(a, Address) and a.in_arena
             return Address(ARENA, a.offset + spans[a.array][0]) if inside else a
 
-        def loaded(each: Launch) -> Launch:
-            return each if each.of_library else replace(each, function=kernels[each.function])
-
-        found = ordered(self.launches, partial(accesses, spans=spans, donors=donors))
-        items = tuple(rebound(each, placed, loaded) for each in found)
+        touched = partial(accesses, spans=spans, donors=donors)
+        items = listed(self.launches, placed, kernels, touched)
         names, ready = callers or (frozenset(), itself)
         arrays, numbers = tuple(self.bases), tuple(self.numbers)
         return device.launches(
@@ -166,8 +162,8 @@ def texts(items: Sequence[Item], margin: str = "") -> Iterator[str]:
 def rebound(item: Item, address: Callable[[Any], Any], launch: Callable[[Launch], Launch]) -> Item:
     """An item with other addresses, and launches changed besides."""
     if isinstance(item, Launch):
-        arguments = tuple(readdressed(a, address) for a in item.arguments)
-        return launch(replace(item, arguments=arguments))
+        arguments = tuple([readdressed(a, address) for a in item.arguments])
+        return launch(item.changed(item.function, arguments, item.after))
     lists = [tuple(rebound(each, address, launch) for each in inner) for inner in item.lists]
     return item.changed(lists, address)
 
@@ -192,8 +188,21 @@ def accesses(each: Item, spans: Mapping[str, Span], donors: Mapping[str, str]) -
     return [*dict.fromkeys(found)]
 
 
-def ordered(items: Sequence[Item], touched: Callable[[Item], list[Access]]) -> tuple[Item, ...]:
-    """Launches with those of their list that each of them waits for."""
-    inner = partial(ordered, touched=touched)
-    found = zip(items, waits([*map(touched, items)]), strict=True)
-    return tuple(replace(changed_lists(each, inner), after=after) for each, after in found)
+def listed(
+    items: Sequence[Item],
+    address: Callable[[Any], Any],
+    kernels: Sequence[Any],
+    touched: Callable[[Item], list[Access]],
+) -> tuple[Item, ...]:
+    """Launches of loaded kernels at these addresses, each with those that it waits for."""
+    inner = partial(listed, address=address, kernels=kernels, touched=touched)
+    found = list[Item]()
+    for each, after in zip(items, waits([*map(touched, items)]), strict=True):
+        if isinstance(each, Launch):
+            function = each.function if each.of_library else kernels[each.function]
+            arguments = tuple([readdressed(a, address) for a in each.arguments])
+            found.append(each.changed(function, arguments, after))
+        else:
+            item = each.changed([inner(nested) for nested in each.lists], address)
+            found.append(replace(item, after=after))
+    return tuple(found)
