@@ -1,5 +1,5 @@
 """Whole calls in C, and looks at many arrays at once: as Python has them
-(`templates/cuda/calls.h`).
+(`templates/cuda/launch/calls.h`).
 """
 
 from __future__ import annotations

@@ -485,7 +485,7 @@ NUMBERS = {
 
 @pytest.mark.skipif(HEADER is None, reason="no cuda.h")
 def test_layouts_are_those_of_the_real_header(tmp_path):
-    own = Path(native.__file__).parents[4] / "templates" / "cuda" / "driver.h"
+    own = Path(native.__file__).parents[4] / "templates" / "cuda" / "launch" / "driver.h"
     same = [
         *(
             f"offsetof(ConditionalParams, {a}) == offsetof(CUgraphNodeParams, {b})"

@@ -1,4 +1,4 @@
-"""CuPy's arrays as they lie in memory (`templates/cuda/arrays.h`):
+"""CuPy's arrays as they lie in memory (`templates/cuda/launch/arrays.h`):
 learned from examples; kept results.
 """
 

@@ -17,7 +17,7 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
-from ge2.targets.cuda.emit.region import Problem, unrolled
+from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.tuning import Parts
@@ -55,6 +55,33 @@ class Part:
     fold: Work
     stores: tuple[Work, ...]
     axes: tuple[int, ...]
+
+
+@final
+@record
+class Gathered:
+    """The merging of a result's parts, in CUDA."""
+
+    state: str
+    type: str
+    start: str
+    array: str
+    place: str
+    merged: str
+    merge: str
+
+
+@final
+@record
+class Finish:
+    """What `templates/cuda/finish.cu.jinja` prints."""
+
+    index: str
+    count: str
+    block: int
+    parts: tuple[Gathered, ...]
+    places: tuple[Text, ...]
+    stores: tuple[Text, ...]
 
 
 def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
@@ -127,16 +154,10 @@ class Partials:
         block, largest = self.tuning.block, self.tuning.largest
         block = block if self.most * columns <= at_once * block else largest
         extent = " * ".join(map(places.extent, axes)) or "1"
-        body = [
-            Text(
-                f"const {places.whole} p = ({places.whole})blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;"
-            )
-        ]
-        for each in parts:
-            body += self.gathered(each, places, extent, block)
-        body.append(Text(f"if (p >= {extent} || threadIdx.x >= COLUMNS) return;"))
-        body += map(Text, places.split("p", axes))
-        body += [self.stored(each, store, places) for each in parts for store in each.stores]
+        gathered = tuple(self.gathered(each, places, extent) for each in parts)
+        split = tuple(map(Text, places.split("p", axes)))
+        stores = tuple(self.stored(each, store, places) for each in parts for store in each.stores)
+        view = Finish(places.whole, extent, block, gathered, split, stores)
         names = [self.problem.names[p.fold.y.var] for p in parts if p.fold.y and p.fold.y.var]
         what = f"merges the parts of {', '.join(names)}" if names else "merges parts"
         fixed = (
@@ -148,36 +169,21 @@ class Partials:
         )
         arguments = tuple(places.arguments.values())
         return CudaKernel(
-            "finish", what, arguments, tuple(body), block, (-(-total // columns), 1), fixed
-        )
+            "finish", what, arguments, (), block, (-(-total // columns), 1), fixed,
+            template="cuda/finish.cu.jinja", view=view,
+        )  # fmt: skip
 
-    def gathered(self, p: Part, places: Places, extent: str, block: int) -> list[Text]:
-        """What an element's parts come to; those that a thread reads are under way together."""
+    def gathered(self, p: Part, places: Places, extent: str) -> Gathered:
+        """How an element's parts become one."""
         name, argument = self.array(p, const=True)
         places.argue(name, argument.declaration, argument.kind, argument.value)
-        w, state, ctype = p.fold, reductions.state(p.fold), reductions.state_type(p.fold)
-        count, part = places.size("parts", self.count), "part + u * ROWS"
+        places.size("parts", self.count)
+        w, state, part = p.fold, reductions.state(p.fold), "part + u * ROWS"
         place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"
-        whole = f"({count} + ROWS * AT_ONCE - 1) / (ROWS * AT_ONCE)"
-        there = f"p < {extent} && {part} < {count}"
-        read = Text(f"some[u] = {there} ? {name}[{place}] : {reductions.start(w)};")
-        merge = Text(f"{state} = {reductions.merged(w, state, 'some[u]')};")
-        first = "const int part = (int)threadIdx.x / COLUMNS + round * (ROWS * AT_ONCE);"
-        rounds = (
-            Text(first),
-            Text(f"{ctype} some[AT_ONCE];"),
-            unrolled("u", "AT_ONCE", [read]),
-            unrolled("u", "AT_ONCE", [merge]),
-        )
-        return [
-            Text(f"{ctype} {state} = {reductions.start(w)};"),
-            Text(
-                f"for (int round = 0; round < {whole}; round++)",
-                body=tuple(rounds),
-                pragma="#pragma unroll 1",
-            ),
-            Text(f"{state} = ge2_column_fold<COLUMNS, {block}>({state}, {reductions.merge(w)});"),
-        ]
+        merged = reductions.merged(w, state, "some[u]")
+        return Gathered(
+            state, reductions.state_type(w), reductions.start(w), name, place, merged, reductions.merge(w)
+        )  # fmt: skip
 
     def stored(self, p: Part, store: Work, places: Places) -> Text:
         assert store.param is not None

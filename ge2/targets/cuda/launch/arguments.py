@@ -62,7 +62,7 @@ class HostScalar:
 
 
 class Encoding(ctypes.Structure):
-    """As `Encoding` of templates/cuda/driver.h: innermost axes first."""
+    """As `Encoding` of templates/cuda/launch/driver.h: innermost axes first."""
 
     _fields_ = [
         ("type", ctypes.c_int),

@@ -1,4 +1,4 @@
-"""Programs whose whole call is made in C (`templates/cuda/calls.h`):
+"""Programs whose whole call is made in C (`templates/cuda/launch/calls.h`):
 arrays for results, then launches.
 """
 

@@ -1,5 +1,5 @@
 """The kernel that decides conditional nodes of graphs
-(`templates/cuda/decide.cu`), loaded on a GPU.
+(`templates/cuda/launch/decide.cu`), loaded on a GPU.
 
 It calls a device function that no library has but the driver itself, which
 links it when it loads PTX.
@@ -44,5 +44,5 @@ def decider(device: CudaDevice) -> Any:
 
 
 def source() -> str:
-    with open(templates("cuda", "decide.cu"), encoding="utf-8") as file:
+    with open(templates("cuda", "launch", "decide.cu"), encoding="utf-8") as file:
         return file.read()

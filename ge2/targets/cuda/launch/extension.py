@@ -1,4 +1,4 @@
-"""The extension in C that launches (`templates/cuda/launches.c`) and calls: how it is had.
+"""The extension in C that launches (`templates/cuda/launch/launches.c`) and calls: how it is had.
 
 It is compiled once a machine; what asks for it before it is there is told when it is.
 """
@@ -95,7 +95,7 @@ def parts() -> tuple[str, tuple[str, ...], str]:
 
     headers = get_path("include")
     os.stat(os.path.join(headers, "Python.h"))
-    folder = templates("cuda")
+    folder = templates("cuda", "launch")
     source, *others = (read(os.path.join(folder, name)) for name in ("launches.c", *HEADERS))
     flags = ("-O2", "-fno-openmp", "-ldl", "-isystem", headers, "-I", folder)
     return source, flags, content_key(ABI, *others)

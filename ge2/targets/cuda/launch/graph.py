@@ -1,5 +1,5 @@
 """Launches that follow each other on a GPU, as one call of an extension in C
-(`templates/cuda/launches.c`).
+(`templates/cuda/launch/launches.c`).
 
 The extension launches them one by one, or from the second call on as a captured graph, which it
 patches where pointers or numbers changed. Until it is there, and where no C can be compiled, Python

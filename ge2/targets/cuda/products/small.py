@@ -76,7 +76,7 @@ class Lines:
 @final
 @record
 class SmallView:
-    """What `templates/cuda/product_small.cu.jinja` prints, and that of a product and a region."""
+    """What `templates/cuda/product/small.cu.jinja` prints, and that of a product and a region."""
 
     held: str
     index: str
@@ -102,7 +102,7 @@ class Small(Matrices):
         view = self.view()
         return CudaKernel(
             "small product", text, tuple(self.arguments.values()), (), THREADS, self.grid, (fixed,),
-            self.shared, 1, resident=2, template="cuda/product_small.cu.jinja", view=view,
+            self.shared, 1, resident=2, template="cuda/product/small.cu.jinja", view=view,
         )  # fmt: skip
 
     @property

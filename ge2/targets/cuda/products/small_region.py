@@ -62,7 +62,7 @@ class SmallRegion:
         return CudaKernel(
             "product region", f"{product}\n{problem.text}", tuple(arguments.values()), (), THREADS,
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
-            resident=2, template="cuda/product_region.cu.jinja", view=view,
+            resident=2, template="cuda/product/region.cu.jinja", view=view,
         )  # fmt: skip
 
     def read_before(self) -> list[Text]:

@@ -21,7 +21,7 @@ TILE = SIDE
 @final
 @record
 class TilesView:
-    """What `templates/cuda/product_tiles.cu.jinja` prints."""
+    """What `templates/cuda/product/tiles.cu.jinja` prints."""
 
     held: str
     index: str
@@ -52,7 +52,7 @@ class Tiles(Matrices):
         fixed = Fixed("TILE", TILE, "rows, columns and terms that a block has at once")
         return CudaKernel(
             "product", text, tuple(self.arguments.values()), (), TILE * TILE,
-            (tiles, min(self.count, MOST)), (fixed,), 0, 1, template="cuda/product_tiles.cu.jinja", view=view,
+            (tiles, min(self.count, MOST)), (fixed,), 0, 1, template="cuda/product/tiles.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(self) -> TilesView:
