@@ -32,9 +32,6 @@ from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.products.gemm import contraction
 
 FOLDS: Final = (Reduce, ArgReduce)
-# arrays of a region: a thread has an element of each in a register while it multiplies
-MANY: Final = 24
-TINY: Final = 1 << 16  # operations that a block next to a loop does in no time
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:
@@ -47,7 +44,7 @@ class Epilogues:
     """Products and regions of a graph that become one."""
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
-        self.graph, self.limits = graph, limits
+        self.graph, self.limits, self.tuning = graph, limits, limits.tuning.products
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
         self.looped = any(isinstance(e.op, ScanLoop | WhileLoop | Cond) for e in graph.eqns)
@@ -75,7 +72,7 @@ class Epilogues:
         for a in eqn.inputs:
             product = self.makers.get(a)  # type: ignore[arg-type]
             if product is not None and self.reads[a] == 1 and self.small(product):
-                parts = parted(eqn, a)  # type: ignore[arg-type]
+                parts = parted(eqn, a, self.tuning.arrays)  # type: ignore[arg-type]
                 if parts is not None:
                     first, *rest = parts
                     return (together(product, first), *rest)
@@ -92,7 +89,7 @@ class Epilogues:
         a, b = (x.type for x in eqn.inputs)
         left, right = (each.strides for each in lie if each is not None)
         axes = contraction(op, a, b, (left, right, plain(y.type.shape).strides))
-        if self.looped and computing(eqn).operations <= TINY:
+        if self.looped and computing(eqn).operations <= self.tuning.tiny:
             return False
         return not refusal(
             axes, a.dtype, y.type.dtype, op.precision in ("tf32", "bf16"), self.limits
@@ -126,16 +123,16 @@ def rounded(rest: Eqn, product: Var) -> Eqn:
     return replace(rest, op=replace(region, graph=inner, axes=axes))
 
 
-def parted(eqn: Eqn, product: Var) -> tuple[Eqn, ...] | None:
+def parted(eqn: Eqn, product: Var, most: int) -> tuple[Eqn, ...] | None:
     """The region, as what goes with a product and what comes after; None if
-    nothing of it can go with it.
+    nothing of it can go with it, or it has more than so many arrays.
     """
     region = eqn.op
     assert isinstance(region, Region)
     if (
         eqn.inputs.count(product) != 1
         or region.space != product.type.shape
-        or len(eqn.inputs) > MANY
+        or len(eqn.inputs) > most
     ):
         return None
     place = region.graph.inputs[eqn.inputs.index(product)]

@@ -19,6 +19,7 @@ from ge2.ir import Atom, Eqn, Var
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.shape import Constant
 from ge2.program.program import END, Buffer, Program
+from ge2.program.tuning import Concurrent
 
 KINDS: Final = ("argument", "result", "arena", "scratch", "library", "constant")
 NAMED: Final = 3  # arrays that the table names whose memory one takes
@@ -204,32 +205,31 @@ def reusing(rows: Iterable[Row]) -> Iterator[Row]:
 # an array takes the place of a small one only if all who read that are steps that it needs anyway.
 
 
-MANY: Final = 512  # arrays beyond which nobody looks for independent ones
-SMALL: Final = 4 << 20  # bytes of an array; who writes more keeps the whole GPU busy
-MORE: Final = 64 << 20  # bytes that all of it may cost
 Touching = dict[str, set[int]]
 
 
-def planned_beside(program: Program, needs: Sequence[tuple[str, Lifetime]], alignment: int) -> Plan:
+def planned_beside(
+    program: Program, needs: Sequence[tuple[str, Lifetime]], alignment: int, tuning: Concurrent
+) -> Plan:
     """The places of arrays and of what steps need besides, by name;
     tight where apart costs too much.
     """
     lives = [life for _, life in needs]
     tight = plan(lives, alignment)
-    if len(needs) > MANY:
+    if len(needs) > tuning.arrays:
         return tight
     before = behind(program)
     touching = users(program)
     by = [touching.get(name) or {life.first} for name, life in needs]
-    apart = lowest(lives, in_time(lives), keeps_apart(lives, by, before), alignment)
-    return apart if tight.nbytes < apart.nbytes <= tight.nbytes + MORE else tight
+    apart = lowest(lives, in_time(lives), keeps_apart(lives, by, before, tuning.large), alignment)
+    return apart if tight.nbytes < apart.nbytes <= tight.nbytes + tuning.more else tight
 
 
 def keeps_apart(
-    lives: Sequence[Lifetime], by: Sequence[set[int]], before: Sequence[int]
+    lives: Sequence[Lifetime], by: Sequence[set[int]], before: Sequence[int], large: int
 ) -> Callable[[int, int], bool]:
     """Tells whether two arrays may not share a place, given who uses them and
-    what each step needs.
+    what each step needs; `large` ones of more bytes may where their lifetimes do not meet.
     """
     masks = [sum(1 << n for n in steps) for steps in by]
     common = [~0] * len(by)
@@ -241,7 +241,7 @@ def keeps_apart(
         a, b = lives[i], lives[j]
         if a.meets(b):
             return True
-        if max(a.nbytes, b.nbytes) > SMALL:
+        if max(a.nbytes, b.nbytes) > large:
             return False
         return bool(masks[i] & ~common[j]) and bool(masks[j] & ~common[i])
 

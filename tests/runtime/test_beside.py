@@ -15,9 +15,9 @@ import ge2
 from ge2.base.memory import Lifetime, in_time, lowest, plan
 from ge2.compile.pipeline import rewritten
 from ge2.compile.schedule import schedule
-from ge2.program import timeline as concurrent_plan
 from ge2.program.program import Program
 from ge2.program.timeline import behind, keeps_apart, planned_beside
+from ge2.program.tuning import Concurrent
 
 ALIGNMENT = 256
 lifetimes = st.builds(
@@ -74,7 +74,7 @@ def given_arrays(n: int, *shape: int) -> list[Any]:
 def test_chains_share_nothing():
     made = program(two_chains, *given_arrays(2, 16, 16))
     needs = arena(made)
-    found = planned_beside(made, needs, ALIGNMENT)
+    found = planned_beside(made, needs, ALIGNMENT, Concurrent())
     assert found.nbytes > plan([life for _, life in needs], ALIGNMENT).nbytes
     before = behind(made)
     by = dict(zip((name for name, _ in needs), found.offsets, strict=True))
@@ -89,20 +89,22 @@ def test_chains_share_nothing():
 def test_a_chain_is_as_tight_as_may_be():
     made = program(chain, *given_arrays(1, 16, 16))
     needs = arena(made)
-    assert planned_beside(made, needs, ALIGNMENT) == plan([life for _, life in needs], ALIGNMENT)
+    assert planned_beside(made, needs, ALIGNMENT, Concurrent()) == plan(
+        [life for _, life in needs], ALIGNMENT
+    )
 
 
 def test_large_arrays_go_by_time_alone():
-    lives = [Lifetime(concurrent_plan.SMALL + 1, 0, 1), Lifetime(64, 2, 3), Lifetime(64, 4, 5)]
-    apart = keeps_apart(lives, [{0, 1}, {2, 3}, {4, 5}], [0] * 6)
+    lives = [Lifetime(65, 0, 1), Lifetime(64, 2, 3), Lifetime(64, 4, 5)]
+    apart = keeps_apart(lives, [{0, 1}, {2, 3}, {4, 5}], [0] * 6, 64)
     assert not apart(0, 1) and not apart(0, 2) and apart(1, 2)
 
 
-def test_what_costs_too_much_is_tight(monkeypatch):
+def test_what_costs_too_much_is_tight():
     made = program(two_chains, *given_arrays(2, 16, 16))
     needs = arena(made)
-    monkeypatch.setattr(concurrent_plan, "MORE", 0)
-    assert planned_beside(made, needs, ALIGNMENT) == plan([life for _, life in needs], ALIGNMENT)
+    found = planned_beside(made, needs, ALIGNMENT, Concurrent(more=0))
+    assert found == plan([life for _, life in needs], ALIGNMENT)
 
 
 def test_who_writes_over_an_argument_needs_its_readers():

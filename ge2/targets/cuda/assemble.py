@@ -130,7 +130,8 @@ class CudaAssembler(Assembler):
         """
         if self.tight or self.within is not None:
             return plan([*self.needs.values()], ALIGNMENT)
-        return planned_beside(self.program, [*self.needs.items()], ALIGNMENT)
+        tuning = self.device.limits.tuning.concurrent
+        return planned_beside(self.program, [*self.needs.items()], ALIGNMENT, tuning)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of

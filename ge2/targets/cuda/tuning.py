@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import final
 
 from ge2.base.record import record
+from ge2.program.tuning import Concurrent
 
 
 @final
@@ -231,6 +232,21 @@ class Products:
     # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800
     most: int = 7000
     elements: int = 1 << 19  # of an operand or the result, at most
+    # arrays of a region that goes with a product: a thread has an element of each in a register
+    # while it multiplies
+    arrays: int = 24
+    tiny: int = 1 << 16  # operations that a block next to a loop does in no time
+
+
+@final
+@record
+class Launches:
+    """How launches are handed to a GPU."""
+
+    few: int = 3  # that are no slower one by one than as a graph
+    # of a loop that are written down, as parts of the graph around it: one of more takes long to
+    # make
+    recorded: int = 1 << 14
 
 
 @final
@@ -243,6 +259,8 @@ class Tuning:
     top_k: TopKs = TopKs()
     joins: Joins = Joins()
     products: Products = Products()
+    launches: Launches = Launches()
+    concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()
     columns: Columns = Columns()
     narrow_columns: NarrowColumns = NarrowColumns()

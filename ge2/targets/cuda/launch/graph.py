@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.load.gpu import CudaDevice
 
 NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
-FEW: Final = 3  # launches that are no slower one by one than as a graph
 IN_CAPTURE: Final = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
 DECIDED: Final = "what the host decides"
 
@@ -136,7 +135,8 @@ class Meanwhile:
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     choices = any(isinstance(each, While | Branch) for each in work.launches)
     pays = config.capture == "on" or (
-        config.capture == "auto" and (choices or count(work.launches) > FEW)
+        config.capture == "auto"
+        and (choices or count(work.launches) > device.limits.tuning.launches.few)
     )
     captured = work.captured and pays
     early = captured and config.overlap and any(map(waits, work.launches)) and device.early

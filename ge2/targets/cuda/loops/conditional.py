@@ -22,7 +22,7 @@ from ge2.program.records import place
 from ge2.targets.cuda.launch.launches import Branch, While
 from ge2.targets.cuda.loops.iterate import Carry, Turn, second_places, written_over
 from ge2.targets.cuda.loops.record_launches import Recorder
-from ge2.targets.cuda.loops.unroll import MOST, Placed
+from ge2.targets.cuda.loops.unroll import Placed
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
@@ -56,7 +56,8 @@ def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
         assembler.ranged or assembler.meter or any(t.round is None for t in turns)
     ):  # ranged: each round is to be seen
         return False
-    if sum(2 * t.round.count for t in turns if t.round is not None) > MOST:
+    most = assembler.device.limits.tuning.launches.recorded
+    if sum(2 * t.round.count for t in turns if t.round is not None) > most:
         return False
     first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
     arrays = *eqn.outs, *eqn.inputs[first:]

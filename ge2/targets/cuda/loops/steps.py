@@ -23,7 +23,7 @@ from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
 from ge2.targets.cuda.loops.record_launches import Recorder
-from ge2.targets.cuda.loops.unroll import MOST, Round
+from ge2.targets.cuda.loops.unroll import Round
 from ge2.targets.cuda.steps.code import StepCode
 
 if TYPE_CHECKING:
@@ -130,7 +130,8 @@ def unrolled(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Rec
     if assembler.ranged or assembler.meter:  # each iteration is to be seen
         return None
     atoms = *eqn.outs, *eqn.inputs
-    if known.count * op.length > MOST or not all(map(assembler.is_plain, atoms)):
+    most = assembler.device.limits.tuning.launches.recorded
+    if known.count * op.length > most or not all(map(assembler.is_plain, atoms)):
         return None
     found = Recorder(assembler, step)
     memory = found.own_place(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
@@ -198,8 +199,9 @@ def by_host(assembler: CudaAssembler, eqn: Eqn, turns: Sequence[Turn]) -> str:
     ):
         return why or NUMBERS
     launches = sum(turn.round.count for turn in turns if turn.round) * getattr(op, "length", 2)
+    most = assembler.device.limits.tuning.launches.recorded
     return (
-        f"{launches} launches, more than {MOST}"
-        if launches > MOST
+        f"{launches} launches, more than {most}"
+        if launches > most
         else "its arrays lie in another order"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -20,9 +20,6 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.launches import Item, Launch
 from ge2.targets.cuda.launch.template import count, rebound
-
-# launches of a loop that are written down; a graph of more takes long to make
-MOST: Final = 1 << 14
 
 
 @final

@@ -1,0 +1,17 @@
+"""What programs are planned by, whichever device runs them: numbers that a target hands in."""
+
+from __future__ import annotations
+
+from typing import final
+
+from ge2.base.record import record
+
+
+@final
+@record
+class Concurrent:
+    """Which arrays of steps that may run at once lie apart, though their lifetimes do not meet."""
+
+    arrays: int = 512  # beyond which nobody looks for independent ones
+    large: int = 4 << 20  # bytes of an array; who writes more keeps the whole device busy
+    more: int = 64 << 20  # bytes that all of it may cost
