@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import ge2
 from ge2 import extend, lax
 from ge2.base.errors import KernelError
+from ge2.base.source import templates
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.kernel import bare
 from ge2.targets.cuda.emulator.device import ShimDevice
@@ -50,6 +52,10 @@ def scattered(x: Any, i: Any) -> Any:
     return ge2.grad(lambda x: (x[i] ** 2).sum())(x)
 
 
+def counted(i: Any, w: Any) -> Any:
+    return np.bincount(i, weights=w, minlength=20_000)
+
+
 INTS = zeros(4000, dtype=np.int64)
 PROGRAMS: dict[str, tuple[Any, ...]] = {
     "pointwise": (lambda x, y: (x * y + 1, x - y), zeros(65, 3), zeros(3)),
@@ -65,6 +71,8 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "transposed": (lambda x: x.T.copy(), zeros(100, 130)),
     "gather": (lambda x, i: x[i] * 2, zeros(4000), INTS),
     "scatter": (scattered, zeros(4000), INTS),
+    "sums by rank": (counted, INTS, zeros(4000, dtype=np.float64)),
+    "sums by digits": (counted, zeros(200_000, dtype=np.int64), zeros(200_000, dtype=np.float64)),
     "top": (lambda x: lax.top_k(x, 5), zeros(7, 300)),
     "loop": (looped, zeros(40)),
     "half products": (attention, *[zeros(40, 24, dtype=np.float16)] * 3),
@@ -84,6 +92,16 @@ def test_a_kernel_begins_with_its_wait(name: str) -> None:
         ((first, second),) = HEAD.findall(text)
         assert first == LET and kernel.lets and text.count(LET) == 1, text
         assert (second == WAIT) == (WAIT in text) == ("__restrict__" not in text), text
+
+
+def test_no_header_promises_that_nobody_writes() -> None:
+    """Its functions become part of kernels that await others, and would read by the cache for
+    constants what these write: so sums at indices read an order of other calls, and beyond it.
+    """
+    include = Path(templates(), "cuda", "include", "ge2")
+    found = {path.name: path.read_text() for path in include.glob("*.cuh")}
+    assert len(found) > 10
+    assert not [name for name, text in found.items() if "__restrict__" in text]
 
 
 def ptx(text: str) -> str:
@@ -112,6 +130,26 @@ def test_a_compiler_moves_no_access_before_the_wait(name: str) -> None:
         assert wait and "griddepcontrol" not in after and not touching(before), made
         assert before.count("griddepcontrol.launch_dependents;") == 1
         assert "ld.global.nc" not in made and touching(after), made
+
+
+GOLDEN = sorted(Path(__file__).parents[1].joinpath("golden", "cuda").glob("*.txt"))
+KERNEL = re.compile(r"^=+ kernel =+$\n(.*?)(?=^=+ \w|\Z)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.exhaustive
+@needs_nvrtc
+@pytest.mark.parametrize("path", GOLDEN, ids=[path.stem for path in GOLDEN])
+def test_no_kernel_that_waits_reads_by_the_cache_for_constants(path: Path) -> None:
+    """Of those that stand in golden files: of each family, in each variant. Tables of NVIDIA's
+    functions are constants indeed, so kernels with one say nothing.
+    """
+    found = [ptx(text) for text in KERNEL.findall(path.read_text()) if WAIT in text]
+    assert not [made for made in found if "ld.global.nc" in made and "__cudart_" not in made]
+
+
+def test_golden_files_have_kernels_that_wait() -> None:
+    found = [text for path in GOLDEN for text in KERNEL.findall(path.read_text())]
+    assert sum(WAIT in text for text in found) > 100
 
 
 def test_a_kernel_that_reads_and_writes_in_turns_does_not_wait() -> None:

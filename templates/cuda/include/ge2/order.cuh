@@ -11,7 +11,7 @@ enum { GE2_ORDERING = 256, GE2_HELPERS = 8, GE2_DIGITS = 256, GE2_TILE = 2048 };
 
 /* Counts what comes before each place: GE2_HELPERS neighbouring threads look at the others for one of them. */
 template <class N>
-GE2_FN void ge2_rank(const N *__restrict__ places, N n, N *__restrict__ order, N *__restrict__ sorted) {
+GE2_FN void ge2_rank(const N *places, N n, N *order, N *sorted) {
     __shared__ N tile[1024];
     const int helper = threadIdx.x % GE2_HELPERS;
     const N own = (N)blockIdx.x * (GE2_ORDERING / GE2_HELPERS) + threadIdx.x / GE2_HELPERS;
@@ -33,7 +33,7 @@ GE2_FN int ge2_digit(int64_t place, int64_t shift) { return (int)(place >> shift
 
 /* Order by one digit after another, the lowest first; each is three kernels. First: how often each digit is in a tile. */
 template <class N>
-GE2_FN void ge2_digit_counts(const N *__restrict__ places, N n, N shift, N *__restrict__ counts) {
+GE2_FN void ge2_digit_counts(const N *places, N n, N shift, N *counts) {
     __shared__ int found[GE2_DIGITS];
     found[threadIdx.x] = 0;
     __syncthreads();
@@ -46,7 +46,7 @@ GE2_FN void ge2_digit_counts(const N *__restrict__ places, N n, N shift, N *__re
 
 /* Second: the counts of a digit, block `digit` has them, become how many are in the tiles before; and all of them. */
 template <class N>
-GE2_FN void ge2_digit_starts(N *__restrict__ counts, N *__restrict__ totals, N tiles) {
+GE2_FN void ge2_digit_starts(N *counts, N *totals, N tiles) {
     __shared__ N whole;
     N *mine = counts + (N)blockIdx.x * tiles, before = 0;
     for (N first = 0; first < tiles; first += GE2_ORDERING) {
@@ -66,8 +66,8 @@ GE2_FN void ge2_digit_starts(N *__restrict__ counts, N *__restrict__ totals, N t
  * where they were never moved. */
 template <class N>
 GE2_FN void ge2_digit_moves(
-    const N *__restrict__ places, const N *__restrict__ numbers, N n, N shift, const N *__restrict__ counts,
-    const N *__restrict__ totals, N *__restrict__ order, N *__restrict__ sorted
+    const N *places, const N *numbers, N n, N shift, const N *counts,
+    const N *totals, N *order, N *sorted
 ) {
     constexpr int WARPS = GE2_ORDERING / 32;
     __shared__ N start[GE2_DIGITS]; /* where the next of a digit goes */
@@ -105,7 +105,7 @@ GE2_FN void ge2_digit_moves(
 
 /* Where the run of equal places that `from` belongs to ends, at the latest where its window does. */
 template <int WINDOW, class N>
-GE2_FN N ge2_run_end(const N *__restrict__ sorted, N from, N n) {
+GE2_FN N ge2_run_end(const N *sorted, N from, N n) {
     const N window = from - from % WINDOW + WINDOW, most = window < n ? window : n;
     N end = from + 1;
     while (end < most && sorted[end] == sorted[from]) end++;
