@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, final
 
 from ge2.base.config import config
@@ -57,6 +57,23 @@ def length(text: Text) -> int:
     return 1 + sum(map(length, text.body))
 
 
+def nested(texts: Sequence[Text]) -> list[str]:
+    """All lines, but no comments."""
+    return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
+
+
+def coded(view: Any) -> list[str]:
+    """All that a view has, but the comments of its statements."""
+    if isinstance(view, Text):
+        return nested((view,))
+    if isinstance(view, tuple):
+        return ["(", *(line for each in view for line in coded(each)), ")"]
+    if is_dataclass(view):
+        named = [(f.name, *coded(getattr(view, f.name))) for f in fields(view)]
+        return [type(view).__name__, *(line for lines in named for line in lines)]
+    return [repr(view)]
+
+
 @final
 @record
 class Argument:
@@ -83,11 +100,13 @@ class CKernel:
     kind: str
     graph: str
     arguments: tuple[Argument, ...]
-    body: tuple[Text, ...]
+    body: tuple[Text, ...]  # the statements, of a kernel that has no template of its own
     equations: int = 0
     total: str = ""
     helpers: tuple[str, ...] = ()  # what a user's C needs before the function
     unless_same: bool = False  # a copy that is not to be made of an array to itself
+    template: str = "c/kernel.c.jinja"  # the family's, which prints the loops around statements
+    view: Any = None  # a frozen record of what that template prints
 
     @property
     def title(self) -> str:

@@ -8,11 +8,11 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.environment import render
-from ge2.codegen.text import CKernel, Text, checked
+from ge2.codegen.text import CKernel, Text, checked, coded
 from ge2.targets.c.emit.types import headers
 from ge2.targets.c.tuning import Files
 
-KERNEL, PROGRAM = "c/kernel.c.jinja", "c/program.c.jinja"
+PROGRAM = "c/program.c.jinja"
 PRODUCTS = {
     "f32": "GE2_PRODUCT_BLAS(f32, float, sgemm, sgemv, float, one, zero)",
     "f64": "GE2_PRODUCT_BLAS(f64, double, dgemm, dgemv, double, one, zero)",
@@ -34,7 +34,7 @@ class Named:
     kernel: CKernel
 
     def text(self) -> str:
-        return checked(render(KERNEL, self))
+        return checked(render(self.kernel.template, self))
 
 
 @final
@@ -126,7 +126,8 @@ def in_parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    return "\n".join([kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)])
+    head = [kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)]
+    return "\n".join([*head, kernel.template, *coded(kernel.view)])
 
 
 def codes(texts: Sequence[Text]) -> list[str]:

@@ -14,6 +14,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accumulator
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
@@ -24,7 +25,7 @@ from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.reductions import running
 from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
 from ge2.targets.c.kernels.generated import Generated, Pieces
-from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+from ge2.targets.c.kernels.strided_loops import Head, Sharing, nest_of, shared
 
 LETTERS = "ijklmopq"
 
@@ -45,8 +46,9 @@ class CScan(Generated):
         scan.head.array("x", x, t.dtype)
         scan.head.array("y", y, t.dtype, written=True)
         inner = math.prod(t.shape[op.axis + 1 :])
-        body = scan.columns(t.shape, x, y) if inner != 1 else scan.line(t.shape, x, y)
-        return Pieces((scan.head.kernel(op.name, problem, body),))
+        view = scan.columns(t.shape, x, y) if inner != 1 else scan.line(t.shape, x, y)
+        template = "scan/columns" if inner != 1 else "scan/lines"
+        return Pieces((scan.head.skeleton(op.name, problem, template, view),))
 
 
 def directed(operand: Operand, n: int, op: Running) -> Operand:
@@ -58,6 +60,39 @@ def directed(operand: Operand, n: int, op: Running) -> Operand:
     return Operand(
         operand.role, operand.index, strides, operand.offset + (n - 1) * step, operand.value
     )
+
+
+@final
+@record
+class LinesView:
+    """What `templates/c/scan/lines.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    type: str
+    start: str
+    taken: tuple[Text]
+    stored: tuple[Text]
+    clause: str
+    chunked: bool
+    count: str
+    row: str
+    total: str
+
+
+@final
+@record
+class ColumnsView:
+    """What `templates/c/scan/columns.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    type: str
+    start: str
+    columns: int
+    taken: tuple[Text]
+    stored: tuple[Text]
+    simd: bool
 
 
 @final
@@ -92,26 +127,26 @@ class Scan:
             value = f"ge2_cast_{SUFFIX[self.dtype]}_f32({value})"
         return value if self.held == accumulator(self.dtype) else f"({HELD[self.held]}){value}"
 
-    def taken(self, state: str, place: str) -> Text:
+    def taken(self, state: str, place: str) -> tuple[Text]:
         value = self.loaded(place)
         if self.held in (FLOAT32, FLOAT64) and isinstance(self.op, CumSum):
-            return Text(f"{state} += {value};")
-        return Text(f"{state} = {self.merged(state, value)};")
+            return (Text(f"{state} += {value};"),)
+        return (Text(f"{state} = {self.merged(state, value)};"),)
 
     def merged(self, state: str, value: str) -> str:
         merge = running(self.lowering.merge, self.held)
         return expression(merge, [state, value], self.held, self.held)
 
-    def stored(self, place: str, state: str) -> Text:
+    def stored(self, place: str, state: str) -> tuple[Text]:
         if self.dtype in HALF:
             state = f"ge2_cast_{SUFFIX[self.held]}_{SUFFIX[self.dtype]}({state})"
         elif self.held != self.dtype:
             state = f"({HELD[self.dtype]}){state}"
-        return Text(f"y[{place}] = {state};")
+        return (Text(f"y[{place}] = {state};"),)
 
     # -- one line after the other
 
-    def line(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+    def line(self, shape: Dims, x: Operand, y: Operand) -> LinesView:
         head, axis = self.head, self.op.axis
         over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
         letters, lines, n = LETTERS[: len(over)], math.prod(over), shape[axis]
@@ -120,52 +155,26 @@ class Scan:
         x_step, y_step = self.along(x.strides[axis], y.strides[axis])
         reads = follow(head.place("x", letters, x_over), x_step)
         writes = follow(head.place("y", letters, y_over), y_step)
+        view = LinesView(
+            nest_of(letters, ends), None, GATHERED[self.held], self.start, self.taken("state", reads),
+            self.stored(writes, "state"), self.clause if self.simd and self.chunked else "", self.chunked,
+            size, "", self.merged("state", "total"),
+        )  # fmt: skip
         if not self.chunked:
-            each = [self.begun(self.start), *self.run(reads, writes, "0", size)]
-            return loops(letters, ends, each, shared(head, len(ends), lines * n) if ends else None)
+            sharing = shared(head, len(ends), lines * n, lines=4) if ends else None
+            return replace(view, sharing=sharing)
         chunks = max(-(-n // self.tuning.chunk), 1) if lines < self.tuning.lines else 1
         head.size("chunks", chunks)
-        ctype = GATHERED[self.held]
-        head.add("totals", f"{ctype} *", "partial", max(lines * chunks, 1) * self.held.itemsize)
-        row = Text(f"{ctype} *row = totals{self.row(letters, over)};")
-        span = (
-            f"from = c * {head.size('step', -(-n // chunks))}, to = ge2_least(from + step, {size})"
-        )
-        bounds = [row, Text(f"const int64_t {span};")]
-        total = [
-            self.begun(self.start),
-            *self.run(reads, "", "from", "to"),
-            Text("row[c] = state;"),
-        ]
-        scan = [
-            self.begun(f"chunks > 1 ? row[c] : {self.start}"),
-            *self.run(reads, writes, "from", "to"),
-        ]
-        each_chunk = [*letters, "c"], [*ends, "chunks"]
-        sharing = shared(head, len(ends) + 1, lines * n)
-        first = loops(*each_chunk, [*bounds, *total], sharing)
-        second = loops(letters, ends, [row, self.begun(self.start), self.sums()])
-        return [
-            Text("if (chunks > 1)", body=(*first, *second)),
-            *loops(*each_chunk, [*bounds, *scan], sharing),
-        ]
+        totals = max(lines * chunks, 1) * self.held.itemsize
+        head.add("totals", f"{view.type} *", "partial", totals)
+        row = self.row(letters, over)
+        head.size("step", -(-n // chunks))
+        return replace(view, row=row, sharing=shared(head, len(ends) + 1, lines * n, lines=6))
 
     def row(self, letters: str, over: Dims) -> str:
         """Where the totals of a line begin."""
         sizes = [math.prod(over[i + 1 :]) for i in range(len(over))]
         return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
-
-    def begun(self, start: str) -> Text:
-        return Text(f"{GATHERED[self.held]} state = {start};")
-
-    def sums(self) -> Text:
-        """Totals of chunks as what comes before each."""
-        lines = (
-            f"const {GATHERED[self.held]} total = row[c];",
-            "row[c] = state;",
-            f"state = {self.merged('state', 'total')};",
-        )
-        return Text("for (int64_t c = 0; c < chunks; c++)", body=tuple(map(Text, lines)))
 
     @property
     def chunked(self) -> bool:
@@ -181,20 +190,6 @@ class Scan:
             for name, s in zip("xy", steps, strict=True)
         ]
 
-    def run(self, reads: str, writes: str, begin: str, end: str) -> list[Text]:
-        """A state through a part of a line; without a place to write, for its last value alone."""
-        body, pragma = [self.taken("state", reads)], ""
-        if writes:
-            body.append(self.stored(writes, "state"))
-        if self.simd and self.chunked:
-            pragma = (
-                f"#pragma omp simd reduction({'inscan, ' if writes else ''}{self.clause} : state)"
-            )
-            body[1:] = [
-                replace(line, pragma="#pragma omp scan inclusive(state)") for line in body[1:]
-            ]
-        return [Text(f"for (int64_t t = {begin}; t < {end}; t++)", body=tuple(body), pragma=pragma)]
-
     @property
     def clause(self) -> str:
         if isinstance(self.op, CumSum):
@@ -207,7 +202,7 @@ class Scan:
 
     # -- lines side by side
 
-    def columns(self, shape: Dims, x: Operand, y: Operand) -> list[Text]:
+    def columns(self, shape: Dims, x: Operand, y: Operand) -> ColumnsView:
         head, axis = self.head, self.op.axis
         over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
         along, (x_along, y_along) = merged(
@@ -216,27 +211,22 @@ class Scan:
         outer = (*over, *along[:-1])
         letters = LETTERS[: len(outer)]
         ends = head.sizes(letters, outer)
-        n, width = head.size("n", shape[axis]), head.size("width", along[-1])
+        head.size("n", shape[axis])
+        width = head.size("width", along[-1])
         place = [
             head.place(
                 name, (*letters, "t", "j0", "j"), (*o, *a[:-1], s.strides[axis], a[-1], a[-1])
             )
             for name, o, a, s in (("x", x_over, x_along, x), ("y", y_over, y_along, y))
         ]
-        ctype, simd = GATHERED[self.held], "#pragma omp simd" if self.simd else ""
-        block, columns = self.tuning.columns, "for (int64_t j = 0; j < size; j++)"
-        body = (self.taken("state[j]", place[0]), self.stored(place[1], "state[j]"))
-        each = [
-            Text(f"const int64_t j0 = block * {block}, size = ge2_least({block}, {width} - j0);"),
-            Text(f"{ctype} state[{block}];"),
-            Text(columns, body=(Text(f"state[j] = {self.start};"),)),
-            Text(
-                f"for (int64_t t = 0; t < {n}; t++)", body=(Text(columns, body=body, pragma=simd),)
-            ),
-        ]
+        block = self.tuning.columns
         blocks = f"({width} + {block - 1}) / {block}"
-        sharing = shared(head, len(ends) + 1, math.prod(shape))
-        return loops((*letters, "block"), (*ends, blocks), each, sharing)
+        return ColumnsView(
+            nest_of((*letters, "block"), (*ends, blocks)),
+            shared(head, len(ends) + 1, math.prod(shape), lines=8),
+            GATHERED[self.held], self.start, block, self.taken("state[j]", place[0]),
+            self.stored(place[1], "state[j]"), self.simd,
+        )  # fmt: skip
 
 
 def follow(place: str, step: str) -> str:

@@ -5,6 +5,7 @@ sizes and strides become.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, final
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy as np
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Text, by_team
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
@@ -84,6 +85,11 @@ class Head:
         arguments = sorted(self.arguments.values(), key=lambda a: ORDER.index(a.kind))
         return CKernel(kind, described(problem), tuple(arguments), tuple(body), 1)
 
+    def skeleton(self, kind: str, problem: Problem, template: str, view: Any) -> CKernel:
+        """A kernel of a family's template."""
+        bare = self.kernel(kind, problem, ())
+        return replace(bare, template=f"c/{template}.c.jinja", view=view)
+
 
 @final
 @record
@@ -94,6 +100,8 @@ class Sharing:
 
     test: str
     schedule: str
+    long: bool = False  # whether the loop has so many lines that it is not compiled twice
+    simd: bool = False
 
 
 def loops(
@@ -111,9 +119,18 @@ def loops(
     return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
 
 
-def shared(head: Head, depth: int, work: int, simd: bool = False) -> Sharing | None:
-    """How threads share so many nested loops; not at all where one thread has little to do."""
+def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """The loops of a nest, as a template prints them."""
+    return tuple(zip(letters, ends, strict=True))
+
+
+def shared(head: Head, depth: int, work: int, simd: bool = False, lines: int = 0) -> Sharing | None:
+    """How threads share so many nested loops around some lines; not at all where one thread has
+    little to do.
+    """
     if head.alone:
         return None
     collapse = f"collapse({depth}) " if depth > 1 else ""
-    return Sharing(head.team(work), f"for {'simd ' if simd else ''}{collapse}schedule(static)")
+    schedule = f"for {'simd ' if simd else ''}{collapse}schedule(static)"
+    again = simd and not collapse
+    return Sharing(head.team(work), schedule, depth + lines > LINES, simd=again)

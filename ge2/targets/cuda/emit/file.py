@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, is_dataclass
-from typing import Any, final
+from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.environment import WIDTH, render, wrap
-from ge2.codegen.text import Text, checked
+from ge2.codegen.text import checked, coded, nested
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, bare
 from ge2.targets.cuda.emit.types import headers
 
@@ -109,19 +108,3 @@ def same_code(source: Source) -> str:
         *(f"{each.name} = {each.value}" for each in k.fixed),
     ]
     return "\n".join([*head, *k.helpers, str(k.lets), *nested(k.body), k.template, *coded(k.view)])
-
-
-def nested(texts: tuple[Text, ...]) -> list[str]:
-    return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
-
-
-def coded(view: Any) -> list[str]:
-    """All that a view has, but the comments of its statements."""
-    if isinstance(view, Text):
-        return nested((view,))
-    if isinstance(view, tuple):
-        return ["(", *(line for each in view for line in coded(each)), ")"]
-    if is_dataclass(view):
-        named = [(f.name, *coded(getattr(view, f.name))) for f in fields(view)]
-        return [type(view).__name__, *(line for lines in named for line in lines)]
-    return [repr(view)]
