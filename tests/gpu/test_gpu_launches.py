@@ -18,6 +18,8 @@ from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch.arguments import Address, TensorMap, Tiles
+from ge2.targets.cuda.launch.launches import Launch, LaunchList
 from ge2.targets.cuda.load.gpu import gpu
 
 pytestmark = pytest.mark.usefixtures("library_products")
@@ -268,8 +270,6 @@ def test_an_interrupt_leaves_nothing_half_done(xp):
 
 def test_a_kernel_that_cannot_be_launched_is_told_of(xp):
     """A grid that no GPU has, in a list of launches of our own."""
-    from ge2.targets.cuda.launch.launches import Launch, LaunchList
-
     source = 'extern "C" __global__ void nothing(float *a_out) { a_out[0] = 1.0f; }'
     kernel = gpu(0).module(source).get_function("nothing")
     wrong = Launch(kernel, (1, 70000), (32,), 0, (np.uint64(0),), "nothing_0", "model.py:7")
@@ -279,6 +279,47 @@ def test_a_kernel_that_cannot_be_launched_is_told_of(xp):
         match=r"cuLaunchKernel fails with CUDA_ERROR_\w+ \(\d+\) in nothing_0\n  at   model.py:7",
     ):
         run()
+
+
+TAKES_MAP = """
+struct __align__(64) Map { unsigned long long words[16]; };
+extern "C" __global__ void take(const __grid_constant__ Map map, unsigned long long *words_out) {
+    words_out[threadIdx.x] = map.words[threadIdx.x];
+}"""
+
+
+@pytest.mark.parametrize("capture", ["on", "off"])
+def test_a_tensor_map_is_that_of_the_address(xp, capture):
+    """As a kernel is given it: in a graph, after patches, and one by one."""
+    if gpu(0).limits.generation < 90:
+        pytest.skip("a GPU without tensor maps")
+    tiles = Tiles(np.dtype(np.float16), (64, 128), (256, 1), (64, 64), swizzle=128)
+    kernel = gpu(0).module(TAKES_MAP).get_function("take")
+    given = TensorMap(Address("x", 512), tiles), Address("words")
+    launch = Launch(kernel, (1,), (16,), 0, given, "take", "model.py:7")
+    work = LaunchList((launch,), ("x", "words"), (), frozenset(), lambda x: x, True)
+    with config.using(capture=capture):
+        run = gpu(0).launches(work)
+    kept = [xp.zeros((70, 256), np.float16) for _ in range(7)]
+    for n in range(21):
+        x, words = kept[n % 7], xp.zeros(16, np.uint64)
+        run(x, words)
+        exact = given[0].encoded(x.data.ptr + 512).tobytes()
+        assert words.get().tobytes() == exact
+
+
+def test_a_cubin_is_loaded_by_a_path_too(xp):
+    from ge2.targets.cuda.load import cubins
+    from ge2.targets.cuda.load.nvrtc import compile
+
+    source = 'extern "C" __global__ void twice(float *a_out) { a_out[threadIdx.x] *= 2.0f; }'
+    binary = compile(source, gpu(0).limits.architecture)
+    with gpu(0).here():
+        module = cubins.by_path(gpu(0), binary.cubin, binary.key)
+        x = xp.arange(4, dtype=np.float32)
+        module.get_function("twice")((1,), (4,), (x,))
+    np.testing.assert_array_equal(x.get(), [0, 2, 4, 6])
+    assert cubins.by_path(gpu(0), binary.cubin, binary.key) is module
 
 
 def test_after_a_fork_a_gpu_is_an_error(xp):
