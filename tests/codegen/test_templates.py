@@ -70,6 +70,27 @@ def test_the_rows_of_a_user_are_reduced_otherwise(tmp_path: Path) -> None:
     np.testing.assert_allclose(plain, x / x.sum(1, keepdims=True), rtol=1e-6)
 
 
+SORT = """{% extends "c/sort.c.jinja" %}
+{% block store %}
+    for (int64_t t = 0; t < n; t++)
+        {{ v.to | replace("[t", "[n - 1 - t") }} = {{ v.found }};
+{% endblock %}
+"""
+
+
+@needs_compiler
+def test_a_block_of_a_c_kernel_is_replaced(tmp_path: Path) -> None:
+    """Here lines are sorted the other way round; the setting is part of the key of a signature."""
+    folder = written(tmp_path, "c/sort.c.jinja", SORT)
+    x = np.array([3, 1, 2], np.float32)
+    with config.using(executor="c"):
+        f = ge2.jit(np.sort)
+        np.testing.assert_array_equal(f(x), [1, 2, 3])
+        with config.using(templates=folder):
+            np.testing.assert_array_equal(f(x), [3, 2, 1])
+        np.testing.assert_array_equal(f(x), [1, 2, 3])
+
+
 def test_texts_that_are_kept_are_those_of_the_folder(tmp_path: Path) -> None:
     with config.using(cache_dir=str(tmp_path / "cache")):
         ((_, plain),) = kernels(total, X)

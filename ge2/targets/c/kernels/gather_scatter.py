@@ -15,10 +15,11 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF, accumulator
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import windowed
-from ge2.codegen.text import CKernel, Operand, Text, by_team, whole
+from ge2.codegen.text import CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
 from ge2.ops.reduce import kept
@@ -26,7 +27,14 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import STORED, SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
-from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+from ge2.targets.c.kernels.strided_loops import (
+    Check,
+    Elements,
+    Head,
+    Sharing,
+    nest_of,
+    shared,
+)
 from ge2.targets.c.tuning import Moves
 
 # letters of loops over indices, and along the elements of a row
@@ -69,9 +77,9 @@ class Rows:
         """Whether a row ends in elements that lie side by side in both arrays."""
         return bool(self.along) and self.x_along[-1] == self.y_along[-1] == 1
 
-    def checks(self) -> list[Text]:
+    def checks(self) -> tuple[Check, ...]:
         """Nothing is done if an index is outside."""
-        head, found = self.head, []
+        head, found = self.head, list[Check]()
         for k, (t, operand, axis) in enumerate(
             zip(self.indices, self.ins, self.op.axes, strict=True)
         ):
@@ -87,13 +95,13 @@ class Rows:
             run = f"{first}, {ends[-1] if ends else 1}, {step}, {self.extent(k)}"
             where = f"{head.size(f'axis{k}', axis)}, {head.services()}"
             test = f"if (ge2_index_outside_{SUFFIX[t.dtype]}({run}, {where})) return;"
-            found += loops(letters[:-1], ends[:-1], [Text(test)])
-        return found
+            found.append(Check(nest_of(letters[:-1], ends[:-1]), (Text(test),)))
+        return tuple(found)
 
     def extent(self, k: int) -> str:
         return self.head.size(f"size{k}", self.x.shape[self.op.axes[k]])
 
-    def at(self) -> Text:
+    def at(self) -> tuple[Text]:
         """Where the row of `x` begins."""
         head, terms = self.head, []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
@@ -104,7 +112,7 @@ class Rows:
             term = f"ge2_index_{SUFFIX[t.dtype]}({read}, {self.extent(k)})"
             step = self.x_over[k]
             terms.append(term if step == 1 else f"{term} * {head.size(f'x_{k}', step)}")
-        return Text(f"const int64_t at = {' + '.join(terms)};")
+        return (Text(f"const int64_t at = {' + '.join(terms)};"),)
 
     def place_x(self) -> str:
         return added("at", self.head.place("x", self.u, self.x_along))
@@ -114,9 +122,59 @@ class Rows:
             self.head.place("y", self.i, self.y_over), self.head.place("y", self.u, self.y_along)
         )
 
-    def inner(self, body: Sequence[Text]) -> list[Text]:
+    def inner(self) -> tuple[tuple[str, str], ...]:
         """The loops along a row but for the last."""
-        return loops(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]), body)
+        return nest_of(self.u[:-1], self.head.sizes(self.u[:-1], self.along[:-1]))
+
+
+@final
+@record
+class Gathering:
+    """What `templates/c/gather.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    at: tuple[Text]
+    along: tuple[tuple[str, str], ...]
+    to: str
+    source: str
+    run: str
+    last: str = ""
+    end: str = ""
+    tile: int = 0
+    checks: tuple[Check, ...] = ()
+
+
+@final
+@record
+class Scattering:
+    """What `templates/c/scatter.c.jinja` prints."""
+
+    checks: tuple[Check, ...]
+    sharing: Sharing | None
+    over: tuple[tuple[str, str], ...]
+    at: tuple[Text]
+    along: tuple[tuple[str, str], ...]
+    last: str
+    count: str
+    simd: bool
+    store: tuple[Text]
+
+
+@final
+@record
+class Summing:
+    """What `templates/c/scatter_sums.c.jinja` prints."""
+
+    checks: tuple[Check, ...]
+    sharing: Sharing | None
+    type: str
+    zero: str
+    i: str
+    count: str
+    at: tuple[Text]
+    add: tuple[Text]
+    merged: str
 
 
 def stretch_of(places: int, tuning: Moves) -> int:
@@ -141,36 +199,39 @@ class CGather(Generated):
         assert isinstance(op, Gather)
         rows = Rows(op, x, indices, ins[1:], caps)
         rows.lay(ins[0], outs[0])
-        body = rows.checks()
+        checks = rows.checks()
         rows.head.array("x", ins[0], x.dtype)
         rows.head.array("y", outs[0], x.dtype, written=True)
-        body += self.apart(rows) if rows.along and not rows.tight else self.rows(rows)
-        return Pieces((rows.head.kernel("gather", problem, body),))
+        view = self.apart(rows) if rows.along and not rows.tight else self.rows(rows)
+        view = replace(view, checks=checks)
+        return Pieces((rows.head.skeleton("gather", problem, "gather", view),))
 
-    def rows(self, rows: Rows) -> list[Text]:
+    def rows(self, rows: Rows) -> Gathering:
         """Elements, or rows whose elements lie side by side."""
         (over, along), tight = rows.ends(), rows.tight
         if tight:
             x, y = rows.x_along, rows.y_along
             rows.u, rows.x_along, rows.y_along = rows.u[:-1], x[:-1], y[:-1]
-            ends = f"y + {rows.place_y()}, x + {rows.place_x()}"
-            each = loops(rows.u, along[:-1], [Text(f"memcpy({ends}, {along[-1]} * sizeof *y);")])
-        else:
-            each = [Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")]
-        sharing = shared(rows.head, len(over), rows.work, simd=not tight) if over else None
-        return loops(rows.i, over, [rows.at(), *each], sharing)
+        to, source = rows.place_y(), rows.place_x()
+        lines = 2 + len(rows.u) if tight else 2
+        sharing = None
+        if over:
+            sharing = shared(rows.head, len(over), rows.work, simd=not tight, lines=lines)
+        return Gathering(
+            nest_of(rows.i, over), sharing, rows.at(), nest_of(rows.u, along[:-1]) if tight else (), to,
+            source, along[-1] if tight else "",
+        )  # fmt: skip
 
-    def apart(self, rows: Rows) -> list[Text]:
+    def apart(self, rows: Rows) -> Gathering:
         """Rows whose elements lie apart: some columns of all rows, then the next."""
         (over, along), last, size = rows.ends(), rows.u[-1], rows.head.tuning.moves.tile
-        move = Text(f"y[{rows.place_y()}] = x[{rows.place_x()}];")
-        run = Text(f"for (int64_t {last} = from; {last} < to; {last}++)", body=(move,))
-        bounds = f"const int64_t from = tile * {size}, to = ge2_least(from + {size}, {along[-1]});"
+        to, source = rows.place_y(), rows.place_x()
         ends = [f"({along[-1]} + {size - 1}) / {size}", *over]
-        sharing = shared(rows.head, len(ends), rows.work)
-        return loops(
-            ["tile", *rows.i], ends, [Text(bounds), rows.at(), *rows.inner([run])], sharing
-        )
+        sharing = shared(rows.head, len(ends), rows.work, lines=4 + len(rows.u) - 1)
+        return Gathering(
+            nest_of(["tile", *rows.i], ends), sharing, rows.at(), rows.inner(), to, source, "", last,
+            along[-1], size,
+        )  # fmt: skip
 
 
 class CWriting(Generated):
@@ -206,30 +267,23 @@ class CWriting(Generated):
         """
         rows, target = self.rows_of(problem, ins, out, caps)
         op, x = rows.op, rows.x
-        head, body = rows.head, rows.checks()
+        head, checks = rows.head, rows.checks()
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
         over, along = rows.ends()
         tiles, ranges = self.parts(rows, max(caps.threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
-        each: list[Text] = [
-            Text(self.stored(f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held))
-        ]
-        bounds = ["low = span * (part / tiles) / ranges, high = span * (part / tiles + 1) / ranges"]
+        store = self.stored(f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
+        last, inner, lines = "", nest_of((), ()), 4 + len(over)
         if along:
-            n, last = along[-1], rows.u[-1]
-            bounds.append(
-                f"from = {n} * (part % tiles) / tiles, to = {n} * (part % tiles + 1) / tiles"
-            )
-            run = f"for (int64_t {last} = from; {last} < to; {last}++)"
-            simd = "" if x.dtype in COMPLEX else "#pragma omp simd"
-            each = rows.inner([Text(run, body=tuple(each), pragma=simd)])
-        own = Text("if (at >= low && at < high)", body=tuple(each))
-        nest = loops(rows.i, over, [rows.at(), own])
-        heads = [Text(f"const int64_t {bound};") for bound in bounds]
-        body += loops(["part"], ["tiles * ranges"], [*heads, *nest], shared(head, 1, rows.work))
-        return head.kernel(op.name, problem, body)
+            last, inner, lines = rows.u[-1], rows.inner(), lines + 1 + len(rows.u)
+        at = rows.at()
+        view = Scattering(
+            checks, shared(head, 1, rows.work, lines=lines), nest_of(rows.i, over), at, inner, last,
+            along[-1] if along else "", x.dtype not in COMPLEX, (Text(store),),
+        )  # fmt: skip
+        return head.skeleton(op.name, problem, "scatter", view)
 
     def rows_of(
         self, problem: Problem, ins: Operands, out: Operand, caps: Caps
@@ -319,37 +373,21 @@ class CScatterAdd(CWriting):
         Their length is told by the sizes alone, so the bits are the same for any number of threads.
         They begin with -0.0, which changes no number, where there are floats.
         """
-        head, body, x = rows.head, rows.checks(), rows.x
+        head, checks, x = rows.head, rows.checks(), rows.x
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
         head.array("own", whole("temp", own, (x.size,)), held, written=True)
         (n,), _ = rows.ends()
-        span, stretch = (
-            head.size("span", x.size),
-            head.size("stretch", stretch_of(x.size, head.tuning.moves)),
-        )
+        head.size("span", x.size)
+        head.size("stretch", stretch_of(x.size, head.tuning.moves))
         zero = "-0.0" if held.kind == "f" else "0"
         add = self.stored("mine[at]", self.update(rows, ins[1]), x.dtype, held)
         merge = expression("ge2_add({0}, {1})", ["x[k]", "mine[k]"], held, held)
-        each = f"for (int64_t k = 0; k < {span}; k++)"
-        i = rows.i
-        lines = (
-            Text(f"const int64_t from = part * {stretch}, to = ge2_least(from + {stretch}, {n});"),
-            Text(f"{STORED[held]} *const mine = own + GE2_THREAD * {span};"),
-            Text(each, body=(Text(f"mine[k] = {zero};"),)),
-            Text(
-                f"for (int64_t {i} = from; {i} < to; {i}++)",
-                body=(rows.at(), Text(f"{add}")),
-            ),
-            Text(each, body=(Text(f"x[k] = {merge};"),), pragma="#pragma omp ordered"),
-        )
-        head_of = f"for (int64_t part = 0; part < ({n} + {stretch} - 1) / {stretch}; part++)"
-        loop = Text(head_of, body=lines)
-        if head.alone:
-            return head.kernel(rows.op.name, problem, [*body, loop])
-        order = "for ordered schedule(static, 1)"
-        body += by_team(loop, head.team(rows.work), "threads", order)
-        return head.kernel(rows.op.name, problem, body)
+        at, sharing = rows.at(), None
+        if not head.alone:
+            sharing = Sharing(head.team(rows.work), "for ordered schedule(static, 1)", long=True)
+        view = Summing(checks, sharing, STORED[held], zero, rows.i[0], n, at, (Text(add),), merge)
+        return head.skeleton(rows.op.name, problem, "scatter_sums", view)
 
     def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
         if dtype in HALF:
@@ -395,5 +433,6 @@ class CIndex(Generated):
         read = f"ge2_index_read_{suffix}(x + {head.place('x', letters, steps)})"
         wrapped = f"ge2_index_{suffix}({read}, {size})"
         move = Text(f"y[{head.place('y', letters, places)}] = (int32_t){wrapped};")
-        body = [*loops(letters[:-1], ends[:-1], [test]), *loops(letters, ends, [move])]
-        return Pieces((head.kernel("index", problem, body),))
+        check = Check(nest_of(letters[:-1], ends[:-1]), (test,))
+        view = Elements(nest_of(letters, ends), None, (move,), (check,))
+        return Pieces((head.skeleton("index", problem, "elements", view),))

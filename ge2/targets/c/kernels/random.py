@@ -12,7 +12,7 @@ from ge2.ops.random import RandomBits, RandomFold
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
-from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+from ge2.targets.c.kernels.strided_loops import Elements, Head, nest_of, shared
 
 LETTERS = "ijklmopq"
 
@@ -40,16 +40,16 @@ class CBits(Generated):
         first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
         to = head.place("y", (*letters, "from"), (*y_over, 1))
         part = "(uint64_t)from, (uint64_t)size"
-        each = [
+        each = (
             Text(
                 f"const int64_t from = piece * {tuning.piece}, size = ge2_least({tuning.piece}, {count} - from);"
             ),
             Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
-        ]
+        )
         pieces = f"({count} + {tuning.piece - 1}) / {tuning.piece}"
-        sharing = shared(head, len(ends) + 1, tuning.cost * math.prod(lines) * n)
-        body = loops((*letters, "piece"), (*ends, pieces), each, sharing)
-        return Pieces((head.kernel(op.name, problem, body),))
+        sharing = shared(head, len(ends) + 1, tuning.cost * math.prod(lines) * n, lines=2)
+        view = Elements(nest_of((*letters, "piece"), (*ends, pieces)), sharing, each)
+        return Pieces((head.skeleton(op.name, problem, "elements", view),))
 
 
 @final
@@ -76,15 +76,16 @@ class CFold(Generated):
         if not ins[1].value:
             number = f"data[{head.place('data', letters, d_over)}]"
         place, purpose = head.place("y", letters, y_over), head.size("purpose", op.purpose)
-        each = [
+        each = (
             Text(
                 f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
             ),
             Text(f"y[{place}] = (uint32_t)made;"),
             Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
-        ]
-        sharing = shared(head, len(ends), cost * data.size) if ends else None
-        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+        )
+        sharing = shared(head, len(ends), cost * data.size, lines=3) if ends else None
+        view = Elements(nest_of(letters, ends), sharing, each)
+        return Pieces((head.skeleton(op.name, problem, "elements", view),))
 
 
 def words(

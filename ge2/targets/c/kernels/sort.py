@@ -6,6 +6,7 @@ import math
 from typing import final
 
 from ge2.base.dtypes import COMPLEX
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Argument, Text
@@ -14,10 +15,38 @@ from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
-from ge2.targets.c.kernels.strided_loops import Head, loops, shared
+from ge2.targets.c.kernels.strided_loops import Elements, Head, Sharing, nest_of, shared
 
 LETTERS = "ijklmopq"
 LONGEST = 1 << 32  # the elements of a line whose indices are sorted
+
+
+@final
+@record
+class Sorting:
+    """What `templates/c/sort.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    pair: str
+    sort: str
+    key: str
+    to: str
+    found: str
+
+
+@final
+@record
+class Largest:
+    """What `templates/c/top_k.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    suffix: str
+    begin: str
+    step: str
+    heaped: bool
+    writes: tuple[Text, ...]
 
 
 @final
@@ -46,7 +75,8 @@ class CSort(Generated):
         letters = LETTERS[: len(over)]
         head.array("x", x, t.dtype)
         head.array("y", y, problem.outs[0].dtype, written=True)
-        ends, count = head.sizes(letters, over), head.size("n", n)
+        ends = head.sizes(letters, over)
+        head.size("n", n)
         pair = f"ge2_pair_{suffix}"
         own = -(-2 * n * 2 * max(t.dtype.itemsize, 4) // 64) * 64
         place, step = head.place("x", letters, x_over), x.strides[op.axis]
@@ -57,21 +87,17 @@ class CSort(Generated):
             if isinstance(op, ArgSort)
             else f"x[{place} + (int64_t)line[t].index{along}]"
         )
-        line = f"for (int64_t t = 0; t < {count}; t++)"
-        fill = f"line[t] = ({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}};"
-        each = [
-            Text(
-                f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"
-            ),
-            Text(line, body=(Text(fill),)),
-            Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"),
-            Text(line, body=(Text(f"{write} = {found};"),)),
-        ]
-        sharing = shared(head, len(ends), caps.tuning.sorts.cost * t.size) if ends else None
+        key = f"({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}}"
+        head.size("per_thread", own)
+        work = caps.tuning.sorts.cost * t.size
+        sharing = shared(head, len(ends), work, lines=6) if ends else None
         head.arguments["scratch"] = Argument(
             "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
-        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+        view = Sorting(
+            nest_of(letters, ends), sharing, pair, f"ge2_sort_{suffix}", key, write, found
+        )
+        return Pieces((head.skeleton(op.name, problem, "sort", view),))
 
 
 @final
@@ -106,7 +132,9 @@ class CTop(Generated):
         over, (x_over, *to_over) = merged(*parts)
         letters = LETTERS[: len(over)]
         head.array("x", x, t.dtype)
-        ends, count, k = head.sizes(letters, over), head.size("n", n), head.size("k", op.k)
+        ends = head.sizes(letters, over)
+        head.size("n", n)
+        head.size("k", op.k)
         place, step = head.place("x", letters, x_over), head.size("x_t", x.strides[op.axis])
         read, writes = f"x[{place} + (int64_t)line[t].index * {step}]", []
         for name, operand, out, value, strides in zip(
@@ -118,28 +146,15 @@ class CTop(Generated):
         heaped = op.k * caps.tuning.sorts.heap <= n
         pairs = op.k if heaped else 2 * n
         own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
-        pair = f"ge2_pair_{suffix}"
-        each = [
-            Text(
-                f"{pair} *line = ({pair} *)(scratch + GE2_THREAD * {head.size('per_thread', own)});"
-            )
-        ]
-        if heaped:
-            each.append(Text(f"ge2_top_{suffix}(line, x + {place}, {step}, {count}, {k});"))
-        else:
-            fill = Text(f"line[t] = ge2_turned_{suffix}(x + {place}, {step}, t);")
-            each.append(Text(f"for (int64_t t = 0; t < {count}; t++)", body=(fill,)))
-            each.append(Text(f"ge2_sort_{suffix}(line, line + {count}, {count});"))
-        each.append(Text(f"for (int64_t t = 0; t < {k}; t++)", body=tuple(writes)))
-        sharing = (
-            shared(head, len(ends), (2 if heaped else caps.tuning.sorts.cost) * t.size)
-            if ends
-            else None
-        )
+        head.size("per_thread", own)
+        cost = 2 if heaped else caps.tuning.sorts.cost
+        lines = 3 + len(writes) + 2 * (not heaped)
+        sharing = shared(head, len(ends), cost * t.size, lines=lines) if ends else None
         head.arguments["scratch"] = Argument(
             "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
         )
-        return Pieces((head.kernel(op.name, problem, loops(letters, ends, each, sharing)),))
+        view = Largest(nest_of(letters, ends), sharing, suffix, place, step, heaped, tuple(writes))
+        return Pieces((head.skeleton(op.name, problem, "top_k", view),))
 
 
 @final
@@ -178,19 +193,15 @@ class CSearch(Generated):
         given = "&values" if ins[1].value else f"values + {v}"
         where = f"line + {a}, {head.size('n', line.shape[-1])}, {step}"
         side = f"{int(op.side == 'right')}, y + {y}"
-        names, each = (
-            [*letters],
-            [Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")],
-        )
+        call = Text(f"ge2_search_{suffix}({where}, {given}, {stride}, {count}, {side});")
+        names, each = [*letters], tuple[Text, ...]((call,))
         if not alone:
-            each = [Text(f"const int64_t first = block * {searches};"), *each]
+            each = (Text(f"const int64_t first = block * {searches};"), *each)
             names, ends = (
                 [*letters[:-1], "block"],
                 [*ends[:-1], f"({ends[-1]} + {searches - 1}) / {searches}"],
             )
-        sharing = (
-            shared(head, len(ends), caps.tuning.sorts.cost * math.prod(values.shape))
-            if ends
-            else None
-        )
-        return Pieces((head.kernel(op.name, problem, loops(names, ends, each, sharing)),))
+        work = caps.tuning.sorts.cost * math.prod(values.shape)
+        sharing = shared(head, len(ends), work, lines=len(each)) if ends else None
+        view = Elements(nest_of(names, ends), sharing, each)
+        return Pieces((head.skeleton(op.name, problem, "elements", view),))

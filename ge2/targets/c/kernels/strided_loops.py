@@ -31,6 +31,15 @@ ORDER = (
 
 
 @final
+@record
+class Check:
+    """A test that leaves a kernel, and the loops around it."""
+
+    over: tuple[tuple[str, str], ...]
+    test: tuple[Text, ...]
+
+
+@final
 class Head:
     """The parameters of a kernel, each declared when it is first named."""
 
@@ -117,6 +126,17 @@ def loops(
             Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))
         ]
     return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
+
+
+@final
+@record
+class Elements:
+    """What `templates/c/elements.c.jinja` prints: statements for each element along some axes."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    statements: tuple[Text, ...]
+    checks: tuple[Check, ...] = ()
 
 
 def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str], ...]:
