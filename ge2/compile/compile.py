@@ -16,6 +16,7 @@ from ge2.compile.executable import Executable
 from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
+from ge2.compile.tuning import SEARCH, Search
 from ge2.ir import Eqn, Graph
 from ge2.passes.context import Context, Iotas, label
 from ge2.passes.fold import counted
@@ -53,6 +54,7 @@ class How:
     iotas: Iotas = ()  # the inputs that count
     tuning: Tuning = TUNING  # of programs in C
     passes: Passes = PASSES
+    search: Search = SEARCH
 
     @property
     def context(self) -> Context:
@@ -142,7 +144,7 @@ def how_to_make(
     homes = () if writes is None or watching() else writes.inputs
     tuning, passes = config.tuned(TUNING), config.tuned(PASSES)
     how = How(donated, name, "", target, device, homes=homes, iotas=iotas)
-    return replace(how, tuning=tuning, passes=passes)
+    return replace(how, tuning=tuning, passes=passes, search=config.tuned(SEARCH))
 
 
 def know_passes() -> None:
@@ -203,7 +205,7 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     from ge2.compile.memory_limit import estimated  # hardly ever needed
 
     tidy = run(TIDY, graph, how.context)
-    return estimated(tidy, limit, peak, *planners(replace(how, called="")), PATIENCE)
+    return estimated(tidy, limit, peak, *planners(replace(how, called="")), PATIENCE, how.search)
 
 
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
@@ -224,7 +226,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
-    found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name)
+    found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name, how.search)
     rounds = rolled(repeating, how.context)
     if rounds is not repeating:
         short = built(planned(rounds))

@@ -13,13 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.errors import MemoryLimitError
 from ge2.base.formatting import Printed, count_words, size_words, table
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
 from ge2.compile.remat_candidates import Candidate, Repeat, Waiting, operations
+from ge2.compile.tuning import SEARCH, Search
 from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.while_loop import WhileLoop
@@ -32,8 +33,6 @@ from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable
 
-PART: Final = 4  # one in so many of the values that wait is given up at a time
-ROUNDS: Final = 200
 
 Planned = Callable[[Graph], Program]
 Begun = Callable[[Step, int], tuple[Graph, Planned]]
@@ -76,7 +75,13 @@ class Remat(Printed):
 
 
 def fitted(
-    graph: Graph, limit: int, planned: Planned, begun: Begun, built: Built, name: str
+    graph: Graph,
+    limit: int,
+    planned: Planned,
+    begun: Begun,
+    built: Built,
+    name: str,
+    search: Search = SEARCH,
 ) -> tuple[Executable, Remat, Graph]:
     """The executable of a graph whose arena and results need at most `limit`
     bytes, and what it is of.
@@ -84,7 +89,7 @@ def fitted(
     `begun` gives a graph that a step of a program runs, and how that is planned. MemoryLimitError
     if there is no such executable, which names the least limit that there is one for.
     """
-    start = Trial(graph, Planner(planned, begun))
+    start = Trial(graph, Planner(planned, begun, search))
     plain = built(start.program)
     before = plain.memory_analysis().peak
     if before <= limit:
@@ -111,14 +116,20 @@ def fitted(
 
 
 def estimated(
-    graph: Graph, limit: int, peak: int, planned: Planned, begun: Begun, seconds: float
+    graph: Graph,
+    limit: int,
+    peak: int,
+    planned: Planned,
+    begun: Begun,
+    seconds: float,
+    search: Search = SEARCH,
 ) -> Remat | None:
     """What a program that needs `peak` bytes would compute again to need at most about `limit`.
 
     Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if
     nothing is found in so much time.
     """
-    start, end = Trial(graph, Planner(planned, begun)), monotonic() + seconds
+    start, end = Trial(graph, Planner(planned, begun, search)), monotonic() + seconds
     own = max(peak - start.peak, 0)
     for trial in rounds(start):
         if trial.peak + own <= limit:
@@ -135,8 +146,8 @@ class Planner:
     that their steps run.
     """
 
-    def __init__(self, planned: Planned, begun: Begun) -> None:
-        self.planned, self.begun = planned, begun
+    def __init__(self, planned: Planned, begun: Begun, search: Search) -> None:
+        self.planned, self.begun, self.search = planned, begun, search
         self.known: dict[tuple[int, int, str], tuple[Graph, Link]] = {}
 
     def links(self, step: Step) -> list[Link]:
@@ -149,7 +160,7 @@ class Planner:
         key = id(graph), i, step.kind
         if key not in self.known:
             inner, planned = self.begun(step, i)
-            trial = Trial(inner, Planner(planned, self.begun))
+            trial = Trial(inner, Planner(planned, self.begun, self.search))
             self.known[key] = graph, Link(trial, rounds(trial))
         return self.known[key][1]
 
@@ -239,7 +250,7 @@ class Trial:
     def latest(self) -> tuple[Repeat, ...]:
         """What is computed again since the trial before."""
         if self.stack is not None:
-            return (remade(self.stack),)
+            return (remade(self.stack, self.planner.search),)
         return tuple(c.repeat for c in self.batch) if self.within is None else self.within.repeats
 
     @property
@@ -324,10 +335,10 @@ def result_bytes(program: Program) -> int:
 
 def rounds(trial: Trial) -> Iterator[Trial]:
     """Ever smaller programs."""
-    useless: set[Var] = set()
-    for number in range(ROUNDS):
-        waiting = Waiting(trial.graph, trial.program, trial.needs)
-        batch = (number == 0 and waiting.cut()) or chosen(list(waiting.found()), useless)
+    useless, search = set[Var](), trial.planner.search
+    for number in range(search.rounds):
+        waiting = Waiting(trial.graph, trial.program, search, trial.needs)
+        batch = (number == 0 and waiting.cut()) or chosen(list(waiting.found()), useless, search)
         other = better(trial, waiting, worth([c.repeat for c in batch]), useless)
         if other is not None:
             trial = other
@@ -352,7 +363,9 @@ def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> T
     """
     within = trial.inside(waiting.fullest)
     stacks = list(unstacked(trial.graph, lambda v: v not in useless and waiting.lies(v)))
-    options: list[tuple[float, Within | Unstacked]] = [(worth((remade(u),)), u) for u in stacks]
+    options: list[tuple[float, Within | Unstacked]] = [
+        (worth((remade(u, trial.planner.search),)), u) for u in stacks
+    ]
     if within is not None:
         options.append((worth(within.repeats), within))
     for value, change in sorted(options, key=lambda pair: -pair[0]):
@@ -366,10 +379,10 @@ def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> T
     return None
 
 
-def remade(change: Unstacked) -> Repeat:
+def remade(change: Unstacked, search: Search) -> Repeat:
     """A stack that is made again round by round."""
     last = change.again[-1]
-    work = change.length * sum(map(operations, change.again))
+    work = change.length * sum(operations(eqn, search) for eqn in change.again)
     return Repeat(last.source, last.op.name, change.value.type.nbytes, work)
 
 
@@ -378,7 +391,7 @@ def worth(repeats: Sequence[Repeat]) -> float:
     return sum(r.nbytes for r in repeats) / (sum(r.operations for r in repeats) + 1)
 
 
-def chosen(found: Sequence[Candidate], useless: set[Var]) -> list[Candidate]:
+def chosen(found: Sequence[Candidate], useless: set[Var], search: Search) -> list[Candidate]:
     """The most worthy of them, none computed from another."""
     batch: list[Candidate] = []
     given: set[Var] = set()
@@ -389,7 +402,7 @@ def chosen(found: Sequence[Candidate], useless: set[Var]) -> list[Candidate]:
         batch.append(c)
         given.add(c.value)
         kept |= c.kept
-    return batch[: max(1, len(found) // PART)]
+    return batch[: max(1, len(found) // search.part)]
 
 
 def shortest(trial: Trial, target: int) -> Trial:

@@ -5,11 +5,12 @@ untouched at its fullest step, and how.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, final
+from typing import final
 
 from ge2.base.memory import Lifetime
 from ge2.base.record import record
 from ge2.base.source import Source
+from ge2.compile.tuning import Search
 from ge2.ir import Eqn, Graph, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
@@ -17,11 +18,6 @@ from ge2.program.cost import computing
 from ge2.program.program import Buffer, Program, passes
 from ge2.transforms.graphs.partition import BYTE, cheapest, effort
 from ge2.transforms.graphs.policies import twins
-
-# a value of so small a part of what is freed may wait instead of being computed again
-SMALL: Final = 16
-LONGEST: Final = 256  # equations that are computed again for one value
-TRANSCENDENTAL: Final = 8  # what exp or tanh counts beside an addition
 
 
 @final
@@ -58,9 +54,11 @@ class Candidate:
 class Waiting:
     """What is known of a program at its fullest step."""
 
-    def __init__(self, graph: Graph, program: Program, needs: Sequence[Lifetime] = ()) -> None:
+    def __init__(
+        self, graph: Graph, program: Program, search: Search, needs: Sequence[Lifetime] = ()
+    ) -> None:
         """`needs`: what its steps need besides its arrays."""
-        self.graph, self.program = graph, program
+        self.graph, self.program, self.search = graph, program, search
         self.makers = {v: alone(e, i) for e in graph.eqns for i, v in enumerate(e.outs)}
         self.place = {v: i for i, e in enumerate(graph.eqns) for v in e.outs}
         self.inputs = set(graph.inputs)
@@ -142,7 +140,7 @@ class Waiting:
         ]
         again = in_order(self.place, [*again, *views])
         freed = var.type.nbytes - sum(v.type.nbytes for v in longer)
-        work = sum(map(operations, again))
+        work = sum(operations(eqn, self.search) for eqn in again)
         made = self.makers[var]
         repeat = Repeat(made.source, made.op.name, freed, work)
         return Candidate(var, tuple(again), at, self.tie(var, at, step), frozenset(kept), repeat)
@@ -179,7 +177,7 @@ class Waiting:
             if v in found:
                 continue
             eqn = self.makers.get(v)
-            if eqn is None or eqn.op.effect or len(found) >= LONGEST:
+            if eqn is None or eqn.op.effect or len(found) >= self.search.longest:
                 return None
             found.update(dict.fromkeys(eqn.outs, eqn))
             chosen = [twin.outs[0] for twin in self.twins.get(eqn, ())]
@@ -189,7 +187,7 @@ class Waiting:
                     continue
                 if there(a, step):
                     kept.add(a)
-                elif a in self.arena and a.type.nbytes * SMALL <= var.type.nbytes:
+                elif a in self.arena and a.type.nbytes * self.search.small <= var.type.nbytes:
                     kept.add(a)
                     longer.append(a)
                 else:
@@ -259,8 +257,8 @@ def is_view(eqn: Eqn) -> bool:
     return eqn.op.is_view and not eqn.op.several
 
 
-def operations(eqn: Eqn) -> int:
+def operations(eqn: Eqn, search: Search) -> int:
     """What it costs to compute an equation again; to move elements costs something too."""
     found = computing(eqn)
     moved = 0 if eqn.op.is_view else sum(v.type.size for v in eqn.outs)
-    return found.flops + TRANSCENDENTAL * found.transcendentals or moved
+    return found.flops + search.transcendental * found.transcendentals or moved

@@ -21,21 +21,19 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
-
-LEAST: Final = 1 << 14  # elements: a copy of fewer takes less time than the calls of more kernels
-EXACT: Final = 3  # cuts of an axis up to which each has its place; of more, edges are lumped
-EDGE: Final = 8  # an edge is at most this part of an axis
-FULL: Final = 2  # axes up to which edges are cut, too: cells that copy nothing, 16 at most
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.tuning import Splitting
 
 Box = tuple[tuple[int, int], ...]  # of an array: first element and end along each axis
 Cuts = tuple[frozenset[int], ...]  # places along each axis, without 0 and the end
 
 
-def split_edges(graph: Graph) -> Graph:
+def split_edges(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with elementwise work cut along the edges of pads and of joined arrays."""
-    if not any(is_moved(e) and e.outs[0].type.size >= LEAST for e in graph.eqns):
+    tuning = context.tuning.splitting
+    if not any(is_moved(e) and e.outs[0].type.size >= tuning.smallest for e in graph.eqns):
         return graph
-    uses = Uses(graph)
+    uses = Uses(graph, tuning)
     made = {root: cells for root, members in uses.groups() if (cells := split(root, members, uses))}
     if not made:
         return graph
@@ -59,8 +57,8 @@ def is_part(eqn: Eqn) -> bool:
 class Uses:
     """What makes and what reads each value of a graph."""
 
-    def __init__(self, graph: Graph) -> None:
-        self.graph = graph
+    def __init__(self, graph: Graph, tuning: Splitting) -> None:
+        self.graph, self.tuning = graph, tuning
         self.makers: dict[Var, Eqn] = {e.outs[0]: e for e in graph.eqns if len(e.outs) == 1}
         self.readers: dict[Var, list[Eqn]] = {}
         for eqn in graph.eqns:
@@ -76,7 +74,7 @@ class Uses:
         root: dict[Var, Var] = {}
         found: dict[Var, list[Eqn]] = {}
         for eqn in reversed(self.graph.eqns):
-            if not isinstance(eqn.op, Pointlike) or eqn.outs[0].type.size < LEAST:
+            if not isinstance(eqn.op, Pointlike) or eqn.outs[0].type.size < self.tuning.smallest:
                 continue
             (v,) = eqn.outs
             ends = {root.get(e.outs[0]) if same_shape(e, v) else v for e in self.readers.get(v, ())}
@@ -120,14 +118,16 @@ def split(root: Var, members: Sequence[Eqn], uses: Uses) -> tuple[Eqn, ...]:
     summed = root not in uses.results and all(
         isinstance(e.op, Reduce) for e in uses.readers.get(root, ())
     )
-    if sum(v.type.size for v in gone) < (LEAST if not summed else root.type.size + LEAST):
+    tuning, more = uses.tuning, root.type.size if summed else 0
+    if sum(v.type.size for v in gone) < tuning.smallest + more:
         return ()
     cuts = union(shape, (cuts_of(v, uses) for v in leaves))
-    segments = [segments_of(n, at) for n, at in zip(shape, cuts, strict=True)]
+    segments = [segments_of(n, at, tuning) for n, at in zip(shape, cuts, strict=True)]
     if not all(segments) or max(map(len, segments)) == 1:
         return ()
     cells = Cells(uses, inside)
-    full = sum(len(s) > 1 for s in segments) <= FULL and max(map(len, cuts)) <= EXACT
+    full = sum(len(s) > 1 for s in segments) <= tuning.full
+    full = full and max(map(len, cuts)) <= tuning.exact
     whole = cells.joined(root, segments, (), full)
     last = cells.made[-1]
     assert last.outs == (whole,)
@@ -172,14 +172,14 @@ def sources(eqn: Eqn) -> list[tuple[Atom, Dims]]:
     return found
 
 
-def segments_of(n: int, cuts: frozenset[int]) -> list[tuple[int, int]]:
+def segments_of(n: int, cuts: frozenset[int], tuning: Splitting) -> list[tuple[int, int]]:
     """An axis in parts. Of more than a few cuts those near an end are one
     edge; none if there are others.
     """
     places = sorted(cuts)
-    if len(places) > EXACT:
-        low = max((c for c in places if c <= n // EDGE), default=0)
-        high = min((c for c in places if c >= n - n // EDGE), default=n)
+    if len(places) > tuning.exact:
+        low = max((c for c in places if c <= n // tuning.edge), default=0)
+        high = min((c for c in places if c >= n - n // tuning.edge), default=n)
         if any(low < c < high for c in places):
             return []
         places = [c for c in (low, high) if 0 < c < n]

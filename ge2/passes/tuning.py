@@ -54,6 +54,18 @@ class Stacking:
 
 @final
 @record
+class Splitting:
+    """Where elementwise work is cut along the edges of pads and joined arrays."""
+
+    # elements: a copy of fewer takes less time than the calls of more kernels
+    smallest: int = 1 << 14
+    exact: int = 3  # cuts of an axis up to which each has its place; of more, edges are lumped
+    edge: int = 8  # an edge is at most this part of an axis
+    full: int = 2  # axes up to which edges are cut, too: cells that copy nothing, 16 at most
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
@@ -63,6 +75,7 @@ class Tuning:
     fusion: Fusion = Fusion()
     rolling: Rolling = Rolling()
     stacking: Stacking = Stacking()
+    splitting: Splitting = Splitting()
     columns: int = 1024
 
 
