@@ -1,4 +1,4 @@
-"""Loops over arrays of any strides as lines of C, and the parameters that their
+"""Loops over arrays of any strides in C, and the parameters that their
 sizes and strides become.
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
-from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Text
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
@@ -111,21 +111,6 @@ class Sharing:
     schedule: str
     long: bool = False  # whether the loop has so many lines that it is not compiled twice
     simd: bool = False
-
-
-def loops(
-    letters: Sequence[str],
-    ends: Sequence[str],
-    body: Sequence[Text],
-    sharing: Sharing | None = None,
-) -> list[Text]:
-    """Nested loops from 0, outermost first, perhaps shared by threads."""
-    lines = list(body)
-    for letter, end in reversed(list(zip(letters, ends, strict=True))):
-        lines = [
-            Text(f"for (int64_t {letter} = 0; {letter} < {end}; {letter}++)", body=tuple(lines))
-        ]
-    return by_team(lines[0], sharing.test, "threads", sharing.schedule) if sharing else lines
 
 
 @final
