@@ -299,6 +299,7 @@ program.add("scan_extremes", lambda x: np.maximum.accumulate(x[::-1]), "f16[5000
 program.add("scan_of_integers", lambda n: np.maximum.accumulate(n, 1), "i32[5,40]")
 program.add("sort", lambda x: np.sort(x, 0), "f32[200,3]")
 program.add("argsort", lambda x: np.argsort(x), "i16[7,50]")
+program.add("sort_long_lines", lambda x: np.sort(x, 1), "f64[3,700]", targets=CUDA)
 program.add("searchsorted", lambda line, x: np.searchsorted(line, x), "f64[99]", "f64[20]")
 program.add("top_k", lambda x: lax.top_k(x, 5), "f32[6,1000]")
 program.add("top_k_long", lambda x: lax.top_k(x, 50), "bf16[2,100000]", targets=CUDA)

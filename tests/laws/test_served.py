@@ -28,7 +28,7 @@ def by_library(name: str, target: str, dtype: np.dtype) -> bool:
     if name in NEIGHBOURS:
         return dtype in HALF
     if name in SORTS:
-        return target == "cuda" or dtype in COMPLEX
+        return dtype in COMPLEX or (target == "cuda" and name == "searchsorted")
     return name in LINALG | FFT | CALLS or (name == "constant" and target == "cuda")
 
 

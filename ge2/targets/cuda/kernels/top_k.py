@@ -19,7 +19,7 @@ from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
 from ge2.ops.reduce import kept
-from ge2.ops.sort import TopK
+from ge2.ops.sort import ArgSort, Sort, TopK
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -86,13 +86,16 @@ class Ranking:
 
 @final
 class Lines:
-    """The lines of an array, and where their largest elements and the indices of these go."""
+    """The lines of an array, and where their largest elements and the indices of these go; or
+    all elements, the least first, or the indices of these.
+    """
 
     def __init__(self, problem: Problem, x: Operand, outs: Operands) -> None:
         (self.t,), self.op, self.title = problem.inputs, problem.op, described(problem)
-        assert isinstance(self.op, TopK)
+        assert isinstance(self.op, TopK | Sort | ArgSort)
         self.x, self.outs, self.types = x, outs, problem.outs
-        axis, self.k, self.n = self.op.axis, self.op.k, self.t.shape[self.op.axis]
+        axis, self.n = self.op.axis, self.t.shape[self.op.axis]
+        self.k = self.op.k if isinstance(self.op, TopK) else self.n
         others = kept((axis,), self.t.ndim)
         parts = [
             tuple(s[a] for a in others)
@@ -130,10 +133,13 @@ class Lines:
         lines = grid.size("lines", self.count)
         split, begin, keyed = self.split(grid), self.begin(grid), self.keyed("t", grid)
         grid.size("k", self.k)
+        if not isinstance(self.op, TopK):  # the largest of these keys is the least
+            keyed = f"({key_name(self.key)})~{keyed}"
         view = Ranking(
             key_name(self.key), grid.whole, f"p < {lines} ? p : 0", split, begin, keyed, self.writes(grid)
         )  # fmt: skip
-        return self.kernel(grid, "top_k", view, -(-self.count // (BLOCK // team)), "ranked")
+        blocks = -(-self.count // (BLOCK // team))
+        return self.kernel(grid, self.op.name, view, blocks, "top_k/ranked")
 
     def selected(self, parts: int, given: Sequence[Operand]) -> CudaKernel:
         """Long lines, a block each; or what is left of them in parts:
@@ -149,7 +155,7 @@ class Lines:
         view = Ranking(
             key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed, self.writes(grid), bool(given)
         )  # fmt: skip
-        return self.kernel(grid, "top_k", view, self.count, "selected")
+        return self.kernel(grid, "top_k", view, self.count, "top_k/selected")
 
     def cut(self, parts: int, to: Sequence[Operand]) -> CudaKernel:
         """The largest of each part, in order, with their indices in the line."""
@@ -162,14 +168,14 @@ class Lines:
         view = Ranking(
             key_name(self.key), grid.whole, "blockIdx.x / parts", self.split(grid), self.begin(grid), keyed
         )  # fmt: skip
-        return self.kernel(grid, "top_k of parts", view, self.count * parts, "parts")
+        return self.kernel(grid, "top_k of parts", view, self.count * parts, "top_k/parts")
 
     # -- their lines
 
     def kernel(
         self, grid: Grid, kind: str, view: Ranking, blocks: int, template: str
     ) -> CudaKernel:
-        return grid.kernel(kind, self.title, view, blocks * BLOCK, f"top_k/{template}")
+        return grid.kernel(kind, self.title, view, blocks * BLOCK, template)
 
     def split(self, grid: Grid) -> tuple[Text, ...]:
         """Where a line is along each axis, by its number."""
@@ -193,10 +199,12 @@ class Lines:
 
     def writes(self, grid: Grid) -> tuple[Text, ...]:
         """An element goes to its rank, and its index `at_line`, by which it is read once more."""
-        writes, values = [], (self.element("at_line", grid), "at_line")
-        for name, operand, t, over, step, value in zip(
-            ("y", "index"), self.outs, self.types, self.to_over, self.steps, values, strict=True
+        names = {"top_k": ("y", "index"), "sort": ("y",), "argsort": ("index",)}[self.op.name]
+        writes = []
+        for name, operand, t, over, step in zip(
+            names, self.outs, self.types, self.to_over, self.steps, strict=True
         ):
+            value = "at_line" if name == "index" else self.element("at_line", grid)
             grid.result(name, operand, t.dtype)
             to = grid.place(name, (*self.letters, "rank"), (*over, step))
             writes.append(Text(f"{name}[{to}] = {value};"))

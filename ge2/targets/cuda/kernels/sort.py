@@ -1,0 +1,54 @@
+"""Lines in order, in CUDA: a few threads rank a short one, a block sorts a longer one in shared
+memory. Lines that are longer still are sorted by CuPy.
+"""
+
+from __future__ import annotations
+
+from typing import Final, final
+
+from ge2.base.dtypes import COMPLEX
+from ge2.choice.problem import Problem, Variant
+from ge2.ops.sort import ArgSort, Sort
+from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.element_grid import Grid
+from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.top_k import LINES, SHORT, Lines, Ranking, key_name
+
+MOST: Final = 1 << 12  # elements of a line: with keys of eight bytes 40 KB of shared memory
+
+
+@final
+class CudaSort(Cuda):
+    name = "sort in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, Sort | ArgSort):
+            return f"{op.name} sorts nothing"
+        (t,) = problem.inputs
+        n = t.shape[op.axis]
+        if t.dtype in COMPLEX:
+            return "complex numbers are sorted by CuPy"
+        if n > MOST:
+            return f"a block sorts {MOST} elements, not {n}"
+        return "" if t.size // max(n, 1) <= LINES else "there are too many lines"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
+        if not problem.outs[0].size:
+            return Kernels(())
+        lines = Lines(problem, ins[0], outs)
+        return Kernels((lines.ranked() if lines.n <= SHORT else ordered(lines),))
+
+
+def ordered(lines: Lines) -> CudaKernel:
+    """A block for each line."""
+    grid, size = Grid(lines.far), 1 << (lines.n - 1).bit_length()
+    grid.fixed.append(Fixed("SIZE", size, "elements of a line, and what fills them up"))
+    split, begin = lines.split(grid), lines.begin(grid)
+    grid.size("n", lines.n)
+    keyed, key = lines.keyed("t", grid), key_name(lines.key)
+    view = Ranking(key, grid.whole, "blockIdx.x", split, begin, keyed, lines.writes(grid))
+    return lines.kernel(grid, lines.op.name, view, lines.count, "sort")
