@@ -26,7 +26,6 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import CONTROL, Program, Step, passing
 from ge2.targets.c.loops import held, spares
-from ge2.targets.c.tuning import TUNING
 from ge2.targets.cuda.loops.iterate import spare
 from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 
@@ -196,13 +195,10 @@ class Within:
     @property
     def times(self) -> int:
         op: Any = self.step.eqn.op
-        return (
-            1
-            if isinstance(op, Cond)
-            else TUNING.loops.rounds
-            if isinstance(op, WhileLoop)
-            else op.length
-        )
+        if isinstance(op, Cond):
+            return 1
+        rounds = self.link.trial.planner.search.while_rounds
+        return rounds if isinstance(op, WhileLoop) else op.length
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:

@@ -17,6 +17,7 @@ class Search:
     # a value of so small a part of what is freed may wait instead of being computed again
     small: int = 16
     longest: int = 256  # equations that are computed again for one value, at most
+    while_rounds: int = 16  # that a while loop is taken to have
     transcendental: int = 8  # additions that exp or tanh counts as
 
 

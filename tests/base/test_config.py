@@ -20,6 +20,12 @@ from ge2.base import log
 from ge2.base.config import FIELDS, Config, Settings, config, variable
 from ge2.base.errors import InputError
 from ge2.base.log import Ge2Warning, warn
+from ge2.base.record import record
+
+
+@record
+class Unit:
+    name: str
 
 
 @pytest.fixture(autouse=True)
@@ -83,6 +89,7 @@ def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:
         ("GE2_CHECK", "maybe", "GE2_CHECK='maybe': is neither 1 nor 0; False is used"),
         ("GE2_THREADS", "many", "GE2_THREADS='many': is no whole number; 0 is used"),
         ("GE2_THREADS", "-1", "GE2_THREADS='-1': must not be negative; 0 is used"),
+        ("GE2_TUNING", "7", "GE2_TUNING='7': is given by config.using alone; () is used"),
         ("GE2_EXECUTOR", "cuda", "must be 'c' or 'blocked' or 'shim' or 'reference'; 'c' is used"),
     ],
 )
@@ -101,6 +108,17 @@ def test_a_bad_value_warns_when_it_is_read_and_the_default_holds(
 def test_no_mistake_stops_the_import_even_where_warnings_are_errors() -> None:
     out = run("print(config.threads)", "-W", "error", GE2_THREDS="1", GE2_THREADS="x")
     assert out.stdout == "0\n"
+
+
+def test_records_are_handed_in_by_their_class_and_are_part_of_the_key() -> None:
+    small, large = Unit("small"), Unit("large")
+    assert config.tuned(large) is large
+    key = config.key
+    with config.using(tuning=(3, small)):
+        assert config.tuned(large) is small and config.tuned("none") == "none"
+        assert config.key != key
+    with pytest.raises(InputError, match="must be a tuple of records; got 3"):
+        config.update(tuning=3)
 
 
 def test_update_is_for_the_process() -> None:
