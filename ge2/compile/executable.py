@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from ge2.compile.memory_limit import Remat, Smaller
     from ge2.program.timer import Meter
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops.iterate import Turn
+    from ge2.targets.cuda.loops.iterate import LoopBody
 
 EVALUATE = Evaluate()
 ALIGNMENT = 64
@@ -249,7 +249,7 @@ class Executable:
     _code: int = 0  # bytes of what was compiled
     _text: Assembler | None = None
     _inner: Inner | None = None
-    _turn: Turn | None = None
+    _loop_body: LoopBody | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -346,7 +346,7 @@ class Executable:
         if self.label and config.dump:
             self.dump(assembler)
         if self.part:
-            self._inner, self._turn = inner_of(assembler), assembler.turn
+            self._inner, self._loop_body = inner_of(assembler), assembler.loop_body
         return runner(assembler)
 
     def words(self, assembler: Assembler) -> str:
@@ -419,13 +419,13 @@ class Executable:
         run = self.build()
         return self._inner or alone(run)
 
-    def turn(self, run: bool) -> Turn:
+    def loop_body(self, run: bool) -> LoopBody:
         """It as a round on a device; if it is not to `run`, to be written of alone."""
         if not run:
-            return self.written(run=False).turn  # type: ignore[no-any-return]
+            return self.written(run=False).loop_body  # type: ignore[no-any-return]
         self.build()
-        assert self._turn is not None
-        return self._turn
+        assert self._loop_body is not None
+        return self._loop_body
 
     def _blame(self, trouble: CompilerTrouble) -> None:
         """CompileError if a compiler that is well otherwise refuses a program
@@ -517,7 +517,7 @@ class Executable:
     def lent(self, n: int, branch: Executable) -> int:
         """How much of this arena a program that step `n` runs has for its own."""
         hosted = self.program.steps[n].kind == "hosted"
-        return branch.turn(False).nbytes if hosted else branch.inner().nbytes
+        return branch.loop_body(False).nbytes if hosted else branch.inner().nbytes
 
     def cost_analysis(self) -> dict[str, float]:
         return analysis.cost_analysis(self.program)

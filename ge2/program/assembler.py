@@ -42,7 +42,7 @@ class Assembler(ABC):
         self.launched: list[Any] = []  # on a GPU: what launches each group
         self.splits: list[tuple[int, str]] = []  # what the host does, after so many groups
         self.had: list[Had] = []  # on a GPU: how the code of each kernel was had
-        self.turn: Any = None  # on a GPU: the program as an iteration of a loop around it
+        self.loop_body: Any = None  # on a GPU: the program as an iteration of a loop around it
         self.code = 0  # bytes of what was compiled
         self.compiling = ""  # how the code of one library was had, in words
 

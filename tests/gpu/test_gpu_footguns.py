@@ -166,7 +166,7 @@ def test_why_the_host_launches_rounds_is_told(cp: Any) -> None:
     g = ge2.jit(sorted_rows)
     g(cp.ones((3, 4), np.float32))
     (told,) = [words for words in g.report().launches if words.startswith("scan")]
-    assert told.startswith("scan, whose rounds the host launches (sort, which ")
+    assert told.startswith("scan, whose iterations the host launches (sort, which ")
     assert "test_gpu_footguns.py:" in told and told.endswith(" in sorted_rows")
 
 

@@ -37,7 +37,7 @@ from ge2.targets.cuda.launch.fast_call import straight
 from ge2.targets.cuda.launch.template import Group
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
-from ge2.targets.cuda.loops.steps import loop_code, placed, turned
+from ge2.targets.cuda.loops.steps import as_loop_body, loop_code, placed
 from ge2.targets.cuda.steps.code import StepCode
 from ge2.targets.cuda.steps.host import HostStep, LibraryStep
 from ge2.targets.cuda.steps.kernels import KernelStep
@@ -118,8 +118,8 @@ class CudaAssembler(Assembler):
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
         if self.within is not None:
-            self.turn = turned(self, run)
-            run = partial(self.turn.alone, self.device)
+            self.loop_body = as_loop_body(self, run)
+            run = partial(self.loop_body.in_new_arrays, self.device)
         if self.run:
             self.direct = self.call_of(run)
         return self

@@ -124,7 +124,7 @@ class Tiles:
 @final
 @record
 class TensorMap:
-    """A parameter of 128 bytes: tiles of an array that begins at an address, of 16 bytes a multiple."""
+    """A parameter of 128 bytes: tiles of an array at an address that is a multiple of 16."""
 
     address: Address
     tiles: Tiles
@@ -135,7 +135,7 @@ class TensorMap:
     def encoded(self, address: int) -> Any:
         """The parameter for an address, where Python launches.
 
-        DeviceError if there is no driver that knows tensor maps; KernelError if it refuses this one.
+        DeviceError if no driver here knows tensor maps; KernelError if it refuses this one.
         """
         given, memory = self.tiles.encoding(), np.zeros(2 * NBYTES, np.uint8)
         found = memory[-memory.ctypes.data % NBYTES :][:NBYTES]

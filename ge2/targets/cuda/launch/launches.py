@@ -111,7 +111,7 @@ class While:
 @final
 @record
 class Branch:
-    """That of the `lists` whose number is the integer, or the bool, at `index`: else the nearest."""
+    """That of the `lists` whose number is the integer, or bool, at `index`: else the nearest."""
 
     lists: tuple[tuple[Item, ...], ...]
     index: Address

@@ -42,7 +42,7 @@ class Callee(Protocol):
 @final
 @record
 class Passed:
-    """Argument `number` of the launch: an address, `offset` bytes further on, or a number's bytes."""
+    """Argument `number` of the launch: an address, `offset` bytes on, or a number's bytes."""
 
     number: int
     offset: int = 0
@@ -51,7 +51,7 @@ class Passed:
 @final
 @record
 class Table:
-    """The address of these integers and addresses, eight bytes each, for as long as a call takes."""
+    """The address of these integers and addresses, eight bytes each, as long as a call takes."""
 
     words: tuple[int | Passed, ...]
 

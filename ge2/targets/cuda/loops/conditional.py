@@ -1,8 +1,8 @@
 """While loops and branches as items of the launches around them: numbers on the
 device decide, not the host.
 
-The rounds of a loop go to and fro between two places of what it carries, the results
-and second ones, so that nothing is copied from round to round: a round of the item is
+The iterations of a loop go to and fro between two places of what it carries, the results
+and second ones, so that nothing is copied from iteration to iteration: an iteration of the item is
 two of the loop, with a branch between them.
 """
 
@@ -20,7 +20,7 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import Step
 from ge2.program.records import place
 from ge2.targets.cuda.launch.launches import Branch, While
-from ge2.targets.cuda.loops.iterate import Carry, Turn, second_places, written_over
+from ge2.targets.cuda.loops.iterate import Carry, LoopBody, second_places, written_over
 from ge2.targets.cuda.loops.record_launches import Recorder
 from ge2.targets.cuda.loops.unroll import Placed
 
@@ -30,18 +30,20 @@ if TYPE_CHECKING:
 Places = Sequence[Placed]
 
 
-def conditional(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Recorder | None:
+def conditional(
+    assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]
+) -> Recorder | None:
     """A while loop or a branch as one item of this program; None if its lists are more than
     launches.
     """
     eqn, op = step.eqn, step.eqn.op
-    if not isinstance(op, WhileLoop | Cond) or not serves(assembler, step, turns):
+    if not isinstance(op, WhileLoop | Cond) or not serves(assembler, step, bodies):
         return None
     writer = Recorder(assembler, step)
-    memory = writer.own_place(ArrayType((max(t.nbytes for t in turns),), np.dtype(np.uint8)))
+    memory = writer.own_place(ArrayType((max(t.nbytes for t in bodies),), np.dtype(np.uint8)))
     results = [*map(writer.placed, eqn.outs)]
-    spares = second_places(op, turns, results, writer.own_place)
-    inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.turn, turns)]
+    spares = second_places(op, bodies, results, writer.own_place)
+    inputs, symbolic = [*map(writer.placed, eqn.inputs)], [*map(writer.recorded, bodies)]
     if isinstance(op, WhileLoop):
         loop(writer, op, symbolic, memory, results, spares, inputs)
     else:
@@ -49,15 +51,15 @@ def conditional(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> 
     return writer
 
 
-def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
+def serves(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> bool:
     """Whether all is launches, at places where kernels may read and write."""
     eqn = step.eqn
     if (
-        assembler.ranged or assembler.meter or any(t.round is None for t in turns)
-    ):  # ranged: each round is to be seen
+        assembler.ranged or assembler.meter or any(t.recorded is None for t in bodies)
+    ):  # ranged: each iteration is to be seen
         return False
     most = assembler.device.limits.tuning.launches.recorded
-    if sum(2 * t.round.count for t in turns if t.round is not None) > most:
+    if sum(2 * t.recorded.count for t in bodies if t.recorded is not None) > most:
         return False
     first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
     arrays = *eqn.outs, *eqn.inputs[first:]
@@ -65,14 +67,14 @@ def serves(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> bool:
 
 
 def branch(
-    writer: Recorder, turns: Sequence[Turn], memory: Placed, results: Places, inputs: Places
+    writer: Recorder, bodies: Sequence[LoopBody], memory: Placed, results: Places, inputs: Places
 ) -> None:
     index, *xs = inputs
-    xs = [*written_over(turns, results, xs)]
+    xs = [*written_over(bodies, results, xs)]
     lists = []
-    for turn in turns:
+    for body in bodies:
         with writer.apart() as found:
-            turn.whole(memory, results, *xs)
+            body.write_all(memory, results, *xs)
         lists.append(tuple(found))
     eqn = writer.step.eqn
     writer.launch(Branch(tuple(lists), index.at, index.dtype, eqn.op.name, place(eqn)))
@@ -81,14 +83,14 @@ def branch(
 def loop(
     writer: Recorder,
     op: WhileLoop,
-    turns: Sequence[Turn],
+    bodies: Sequence[LoopBody],
     memory: Placed,
     results: Places,
     more: Places,
     xs: Places,
 ) -> None:
-    """What is carried begins in the results, and is there again after each round of the item."""
-    (test, turn), (*seconds, decided), where = turns, more, place(writer.step.eqn)
+    """What is carried begins in the results, and is there again after each iteration of an item."""
+    (test, body), (*seconds, decided), where = bodies, more, place(writer.step.eqn)
     by_cond, by_body, start = op.parts(xs)
     Carry(start, (), ()).settle(results)
     carry = Carry(results, seconds, results)
@@ -99,7 +101,7 @@ def loop(
 
     def went() -> None:
         homes = carry.homes
-        carry.take(turn.into(memory, homes, *by_body, *carry.now), homes)
+        carry.take(body.into(memory, homes, *by_body, *carry.now), homes)
 
     with writer.apart() as first:
         going = tested()
@@ -113,7 +115,11 @@ def loop(
             tested()
         writer.launch(
             Branch(
-                (tuple(last), tuple(second)), between.at, BOOL, f"{op.name}'s second round", where
+                (tuple(last), tuple(second)),
+                between.at,
+                BOOL,
+                f"{op.name}'s second iteration",
+                where,
             )
         )
     writer.launch(While(tuple(first), tuple(both), going.at, op.name, where))

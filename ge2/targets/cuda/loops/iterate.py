@@ -1,4 +1,4 @@
-"""Loops and branches on a device: each round is a few launches, in memory that is there beforehand.
+"""Loops and branches on a device: an iteration is a few launches, in memory that exists before.
 
 Elements of stacks are views, results are written where they are to stay, and a carry has two places
 that change roles. The host waits for the device where a predicate decides, and nowhere else.
@@ -19,21 +19,21 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import carry_of
 from ge2.targets.cuda.device import Device, address, empty, put
 from ge2.targets.cuda.launch.arguments import Address
-from ge2.targets.cuda.loops.unroll import Placed, Round
+from ge2.targets.cuda.loops.unroll import Placed, RecordedBody
 
 Arrays = Sequence[Any]
 
 
 @final
 @record
-class Turn:
+class LoopBody:
     """A program that another one runs: `run(memory, *places, *arrays)`, with
     `nbytes` of memory for itself.
 
     The results `placed`, of such types, are written into the places; the others are returned
     wherever they lie, which may be in an argument or in the memory. `over` has those that are made
     by writes into an argument, where it lies, each with the number of that. `again` pairs a result
-    that has a place with a later one that is the same. `why` it is no `round` is said in words.
+    that has a place with a later one that is the same. `why` it is not `recorded` is said in words.
     """
 
     nbytes: int
@@ -42,19 +42,19 @@ class Turn:
     again: tuple[tuple[int, int], ...]
     over: Mapping[int, int]
     run: Callable[..., list[Any]]
-    round: Round | None = None  # it as launches alone, if it is nothing else
+    recorded: RecordedBody | None = None  # it as launches alone, if it is nothing else
     why: str = ""
 
     def into(self, memory: Any, places: Arrays, *arrays: Any) -> list[Any]:
         """The results, those that have a place written there."""
         return self.run(memory, *[places[i] for i in self.placed], *arrays)
 
-    def whole(self, memory: Any, places: Arrays, *arrays: Any) -> None:
+    def write_all(self, memory: Any, places: Arrays, *arrays: Any) -> None:
         """Writes every result into its place."""
         for i, found in enumerate(self.into(memory, places, *arrays)):
             settle(places[i], found)
 
-    def alone(self, device: Device, *arrays: Any) -> list[Any]:
+    def in_new_arrays(self, device: Device, *arrays: Any) -> list[Any]:
         """The results in arrays of their own."""
         places = [empty(device, t.shape, t.dtype) for t in self.types]
         written = self.over.values()
@@ -74,7 +74,7 @@ class Body(Protocol):
 
     def __call__(self, *arrays: Any) -> list[Any]: ...
 
-    def turn(self, run: bool) -> Turn:
+    def loop_body(self, run: bool) -> LoopBody:
         """It as one iteration; if it is not to `run`, to be written about alone."""
 
     def written(self, run: bool = True) -> Texts:
@@ -103,26 +103,26 @@ def spare(op: Any) -> list[ArrayType]:
     return [*outputs, op.cond.outputs[0].type] if isinstance(op, WhileLoop) else outputs[: op.carry]
 
 
-def in_place(op: Any, turn: Turn) -> list[int]:
-    """The parts of the carry that rounds make by writes into it, where it lies."""
+def in_place(op: Any, body: LoopBody) -> list[int]:
+    """The parts of the carry that iterations make by writes into it, where it lies."""
     if isinstance(op, Cond):
         return []
     _, first, count = carry_of(op)
-    return [i for i in range(count) if turn.over.get(i) == first + i]
+    return [i for i in range(count) if body.over.get(i) == first + i]
 
 
 def second_places(
-    op: Any, turns: Sequence[Turn], results: Arrays, make: Callable[[ArrayType], Any]
+    op: Any, bodies: Sequence[LoopBody], results: Arrays, make: Callable[[ArrayType], Any]
 ) -> list[Any]:
     """The second places of the carry: those of the results where it stays in one."""
-    stays = in_place(op, turns[-1])
+    stays = in_place(op, bodies[-1])
     return [results[i] if i in stays else make(t) for i, t in enumerate(spare(op))]
 
 
 def loose(op: Any, graph: Graph) -> dict[Var, int]:
     """Of what lies among the elements of a stack, how many elements lie between two of its places.
 
-    `graph` is that of a round. A carry that is stacked as well is made
+    `graph` is that of an iteration. A carry that is stacked as well is made
     in the stack, and read there.
     """
     if not isinstance(op, ScanLoop):
@@ -134,21 +134,21 @@ def loose(op: Any, graph: Graph) -> dict[Var, int]:
     return {v: math.prod(v.type.shape) for v in found}
 
 
-def rounds(op: Any, turns: Sequence[Turn]) -> Callable[..., None]:
+def iterated(op: Any, bodies: Sequence[LoopBody]) -> Callable[..., None]:
     """The operation as a function of memory, places for results, second places
     of the carry, and arrays.
     """
     if isinstance(op, ScanLoop):
-        return partial(scan, op, turns[0])
+        return partial(scan, op, bodies[0])
     if isinstance(op, RepeatLoop):
-        return partial(repeat, op, turns[0])
+        return partial(repeat, op, bodies[0])
     if isinstance(op, WhileLoop):
-        return partial(while_loop, op, turns[0], turns[1])
-    return partial(branch, turns)
+        return partial(while_loop, op, bodies[0], bodies[1])
+    return partial(branch, bodies)
 
 
 class Carry:
-    """What goes from round to round: where it is, and where it is written next."""
+    """What goes from iteration to iteration: where it is, and where it is written next."""
 
     __slots__ = ("homes", "now", "spares")
 
@@ -156,14 +156,14 @@ class Carry:
         self.now, self.homes, self.spares = list(now), homes, spares
 
     def stay(self, ends: Arrays, in_place: Iterable[int]) -> Carry:
-        """It with those parts that rounds write in place where they are to end."""
+        """It with those parts that iterations write in place where they are to end."""
         for i in in_place:
             settle(ends[i], self.now[i])
             self.now[i] = ends[i]
         return self
 
     def take(self, found: Arrays, places: Arrays) -> None:
-        """A round's results become the carry. What a round does not change stays where it is."""
+        """An iteration's results become the carry. What it does not change stays where it is."""
         for i, place in enumerate(places):
             if found[i] is not place and found[i] is not self.now[i]:
                 put(place, found[i])
@@ -177,77 +177,85 @@ class Carry:
             settle(end, x)
 
 
-def scan(op: ScanLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any) -> None:
+def scan(
+    op: ScanLoop, body: LoopBody, memory: Any, results: Arrays, spares: Arrays, *xs: Any
+) -> None:
     consts, start, elements = op.parts(xs)
     ends, stacks = results[: op.carry], results[op.carry :]
     carry = Carry(start, *((ends, spares) if op.length % 2 else (spares, ends)))
-    carry.stay(ends, in_place(op, turn))
-    through = stacked_too(turn, op.carry)
+    carry.stay(ends, in_place(op, body))
+    through = stacked_too(body, op.carry)
     for t in reversed(range(op.length)) if op.reverse else range(op.length):
         places = [*carry.homes, *[y[t, ...] for y in stacks]]
         for i, j in through:
             places[i] = places[j]
-        found = turn.into(memory, places, *consts, *carry.now, *[x[t, ...] for x in elements])
+        found = body.into(memory, places, *consts, *carry.now, *[x[t, ...] for x in elements])
         stacked(places, found, op.carry)
         carry.take(found, places[: op.carry])
     carry.settle(ends)
 
 
-def stacked_too(turn: Turn, carry: int) -> list[tuple[int, int]]:
-    """The carries that are results of each round as well, each with that
+def stacked_too(body: LoopBody, carry: int) -> list[tuple[int, int]]:
+    """The carries that are results of each iteration as well, each with that
     result: they are made there.
     """
-    return [(i, j) for i, j in turn.again if i < carry <= j]
+    return [(i, j) for i, j in body.again if i < carry <= j]
 
 
 def stacked(places: Arrays, found: Arrays, first: int) -> None:
-    """Copies what a round did not write into its stack."""
+    """Copies what an iteration did not write into its stack."""
     for place, y in zip(places[first:], found[first:], strict=True):
         if y is not place:
             put(place, y)
 
 
 def repeat(
-    op: RepeatLoop, turn: Turn, memory: Any, results: Arrays, spares: Arrays, *xs: Any
+    op: RepeatLoop, body: LoopBody, memory: Any, results: Arrays, spares: Arrays, *xs: Any
 ) -> None:
     at, n = op.consts + op.carry, op.length
     ends, rest, elements = results[: op.carry], results[op.carry :], xs[at:]
     carry = Carry(xs[op.consts : at], *((ends, spares) if n % 2 else (spares, ends)))
-    carry.stay(ends, in_place(op, turn))
-    through = stacked_too(turn, op.carry)
+    carry.stay(ends, in_place(op, body))
+    through = stacked_too(body, op.carry)
     for t in range(n):
         places = [*carry.homes, *rest[t::n]]
         for i, j in through:
             places[i] = places[j]
-        found = turn.into(memory, places, *xs[: op.consts], *carry.now, *elements[t::n])
+        found = body.into(memory, places, *xs[: op.consts], *carry.now, *elements[t::n])
         stacked(places, found, op.carry)
         carry.take(found, places[: op.carry])
     carry.settle(ends)
 
 
 def while_loop(
-    op: WhileLoop, test: Turn, turn: Turn, memory: Any, results: Arrays, more: Arrays, *xs: Any
+    op: WhileLoop,
+    test: LoopBody,
+    body: LoopBody,
+    memory: Any,
+    results: Arrays,
+    more: Arrays,
+    *xs: Any,
 ) -> None:
     *spares, decided = more
     by_cond, by_body, start = op.parts(xs)
-    carry = Carry(start, results, spares).stay(results, in_place(op, turn))
+    carry = Carry(start, results, spares).stay(results, in_place(op, body))
     while test.into(memory, [decided], *by_cond, *carry.now)[0]:  # which waits for it
         homes = carry.homes
-        carry.take(turn.into(memory, homes, *by_body, *carry.now), homes)
+        carry.take(body.into(memory, homes, *by_body, *carry.now), homes)
     carry.settle(results)
 
 
 def branch(
-    turns: Sequence[Turn], memory: Any, results: Arrays, _: Arrays, index: Any, *xs: Any
+    bodies: Sequence[LoopBody], memory: Any, results: Arrays, _: Arrays, index: Any, *xs: Any
 ) -> None:
-    xs = written_over(turns, results, xs)
-    turns[min(max(int(index), 0), len(turns) - 1)].whole(memory, results, *xs)
+    xs = written_over(bodies, results, xs)
+    bodies[min(max(int(index), 0), len(bodies) - 1)].write_all(memory, results, *xs)
 
 
-def written_over(turns: Sequence[Turn], results: Arrays, xs: Sequence[Any]) -> tuple[Any, ...]:
+def written_over(bodies: Sequence[LoopBody], results: Arrays, xs: Sequence[Any]) -> tuple[Any, ...]:
     """The operands of branches, those that one of them writes into where the result is to be."""
     found = list(xs)
-    for i, k in {pair for turn in turns for pair in turn.over.items()}:
+    for i, k in {pair for body in bodies for pair in body.over.items()}:
         settle(results[i], xs[k])
         found[k] = results[i]
     return tuple(found)

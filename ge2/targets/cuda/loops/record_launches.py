@@ -20,7 +20,7 @@ from ge2.targets.cuda.kernels.generated import copying
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.launches import Item
 from ge2.targets.cuda.launch.template import launch_of
-from ge2.targets.cuda.loops.iterate import Turn
+from ge2.targets.cuda.loops.iterate import LoopBody
 from ge2.targets.cuda.loops.unroll import Placed
 from ge2.targets.cuda.steps.code import StepCode
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @final
 class Recorder(StepCode):
-    """Iterations that run with its `turn`s, and places that it gives, become launches of a step."""
+    """Iterations that run with its `body`s, and places that it gives, become launches of a step."""
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
         super().__init__(assembler, step)
@@ -63,9 +63,9 @@ class Recorder(StepCode):
             name, early = f"{first.name}_{number}", kernel.fits(limits.threads) and first.waits
             self.launch(launch_of(kernel, number, given, name, place(self.step.eqn), early))
 
-    def turn(self, turn: Turn) -> Turn:
+    def recorded(self, body: LoopBody) -> LoopBody:
         """An iteration that is recorded when it runs."""
-        assert turn.round is not None
+        assert body.recorded is not None
         known = dict[int, tuple[int, str]]()
 
         def once(kernel: CudaKernel) -> tuple[int, str]:  # named once, not in each iteration
@@ -73,7 +73,7 @@ class Recorder(StepCode):
                 known[id(kernel)] = self.assembler.kernels.name(kernel)
             return known[id(kernel)]
 
-        return replace(turn, run=partial(turn.round.run, self.launch, once, self.constant))
+        return replace(body, run=partial(body.recorded.run, self.launch, once, self.constant))
 
     def constant(self, value: Any) -> Address:
         """The address of an array that is there from the start."""

@@ -1,8 +1,8 @@
 """Loops and branches of a program for a device.
 
-A loop whose rounds are nothing but launches, at places that are known beforehand, is written down
-whole; if numbers on the device decide, as a loop or a branch of launches (`conditional`). Of any
-other the rounds are programs that take scratch and places from the one around them.
+A loop whose iterations are nothing but launches, at places that are known beforehand, is recorded
+in full; if numbers on the device decide, as a loop or a branch of launches (`conditional`). Of any
+other the iterations are programs that take scratch and places from the one around them.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from ge2.program.program import Buffer, Step
 from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.conditional import conditional
-from ge2.targets.cuda.loops.iterate import Turn, rounds, second_places
+from ge2.targets.cuda.loops.iterate import LoopBody, iterated, second_places
 from ge2.targets.cuda.loops.record_launches import Recorder
-from ge2.targets.cuda.loops.unroll import Round
+from ge2.targets.cuda.loops.unroll import RecordedBody
 from ge2.targets.cuda.steps.code import StepCode
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def of_its_own(buffer: Buffer) -> bool:
     return buffer.storage == "output" and not buffer.donor
 
 
-def turned(assembler: CudaAssembler, run: Any) -> Turn:
+def as_loop_body(assembler: CudaAssembler, run: Any) -> LoopBody:
     """The program as a part of another one."""
     outputs, places = assembler.program.graph.outputs, placed(assembler)
     again = [(i, j) for i in places for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
@@ -55,12 +55,12 @@ def turned(assembler: CudaAssembler, run: Any) -> Turn:
     donors = {i: assembler.buffer(a).donor for i, a in enumerate(outputs) if isinstance(a, Var)}
     over = {i: inputs.index(donor) for i, donor in donors.items() if donor}
     made = tuple(types[i] for i in places)
-    found = as_round(assembler, places)
+    found = as_recorded(assembler, places)
     why = "" if found is not None else more_than_launches(assembler)
-    return Turn(assembler.nbytes, tuple(places), made, tuple(again), over, run, found, why)
+    return LoopBody(assembler.nbytes, tuple(places), made, tuple(again), over, run, found, why)
 
 
-def as_round(assembler: CudaAssembler, places: Sequence[int]) -> Round | None:
+def as_recorded(assembler: CudaAssembler, places: Sequence[int]) -> RecordedBody | None:
     """The program as launches, if it is nothing else."""
     graph, groups = assembler.program.graph, assembler.groups
     weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
@@ -73,7 +73,7 @@ def as_round(assembler: CudaAssembler, places: Sequence[int]) -> Round | None:
         return None
     launches = [each for group in groups for each in group.launches]
     parameters = [*names, *map(assembler.name, graph.inputs)]
-    return Round(
+    return RecordedBody(
         parameters,
         launches,
         [*assembler.kernels.sources.values()],
@@ -111,20 +111,20 @@ def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | 
 
 def loop_code(assembler: CudaAssembler, step: Step) -> StepCode:
     """A loop or a branch: recorded launches, or iterations that the host launches."""
-    turns = [branch.turn(assembler.run) for branch in assembler.branches[step.number]]
+    bodies = [branch.loop_body(assembler.run) for branch in assembler.branches[step.number]]
     return (
-        unrolled(assembler, step, turns)
-        or conditional(assembler, step, turns)
-        or IteratedStep(assembler, step, turns)
+        unrolled(assembler, step, bodies)
+        or conditional(assembler, step, bodies)
+        or IteratedStep(assembler, step, bodies)
     )
 
 
-def unrolled(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Recorder | None:
+def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder | None:
     """The iterations of a loop as launches of this program; None if they are more than that, or
     too many.
     """
-    eqn, (turn, *_) = step.eqn, turns
-    op, known = eqn.op, turn.round
+    eqn, (body, *_) = step.eqn, bodies
+    op, known = eqn.op, body.recorded
     if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
         return None
     if assembler.ranged or assembler.meter:  # each iteration is to be seen
@@ -134,30 +134,30 @@ def unrolled(assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> Rec
     if known.count * op.length > most or not all(map(assembler.is_plain, atoms)):
         return None
     found = Recorder(assembler, step)
-    memory = found.own_place(ArrayType((turn.nbytes,), np.dtype(np.uint8)))
+    memory = found.own_place(ArrayType((body.nbytes,), np.dtype(np.uint8)))
     places = [found.placed(a) for a in atoms]
     results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
-    spares = second_places(op, turns, results, found.own_place)
-    rounds(op, [found.turn(turn)])(memory, results, spares, *inputs)
+    spares = second_places(op, bodies, results, found.own_place)
+    iterated(op, [found.recorded(body)])(memory, results, spares, *inputs)
     return found
 
 
 @final
 class IteratedStep(StepCode):
-    """A loop or a branch whose iterations are launched one after another, in memory of the arena."""
+    """A loop or a branch whose iterations the host launches, one by one, in memory of the arena."""
 
-    def __init__(self, assembler: CudaAssembler, step: Step, turns: Sequence[Turn]) -> None:
+    def __init__(self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
         super().__init__(assembler, step)
-        eqn, nbytes = step.eqn, max(t.nbytes for t in turns)
+        eqn, nbytes = step.eqn, max(t.nbytes for t in bodies)
         memory = self.in_arena(ArrayType((nbytes,), np.dtype(np.uint8)))
-        f = assembler.bind(rounds(eqn.op, turns), f"{eqn.op.name}_")
+        f = assembler.bind(iterated(eqn.op, bodies), f"{eqn.op.name}_")
         results, copies = self.result_places()
-        lists = results, second_places(eqn.op, turns, results, self.in_arena)
+        lists = results, second_places(eqn.op, bodies, results, self.in_arena)
         given = [memory, *(f"[{', '.join(each)}]" for each in lists)]
         given += [self.aligned(a) for a in eqn.inputs]
         self.results = eqn.outs
-        parts = "branches" if isinstance(eqn.op, Cond) else "rounds"
-        self.split = f"whose {parts} the host launches ({by_host(assembler, eqn, turns)})"
+        parts = "branches" if isinstance(eqn.op, Cond) else "iterations"
+        self.split = f"whose {parts} the host launches ({by_host(assembler, eqn, bodies)})"
         self.lines = [Line(f"{f}({', '.join(given)})", eqn.op.name), *copies]
 
     def result_places(self) -> tuple[list[str], list[Line]]:
@@ -187,18 +187,20 @@ class IteratedStep(StepCode):
         return text if self.assembler.in_order(a) else f"ready({text})"
 
 
-def by_host(assembler: CudaAssembler, eqn: Eqn, turns: Sequence[Turn]) -> str:
-    """Why the host launches the rounds of a loop, or a branch, one after another."""
+def by_host(assembler: CudaAssembler, eqn: Eqn, bodies: Sequence[LoopBody]) -> str:
+    """Why the host launches the iterations of a loop, or a branch, one after another."""
     op, fixed = eqn.op, isinstance(eqn.op, ScanLoop | RepeatLoop)
     if assembler.ranged or assembler.meter:
         return "so that each is seen"
     if fixed and config.capture == "off":
         return "capture is off"
-    if (why := next((turn.why for turn in turns if turn.why), "")) or any(
+    if (why := next((body.why for body in bodies if body.why), "")) or any(
         a.type.weak for a in eqn.inputs
     ):
         return why or NUMBERS
-    launches = sum(turn.round.count for turn in turns if turn.round) * getattr(op, "length", 2)
+    launches = sum(body.recorded.count for body in bodies if body.recorded) * getattr(
+        op, "length", 2
+    )
     most = assembler.device.limits.tuning.launches.recorded
     return (
         f"{launches} launches, more than {most}"

@@ -1,7 +1,7 @@
-"""Rounds of a loop as launches of the program around it: each round's places are known beforehand.
+"""Iterations of a loop as launches of the program around it, at places that are known beforehand.
 
-The rounds are run once with arrays that only know where they lie (`rounds.py` says what a round
-is); what they would have launched is written down.
+The iterations are run once with arrays that only know where they lie (`iterate.py` says what an
+iteration is); what they would have launched is recorded.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Placed:
 
 
 @final
-class Round:
+class RecordedBody:
     """A program of nothing but launches, to be written down for arrays
     that are known by their places.
 
