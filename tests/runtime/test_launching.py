@@ -118,7 +118,7 @@ def test_a_report_says_how_launches_went():
     """Of each group: calls, graphs, patches, and why there is no graph."""
     f = ge2.jit(lambda x: np.cumsum(np.sort(x * 3) * 2))
     with config.using(executor="shim"):
-        f(np.arange(8.0))
+        f(np.arange(8192.0))  # more than a kernel sorts
         report = f.report()
     first, between, last = report.launches
     assert first == "launches_0: launched one by one, from Python"
