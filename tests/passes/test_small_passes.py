@@ -128,7 +128,7 @@ def test_the_pipelines_are_lists_of_names():
     } == {
         "reference": f"{tidy} roll whole stack fuse",
         "c": f"{tidy} roll whole stack split_edges fuse writes grounded with_copies views_first checked_early",
-        "cuda": f"{tidy} roll whole stack stack_all sums_after fuse epilogue indexed drawn resident"
+        "cuda": f"{tidy} tiny_products roll whole stack stack_all sums_after fuse epilogue indexed drawn resident"
         " with_copies views_first",
     }
 

@@ -20,7 +20,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
-from ge2.targets.cuda.emit.narrow_columns import narrow
+from ge2.targets.cuda.emit.narrow_columns import WARP, narrow
 from ge2.targets.cuda.emit.region import Problem, Statements, power, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
@@ -191,10 +191,7 @@ class Lanes:
             return self.narrow.columns, self.narrow.block, 1
         rows = math.prod(self.problem.axes.sizes[a] for a in self.over)
         busy = self.chip.multiprocessors * self.chip.threads
-        columns, block = (
-            self.tuning.block if self.packs >= busy else min(32, power(self.packs)),
-            self.tuning.block,
-        )
+        columns, block = self.columns_beside(rows), self.tuning.block
         while (
             not split
             and block < self.tuning.deepest
@@ -206,6 +203,18 @@ class Lanes:
         wanted = busy // (-(-self.packs // columns) * block)
         most = rows // (block // columns * self.tuning.rows)
         return columns, block, max(1, min(wanted, most)) if split else 1
+
+    def columns_beside(self, rows: int) -> int:
+        """Columns of a block. Where all threads have one, or rows are few, none helps another:
+        what helpers of a column have is merged by way of shared memory.
+        """
+        block, units = self.tuning.block, self.chip.multiprocessors
+        if self.packs >= units * self.chip.threads:
+            return block
+        if self.packs < units * WARP:
+            return min(WARP, power(self.packs))
+        helpers = max(rows // self.tuning.rows, 1)
+        return max(block >> (helpers.bit_length() - 1), WARP)
 
     def columns_of_a_row(self) -> int:
         """How many threads a block has along the lane; 0 where rows are short,

@@ -1,0 +1,57 @@
+"""Many tiny products are sums of products of elements."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.compile.executable import interpret
+from ge2.ir import Graph, verify
+from ge2.passes.tiny_products import tiny_products
+from tests.passes.graphs import after, lines
+
+EINSUMS = {
+    "nij,njk->nik": ((300, 4, 3), (300, 3, 5)),
+    "nij,nj->ni": ((300, 4, 3), (300, 3)),
+    "ni,ni->n": ((300, 4), (300, 4)),
+    "ijn,kjn->nki": ((4, 3, 300), (5, 3, 300)),
+    "abij,abjk->abik": ((20, 30, 2, 2), (20, 30, 2, 8)),
+    "nijk,njkl->nil": ((300, 4, 2, 3), (300, 2, 3, 5)),
+}
+
+
+def names(graph: Graph) -> list[str]:
+    return [e.op.name for e in graph.eqns]
+
+
+@pytest.mark.parametrize("spec", EINSUMS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_same(spec: str, dtype: str, rng: np.random.Generator) -> None:
+    arrays = [rng.integers(-9, 9, shape).astype(dtype) for shape in EINSUMS[spec]]
+    graph = ge2.make_jaxpr(lambda a, b: np.einsum(spec, a, b))(*arrays).graph
+    found = verify(tiny_products(graph))
+    assert "dot_general" in names(graph)
+    assert "dot_general" not in names(found)
+    for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_array_equal(y, wanted)
+
+
+@pytest.mark.parametrize(
+    "shapes", [((255, 4, 4), (255, 4, 4)), ((300, 4, 9), (300, 9, 4)), ((300, 4), (4, 4))]
+)
+def test_others_are_products(shapes: tuple[tuple[int, ...], ...]) -> None:
+    graph = ge2.make_jaxpr(lambda a, b: a @ b)(*map(np.ones, shapes)).graph
+    assert tiny_products(graph) is graph
+
+
+def test_as_text() -> None:
+    text = """{ lambda ; a:f32[256,2,3] b:f32[256,3]. let
+        c:f32[256,2] = dot_general[contract=((2,), (1,)) beside=((0,), (0,)) precision=None out=None] a b
+        in (c,) }"""
+    assert after(tiny_products, text) == lines("""
+        c:f32[256,2,3] = broadcast_in_dim[dims=(0, 1, 2) shape=(256, 2, 3)] a
+        d:f32[256,2,3] = broadcast_in_dim[dims=(0, 2) shape=(256, 2, 3)] b
+        e:f32[256,2,3] = mul c d
+        f:f32[256,2] = reduce_sum[axes=(2,)] e
+        in (f,) }""")
