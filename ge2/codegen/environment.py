@@ -12,10 +12,11 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from ge2.base.source import templates
-from ge2.codegen.rendered_cache import page, user_templates
+from ge2.codegen.rendered_cache import compiled_templates, keep_compiled, page, user_templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from jinja2.bccache import Bucket
 
     from ge2.codegen.text import Text
 
@@ -86,13 +87,28 @@ def environment() -> Environment:
 @cache
 def _environment(users: str) -> Environment:
     """The templates of ours, and before them those of a folder of the user's."""
-    from jinja2 import (  # `import ge2` does without
+    import jinja2  # `import ge2` does without
+    from jinja2 import (
+        BytecodeCache,
         ChoiceLoader,
         Environment,
         FileSystemLoader,
         PrefixLoader,
         StrictUndefined,
     )
+
+    kept = compiled_templates(jinja2.__version__, users)
+
+    class Compiled(BytecodeCache):
+        """Templates as Python's byte code, all of them one entry of the cache of files."""
+
+        def load_bytecode(self, bucket: Bucket) -> None:
+            if code := kept.get(bucket.key + bucket.checksum):
+                bucket.bytecode_from_string(code)
+
+        def dump_bytecode(self, bucket: Bucket) -> None:
+            kept[bucket.key + bucket.checksum] = bucket.bytecode_to_string()
+            keep_compiled(kept, jinja2.__version__, users)
 
     class Templates(Environment):
         def join_path(self, template: str, parent: str) -> str:
@@ -107,6 +123,7 @@ def _environment(users: str) -> Environment:
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,
+        bytecode_cache=Compiled(),
         keep_trailing_newline=True,
         autoescape=False,
         optimized=False,  # there is no constant to fold, and looking for one takes time

@@ -9,6 +9,7 @@ which is not. So whatever is found, a page is the text that rendering would give
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -142,6 +143,26 @@ def contents(places: Sequence[str]) -> list[str | bytes]:
                 with open(os.path.join(folder, name), "rb") as file:
                     parts += [os.path.relpath(os.path.join(folder, name), root), file.read()]
     return parts
+
+
+# ------------------------------------------------------------------------------ compiled templates
+# A program that is new renders its texts; what Jinja made of the templates is that of the last one.
+
+
+def compiled_templates(jinja: str, users: str) -> dict[str, bytes]:
+    """The byte code of templates by their keys."""
+    found = read(cache().get(compiled_key(jinja, users)) or b"")
+    return {key: text.encode("latin-1") for key, text in found.items()}
+
+
+def keep_compiled(found: dict[str, bytes], jinja: str, users: str) -> None:
+    texts = {key: code.decode("latin-1") for key, code in found.items()}
+    about = {"name": "compiled templates", "version": VERSION}
+    cache().put(compiled_key(jinja, users), written(texts), about)
+
+
+def compiled_key(jinja: str, users: str) -> str:
+    return content_key("templates", VERSION, jinja, sys.version, writing(users))
 
 
 # ----------------------------------------------------------------------------------------- an entry
