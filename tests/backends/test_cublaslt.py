@@ -21,6 +21,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
+from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import cublaslt
 from ge2.targets.cuda.products.gemm import by_blas, tight
 from tests.backends.fake_driver import (
@@ -64,7 +65,10 @@ def device(driver, monkeypatch):
         runtime=SimpleNamespace(free=lambda place: None),
     )
     return SimpleNamespace(
-        here=nullcontext, context=driver.context_of_fake(), xp=SimpleNamespace(cuda=cuda)
+        here=nullcontext,
+        context=driver.context_of_fake(),
+        xp=SimpleNamespace(cuda=cuda),
+        limits=H200,
     )
 
 

@@ -13,6 +13,12 @@ KB: Final = 1 << 10
 MB: Final = 1 << 20
 GB: Final = 1 << 30
 
+# The same on every GPU that CUDA runs on: blocks along each axis of a grid, threads along each axis
+# of a block, and of a warp.
+GRID_MOST: Final = (2**31 - 1, 65535, 65535)
+BLOCK_MOST: Final = (1024, 1024, 64)
+WARP: Final = 32
+
 
 @final
 @record
@@ -37,7 +43,6 @@ class Limits:
     blocks_per_multiprocessor: int = 32
     registers_per_multiprocessor: int = 65536
     registers_per_thread: int = 255
-    warp: int = 32
     shared_static: int = 48 * KB
     shared_optin: int = 227 * KB
     shared_per_multiprocessor: int = 228 * KB

@@ -15,9 +15,9 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import Problem, power
 from ge2.targets.cuda.emit.two_stage_reduce import part
+from ge2.targets.cuda.limits import WARP
 
 SECTOR = 32  # bytes that the cache hands over
-WARP = 32
 
 
 @final

@@ -18,12 +18,11 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, Statements, power
 from ge2.targets.cuda.emit.two_stage_reduce import Part, Partials, part
+from ge2.targets.cuda.limits import GRID_MOST, WARP
 from ge2.targets.cuda.tuning import Rowwise
 
 ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
-GRID = 65535  # blocks along the second axis of a grid
-WARP = 32
 
 
 def few(problem: Problem, whole: frozenset[int], tuning: Rowwise) -> bool:
@@ -189,7 +188,9 @@ class Plan:
         if self.alone:
             return 1, 1
         if self.across and not self.sums():
-            return 1, min(team_blocks, GRID)  # each row leaves its own part, and waits for no other
+            return 1, min(
+                team_blocks, GRID_MOST[1]
+            )  # each row leaves its own part, and waits for no other
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
             at_once = self.at_once * self.chip.multiprocessors
@@ -206,7 +207,7 @@ class Plan:
         """How many parts of a result there may be, however many rows there are."""
         if not self.across:
             return 0
-        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID_MOST[1]
         return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:

@@ -41,11 +41,9 @@ from ge2.targets.cuda.emulator.source import Entry, entries
 from ge2.targets.cuda.launch.launches import LaunchList, Run, in_any_order, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
-from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.limits import BLOCK_MOST, GRID_MOST, H200, Limits
 
 WAIT: Final = "ge2_await_kernels();"
-GRID_MOST: Final = (2**31 - 1, 65535, 65535)
-BLOCK_MOST: Final = (1024, 1024, 64)
 WORDS: Final = {
     "p": "an array or its address as np.uint64",
     "i": "a signed integer",

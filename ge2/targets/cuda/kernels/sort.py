@@ -14,7 +14,8 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Grid
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.top_k import LINES, SHORT, Lines, Ranking, key_name
+from ge2.targets.cuda.kernels.top_k import SHORT, Lines, Ranking, key_name
+from ge2.targets.cuda.limits import GRID_MOST
 
 MOST: Final = 1 << 12  # elements of a line: with keys of eight bytes 40 KB of shared memory
 
@@ -33,7 +34,7 @@ class CudaSort(Cuda):
             return "complex numbers are sorted by CuPy"
         if n > MOST:
             return f"a block sorts {MOST} elements, not {n}"
-        return "" if t.size // max(n, 1) <= LINES else "there are too many lines"
+        return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ins, outs = problem.arrays

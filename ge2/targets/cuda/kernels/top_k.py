@@ -27,11 +27,11 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.kernels.element_grid import BLOCK, OVER, Grid, far, lettered
 from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.limits import GRID_MOST
 
 SHORT: Final = 128  # elements of a line that a warp ranks, each against all others
 MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
 LONGEST: Final = 1 << 31  # the elements of a line whose places are int
-LINES: Final = (1 << 31) - 1  # blocks of a grid
 INT: Final = np.dtype(np.int32)
 
 
@@ -50,7 +50,9 @@ class CudaTop(Cuda):
         if n > SHORT and op.k > MOST:
             return f"a block keeps {MOST} elements, not {op.k}"
         lines = t.size // max(n, 1)
-        return "" if n < LONGEST and lines <= LINES else "there are too many elements, or lines"
+        return (
+            "" if n < LONGEST and lines <= GRID_MOST[0] else "there are too many elements, or lines"
+        )
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip

@@ -23,11 +23,10 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import CUDA, helpers_of
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.limits import BLOCK_MOST, GRID_MOST
 
 BLOCK: Final = 256  # threads of a block, where the user does not say how many
 # of blocks and of threads, along x, y and z
-MOST: Final = ((2**31 - 1, 65535, 65535), (1024, 1024, 64))
-THREADS: Final = 1024  # of a block in all
 AXES: Final = "xyz"
 FIX: Final = "return -(-x.size // 256), 256"
 
@@ -129,11 +128,12 @@ def launched(op: Own, types: Sequence[ArrayType]) -> Grid | None:
         )
     blocks, threads = (sides(op, found, each) for each in found[:2])
     shared = found[2] if len(found) == 3 else 0
-    for given, most, what in zip((blocks, threads), MOST, ("blocks", "threads"), strict=True):
+    limits = GRID_MOST, BLOCK_MOST
+    for given, most, what in zip((blocks, threads), limits, ("blocks", "threads"), strict=True):
         if any(not 1 <= n <= top for n, top in zip(given, most, strict=False)):
             raise refused(op, found, f"a GPU takes at least 1 and at most {most} {what}")
-    if math.prod(threads) > THREADS:
-        raise refused(op, found, f"a block has at most {THREADS} threads in all")
+    if math.prod(threads) > BLOCK_MOST[0]:
+        raise refused(op, found, f"a block has at most {BLOCK_MOST[0]} threads in all")
     if type(shared) is not int or shared < 0:
         raise refused(op, found, "bytes of shared memory are a whole number")
     return Grid(blocks, threads, shared)

@@ -43,7 +43,6 @@ if TYPE_CHECKING:
 
 PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
-WORKSPACE: Final = 32 << 20  # bytes of scratch that a product may ask for at most
 KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
 TYPES: Final = {FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14}
@@ -235,7 +234,8 @@ class Matmul:
         lib, (a, b, y), count = self.blas.library, self.layouts, c_int()
         owner = Owner()
         preference = lib.made(owner, "cublasLtMatmulPreference")
-        lib.set("cublasLtMatmulPreference", preference, MOST_SCRATCH, c_uint64(WORKSPACE))
+        most = c_uint64(self.blas.device.limits.tuning.products.scratch)
+        lib.set("cublasLtMatmulPreference", preference, MOST_SCRATCH, most)
         if self.wanted.out in (FLOAT16, BFLOAT16):
             lib.set("cublasLtMatmulPreference", preference, REDUCTIONS, c_uint32(IN_COMPUTE_TYPE))
         first, other, result = self.wanted.aligned

@@ -17,7 +17,6 @@ from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.products.gemm import ONE, Along, Contraction
 
 SIDE = 16  # rows and columns of a tile
-MOST = 65535  # blocks along the second axis of a grid
 
 
 def sums_in(dtype: np.dtype, out: np.dtype) -> np.dtype:

@@ -17,8 +17,9 @@ from ge2.targets.cuda.emit.columnwise import Stage
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import WIDEST
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
+from ge2.targets.cuda.limits import GRID_MOST
 from ge2.targets.cuda.products.gemm import Along, Contraction
-from ge2.targets.cuda.products.matrices import MOST, SIDE, Matrices
+from ge2.targets.cuda.products.matrices import SIDE, Matrices
 
 THREADS = 256
 WIDE = 4  # elements that one access moves at most
@@ -108,7 +109,7 @@ class Small(Matrices):
     @property
     def grid(self) -> tuple[int, int]:
         tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
-        return tiles, min(self.count, MOST)
+        return tiles, min(self.count, GRID_MOST[1])
 
     @property
     def shared(self) -> int:
