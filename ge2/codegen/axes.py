@@ -11,7 +11,7 @@ from typing import final
 
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import Held, Param, Step
-from ge2.codegen.loop_nest import AGAIN, Spec, Work, is_state
+from ge2.codegen.loop_nest import Spec, Work, is_state
 from ge2.codegen.tuning import Nests
 from ge2.ir import Dims
 from ge2.ir.op import BRANCHING
@@ -32,7 +32,7 @@ class Axes:
     lane: int = -1
     blocks: dict[int, int] = field(default_factory=dict)  # of axes that are cut
     constant: frozenset[int] = frozenset()
-    again: int = AGAIN  # the most operations that are done again rather than kept
+    again: int = 0  # the most operations that are done again rather than kept
     specs: list[Spec] = field(default_factory=list)
 
     # -- axes that are one
@@ -65,6 +65,7 @@ class Axes:
 
     def order(self, works: Sequence[Work], outs: Sequence[Param], tuning: Nests) -> None:
         """Settles the innermost axis and the order of the others."""
+        self.again = tuning.again
         whole = self.whole(works)
         folded = frozenset().union(*(w.over for w in works)) if works else frozenset()
         axes = sorted(self.sizes)

@@ -17,8 +17,6 @@ from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import Held, Param, Step
 from ge2.ops.reduce import ArgReduce
 
-AGAIN = 6  # the most operations that are done again rather than kept
-
 
 @final
 @record
@@ -102,7 +100,7 @@ class Home:
 
 
 def nest(
-    works: Sequence[Work], specs: Sequence[Spec], again: int = AGAIN, around: Spec | None = None
+    works: Sequence[Work], specs: Sequence[Spec], again: int, around: Spec | None = None
 ) -> Loop:
     """The tree of loops. What costs no more than `again` operations is made again rather than kept.
 

@@ -33,4 +33,5 @@ class Nests:
     wide: int = 4096  # columns from which on sums over rows are shared out by columns
     tile: int = 32  # elements along the sides of a block where arrays lie across each other
     few: int = 8  # elements that are not worth a tile
+    again: int = 6  # operations that are done again rather than kept, at most
     short: int = 16  # the size up to which an inner axis is a constant of the text

@@ -100,6 +100,7 @@ class Rowwise:
     rounds_again: int = 6  # if what it folds over them is read again
     meeting: int = 8 << 10  # bytes left of the shared memory in which its warps meet
     # the text
+    again: int = 6  # operations that are done again rather than kept, at most
     seldom: int = 64  # packs of a row, of which few have the place that elements are compared with
     in_turn: int = 2  # packs of a row in shared memory that are computed at once
     unrolled: int = 4  # rounds over a row that is not held, whose reads are under way at once

@@ -20,10 +20,11 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
-from ge2.targets.cuda.emit.narrow_columns import WARP, narrow
+from ge2.targets.cuda.emit.narrow_columns import narrow
 from ge2.targets.cuda.emit.region import Problem, Statements, power, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
+from ge2.targets.cuda.limits import WARP
 
 ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
 

@@ -16,7 +16,7 @@ from typing import ClassVar, final
 from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Held
-from ge2.codegen.loop_nest import AGAIN, Loop, Work
+from ge2.codegen.loop_nest import Loop, Work
 from ge2.codegen.text import Text
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit import reductions
@@ -27,20 +27,18 @@ from ge2.targets.cuda.emit.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGIST
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
 
-PLANS = (  # what is made again rather than kept, where a row is, and whether one block has all
-    (AGAIN, REGISTERED, False),
-    (ALWAYS, REGISTERED, False),
-    (ALWAYS, IN_SHARED, False),
-    (ALWAYS, READ_AGAIN, False),
-)
+PLACES = ((ALWAYS, REGISTERED), (ALWAYS, IN_SHARED), (ALWAYS, READ_AGAIN))
 
 
 def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
     """The plan of a kernel that reduces the axes `whole`, and perhaps all rows
     besides; None if none fits.
     """
-    first = make()
-    plans = ((AGAIN, REGISTERED, True), *PLANS) if few(first, whole, chip.tuning.rowwise) else PLANS
+    first, tuning = make(), chip.tuning.rowwise
+    # what is made again rather than kept, where a row is, and whether one block has all
+    plans = [(again, where, False) for again, where in ((tuning.again, REGISTERED), *PLACES)]
+    if few(first, whole, tuning):
+        plans.insert(0, (tuning.again, REGISTERED, True))
     for n, (again, where, alone) in enumerate(plans):
         plan = Plan(make() if n else first, whole, chip, again, where, alone)
         if plan.fits:
