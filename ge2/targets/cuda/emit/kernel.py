@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, final
 
@@ -117,11 +117,6 @@ class CudaKernel:
         """How many threads a block has at most, and how many blocks are to fit."""
         most = self.most or self.block
         return f"{most}, {self.resident}" if self.resident > 1 else str(most)
-
-
-def codes(texts: Sequence[Text]) -> list[str]:
-    """All lines."""
-    return [line for t in texts for line in (t.code, *codes(t.body))]
 
 
 def unrolled_bodies(code: str) -> Iterator[str]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text
-from ge2.targets.cuda.emit.kernel import codes
 from ge2.targets.cuda.emit.types import HELD
 from ge2.targets.cuda.persistent.grid import Grid
 from ge2.targets.cuda.persistent.grid_matrices import Tile
@@ -17,6 +15,7 @@ from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
 from ge2.targets.cuda.persistent.prefetch import after
 from ge2.targets.cuda.persistent.reductions import merged, merging, start_of, state_name
+from ge2.targets.cuda.persistent.skeleton import named
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.persistent.kernel import Writer
@@ -153,11 +152,6 @@ def by_teams(
     if size <= at_once:
         return [Text("", body=body)]
     return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
-
-
-def named(name: str, body: Sequence[Text]) -> bool:
-    """Whether lines name something."""
-    return any(re.search(rf"\b{name}\b", code) for code in codes(tuple(body)))
 
 
 def moved(node: Rounds, grid: Grid) -> list[Text]:

@@ -37,7 +37,7 @@ from ge2.targets.cuda.persistent.block_matrices import (
     writer,
 )
 from ge2.targets.cuda.persistent.grid import Grid, Homes
-from ge2.targets.cuda.persistent.grid_loops import Sharing, by_teams, moved, named
+from ge2.targets.cuda.persistent.grid_loops import Sharing, by_teams, moved
 from ge2.targets.cuda.persistent.grid_matrices import Spread, spread
 from ge2.targets.cuda.persistent.index_text import Index, held
 from ge2.targets.cuda.persistent.nodes import (
@@ -55,15 +55,24 @@ from ge2.targets.cuda.persistent.plan import Plan
 from ge2.targets.cuda.persistent.reductions import Folds
 from ge2.targets.cuda.persistent.rows import Split, fewest, split
 from ge2.targets.cuda.persistent.size import threads
+from ge2.targets.cuda.persistent.skeleton import (
+    BARRIER,
+    MEETING,
+    Barrier,
+    Branch,
+    Branches,
+    Elements,
+    Iterations,
+    PersistentView,
+    Stage,
+    named,
+)
 from ge2.targets.cuda.persistent.values import POINTS, Array, Made, Reader, Value, stored
 
 TAKEN: Final = (
     "room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows",
     "mine", "begin", "spot", "chunk", "BLOCKS", "GRID",
 )  # fmt: skip
-BARRIER: Final = Text("__syncthreads();")
-MEETING: Final = Text("ge2_grid_wait();")
-ROOM: Final = Text("extern __shared__ __align__(16) unsigned char room[];")
 
 
 def resident_kernel(
@@ -215,17 +224,16 @@ class Writer:
         while body and body[-1] == BARRIER:
             body.pop()
         rooms, nbytes = self.rooms()
-        body = [*self.own(), *matrices, *body]
-        if self.grid and named("mine", body):
-            spot = "(int)blockIdx.x * THREADS + thread"
-            body.insert(0, Text(f"const int mine = {spot};", "among all threads"))
-        head = [*rooms, Text("const int thread = threadIdx.x;")]
+        own = self.own()
+        mine = self.grid is not None and named("mine", (*own, *matrices, *body))
+        view = PersistentView(tuple(rooms), mine, tuple(own), tuple(matrices), tuple(body))
         kind, blocks = (
             ("grid kernel", self.grid.blocks) if self.grid else ("resident kernel", self.blocks)
         )
         kernel = CudaKernel(
-            kind, self.text, tuple(self.handed.arguments.values()), (*head, *body), self.threads,
+            kind, self.text, tuple(self.handed.arguments.values()), (), self.threads,
             (blocks,), self.fixed(), nbytes, 1, tuple(self.reader.helpers), together=self.grid is not None,
+            template="cuda/persistent.cu.jinja", view=view,
         )  # fmt: skip
         return Kernels((kernel,), temps)
 
@@ -303,11 +311,11 @@ class Writer:
         if self.spread_out:
             lines.append(Text(f"float *const tile_room = (float *)(room + {at});"))
             at += max(k.nbytes for k in self.spread_out)
-        return [ROOM, *lines] if lines else [], at
+        return lines, at
 
     # -- nodes
 
-    def node(self, node: Node) -> list[Text]:
+    def node(self, node: Node) -> list[Stage]:
         if isinstance(node, Level):
             self.level += 1
             self.keep_looked()
@@ -317,12 +325,12 @@ class Writer:
             return self.rounds(node)
         return self.choice(node)
 
-    def loops(self, loops: Sequence[Loop]) -> list[Text]:
+    def loops(self, loops: Sequence[Loop]) -> list[Stage]:
         """The loops of a level.
 
         Products of a grid share a room, where each waits for the one before.
         """
-        found, taken = list[Text](), False
+        found, taken = list[Stage](), False
         for loop in loops:
             product = loop.key.product is not None and loop.key.wide
             found += [BARRIER] if product and taken else []
@@ -330,8 +338,8 @@ class Writer:
             found += self.looped(loop)
         return found
 
-    def nodes(self, nodes: Sequence[Node]) -> list[Text]:
-        found = list[Text]()
+    def nodes(self, nodes: Sequence[Node]) -> list[Stage]:
+        found = list[Stage]()
         for node in nodes:
             lines = self.node(node)
             if found[-1:] == [BARRIER] and lines[:1] == [MEETING]:
@@ -339,8 +347,8 @@ class Writer:
             found += lines
         return found
 
-    def rounds(self, node: Rounds) -> list[Text]:
-        start = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
+    def rounds(self, node: Rounds) -> list[Stage]:
+        start: list[Stage] = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
         turns = [*(moved(node, self.grid) if self.grid else []), Text(f"{node.side} ^= 1;")]
         if node.decided is None:
             self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
@@ -349,10 +357,9 @@ class Writer:
         wrote, self.wrote = self.wrote, set()
         begin = self.level
         test = self.nodes(node.test)
-        if node.decided is not None:
-            test.append(Text(f"if (!({self.look(node.decided)})) break;"))
-        body = (*self.nodes(node.body), *turns)
-        if not named(node.side, (*test, *body[:-1])):
+        until = self.look(node.decided) if node.decided is not None else ""
+        body: tuple[Stage, ...] = (*self.nodes(node.body), *turns)
+        if not named(node.side, (*test, Text(until), *body[:-1])):
             start, body = [], body[:-1]
         first = [each.first for each in self.early.values()]
         self.round, self.early, self.wrote = around, before, self.wrote | wrote
@@ -364,11 +371,11 @@ class Writer:
             head = (
                 f"{t} = {n} - 1; {t} >= 0; {t}--" if node.reverse else f"{t} = 0; {t} < {n}; {t}++"
             )
-            loop = Text(f"for (int {head})", body=body, pragma="#pragma unroll 1")
+            loop = Iterations(head, (), "", body)
             return [*start, *first, *([loop] if body else [])]
         # a barrier: whoever still looks at what decided is not overtaken
         self.looked = set()
-        return [*start, Text("for (;;)", body=(*test, *body)), BARRIER]
+        return [*start, Iterations("", tuple(test), until, body), BARRIER]
 
     def look(self, x: Value) -> str:
         """A number that all threads look at to decide: while some do, others
@@ -397,43 +404,44 @@ class Writer:
                 self.looked.add(x.name)
         return x
 
-    def choice(self, node: Choice) -> list[Text]:
+    def choice(self, node: Choice) -> list[Stage]:
         dtype = node.index.type.dtype
         text = self.look(node.index)
         last = len(node.branches) - 1
         high = f"{held(text)} > {last} ? {last} : (int){held(text)}"
         low = f"{held(text)} < 0 ? 0 : " if dtype.kind == "i" else ""
         chosen = text if dtype == BOOL else f"{low}{high}"
-        lines = [Text(f"const int {node.label} = {chosen};")]
+        branches = list[Branch]()
         around, self.round = self.round, None
         looked = self.looked
-        for n, branch in enumerate(node.branches):
-            test = f"if ({node.label} == {n})" if n < last else ""
+        for branch in node.branches:
             self.looked = looked  # whichever branch is taken begins beside those who still look
             body = self.nodes(branch)
             if self.looked or not body:
                 body.append(BARRIER)
-            lines.append(Text(f"{'else ' if n else ''}{test}".strip(), body=tuple(body)))
+            braces = len(body) > 1 or not isinstance(body[0], Text | Barrier)
+            braces |= isinstance(body[0], Text) and bool(body[0].body or body[0].pragma)
+            branches.append(Branch(tuple(body), braces))
         self.looked, self.round = set(), around
-        return chain(lines)
+        return [Branches(node.label, chosen, tuple(branches))]
 
     # -- loops over elements
 
-    def looped(self, loop: Loop) -> list[Text]:
+    def looped(self, loop: Loop) -> list[Stage]:
         self.loop = loop
         size, team = loop.key.size, loop.key.team
         known = set(self.early)
         if loop.key.wide:
             assert self.sharing is not None
-            return self.sharing.lines(loop)
+            return [*self.sharing.lines(loop)]
         if loop.key.product is not None:
-            return self.by_columns(loop)
+            return [*self.by_columns(loop)]
         if team == 1:
             body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
             return [self.over(size, [*body, *ahead.after(self, known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
-        return by_teams(loop.key, self.threads, lines, writes)
+        return [*by_teams(loop.key, self.threads, lines, writes)]
 
     def by_columns(self, loop: Loop) -> list[Text]:
         """A loop over rows, in which teams have columns of a matrix that they keep."""
@@ -462,13 +470,9 @@ class Writer:
         self.touch(home)
         return f"{home.name} + {home.start}" if home.start else home.name
 
-    def over(self, size: int, body: Sequence[Text]) -> Text:
+    def over(self, size: int, body: Sequence[Text]) -> Elements:
         """A loop in which each thread has elements of its own."""
-        if size <= self.threads:
-            place = Text(f"const int {E} = thread;")
-            guard = f"if (thread < {size})" if size < self.threads else ""
-            return Text(guard, body=(place, *body))
-        return Text(f"for (int {E} = thread; {E} < {size}; {E} += THREADS)", body=tuple(body))
+        return Elements(size, self.threads, tuple(body))
 
     def home(self, x: Made, own: bool, loop: Loop) -> Array:
         """Where a result is read by another loop than its own."""
@@ -539,11 +543,6 @@ class Writer:
         """The equation, as the graph above the kernel has it."""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
-
-
-def chain(lines: Sequence[Text]) -> list[Text]:
-    """The lines in braces: what they declare is theirs."""
-    return [Text("", body=tuple(lines))] if len(lines) > 1 else list(lines)
 
 
 __all__ = ["Unwritten", "fits_block", "fits_grid", "resident_kernel"]
