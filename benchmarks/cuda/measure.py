@@ -182,13 +182,18 @@ def difference(y: Any, w: Any) -> tuple[float, float]:
 
 def rounds(calls: dict[str, Call], wait: Callable[[], Any], count: int) -> dict[str, float]:
     """Interleaved: every candidate meets the same machine."""
-    repeats = {name: max(3, round(SAMPLE / sample(call, 3, wait))) for name, call in calls.items()}
+    repeats = {name: calls_of(sample(call, 3, wait)) for name, call in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in calls}
     names, order = [*calls], Random(0)
     for _ in range(count):
         for name in order.sample(names, len(names)):
             times[name].append(sample(calls[name], repeats[name], wait))
     return {name: median(found) for name, found in times.items()}
+
+
+def calls_of(seconds: float) -> int:
+    """How many calls of so many seconds are launched at once."""
+    return 1 if seconds > 10 * SAMPLE else max(3, round(SAMPLE / seconds))
 
 
 def sample(call: Call, repeats: int, wait: Callable[[], Any]) -> float:

@@ -214,10 +214,12 @@ class Places:
         return max(found, 1)
 
     def pack(self, lying: Sequence[Param], room: int) -> int:
-        """Elements of a thread: as many as one access moves of any
-        array, if so many bytes hold them.
+        """Elements of a thread: as many as one access moves of any array, or two of the one with
+        the largest elements, if so many bytes hold them. Beside a mask of bools a thread would
+        have 128 bytes of float64 otherwise, and of whatever is computed of it.
         """
-        most = room // max(sum(p.var.type.dtype.itemsize for p in lying), 1)
+        sizes = [p.var.type.dtype.itemsize for p in lying]
+        most = min(room // max(sum(sizes), 1), 2 * WIDEST // max(sizes, default=1))
         return min(max(map(self.wide, lying), default=1), 1 << max(most.bit_length() - 1, 0))
 
     def count(self, op: Iota, x: Held, v: str) -> str:
