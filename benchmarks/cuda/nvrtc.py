@@ -44,7 +44,7 @@ arch = found.gpus[0].architecture if found and found.gpus else {architecture!r}
 began = time.perf_counter()
 graph = ge2.make_jaxpr(train_step)(start(), x, y).graph
 executable = compile_graph(graph, device=OfflineDevice(limits_of(arch)))
-sources = {{source.text() for each in assemblers(executable) for source in each.sources.values()}}
+sources = {{source.text() for each in assemblers(executable) for source in each.kernels.sources.values()}}
 written = time.perf_counter()
 binaries = compile_all([Order(source, arch) for source in sorted(sources)])
 ended = time.perf_counter()
