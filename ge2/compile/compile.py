@@ -16,16 +16,13 @@ from ge2.compile.executable import Executable
 from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
-from ge2.compile.tuning import SEARCH, Search
+from ge2.compile.tuning import TUNING, Tuning, tuning_now
 from ge2.ir import Eqn, Graph
 from ge2.passes.context import Context, Iotas, label
 from ge2.passes.fold import counted
 from ge2.passes.pipeline import TIDY, run, stages
-from ge2.passes.tuning import TUNING as PASSES
-from ge2.passes.tuning import Tuning as Passes
 from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
-from ge2.targets.c.tuning import TUNING, Tuning
 from ge2.targets.cuda.device import kept_as
 from ge2.trace.watch import watching
 
@@ -52,14 +49,12 @@ class How:
     smaller: Smaller | None = None  # what it would compute again in so much memory
     homes: tuple[int, ...] = ()  # the inputs that the first outputs are the last contents of
     iotas: Iotas = ()  # the inputs that count
-    tuning: Tuning = TUNING  # of programs in C
-    passes: Passes = PASSES
-    search: Search = SEARCH
+    tuning: Tuning = TUNING
 
     @property
     def context(self) -> Context:
         caps = None if self.device is None else self.device.limits
-        return Context(caps, self.homes, self.iotas, tuning=self.passes)
+        return Context(caps, self.homes, self.iotas, tuning=self.tuning.passes)
 
     def rewritten(self, graph: Graph) -> Graph:
         """The graph after the pipeline of the target."""
@@ -70,9 +65,7 @@ class How:
         return stages(pipeline_of(self.target), graph, self.context)
 
     def scheduled(self, graph: Graph) -> Program:
-        return schedule(
-            graph, self.donated, self.target, self.homes, self.inner, self.tuning, self.passes
-        )
+        return schedule(graph, self.donated, self.target, self.homes, self.inner, self.tuning)
 
     def part(self, name: str, called: str) -> How:
         """What a program is made for that is part of this one."""
@@ -83,7 +76,7 @@ class How:
         name = f"{self.name}_{eqn.op.name}{i}"
         how = self.part(name, label(name))
         graph = how.rewritten(held(eqn.op)[i])
-        made = planned_round(eqn.op, i, graph, self.target, how.inner, self.passes)
+        made = planned_round(eqn.op, i, graph, self.target, how.inner, self.tuning)
         return replace(made, label=how.called)
 
 
@@ -142,9 +135,8 @@ def how_to_make(
     native = config.executor == "c" and toolchain() is not None
     target = "cuda" if device is not None else "c" if native else "cpu"
     homes = () if writes is None or watching() else writes.inputs
-    tuning, passes = config.tuned(TUNING), config.tuned(PASSES)
-    how = How(donated, name, "", target, device, homes=homes, iotas=iotas)
-    return replace(how, tuning=tuning, passes=passes, search=config.tuned(SEARCH))
+    tuning = tuning_now()
+    return How(donated, name, "", target, device, homes=homes, iotas=iotas, tuning=tuning)
 
 
 def know_passes() -> None:
@@ -205,7 +197,9 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     from ge2.compile.memory_limit import estimated  # hardly ever needed
 
     tidy = run(TIDY, graph, how.context)
-    return estimated(tidy, limit, peak, *planners(replace(how, called="")), PATIENCE, how.search)
+    return estimated(
+        tidy, limit, peak, *planners(replace(how, called="")), PATIENCE, how.tuning.search
+    )
 
 
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
@@ -226,7 +220,9 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     if (peak := plain.memory_analysis().peak) <= limit:
         plain.remat = Remat(limit, peak, peak)
         return plain
-    found, remat, repeating = fitted(whole, limit, planned, begun, built, how.name, how.search)
+    found, remat, repeating = fitted(
+        whole, limit, planned, begun, built, how.name, how.tuning.search
+    )
     rounds = rolled(repeating, how.context)
     if rounds is not repeating:
         short = built(planned(rounds))
@@ -239,14 +235,14 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
 def inner_graph(step: Step, i: int, how: How) -> tuple[Graph, Callable[[Graph], Program]]:
     """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
     op: Any = step.eqn.op
-    target, context = how.target, Context(body=step.kind == "loop", tuning=how.passes)
+    target, context = how.target, Context(body=step.kind == "loop", tuning=how.tuning.passes)
 
     def planned(graph: Graph) -> Program:
         fused = rewritten_within_limit(graph, target, context)
         own = step.kind in ("loop", "hosted")
         if own:
-            return planned_round(op, i, fused, target, passes=how.passes)
-        return schedule(fused, (), target, tuning=how.tuning, passes=how.passes)
+            return planned_round(op, i, fused, target, tuning=how.tuning)
+        return schedule(fused, (), target, tuning=how.tuning)
 
     return run(TIDY, held(op)[i], context), planned
 

@@ -24,6 +24,7 @@ from ge2.compile import analysis
 from ge2.compile.analysis import Memory
 from ge2.compile.schedule import schedule
 from ge2.compile.slice_writes import Writing
+from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
@@ -35,7 +36,6 @@ from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import CAssembler
-from ge2.targets.c.tuning import TUNING, Tuning
 from ge2.targets.cuda.device import upload
 from ge2.targets.cuda.slow_float64 import SLOW, slow_products
 from ge2.trace.watch import check_finite
@@ -240,7 +240,7 @@ class Executable:
     splits: list[tuple[int, str]] = field(default_factory=list)
     had: tuple[Had, ...] = ()  # on a GPU: how the code of its kernels was had
     ranged: bool = False  # whether its steps are ranges in a profiler's time line, on a GPU
-    tuning: Tuning = TUNING  # of a program in C
+    tuning: Tuning = TUNING
     scope: str = ""  # the user's name for where the loop or the branch is
     meter: Meter | None = None  # what times its steps, if somebody wants to know
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
@@ -388,7 +388,7 @@ class Executable:
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         borrowed = self.limited and self.part
         return CAssembler(
-            self.program, self.name, self.threads, inner, borrowed, run, meter, self.tuning
+            self.program, self.name, self.threads, inner, borrowed, run, meter, self.tuning.c
         ).build()
 
     @property

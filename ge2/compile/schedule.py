@@ -16,6 +16,7 @@ from ge2.codegen.tuning import Blocks
 from ge2.compile.catalog import select
 from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
+from ge2.compile.tuning import TUNING, Tuning
 from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
 from ge2.ops.graphs.region import ProductRegion, Region
@@ -31,8 +32,6 @@ from ge2.ops.shape import (
 )
 from ge2.passes.context import Context
 from ge2.passes.scalars import on_host
-from ge2.passes.tuning import TUNING as PASSES
-from ge2.passes.tuning import Tuning as Passes
 from ge2.program.program import (
     CONTROL,
     END,
@@ -46,7 +45,6 @@ from ge2.program.program import (
 )
 from ge2.targets.c.blocked.region import tile
 from ge2.targets.c.loops import carried, held, stands
-from ge2.targets.c.tuning import TUNING, Tuning
 from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
 
@@ -71,31 +69,29 @@ def schedule(
     written: tuple[int, ...] = (),
     inner: Inner = on_any_gpu,
     tuning: Tuning = TUNING,
-    passes: Passes = PASSES,
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
 
     `written`: the inputs that the first outputs are the last contents of. `inner` makes the
-    programs of loops that are launched. The graph is what the pipeline of the target makes of one;
-    `passes` are the numbers for the graphs of its loops.
+    programs of loops that are launched. The graph is what the pipeline of the target makes of one.
     """
     with spent("schedule"):
-        return Scheduler(graph, donated, target, written, inner, tuning.blocks, passes).run()
+        return Scheduler(graph, donated, target, written, inner, tuning).run()
 
 
-def scheduled_round(op: Any, i: int, target: str, passes: Passes = PASSES) -> Program:
+def scheduled_round(op: Any, i: int, target: str, tuning: Tuning = TUNING) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    context = Context(body=target == "c", tuning=passes)
+    context = Context(body=target == "c", tuning=tuning.passes)
     graph = rewritten(held(op)[i], target, context)
-    return planned_round(op, i, graph, target, passes=passes)
+    return planned_round(op, i, graph, target, tuning=tuning)
 
 
 def planned_round(
-    op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu, passes: Passes = PASSES
+    op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu, tuning: Tuning = TUNING
 ) -> Program:
     """That program of the graph after all passes."""
-    scheduler = Scheduler(graph, (), target, inner=inner, passes=passes)
-    homes = carried(op, i, graph)
+    scheduler = Scheduler(graph, (), target, inner=inner, tuning=tuning)
+    homes = carried(op, i, graph, tuning.c.loops.carry)
     scheduler.homes = homes if target == "c" else written_parts(graph, homes)
     scheduler.donated = [*scheduler.homes.values()]
     return scheduler.run()
@@ -113,7 +109,7 @@ def written_parts(graph: Graph, homes: dict[Var, Var]) -> dict[Var, Var]:
     }
 
 
-def rounds(op: Any, target: str, passes: Passes) -> tuple[Program, ...] | None:
+def rounds(op: Any, target: str, tuning: Tuning) -> tuple[Program, ...] | None:
     """The programs that a loop or a branch runs, if they need nothing but C."""
     if target != "c" or not isinstance(op, CONTROL):
         return None
@@ -121,7 +117,7 @@ def rounds(op: Any, target: str, passes: Passes) -> tuple[Program, ...] | None:
     for i, graph in enumerate(held(op)):
         if any(v.type.weak for v in graph.inputs):
             return None
-        program = scheduled_round(op, i, target, passes)
+        program = scheduled_round(op, i, target, tuning)
         if not stands(program, IN_C):
             return None
         found.append(program)
@@ -136,11 +132,9 @@ class Scheduler:
         target: str,
         written: tuple[int, ...] = (),
         inner: Inner = on_any_gpu,
-        blocks: Blocks = TUNING.blocks,
-        passes: Passes = PASSES,
+        tuning: Tuning = TUNING,
     ) -> None:
-        self.passes = passes
-        self.graph, self.target, self.programs, self.blocks = graph, target, inner, blocks
+        self.graph, self.target, self.programs, self.tuning = graph, target, inner, tuning
         self.written = last_contents(graph, written)
         self.saved = saved_views(graph, self.written)
         self.checked = made_at_checked(graph) if written else set[Var]()
@@ -180,7 +174,7 @@ class Scheduler:
         return buffer
 
     def kind(self, n: int, eqn: Eqn) -> str:
-        programs = rounds(eqn.op, self.target, self.passes)
+        programs = rounds(eqn.op, self.target, self.tuning)
         if programs is None or any(a.type.weak or isinstance(a, Literal) for a in eqn.inputs):
             kind = kind_of(eqn, self.target)
             if kind == "kernel" and isinstance(eqn.op, WRITES):
@@ -408,7 +402,7 @@ class Scheduler:
 
     def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool:
         """True if a region reads an element of an input only where it writes that of a result."""
-        return self.alone(eqn, x) and in_place(eqn, i, x, self.target, self.blocks)
+        return self.alone(eqn, x) and in_place(eqn, i, x, self.target, self.tuning.c.blocks)
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
         """Whether an equation reads an array once, and no other view of it."""
@@ -496,7 +490,7 @@ class Scheduler:
             return False
         if self.kinds[n] in ("loop", "hosted"):
             return self.over[n].get(i) == eqn.inputs.index(x)
-        return in_place(eqn, i, x, self.target, self.blocks)
+        return in_place(eqn, i, x, self.target, self.tuning.c.blocks)
 
 
 def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:

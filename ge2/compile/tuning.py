@@ -1,16 +1,21 @@
-"""What the search for a program that fits in so much memory goes by."""
+"""What a program is planned by, all of it: numbers that go from where it begins to who reads them."""
 
 from __future__ import annotations
 
 from typing import final
 
+from ge2.base.config import config
 from ge2.base.record import record
+from ge2.passes.tuning import TUNING as PASSES
+from ge2.passes.tuning import Tuning as Passes
+from ge2.targets.c.tuning import TUNING as C
+from ge2.targets.c.tuning import Tuning as InC
 
 
 @final
 @record
 class Search:
-    """How values are found that are computed again instead of being kept."""
+    """How values are found that are computed again instead of being kept, to fit in so much memory."""
 
     part: int = 4  # one in so many of the values that wait is given up at a time
     rounds: int = 200  # of smaller and smaller programs, at most
@@ -22,3 +27,23 @@ class Search:
 
 
 SEARCH = Search()
+
+
+@final
+@record
+class Tuning:
+    """Those of passes, of programs in C, and of the search under a memory limit; a GPU's are in
+    the limits of its chip.
+    """
+
+    passes: Passes = PASSES
+    c: InC = C
+    search: Search = SEARCH
+
+
+def tuning_now() -> Tuning:
+    """What `config.tuning` hands in, and else each record as it is."""
+    return Tuning(config.tuned(PASSES), config.tuned(C), config.tuned(SEARCH))
+
+
+TUNING = Tuning()

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ge2.targets.c.native import Native, Need, Segment
 
 COUNTED = (ScanLoop, RepeatLoop)
-# bytes of a carry that stays in cache lines of its own: what is stored there is read at once
-SHORT = 256
 ALIGNED = "__attribute__((aligned(64)))"
 STOPS = "return lib->error->code;"
 
@@ -39,9 +37,9 @@ def held(op: Any) -> tuple[Graph, ...]:
     return op.graphs()  # type: ignore[no-any-return]
 
 
-def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
-    """Which results of graph `i` become which carry; a long one that is stacked
-    as well has a place there.
+def carried(op: Any, i: int, graph: Graph, short: int) -> dict[Var, Var]:
+    """Which results of graph `i` become which carry; one of more than `short` bytes that is
+    stacked as well has a place there.
     """
     if isinstance(op, COUNTED):
         first, count = op.consts, op.carry
@@ -54,7 +52,7 @@ def carried(op: Any, i: int, graph: Graph) -> dict[Var, Var]:
     pairs = zip(graph.outputs[:count], graph.inputs[first : first + count], strict=True)
     found: dict[Var, Var] = {}
     for a, v in pairs:
-        once = graph.outputs.count(a) == 1 or a.type.nbytes <= SHORT
+        once = graph.outputs.count(a) == 1 or a.type.nbytes <= short
         if isinstance(a, Var) and a not in found and a not in graph.inputs and once:
             found[a] = v
     return found
@@ -267,7 +265,7 @@ class Loop:
         outputs = turn.program.graph.outputs
         if out in turn.made and turn.donor(out) and outputs.index(out) == i:
             home = result
-            if a.type.nbytes <= SHORT:
+            if a.type.nbytes <= self.tuning.carry:
                 home = f"state{i}"
                 self.before.append(Text(f"char {home}[{a.type.nbytes}] {ALIGNED};"))
                 self.after.append(self.copied(result, home, a))

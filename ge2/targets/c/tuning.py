@@ -95,6 +95,8 @@ class Loops:
     fused: int = 24  # steps of such a round up to which its kernels become part of it
     nested: int = 4  # nested loops and branches from which on one is a function
     local: int = 256  # bytes of an array up to which it is a variable of that function
+    # bytes of a carry that stays in cache lines of its own: what is stored there is read at once
+    carry: int = 256
     known: int = 64  # bytes up to which the size of a copy is written out
     rounds: int = 16  # that a while loop is taken to have, to tell whether a call is long
     # a mask: of short iterations, one in so many looks whether there was an interrupt
