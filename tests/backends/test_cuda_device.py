@@ -85,7 +85,7 @@ def test_the_driver_tells_its_gpus(libcuda, tmp_path):
     assert (h200.name, h200.architecture, h200.multiprocessors) == ("NVIDIA H200", "sm_90a", 132)
     assert (h200.shared_optin, h200.memory) == (227 * KB, 150_000_000_000)
     assert h200.bandwidth == pytest.approx(4.917e12, rel=1e-3)
-    assert (h200.threads_per_block, h200.warp, h200.shared_static, h200.l2) == (1, 10, 8, 38)
+    assert (h200.threads_per_block, h200.shared_static, h200.l2) == (1, 8, 38)
     assert (a10.name, a10.architecture) == ("NVIDIA A10", "sm_86")
     assert (h200.double, a10.double) == (2, 64)
 

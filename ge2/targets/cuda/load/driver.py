@@ -26,7 +26,6 @@ ATTRIBUTES: Final = {
     "threads_per_multiprocessor": 39,
     "blocks_per_multiprocessor": 106,
     "registers_per_multiprocessor": 82,
-    "warp": 10,
     "shared_static": 8,
     "shared_optin": 97,
     "shared_per_multiprocessor": 81,
