@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import FP8
+from ge2.targets.cuda.device import Device as Contract
 from ge2.targets.cuda.emulator.device import ShimDevice, ShimStream
 from ge2.targets.cuda.launch.calls import call
 from ge2.targets.cuda.limits import H200, Limits
@@ -464,8 +465,13 @@ class Launched:
         self.kernel(grid, block, given, shared_mem=shared_mem, **more)
 
 
-class StandIn:
+class StandIn(Contract):
     """A GPU's place: its arrays are the stand-ins of CuPy's, its kernels run on the CPU."""
+
+    number: int = 0
+    xp: ModuleType = None  # type: ignore[assignment]
+    limits: Limits = H200
+    scratch: Scratch = None  # type: ignore[assignment]
 
     def __init__(self, number: int, xp: ModuleType, limits: Limits = H200) -> None:
         self.number, self.xp, self.limits, self.shim = number, xp, limits, ShimDevice()

@@ -405,7 +405,7 @@ class Executable:
         try:
             return self.written()
         except MemoryError as error:
-            scratch = getattr(self.device, "scratch", None)
+            scratch = self.device.scratch if self.device is not None else None
             if self.part or scratch is None or isinstance(error, Ge2Error):
                 raise
         scratch.spare()

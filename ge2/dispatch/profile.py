@@ -33,8 +33,7 @@ from ge2.transforms.inspect import ShapeDtypeStruct, make_jaxpr
 if TYPE_CHECKING:
     from ge2.dispatch.cache import Entry
     from ge2.dispatch.jitted import Jitted
-    from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.load.gpu import Figures
+    from ge2.targets.cuda.device import Device, Figures
 
 
 # ------------------------------------------------------------------------------------------- peaks
@@ -160,7 +159,7 @@ def profile(
     entry, arrays = function.prepared(args, kwargs)
     plain, measured = entry.ready(), entry.another()
     device = plain.device
-    with getattr(device, "here", nullcontext)():
+    with nullcontext() if device is None else device.here():
         clock = clock_of(device, cold)
         meter = Meter(clock)
         attach(measured, meter)
@@ -330,10 +329,8 @@ def other_units(call: Call) -> bool:
 
 def figures(call: Call, device: Device | None) -> Figures | None:
     """Registers, shared memory and occupancy of a kernel, if it is on a GPU."""
-    ask = getattr(device, "figures", None)
-    if ask is None or call.kernel is None:
+    if device is None or call.kernel is None:
         return None
     assert isinstance(call.kernel, CudaSource)
     kernel = call.kernel.kernel
-    found: Figures = ask(call.kernel.text(), call.kernel.name, kernel.block, kernel.shared)
-    return found
+    return device.figures(call.kernel.text(), call.kernel.name, kernel.block, kernel.shared)

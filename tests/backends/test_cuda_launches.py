@@ -611,7 +611,7 @@ def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):
     given = []
     extension = SimpleNamespace(Call=lambda *parts: given.append(parts[-1]))
     current = SimpleNamespace(get_current_stream=None, runtime=SimpleNamespace(getDevice=None))
-    device = SimpleNamespace(number=0, xp=SimpleNamespace(cuda=current))
+    device = SimpleNamespace(number=0, lost=[], xp=SimpleNamespace(cuda=current))
     work = Straight(0, (), (), 0, (), None, 0, (), (), None, None, None, launched)
     told = []
     call_of(extension, device, work, None)

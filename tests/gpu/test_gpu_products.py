@@ -15,6 +15,7 @@ from ge2.base.dtypes import COMPLEX, HALF
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
+from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.load.gpu import CudaDevice, current_gpu
 from ge2.targets.cuda.products.gemm import by_blas, tight
@@ -246,8 +247,11 @@ def test_products_are_remembered(device: CudaDevice) -> None:
     assert device.product(wanted) is device.product(wanted_of(np.dtype("f4"), 31, 17, 9))
 
 
-class WithoutBlas:
+class WithoutBlas(Device):
     """A device whose library multiplies nothing."""
+
+    limits: Any = None
+    xp: Any = None
 
     def __init__(self, device: Any) -> None:
         self.limits, self.xp, self.launches = device.limits, device.xp, device.launches

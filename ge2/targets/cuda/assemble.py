@@ -139,8 +139,7 @@ class CudaAssembler(Assembler):
         """
         device = self.device
         self.names.update({dtype.name: kept_as(device, dtype) for dtype in SHORT})
-        scratch = getattr(device, "scratch", None)
-        take = scratch.take if scratch else partial(anew, device)
+        take = device.scratch.take if device.scratch else partial(anew, device)
         self.names.update(
             empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
             take=take, view=view, upload=partial(upload, device), again=partial(again, device),
@@ -190,8 +189,8 @@ class CudaAssembler(Assembler):
         found = current_first(
             self.device, run if self.silent() else partial(quietly, run), self.failed
         )
-        calls, work = getattr(self.device, "call", None), straight(self)
-        return found if calls is None or work is None else calls(work, found)
+        work = straight(self)
+        return found if work is None else self.device.call(work, found)
 
     def silent(self) -> bool:
         """Whether NumPy computes nothing, and so cannot warn."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from types import ModuleType
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, final
 
 import numpy as np
 
 from ge2.base.dtypes import FP8
-from ge2.targets.cuda.launch.launches import LaunchList, Run
+from ge2.base.record import record
+from ge2.targets.cuda.launch.launches import LaunchList, Run, Straight
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.limits import Limits
@@ -28,8 +29,28 @@ class Module(Protocol):
         """A kernel: `kernel(grid, block, args, shared_mem=bytes)`."""
 
 
+@final
+@record
+class Figures:
+    """Of a kernel: registers a thread, bytes of shared memory a block, bytes
+    spilled; and its occupancy.
+
+    That is the share of the threads that a multiprocessor can hold which are there at once.
+    """
+
+    registers: int
+    shared: int
+    spills: int
+    occupancy: float
+
+
 class Device(Protocol):
-    """`xp` is the array module of what kernels read and write: CuPy, or NumPy."""
+    """`xp` is the array module of what kernels read and write: CuPy, or NumPy.
+
+    What is said here is true of a device that is alone, and keeps no scratch.
+    """
+
+    __slots__ = ()
 
     @property
     def limits(self) -> Limits: ...
@@ -59,6 +80,39 @@ class Device(Protocol):
         """A range of that name in the time line of a profiler; it may be
         entered again and again.
         """
+
+    @property
+    def number(self) -> int | None:
+        """As CuPy counts devices; None of one that is alone."""
+        return None
+
+    @property
+    def scratch(self) -> Scratch | None:
+        """What lends scratch to calls, and memory again that nobody uses."""
+        return None
+
+    @property
+    def lost(self) -> list[bool]:
+        """Not empty where `check` raises."""
+        return []
+
+    def check(self) -> None:
+        """DeviceError if the device cannot be used any more."""
+        return
+
+    def here(self) -> AbstractContextManager[Any]:
+        """Makes the device CuPy's current one inside a `with`."""
+        return nullcontext()
+
+    def call(self, work: Straight, otherwise: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+        """A program as one call, if that is faster; `otherwise` is the same in Python."""
+        return otherwise
+
+    def figures(self, source: str, name: str, threads: int, shared: int) -> Figures | None:
+        """What a kernel takes that is launched with so many threads a block and bytes of shared
+        memory; None where nobody knows.
+        """
+        return None
 
 
 def address(x: Any) -> int:
@@ -90,14 +144,13 @@ def surely(device: Device, make: Callable[[], T]) -> T:
     """What `make` gives; if there is no memory for it, again when what nobody
     uses was given back.
     """
-    scratch: Scratch | None = getattr(device, "scratch", None)
-    return make() if scratch is None else scratch.surely(make)
+    return make() if device.scratch is None else device.scratch.surely(make)
 
 
 def upload(device: Device, x: Any) -> Any:
     """An array of the host on the device, in C order; a copy, so that nobody else changes it."""
     kept = kept_as(device, x.dtype)
-    with getattr(device, "here", nullcontext)():  # CuPy's current device may be another
+    with device.here():  # CuPy's current device may be another
         return surely(
             device, lambda: device.xp.array(x if kept == x.dtype else x.view(kept), order="C")
         )

@@ -14,7 +14,7 @@ from ge2.base.errors import Ge2Error
 from ge2.base.interpreter import hush, restore
 from ge2.ir import Eqn
 from ge2.targets.cuda.device import Device, address, download, surely, upload
-from ge2.targets.cuda.load.scratch import Scratch, ran_out
+from ge2.targets.cuda.load.scratch import ran_out
 
 Failed = Callable[[BaseException], BaseException]
 
@@ -26,14 +26,14 @@ def current_first(
 
     `failed` makes the error of one without memory.
     """
-    if not hasattr(device, "here"):
+    if device.number is None:
         return run
-    here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice  # type: ignore[attr-defined]
-    lost: list[bool] = getattr(device, "lost", [])
+    here, number, current = device.here, device.number, device.xp.cuda.runtime.getDevice
+    lost = device.lost
 
     def there(*arrays: Any) -> list[Any]:
         if lost:
-            device.check()  # type: ignore[attr-defined]
+            device.check()
         try:
             if current() == number:
                 return run(*arrays)
@@ -57,10 +57,9 @@ def again(device: Device, trouble: Exception, *wanted: tuple[Any, ...]) -> list[
 
     Else the trouble.
     """
-    scratch: Scratch | None = getattr(device, "scratch", None)
-    if scratch is None or not ran_out(trouble):
+    if device.scratch is None or not ran_out(trouble):
         raise trouble
-    scratch.spare()
+    device.scratch.spare()
     return [device.xp.ndarray(*each) for each in wanted]
 
 

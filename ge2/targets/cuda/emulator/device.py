@@ -25,7 +25,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
 from ge2.base.record import record
 from ge2.base.toolchain.compiler import Library
-from ge2.targets.cuda.device import address
+from ge2.targets.cuda.device import Device, address
 from ge2.targets.cuda.emulator.build import (
     Kernel,
     Launch,
@@ -80,7 +80,7 @@ class ShimStream:
 
 @final
 @record
-class ShimDevice:
+class ShimDevice(Device):
     """Runs CUDA sources on the CPU. `seed`: of the order of threads and blocks.
 
     `watch`: each access to memory is looked at, which takes time; those that no barrier sets apart,

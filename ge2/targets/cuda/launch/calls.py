@@ -57,7 +57,7 @@ class Later:
 
 def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -> Program:
     launched = work.run.run if isinstance(work.run, Meanwhile) and work.run.settled else work.run
-    take, lost = work.take if work.nbytes else None, getattr(device, "lost", [])
+    take, lost = work.take if work.nbytes else None, device.lost
     found: Program = made.Call(
         work.given, work.empty, work.made, work.constants, work.numbers, work.asked, work.compute, take,
         work.nbytes, work.handed, work.results,

@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary
 
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.log import logger
-from ge2.base.record import record
+from ge2.targets.cuda.device import Device, Figures
 from ge2.targets.cuda.launch.calls import call
 from ge2.targets.cuda.launch.decide import EARLY, SWITCHES, decider, knows
 from ge2.targets.cuda.launch.graph import launches
@@ -41,22 +41,7 @@ INSTALL: Final = "pip install 'ge2[cuda13]'; ge2 doctor"
 
 
 @final
-@record
-class Figures:
-    """Of a kernel: registers a thread, bytes of shared memory a block, bytes
-    spilled; and its occupancy.
-
-    That is the share of the threads that a multiprocessor can hold which are there at once.
-    """
-
-    registers: int
-    shared: int
-    spills: int
-    occupancy: float
-
-
-@final
-class CudaDevice:
+class CudaDevice(Device):
     """A GPU.
 
     What it is asked to do happens on it, whichever CuPy's current device is, but for launches.
@@ -66,6 +51,11 @@ class CudaDevice:
     """
 
     __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
+
+    limits: Limits
+    xp: ModuleType
+    number: int
+    scratch: Scratch
 
     def __init__(self, number: int, limits: Limits, xp: ModuleType) -> None:
         self.number, self.limits, self.xp = number, limits, xp

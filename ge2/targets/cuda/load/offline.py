@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.errors import DeviceError
 from ge2.base.record import record
-from ge2.targets.cuda.device import address
+from ge2.targets.cuda.device import Device, address
 from ge2.targets.cuda.launch.launches import LaunchList, Run, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
@@ -21,7 +21,7 @@ from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all
 
 @final
 @record
-class OfflineDevice:
+class OfflineDevice(Device):
     """Keeps the contract of a device but for launches. Its arrays are NumPy's.
 
     >>> OfflineDevice(limits_of("sm_90a")).limits.name
