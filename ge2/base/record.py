@@ -86,6 +86,11 @@ def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
 
     for name in own:
         setattr(made, name, _unfinished(made, name, finish))
+    if all(f.init and f.default is not MISSING for f in found) and not hasattr(
+        cls, "__post_init__"
+    ):
+        defaults = tuple((f.name, f.default) for f in found)
+        made.__init__ = _by_default(defaults, made.__init__)  # type: ignore[method-assign]
     if made.__repr__ is object.__repr__:
         made.__repr__ = _repr  # type: ignore[method-assign]
     if frozen:
@@ -102,6 +107,23 @@ def _unfinished(made: type, name: str, finish: Callable[[], None]) -> Callable[.
         return getattr(made, name)(self, *args, **kwargs)
 
     return method
+
+
+def _by_default(
+    defaults: Sequence[tuple[str, Any]], init: Callable[..., None]
+) -> Callable[..., None]:
+    """An `__init__` that compiles nothing as long as it is given nothing, as a record of numbers
+    that nobody changes.
+    """
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        if args or kwargs:
+            init(self, *args, **kwargs)
+            return
+        for name, value in defaults:
+            object.__setattr__(self, name, value)
+
+    return __init__
 
 
 @final
