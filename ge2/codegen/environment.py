@@ -72,6 +72,7 @@ CALL = re.compile(
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
 NOTHING = "\1"  # in place of statements that there are none of: its line is left out
+LONG = re.compile(rf"^(.{{{MARGIN}}}  /\* )(.{{{ROOM + 1},}}) \*/$", re.MULTILINE)
 EMPTY = re.compile(rf"^ *{NOTHING}\n", re.MULTILINE)
 
 _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
@@ -158,8 +159,12 @@ def note(line: Any, indent: int) -> str:
         return code
     if len(code) > MARGIN:
         return f"{' ' * indent}/* {said} */\n{code}"
-    words = said if len(said) <= ROOM else f"{said[: ROOM - 3].rstrip()}..."
-    return f"{code:<{MARGIN}}  /* {words} */"
+    return f"{code:<{MARGIN}}  /* {said} */"
+
+
+def cut(found: re.Match[str]) -> str:
+    """A comment as the margin has room for it."""
+    return f"{found[1]}{found[2][: ROOM - 3].rstrip()}... */"
 
 
 def statements(what: str | Sequence[Text], indent: int) -> str:
@@ -235,7 +240,8 @@ def wrap(code: str, indent: int) -> str:
 
 def rendered(template: str, view: object) -> str:
     with _rendering:
-        return EMPTY.sub("", environment().get_template(template).render(k=view))
+        text = environment().get_template(template).render(k=view)
+    return LONG.sub(cut, EMPTY.sub("", text))
 
 
 def render(template: str, view: object) -> str:

@@ -35,6 +35,20 @@ ALONE = 0
 LINES = 8  # lines of a loop that is written twice, for a team and without one
 
 
+@final
+@record
+class Sharing:
+    """Sharing of loops by threads: the test by which they do, how many there are, and the schedule
+    of the iterations.
+    """
+
+    test: str
+    schedule: str
+    long: bool = False  # whether the loop has so many lines that it is not compiled twice
+    simd: bool = False
+    count: str = "threads"
+
+
 def by_team(loop: Text, test: str, count: str, schedule: str) -> list[Text]:
     """A loop that a team of `count` threads shares where `test` holds, and else the plain loop.
 

@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team
+from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
@@ -39,6 +39,7 @@ from ge2.targets.c.emit.reductions import (
     vectorises,
     word,
 )
+from ge2.targets.c.emit.skeleton import Braces, For, Stage, Tasks, length
 from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
 # kinds of arguments whose value is an operand and its dtype
@@ -154,20 +155,20 @@ class Writer:
             )
         arguments.sort(key=lambda a: ORDER.index(a.kind))
         return CKernel(
-            self.region.kind, self.text, tuple(arguments), tuple(body), len(self.region.graph.eqns), total,
-            tuple(self.helpers),
+            self.region.kind, self.text, tuple(arguments), (), len(self.region.graph.eqns), total,
+            tuple(self.helpers), template="c/region.c.jinja", view=tuple(body),
         )  # fmt: skip
 
     # -- loops
 
-    def inside(self, loop: Loop) -> list[Text]:
+    def inside(self, loop: Loop) -> list[Stage]:
         """What a loop does in each round, the arrays that it needs first."""
-        lines: list[Text] = []
+        lines: list[Stage] = []
         for child in loop.children:
             lines += self.line(child) if isinstance(child, Work) else self.looped(child)
         return [*self.declared.pop(loop, []), *lines]
 
-    def looped(self, loop: Loop) -> list[Text]:
+    def looped(self, loop: Loop) -> list[Stage]:
         spec = loop.spec
         assert spec is not None
         folds = [w for w in loop.everything() if w.y is not None and self.homes[w.y].first is loop]
@@ -177,8 +178,8 @@ class Writer:
         a = spec.axes[0]
         letter, extent = self.places.letters[a], self.places.extent(a)
         if spec.role == "block":
-            head = f"for (int64_t {letter}0 = 0; {letter}0 < {extent}; {letter}0 += {self.axes.blocks[a]})"
-            return [*before, Text(head, body=(self.width(a), *self.inside(loop)))]
+            body, block = (self.width(a), *self.inside(loop)), str(self.axes.blocks[a])
+            return [*before, For(f"{letter}0", "0", extent, body, step=block)]
         return [
             *before,
             *self.walk(loop, letter, "0", self.places.width(a) if spec.role == "inner" else extent),
@@ -191,18 +192,16 @@ class Writer:
             f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});"
         )
 
-    def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Text]:
+    def walk(self, loop: Loop, letter: str, begin: str, end: str) -> list[Stage]:
         """A loop from `begin` to `end`."""
         spec = loop.spec
         assert spec is not None
         a = spec.axes[0]
-        head = f"for (int64_t {letter} = {begin}; {letter} < {end}; {letter}++)"
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
         if not loop.innermost:
             simd = a == self.axes.lane and not local and self.unrolled(loop)
-            return [
-                Text(head, body=tuple(self.inside(loop)), pragma="#pragma omp simd" if simd else "")
-            ]
+            pragma = "#pragma omp simd" if simd else ""
+            return [For(letter, begin, end, tuple(self.inside(loop)), pragma)]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
@@ -212,15 +211,14 @@ class Writer:
             return [
                 *flags,
                 *before,
-                Text(head, body=tuple(self.inside(loop)), pragma=pragma),
+                For(letter, begin, end, tuple(self.inside(loop)), pragma),
                 *after,
                 *checks,
             ]
-        head = f"for (int64_t {letter} = at; {letter} < end; {letter}++)"
         run = run_length(runs, self.tuning)
         first = Text(f"const int64_t end = ge2_least(at + {run}, {end});")
-        lines = (first, *before, Text(head, body=tuple(self.inside(loop)), pragma=pragma), *after)
-        outer = Text(f"for (int64_t at = {begin}; at < {end}; at += {run})", body=lines)
+        inner = For(letter, "at", "end", tuple(self.inside(loop)), pragma)
+        outer = For("at", begin, end, (first, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
 
@@ -371,13 +369,13 @@ class Writer:
 
     # -- tasks
 
-    def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Text]:
+    def tasks(self, loop: Loop, folds: Sequence[Work]) -> list[Stage]:
         """The loop that threads share, in tasks that the sizes alone decide."""
         cut = self.cut(loop, bool(folds))
         if self.threads == ALONE:
             before = [line for w in folds for line in self.begin(w, loop)]
             bounds = Text(f"const int64_t from = 0, to = {cut.total};")
-            return [*before, Text("", body=(bounds, *self.share(loop)))]
+            return [*before, Braces((bounds, *self.share(loop)))]
         self.shared += 1
         total, step = wrapped(cut.total), self.places.size(f"chunk{self.own}", cut.chunk)
         grain = self.places.size(f"grain{self.own}", cut.grain)
@@ -395,13 +393,9 @@ class Writer:
             *self.share(loop),
             *partial.last,
         )
-        every = Text(f"for (int64_t task = 0; task < {tasks}; task++)", body=body)
-        return [
-            Text(f"const int64_t {tasks} = {rounds};"),
-            Text(f"const int {team} = {total} > {grain} ? threads : 1;"),
-            *by_team(every, f"{team} > 1", team, "for schedule(dynamic)"),
-            *partial.after,
-        ]
+        long = 1 + sum(map(length, body)) > LINES
+        sharing = Sharing(f"{team} > 1", "for schedule(dynamic)", long, count=team)
+        return [Tasks(tasks, rounds, team, total, grain, body, sharing, partial.after)]
 
     @property
     def own(self) -> str:
@@ -438,7 +432,7 @@ class Writer:
         folds = any(self.homes[w.y].first is child for w in child.everything() if w.y is not None)
         return None if folds else child
 
-    def share(self, loop: Loop) -> list[Text]:
+    def share(self, loop: Loop) -> list[Stage]:
         """What one task does: its part of an axis, of blocks of it, or of two axes taken as one."""
         assert loop.spec is not None
         block = self.axes.blocks[loop.spec.axes[0]] if loop.spec.role == "panel" else 0
@@ -456,8 +450,7 @@ class Writer:
             )
         else:
             return self.walk(loop, letter, "from", "to")
-        text = f"for (int64_t {letter}s = from; {letter}s < to; {letter}s++)"
-        return [Text(text, body=(*head, *self.inside(loop)))]
+        return [For(f"{letter}s", "from", "to", (*head, *self.inside(loop)))]
 
     def volume(self, w: Work) -> int:
         return math.prod(self.axes.sizes[a] for a in w.axes)

@@ -19,7 +19,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import windowed
-from ge2.codegen.text import CKernel, Operand, Text, whole
+from ge2.codegen.text import CKernel, Operand, Sharing, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
 from ge2.ops.reduce import kept
@@ -27,14 +27,7 @@ from ge2.passes.take_to_mask import Index
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import STORED, SUFFIX, expression
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
-from ge2.targets.c.kernels.strided_loops import (
-    Check,
-    Elements,
-    Head,
-    Sharing,
-    nest_of,
-    shared,
-)
+from ge2.targets.c.kernels.strided_loops import Check, Elements, Head, nest_of, shared
 from ge2.targets.c.tuning import Moves
 
 # letters of loops over indices, and along the elements of a row

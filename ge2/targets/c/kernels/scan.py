@@ -17,7 +17,7 @@ from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, accu
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged
-from ge2.codegen.text import Operand, Text
+from ge2.codegen.text import Operand, Sharing, Text
 from ge2.ir import Dims
 from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
@@ -25,7 +25,7 @@ from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.reductions import running
 from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, number
 from ge2.targets.c.kernels.generated import Generated, Pieces
-from ge2.targets.c.kernels.strided_loops import Head, Sharing, nest_of, shared
+from ge2.targets.c.kernels.strided_loops import Head, nest_of, shared
 
 LETTERS = "ijklmopq"
 

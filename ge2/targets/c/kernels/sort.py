@@ -9,13 +9,13 @@ from ge2.base.dtypes import COMPLEX
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.text import Argument, Text
+from ge2.codegen.text import Argument, Sharing, Text
 from ge2.ops.reduce import kept
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
-from ge2.targets.c.kernels.strided_loops import Elements, Head, Sharing, nest_of, shared
+from ge2.targets.c.kernels.strided_loops import Elements, Head, nest_of, shared
 
 LETTERS = "ijklmopq"
 LONGEST = 1 << 32  # the elements of a line whose indices are sorted

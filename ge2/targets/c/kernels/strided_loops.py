@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
-from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Text
+from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
@@ -98,19 +98,6 @@ class Head:
         """A kernel of a family's template."""
         bare = self.kernel(kind, problem, ())
         return replace(bare, template=f"c/{template}.c.jinja", view=view)
-
-
-@final
-@record
-class Sharing:
-    """Sharing of loops by threads: the test by which they do, and the
-    schedule of the iterations.
-    """
-
-    test: str
-    schedule: str
-    long: bool = False  # whether the loop has so many lines that it is not compiled twice
-    simd: bool = False
 
 
 @final
