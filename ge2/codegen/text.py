@@ -27,7 +27,6 @@ class Text:
     end: str = ""  # what follows the closing brace of a body
 
 
-HOME = Text("const int home = ge2_home();")
 # in place of a number of threads: a kernel so small, and called so often, that it has no team
 ALONE = 0
 
@@ -47,23 +46,6 @@ class Sharing:
     long: bool = False  # whether the loop has so many lines that it is not compiled twice
     simd: bool = False
     count: str = "threads"
-
-
-def by_team(loop: Text, test: str, count: str, schedule: str) -> list[Text]:
-    """A loop that a team of `count` threads shares where `test` holds, and else the plain loop.
-
-    A clause `if` alone would cost a call into OpenMP, 0.2 us, for little work too. A long loop has
-    it all the same: it would take twice as long to compile. No other thread of a team runs where
-    the caller does: see ge2_apart.
-    """
-    long = length(loop) > LINES
-    each = replace(loop, pragma=f"#pragma omp {schedule}")
-    pragma = f"#pragma omp parallel num_threads({count}){f' if ({test})' if long else ''}"
-    team = (HOME, Text("", body=(Text("ge2_apart(home);"), each), pragma=pragma))
-    if long:
-        return [Text("", body=team)]
-    simd = "#pragma omp simd" if " simd" in schedule and "collapse" not in schedule else ""
-    return [Text(f"if ({test})", body=team), Text("else", body=(replace(loop, pragma=simd),))]
 
 
 def length(text: Text) -> int:

@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, copied, counted, filled, inside, not_a_copy, unspoken, viewed
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, by_team, whole
+from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text, length, whole
 from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Region
@@ -24,6 +24,7 @@ from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
+from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 
 Operands = Sequence[Operand]
 Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
@@ -401,11 +402,16 @@ class Multiply:
         if write is by_blas and not few:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads"))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
-        body = [Text("for (int64_t i = 0; i < count; i++)", body=(line,))]
+        sharing = None
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             arguments.append(Argument("int threads", "threads"))
-            body = by_team(body[0], "threads > 1", "threads", "for schedule(static)")
-        return CKernel("product", f"{self.op} of {types}", tuple(arguments), tuple(body), 1)
+            long = 1 + length(line) > LINES
+            sharing = Sharing("threads > 1", "for schedule(static)", long)
+        view = Elements(nest_of("i", ("count",)), sharing, (line,))
+        return CKernel(
+            "product", f"{self.op} of {types}", tuple(arguments), (), 1,
+            template="c/elements.c.jinja", view=view,
+        )  # fmt: skip
 
 
 def small(sizes: Sides, few: int) -> bool:
