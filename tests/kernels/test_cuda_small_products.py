@@ -138,7 +138,7 @@ def test_batches() -> None:
 @needs_compiler
 def test_more_batches_than_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block that goes on leaves nothing of one product to the next."""
-    monkeypatch.setattr("ge2.targets.cuda.products.small.MOST", 2)
+    monkeypatch.setattr("ge2.targets.cuda.products.small.GRID_MOST", (1 << 31, 2))
     a, b = drawn(F32, 7, 5, 70), drawn(F32, 7, 70, 3, seed=1)
     found = run(lambda a, b: a @ b, a, b)
     for y, left, right in zip(found, a, b, strict=True):

@@ -93,6 +93,29 @@ DOUBLE: Final = {
     "75": 32, "80": 2, "86": 64, "87": 64, "89": 64, "90": 2, "100": 2, "103": 64, "120": 64, "121": 64,
 }  # fmt: skip
 
+# Of a multiprocessor by compute capability: its threads, the kilobytes of shared memory that a block
+# may ask for, and those of all blocks. From "Technical Specifications per Compute Capability" in the
+# same guide.
+MULTIPROCESSOR: Final = {
+    "75": (1024, 64, 64), "80": (2048, 163, 164), "86": (1536, 99, 100), "87": (1536, 163, 164),
+    "89": (1536, 99, 100), "90": (2048, 227, 228), "100": (2048, 227, 228), "103": (2048, 227, 228),
+    "120": (1536, 99, 100), "121": (1536, 99, 100),
+}  # fmt: skip
+
+
+def multiprocessor(arch: str) -> tuple[int, int, int]:
+    """Threads of a multiprocessor, and kilobytes of shared memory of a block and of all; of an
+    architecture that we do not know, the least of its time.
+
+    >>> multiprocessor("sm_90a"), multiprocessor("sm_999")
+    ((2048, 227, 228), (1536, 99, 100))
+    """
+    return MULTIPROCESSOR.get(capability(arch), (1536, 99, 100))
+
+
+def capability(arch: str) -> str:
+    return arch.removeprefix("sm_").rstrip("af")
+
 
 def double_ratio(arch: str) -> int:
     """How much longer float64 takes than float32; of an architecture that we do not
@@ -101,4 +124,4 @@ def double_ratio(arch: str) -> int:
     >>> double_ratio("sm_90a"), double_ratio("sm_89"), double_ratio("sm_103a")
     (2, 64, 64)
     """
-    return DOUBLE.get(arch.removeprefix("sm_").rstrip("af"), max(DOUBLE.values()))
+    return DOUBLE.get(capability(arch), max(DOUBLE.values()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from types import ModuleType
-from typing import Any, NoReturn, final
+from typing import NoReturn, final
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ge2.targets.cuda.device import Device, address
 from ge2.targets.cuda.launch.launches import LaunchList, Run, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
-from ge2.targets.cuda.limits import KB, KNOWN, Limits, double_ratio
+from ge2.targets.cuda.limits import KB, KNOWN, MB, Limits, double_ratio, multiprocessor
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all
 
 
@@ -81,9 +81,14 @@ def limits_of(arch: str) -> Limits:
     for known in KNOWN:
         if known.architecture.rstrip("a") == arch.rstrip("af"):
             return replace(known, architecture=arch)
-    few: dict[str, Any] = {
-        "shared_optin": 99 * KB,
-        "shared_per_multiprocessor": 100 * KB,
-        "l2": 4 << 20,
-    }
-    return Limits(arch, arch, 46, double=double_ratio(arch), **few)
+    threads, most, shared = multiprocessor(arch)
+    return Limits(
+        arch,
+        arch,
+        46,
+        threads_per_multiprocessor=threads,
+        shared_optin=most * KB,
+        shared_per_multiprocessor=shared * KB,
+        l2=4 * MB,
+        double=double_ratio(arch),
+    )
