@@ -11,6 +11,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import CompileError
+from ge2.base.source import templates
+from ge2.codegen.environment import environment
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.emulator.device import ShimDevice
 from tests.codegen.texts import kernels
@@ -127,3 +129,21 @@ def test_a_template_that_is_extended_may_itself_be_the_users(tmp_path: Path) -> 
 def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
     with config.using(templates=str(tmp_path / "none")), pytest.raises(CompileError, match="none"):
         kernels(total, X)
+
+
+FOLDER = Path(templates())
+NAMES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.jinja"))
+
+
+def test_every_template_says_what_it_is_and_extends_what_all_kernels_have() -> None:
+    """A skeleton has blocks, by which it may be changed."""
+    assert len(NAMES) > 40
+    for name in NAMES:
+        environment().get_template(name)
+        text = (FOLDER / name).read_text()
+        if name.startswith("numpy/") or name == "c/program.c.jinja":
+            continue
+        assert text.startswith("{#"), name
+        assert "{% macro" in text or "{% block" in text, name
+        if name not in ("c/kernel.c.jinja", "cuda/kernel.cu.jinja") and "{% block" in text:
+            assert '{% extends "' in text, name

@@ -19,6 +19,7 @@ from ge2.codegen.text import Text
 from ge2.ir import Eqn
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.persistent.index_text import Index
+from ge2.targets.cuda.persistent.skeleton import Pieces, Stage
 from ge2.targets.cuda.persistent.values import Array, Made, Reader, Value, constant
 from ge2.targets.cuda.tuning import Persistent
 
@@ -121,8 +122,8 @@ def slices_of(sums: int, columns: int, threads: int) -> int:
     return 0
 
 
-def loading(k: Kept, reader: Reader) -> list[Text]:
-    """The lines that read the matrix, before all rounds."""
+def loading(k: Kept, reader: Reader) -> list[Stage]:
+    """The stages that read the matrix, before all rounds."""
     team, column = f"thread / {k.slices} * {COLUMNS}", f"{k.name}_n % {COLUMNS}"
     last = k.columns - 1
     inside = f"{team} + {column}"
@@ -135,29 +136,19 @@ def loading(k: Kept, reader: Reader) -> list[Text]:
     place = Index(k.matrix.type.shape, "", at if axis == 0 else at[::-1])
     element = reader.element(k.matrix, place)
 
-    def piece(count: str, start: int, to: str) -> Text:
-        body = (
-            Text(f"const int {k.name}_n = n + {start};")
-            if start
-            else Text(f"const int {k.name}_n = n;"),
-            Text(f"const int column = {inside}, sum = {sums};"),
-            Text(
-                "for (int i = 0; i < 4; i++)",
-                body=(Text(f"{to}.at[i] = {element};"),),
-                pragma="#pragma unroll",
-            ),
+    def piece(count: int, start: int, to: str) -> Pieces:
+        number = Text(f"const int {k.name}_n = n{f' + {start}' if start else ''};")
+        return Pieces(
+            count, (number, Text(f"const int column = {inside}, sum = {sums};")), to, element
         )
-        return Text(f"for (int n = 0; n < {count}; n++)", body=body, pragma="#pragma unroll")
 
-    lines = [
-        Text(
-            f"ge2_kept<{k.own}> {k.name};",
-            f"of {k.chunks * COLUMNS} fours that a thread has, in registers",
-        ),
-        piece(str(k.own), 0, f"{k.name}.piece[n]"),
+    words = f"of {k.chunks * COLUMNS} fours that a thread has, in registers"
+    lines: list[Stage] = [
+        Text(f"ge2_kept<{k.own}> {k.name};", words),
+        piece(k.own, 0, f"{k.name}.piece[n]"),
     ]
     if k.rest:
-        lines.append(piece(str(k.rest), k.own, f"{k.name}_rest[n * THREADS + thread]"))
+        lines.append(piece(k.rest, k.own, f"{k.name}_rest[n * THREADS + thread]"))
     return [*lines, Text(f"const int {k.name}_column = {column_of(k)};")]
 
 

@@ -15,7 +15,7 @@ from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
 from ge2.targets.cuda.persistent.prefetch import after
 from ge2.targets.cuda.persistent.reductions import merged, merging, start_of, state_name
-from ge2.targets.cuda.persistent.skeleton import named
+from ge2.targets.cuda.persistent.skeleton import Own, Scope, Stage, Strides, Teams, named
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.persistent.kernel import Writer
@@ -29,28 +29,28 @@ class Sharing:
     writer: Writer
     grid: Grid
 
-    def lines(self, loop: Loop) -> list[Text]:
+    def lines(self, loop: Loop) -> list[Stage]:
         """A loop of which each thread of the grid has a part."""
         key = loop.key
         if key.stage == "whole":
-            return [Text("", body=tuple(self.whole(s))) for s in loop.statements]
+            return [Scope(tuple(self.whole(s))) for s in loop.statements]
         if key.spread:
-            return [Text("", body=tuple(self.spread(loop)))]
+            return [Scope(tuple(self.spread(loop)))]
         if key.stage == "chunk":
             return [line for s in loop.statements for line in self.chunk(s)]
         lines = [line for s in loop.statements for line in self.writer.statement(s)]
         writes = [line for s in loop.statements for line in self.writer.writes(s)]
-        return by_teams(key, self.grid.size, lines, writes, "mine")
+        return [by_teams(key, self.grid.size, lines, writes, "mine")]
 
-    def chunk(self, s: Statement) -> list[Text]:
+    def chunk(self, s: Statement) -> list[Stage]:
         """The parts of a fold into several results."""
         p, key = s.parts, s.key
         assert p is not None and key is not None
         write = Text(f"{p.name}[{p.start} + {E}] = {state_name(p)};")
         loop = by_teams(key, self.grid.size, self.writer.statement(s), [write], "mine")
-        return [Text(f"{p.turn} ^= 1;"), *loop]
+        return [Text(f"{p.turn} ^= 1;"), loop]
 
-    def spread(self, loop: Loop) -> list[Text]:
+    def spread(self, loop: Loop) -> list[Stage]:
         """A loop over a thread's own elements. What goes to memory is written when all was read."""
         for s in loop.statements:
             s.y.name = s.y.name or self.writer.plan.label("copied")
@@ -64,7 +64,7 @@ class Sharing:
                 lines.append(Text(f"{name}[i] = {s.y.name};"))
                 late += self.writer.writes(s, lambda home: not home.mine, f"{name}[i]")
         k = loop.statements[0].kept
-        before = k.lines() if k is not None else []
+        before: list[Stage] = k.lines() if k is not None else []
         lines += after(self.writer, known)
         return [*before, *kept, *self.each(loop.key.size, lines, late)]
 
@@ -73,7 +73,7 @@ class Sharing:
         each = self.grid.each(size)
         return each if each <= self.grid.tuning.unrolled else self.grid.tuning.together
 
-    def each(self, size: int, *bodies: list[Text]) -> list[Text]:
+    def each(self, size: int, *bodies: list[Text]) -> list[Stage]:
         """Loops over the elements of a thread of the grid, all of one body,
         then all of the next.
         """
@@ -82,35 +82,22 @@ class Sharing:
             return self.in_tiles(self.grid.tiles[size], count, bodies)
         whole = each <= self.grid.tuning.unrolled
         first, full = ("mine", size // self.grid.size) if whole else ("begin", 0)
-        found = []
-        for body in bodies:
-            guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
-            inside = [Text(f"if ({guard})", body=tuple(body))] if full < each else body
-            if named(E, inside):
-                place = f"const int {E} = {first}{' + i * GRID' if count > 1 else ''};"
-                inside = [Text(place), *inside]
-            if body:
-                found.append(
-                    Text(
-                        f"for (int i = 0; i < {count}; i++)",
-                        body=tuple(inside),
-                        pragma="#pragma unroll",
-                    )
-                )
-        if whole:
-            return found
-        head = f"for (int begin = mine; begin < {size}; begin += {count} * GRID)"
-        return [Text(head, body=tuple(found), pragma="#pragma unroll 1")]
-
-    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Text]]) -> list[Text]:
-        """The same where the blocks share the elements by tiles."""
-        head, found = f"for (int i = 0; i < {count}; i++)", list[Text]()
+        guard = f"i < {full} || {E} < {size}" if full else f"{E} < {size}"
+        guard = guard if full < each else ""
+        code, found = f"const int {E} = {first}{' + i * GRID' if count > 1 else ''};", list[Own]()
         for body in filter(None, bodies):
-            inside = (*tile.place(named(E, body)), Text(f"if ({tile.guard})", body=tuple(body)))
-            found.append(Text(head, body=inside, pragma="#pragma unroll"))
-        return found
+            place = (Text(code),) if guard or named(E, body) else ()
+            found.append(Own(count, place, guard, tuple(body)))
+        return [*found] if whole else [Strides(size, count, tuple(found))]
 
-    def whole(self, s: Statement) -> list[Text]:
+    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Text]]) -> list[Stage]:
+        """The same where the blocks share the elements by tiles."""
+        return [
+            Own(count, tuple(tile.place(named(E, body))), tile.guard, tuple(body))
+            for body in filter(None, bodies)
+        ]
+
+    def whole(self, s: Statement) -> list[Stage]:
         """A fold of all elements of a value into one: the part of a block, of
         those that its threads have.
         """
@@ -132,26 +119,21 @@ class Sharing:
 
 def by_teams(
     key: Key, threads: int, lines: Sequence[Text], writes: Sequence[Text], thread: str = "thread"
-) -> list[Text]:
+) -> Teams:
     """A loop in which threads side by side have an element together; the first of them writes it.
 
     There are so many `threads`, of which `thread` is the number.
     """
     size, team = key.size, key.team
     at_once = threads // team
-    lane, place = f"const int lane = thread % {team};", f"{thread} / {team}" if team > 1 else thread
+    place = f"{thread} / {team}" if team > 1 else thread
     if size > at_once:
         place = f"begin + {place}"
     exact = size % at_once == 0
     inside = [] if exact else [f"{place} < {size}"]
     clamped = place if exact else f"{place} < {size} ? {place} : {size - 1}"
     guard = " && ".join([*(["lane == 0"] if team > 1 else []), *inside])
-    write = [Text(f"if ({guard})" if guard else "", body=tuple(writes))] if writes else []
-    lanes = [Text(lane)] if team > 1 else []
-    body = (*lanes, Text(f"const int {E} = {clamped};"), *lines, *write)
-    if size <= at_once:
-        return [Text("", body=body)]
-    return [Text(f"for (int begin = 0; begin < {size}; begin += {at_once})", body=body)]
+    return Teams(size, at_once, team, clamped, tuple(lines), guard, tuple(writes))
 
 
 def moved(node: Rounds, grid: Grid) -> list[Text]:

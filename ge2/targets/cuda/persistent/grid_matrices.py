@@ -20,6 +20,7 @@ from ge2.codegen.text import Text
 from ge2.ir import Eqn
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.persistent.index_text import Index
+from ge2.targets.cuda.persistent.skeleton import BARRIER, Pieces, Stage
 from ge2.targets.cuda.persistent.values import Array, Made, Reader, Value, constant
 from ge2.targets.cuda.tuning import GridKernel
 
@@ -126,8 +127,8 @@ class Spread:
     def parts(self) -> str:
         return f"tile_room + {self.tile.high * self.sums}"
 
-    def loading(self, reader: Reader) -> list[Text]:
-        """The lines that read the matrix, before all rounds."""
+    def loading(self, reader: Reader) -> list[Stage]:
+        """The stages that read the matrix, before all rounds."""
         t, n = self.tile, self.name
         at = ("sum + i", "column")
         op: Any = self.eqn.op
@@ -136,19 +137,11 @@ class Spread:
             self.matrix, Index(self.matrix.type.shape, "", at if axis == 0 else at[::-1])
         )
         column = f"min({t.name}_column + thread / {self.slices} * 4 + n % 4, {t.columns - 1})"
-        inner = Text(
-            "for (int i = 0; i < 4; i++)",
-            body=(Text(f"{n}.piece[n].at[i] = {element};"),),
-            pragma="#pragma unroll",
-        )
-        body = (
-            Text(f"const int column = {column};"),
-            Text(f"const int sum = 4 * (thread % {self.slices} + {self.slices} * (n / 4));"),
-            inner,
-        )
+        sum_ = f"4 * (thread % {self.slices} + {self.slices} * (n / 4))"
+        places = Text(f"const int column = {column};"), Text(f"const int sum = {sum_};")
         return [
             Text(f"ge2_kept<{self.pieces}> {n};", "of the block's columns, what a thread has"),
-            Text(f"for (int n = 0; n < {self.pieces}; n++)", body=body, pragma="#pragma unroll"),
+            Pieces(self.pieces, places, f"{n}.piece[n]", element),
         ]
 
     @property
@@ -157,7 +150,7 @@ class Spread:
         homes = self.other.homes if isinstance(self.other, Made) else [self.other]
         return next(h for h in homes if h.packed and not h.mine)
 
-    def lines(self) -> list[Text]:
+    def lines(self) -> list[Stage]:
         """The lines of a round: the operand's rows, then the parts of all sums."""
         x = self.operand
         operand = f"{x.name} + {x.start}" if x.start else x.name
@@ -167,9 +160,9 @@ class Spread:
         first = f"{operand} + {t.name}_row * {self.sums}"
         return [
             Text(f"ge2_spread_rows<{self.sums}, THREADS>(tile_room, {first}, {left});"),
-            Text("__syncthreads();"),
+            BARRIER,
             Text(f"ge2_spread_product<{given}>({self.name}, tile_room, {self.parts});"),
-            Text("__syncthreads();"),
+            BARRIER,
         ]
 
     def result(self) -> str:

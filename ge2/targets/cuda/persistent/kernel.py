@@ -61,6 +61,7 @@ from ge2.targets.cuda.persistent.skeleton import (
     Barrier,
     Branch,
     Branches,
+    Columns,
     Elements,
     Iterations,
     PersistentView,
@@ -217,7 +218,8 @@ class Writer:
     def kernels_of(self, nodes: Sequence[Node]) -> Kernels:
         temps = self.handed.temps(self.plan.temps, self.plan.parts, self.blocks)
         tiles = [*(self.grid.tiles.values() if self.grid else ())]
-        matrices = [line for t in tiles for line in (*t.head(), t.own(self.threads))]
+        matrices = list[Stage]()
+        matrices += [line for t in tiles for line in (*t.head(), t.own(self.threads))]
         matrices += [line for k in self.kept for line in loading(k, self.reader)]
         matrices += [line for k in self.spread_out for line in k.loading(self.reader)]
         body = self.nodes(nodes)
@@ -433,17 +435,17 @@ class Writer:
         known = set(self.early)
         if loop.key.wide:
             assert self.sharing is not None
-            return [*self.sharing.lines(loop)]
+            return self.sharing.lines(loop)
         if loop.key.product is not None:
-            return [*self.by_columns(loop)]
+            return [self.by_columns(loop)]
         if team == 1:
             body = [line for s in loop.statements for line in (*self.statement(s), *self.writes(s))]
             return [self.over(size, [*body, *ahead.after(self, known)])]
         lines = [line for s in loop.statements for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
-        return [*by_teams(loop.key, self.threads, lines, writes)]
+        return [by_teams(loop.key, self.threads, lines, writes)]
 
-    def by_columns(self, loop: Loop) -> list[Text]:
+    def by_columns(self, loop: Loop) -> Columns:
         """A loop over rows, in which teams have columns of a matrix that they keep."""
         first, *rest = loop.statements
         k, known = first.kept, set(self.early)
@@ -457,12 +459,9 @@ class Writer:
         )  # fmt: skip
         lines += [line for s in rest for line in self.statement(s)]
         writes = [line for s in loop.statements for line in self.writes(s)]
-        if writes:
-            lines.append(Text(f"if ({writer(k)})", body=tuple(writes)))
         self.apart = False
-        body = (*lines, *ahead.after(self, known))
-        head = f"for (int row = 0; row < {k.rows}; row++)" if k.rows > 1 else ""
-        return [Text(head, body=body)]
+        after = tuple(ahead.after(self, known))
+        return Columns(k.rows, tuple(lines), writer(k), tuple(writes), after)
 
     def address(self, x: Array | Made) -> str:
         """Where an array in shared memory begins."""

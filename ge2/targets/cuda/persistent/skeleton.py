@@ -33,6 +33,83 @@ class Elements:
 
 @final
 @record
+class Teams:
+    """A loop in which threads side by side have an element together, `at_once` elements at a time;
+    the first of them writes it.
+    """
+
+    size: int
+    at_once: int
+    team: int
+    element: str
+    lines: tuple[Text, ...]
+    guard: str
+    writes: tuple[Text, ...]
+    kind: ClassVar = "teams"
+
+
+@final
+@record
+class Columns:
+    """A loop over rows, in which teams have columns of a matrix that they keep; the threads for
+    which `writer` holds write.
+    """
+
+    rows: int
+    lines: tuple[Text, ...]
+    writer: str
+    writes: tuple[Text, ...]
+    after: tuple[Text, ...]
+    kind: ClassVar = "columns"
+
+
+@final
+@record
+class Own:
+    """A loop over a thread's own elements i of a grid: where one is, and whether there is one."""
+
+    count: int
+    place: tuple[Text, ...]
+    guard: str
+    body: tuple[Text, ...]
+    kind: ClassVar = "own"
+
+
+@final
+@record
+class Strides:
+    """Loops over a thread's own elements of a grid, some at a time."""
+
+    size: int
+    count: int
+    loops: tuple[Own, ...]
+    first: str = "mine"
+    kind: ClassVar = "strides"
+
+
+@final
+@record
+class Pieces:
+    """The loading of what a thread keeps of a matrix: pieces n of four terms of a sum each."""
+
+    count: int
+    places: tuple[Text, ...]
+    to: str
+    element: str
+    kind: ClassVar = "pieces"
+
+
+@final
+@record
+class Scope:
+    """Stages whose names are theirs."""
+
+    body: tuple[Stage, ...]
+    kind: ClassVar = "scope"
+
+
+@final
+@record
 class Iterations:
     """A loop: of `count` iterations, or until `test` decides otherwise."""
 
@@ -63,7 +140,19 @@ class Branches:
     kind: ClassVar = "branches"
 
 
-Stage = Text | Barrier | Elements | Iterations | Branches
+Stage = (
+    Text
+    | Barrier
+    | Elements
+    | Teams
+    | Columns
+    | Own
+    | Strides
+    | Pieces
+    | Scope
+    | Iterations
+    | Branches
+)
 BARRIER: Final = Barrier()
 MEETING: Final = Barrier(grid=True)
 
@@ -78,7 +167,7 @@ class PersistentView:
     rooms: tuple[Text, ...]
     mine: bool  # whether a thread's number among all is needed
     own: tuple[Text, ...]
-    matrices: tuple[Text, ...]
+    matrices: tuple[Stage, ...]
     stages: tuple[Stage, ...]
 
 
