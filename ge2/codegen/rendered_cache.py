@@ -123,7 +123,7 @@ def user_templates() -> str:
 
 def writing(users: str = "") -> str:
     """The contents of what writes texts: modules, templates, and a folder of the user's."""
-    return content_key(ours(), *contents([users])) if users else ours()
+    return content_key(ours(), *contents([users], ".jinja")) if users else ours()
 
 
 @once
@@ -131,15 +131,15 @@ def ours() -> str:
     return content_key(*contents([*(os.path.join(FOLDER, name) for name in WRITERS), templates()]))
 
 
-def contents(places: Sequence[str]) -> list[str | bytes]:
-    """The names and contents of files in folders."""
+def contents(places: Sequence[str], ending: str = "") -> list[str | bytes]:
+    """The names and contents of files in folders, of those whose names end so."""
     parts: list[str | bytes] = []
     for root in places:
         for folder, folders, files in os.walk(root):
             folders[:] = sorted(
                 name for name in folders if name not in ("__pycache__", "include", "shim")
             )
-            for name in sorted(files):
+            for name in sorted(name for name in files if name.endswith(ending)):
                 with open(os.path.join(folder, name), "rb") as file:
                     parts += [os.path.relpath(os.path.join(folder, name), root), file.read()]
     return parts
