@@ -53,12 +53,12 @@ def run(options: Options = USUAL) -> list[Row | Failure]:
     return [*found, *means(rows, options)] if len(rows) > 1 else found
 
 
-def means(rows: list[Row], options: Options) -> list[Row]:
+def means(rows: list[Row], options: Options, wanted: tuple[Faster, ...] = ALL) -> list[Row]:
     """Of all programs that have every peer, and of those whose time is not spent in a library."""
     most = max(len(row.others) for row in rows)
     whole = [row for row in rows if len(row.others) == most]
     ours = [row for row in whole if "bound by" not in row.notes]
-    targets = () if options.quick else ALL
+    targets = () if options.quick else wanted
     found = [mean_of(f"geometric mean of {len(whole)} programs", whole)]
     if ours:
         title = f"geometric mean of the {len(ours)} that no library bounds"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -254,19 +255,17 @@ def quantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile, linear between elements, as `numpy.quantile`; other
-    methods and weights are errors.
-    """
+    """The q-quantile, as `numpy.quantile`; its discrete methods, and weights, are errors."""
     no_out("quantile", out)
-    if method != "linear" or weights is not None:
+    if method not in PLACES or weights is not None:
         raise ArgumentError(
             f"quantile: method={method!r} with weights={weights is not None} is not supported",
             where=here(),
-            fix="method='linear'",
+            fix=f"one of {', '.join(PLACES)}, without weights",
         )
     check_fraction(a, q)
     line, axes = sorted_last(a, axis)
-    y = between_elements(line, q)
+    y = between_elements(line, q, method)
     if type_of(line).dtype in INEXACT:
         y = choose_by(
             broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y
@@ -290,7 +289,33 @@ def check_fraction(a: Any, q: Any) -> None:
         raise ArgumentError(what, where=here(), fix="np.clip")
 
 
-def between_elements(line: Any, q: Any) -> Any:
+def unbiased(alpha: float, beta: float) -> Callable[[int, Any], Any]:
+    """The place among n elements of the fraction q, by Hyndman and Fan (1996)."""
+    slope, first = 1 - alpha - beta, alpha - 1
+    return lambda n, q: e.add(e.add(e.multiply(q, n), e.multiply(q, slope)), first)
+
+
+def whole(rounded: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
+    return lambda n, q: rounded(e.multiply(q, n - 1))
+
+
+# Methods of quantiles: the place of the fraction q among n elements, which may lie between two.
+PLACES: dict[str, Callable[[int, Any], Any]] = {
+    "linear": lambda n, q: e.multiply(q, n - 1),
+    "lower": whole(e.floor),
+    "higher": whole(e.ceil),
+    "nearest": whole(e.rint),
+    "midpoint": whole(lambda x: e.multiply(e.add(e.floor(x), e.ceil(x)), 0.5)),
+    "interpolated_inverted_cdf": unbiased(0, 1),
+    "hazen": unbiased(0.5, 0.5),
+    "weibull": unbiased(0, 0),
+    "median_unbiased": unbiased(1 / 3, 1 / 3),
+    "normal_unbiased": unbiased(3 / 8, 3 / 8),
+}
+WHOLE = ("lower", "higher", "nearest")
+
+
+def between_elements(line: Any, q: Any, method: str = "linear") -> Any:
     """Elements of a sorted last axis at the fraction q of its length.
 
     A traced q outside [0, 1], where NumPy has a ValueError, is an IndexError when the program runs,
@@ -305,11 +330,15 @@ def between_elements(line: Any, q: Any) -> Any:
     t = type_of(q)
     if t.dtype not in INEXACT:
         return first_axes(take(line, e.multiply(cast(q, INT64), n - 1), last), t.ndim)
-    place = e.multiply(q, n - 1)
+    place = PLACES[method](n, q)
+    if method != "linear":
+        place = e.minimum(e.maximum(place, 0), n - 1)
     low = e.minimum(e.maximum(e.floor(place), 0), n - 1)
     inside = e.logical_and(e.greater_equal(q, 0), e.less_equal(q, 1))
     outside = e.logical_not(inside)
     index = choose_by(inside, cast(choose_by(inside, low, 0), INT64), n)
+    if method in WHOLE:
+        return first_axes(take(line, index, last), t.ndim)
     high = e.minimum(e.add(index, 1), n - 1)
     gamma = choose_by(outside, t.dtype.type(np.nan), e.subtract(place, low))
     a0, a1 = (first_axes(take(line, i, last), t.ndim) for i in (index, high))

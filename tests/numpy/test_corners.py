@@ -92,6 +92,13 @@ def quantiles() -> list[tuple[Any, ...]]:
             (lambda x, q=q: np.percentile(x, q), (a(3, 1, 2, dtype=t),), {}) for t in ("f4", "f8")
         ]
     calls += [(lambda x, q=q: np.quantile(x, q), (a(-INF, 1, 2),), {}) for q in (0, 0.0, 1)]
+    for method in ("lower", "higher", "nearest", "midpoint", "interpolated_inverted_cdf", "hazen",
+                   "weibull", "median_unbiased", "normal_unbiased"):  # fmt: skip
+        calls += [
+            (lambda x, q=q, m=method: np.quantile(x, q, method=m), (x,), {})
+            for x in (a(3, 1, 2, 5, 4), a(3, 1, 2, 4, dtype=np.int32), a(1, NAN, 2))
+            for q in (0.0, 0.01, 0.3, 0.5, [0.125, 0.99], 1.0)
+        ]
     return [*calls, (lambda x: np.quantile(x, 0.5), (a(1j, 2),), {})]
 
 
