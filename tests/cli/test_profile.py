@@ -36,7 +36,7 @@ def scalar_loss(w, x):
     return loss(w, x).sum()
 
 def mixed(x):
-    return np.sort(softmax(x), axis=1), lax.fori_loop(0, 3, lambda i, c: np.tanh(c) * 2, x)
+    return np.searchsorted(x[0], softmax(x)), lax.fori_loop(0, 3, lambda i, c: np.tanh(c) * 2, x)
 
 def picked(x, i):
     return x[i] + 1
@@ -110,7 +110,7 @@ def test_every_step_is_there_and_the_sum_is_theirs(model: str, said: Said, execu
     assert found["rounds"] == 3
     assert all(row["seconds"] > 0 for row in rows)
     by = {row["name"].partition("_")[0]: row["by"] for row in rows}
-    assert by["sort"] == {"shim": "NumPy", "c": "C", "blocked": "NumPy"}[executor]
+    assert by["searchsorted"] == {"shim": "NumPy", "c": "C", "blocked": "NumPy"}[executor]
     if executor == "c":
         return
     (inside,) = (row for row in rows if "/" in row["name"])
