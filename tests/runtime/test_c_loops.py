@@ -116,6 +116,37 @@ def test_a_carry_is_updated_where_it_lies():
     np.testing.assert_array_equal(compiled(XS), XS * 2)
 
 
+def cleared(x):
+    def at(k, x):
+        x[3 * k] = 0.0
+        return x
+
+    return lax.fori_loop(0, 2000, at, x.copy())
+
+
+def cleared_while(x):
+    def at(state):
+        k, x = state
+        x[3 * k] = 0.0
+        return k + 1, x
+
+    return lax.while_loop(lambda state: state[0] < 2000, at, (0, x.copy()))[1]
+
+
+def picked(x):
+    return lax.fori_loop(0, 2000, lambda k, s: np.maximum(s * 0.5, x[3 * k]), 0.0)
+
+
+@pytest.mark.parametrize("f", [cleared, cleared_while, picked])
+def test_a_loop_that_touches_single_elements_looks_for_interrupts_seldom(f):
+    """However large the array is that they belong to: a look takes longer than such a round."""
+    compiled = in_c(f, np.ones(9000))
+    text = compiled.lower(np.ones(9000)).executable.text("c")
+    looks = [line for line in text.splitlines() if "ge2_interrupted(lib)" in line]
+    assert looks or f is not cleared_while  # of a loop that is known to be short, never
+    assert all("(t & 1023) == 1023 && " in line for line in looks), looks
+
+
 def test_a_while_loop_whose_rounds_are_many_and_few():
     def f(x, n):
         return lax.while_loop(

@@ -415,9 +415,9 @@ def work_of(step: Step) -> int:
     """The elements that a step goes through: of an update in place those
     that it writes, of an array that it indexes those that it reads.
     """
-    outs, inputs = step.eqn.outs, step.eqn.inputs
-    in_place = step.shared and isinstance(step.eqn.op, WRITES)
-    written = [v.type.size for v in (inputs[1:] if in_place else outs)]
+    if step.shared and isinstance(step.eqn.op, WRITES):
+        return max(a.type.size for a in step.eqn.inputs[1:])
+    written = (v.type.size for v in step.eqn.outs)
     return max(*written, *elements_read(step.eqn), 0)
 
 
