@@ -180,11 +180,11 @@ def moved(text: str, indent: int) -> str:
     """Lines of which the first is to begin at a column; comments stay in their margin."""
     rows = text.rstrip("\n").split("\n")
     shift = " " * (indent - (len(rows[0]) - len(rows[0].lstrip(" "))))
-    return "\n".join(row and beside(shift + row, len(shift)) for row in rows)
+    return "\n".join(row and realigned(shift + row, len(shift)) for row in rows)
 
 
-def beside(row: str, shift: int) -> str:
-    """A line that was moved, and its comment where it belongs."""
+def realigned(row: str, shift: int) -> str:
+    """Move the comment of an indented line back to the margin, or above the line if it is too long."""
     at = MARGIN + shift
     if not shift or row[at : at + 5] != "  /* ":
         return row

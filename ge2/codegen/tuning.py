@@ -1,6 +1,4 @@
-"""What loops over a space are planned by, whichever processor runs them: numbers without limits
-of their own, which a target hands in.
-"""
+"""Tuning numbers of loops over a space, for any processor. Each target sets its own values."""
 
 from __future__ import annotations
 
@@ -12,26 +10,26 @@ from ge2.base.record import record
 @final
 @record
 class Blocks:
-    """How a space is cut into blocks that stay in cache."""
+    """Sizes of the blocks into which a space is split, so that each stays in cache."""
 
-    cache: int = 1 << 21  # bytes that the arrays of a block may take together: a core's caches
-    smallest: int = 1 << 16  # bytes of one array of a block
-    largest: int = 1 << 20  # likewise
-    shares: int = 4  # what is cut at all is cut into so many at least, for several threads
-    whole: int = 1024  # elements: long steps are multiples, so that blocks begin at cache lines
-    parts: int = 64  # the most runs of blocks that are handed to threads
+    cache: int = 1 << 21  # bytes of all arrays of a block, at most: the caches of one core
+    smallest: int = 1 << 16  # bytes of one array of a block, at least
+    largest: int = 1 << 20  # bytes of one array of a block, at most
+    shares: int = 4  # the fewest blocks of a space that is split, so that several threads have work
+    whole: int = 1024  # elements: longer steps are multiples, so that blocks begin at cache lines
+    parts: int = 64  # the most runs of blocks that threads are given
 
 
 @final
 @record
 class Nests:
-    """How loops are nested."""
+    """Sizes by which the loops over a space are ordered, nested and tiled."""
 
-    lanes: int = 32  # columns that are worked on together where rows are folded
+    lanes: int = 32  # columns that are reduced together where the rows are reduced
     panel: int = 512  # the same where nothing else must stay in cache
-    cache: int = 1 << 18  # bytes of a panel that stay close to a core
-    wide: int = 4096  # columns from which on sums over rows are shared out by columns
-    tile: int = 32  # elements along the sides of a block where arrays lie across each other
-    few: int = 8  # elements that are not worth a tile
-    again: int = 6  # operations that are done again rather than kept, at most
-    short: int = 16  # the size up to which an inner axis is a constant of the text
+    cache: int = 1 << 18  # bytes of a panel: a part of the second-level cache of a core
+    wide: int = 4096  # the fewest columns by which threads share sums over rows
+    tile: int = 32  # elements along each side of a tile, where arrays are transposed to each other
+    few: int = 8  # the most elements along an axis that is not tiled
+    again: int = 6  # the most operations that are computed again instead of being stored
+    short: int = 16  # the largest inner axis whose size is a constant of the source

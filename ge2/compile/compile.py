@@ -68,7 +68,7 @@ class How:
         return schedule(graph, self.donated, self.target, self.homes, self.inner, self.tuning)
 
     def part(self, name: str, called: str) -> How:
-        """What a program is made for that is part of this one."""
+        """The settings of a program that is part of this one: its own name, and nothing donated."""
         return replace(self, donated=(), name=name, called=called, smaller=None, homes=(), iotas=())
 
     def inner(self, eqn: Eqn, i: int) -> Program:

@@ -185,20 +185,20 @@ def by_rows(graph: Graph, eqn: Eqn, chip: Chip) -> Eqn | None:
     given = tuple(dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var)))
     body = Graph(given, (replace(eqn, op=flat),), outs)
     for rows in dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape):
-        if rows and parted(body, rows, chip):
+        if rows and may_split_rows(body, rows, chip):
             return Eqn(Resident(body, rows), given, outs, eqn.source)
     return None
 
 
-def parted(graph: Graph, rows: int, chip: Chip) -> bool:
-    """Whether blocks may share so many rows of a loop, and have little enough to do for each."""
+def may_split_rows(graph: Graph, rows: int, chip: Chip) -> bool:
+    """True if blocks can share the rows of a loop, and no block then has too much work."""
     tuning = chip.tuning.persistent
     rule, most = tuning.block, tuning.block.work
     try:
         one = split(graph, rows, 1).graph
         loop: Any = one.eqns[0].op
         each = sum(
-            work(e) // 4 + tuning.wait if kept(e, loop, tuning.kept) else work(e)
+            work(e) // 4 + tuning.wait if keeps_matrix(e, loop, tuning.kept) else work(e)
             for e in loop.body.eqns
         )
         little = fitting(loop, replace(rule, work=4 * most))
@@ -208,8 +208,8 @@ def parted(graph: Graph, rows: int, chip: Chip) -> bool:
         return False
 
 
-def kept(eqn: Eqn, loop: Any, most: int) -> bool:
-    """Whether the threads of a block may keep the matrix of a product from round to round."""
+def keeps_matrix(eqn: Eqn, loop: Any, most: int) -> bool:
+    """True if the threads of a block can keep the matrix of a product over all iterations."""
     consts = loop.body.inputs[: loop.consts]
     found = [a for a in eqn.inputs if isinstance(eqn.op, DotGeneral) and a in consts]
     return bool(found) and sum(v.type.size for v in consts) <= most
