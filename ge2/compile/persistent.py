@@ -38,7 +38,7 @@ from ge2.passes.take_to_mask import Index
 from ge2.passes.wrap_indices import Wrap
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel_parameters import FAR
-from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.kernel import fits_block, fits_grid
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import Tangled, split
@@ -53,7 +53,7 @@ def resident(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with `resident` steps in place of loops and branches that are
     small, and of what is near.
     """
-    limits = context.caps if isinstance(context.caps, Limits) else H200
+    limits = context.caps if isinstance(context.caps, Limits) else ASSUMED
     chip, tuning = Chip.of(limits), limits.tuning.persistent
     if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
         return graph  # places in parts of such need 64 bits
@@ -195,7 +195,7 @@ def may_split_rows(graph: Graph, rows: int, chip: Chip) -> bool:
     tuning = chip.tuning.persistent
     rule, most = tuning.block, tuning.block.work
     try:
-        one = split(graph, rows, 1).graph
+        one = split(graph, rows, 1, tuning.tries).graph
         loop: Any = one.eqns[0].op
         each = sum(
             work(e) // 4 + tuning.wait if keeps_matrix(e, loop, tuning.kept) else work(e)

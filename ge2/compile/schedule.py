@@ -56,8 +56,8 @@ NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
 
 
-def on_any_gpu(eqn: Eqn, i: int) -> Program:
-    """Graph `i` of a loop or a branch as launches, whatever the chip."""
+def on_assumed_gpu(eqn: Eqn, i: int) -> Program:
+    """Graph `i` of a loop or a branch as launches of the chip that is assumed where none is known."""
     return scheduled_round(eqn.op, i, "cuda")
 
 
@@ -67,7 +67,7 @@ def schedule(
     donated: tuple[bool, ...] = (),
     target: str = "cpu",
     written: tuple[int, ...] = (),
-    inner: Inner = on_any_gpu,
+    inner: Inner = on_assumed_gpu,
     tuning: Tuning = TUNING,
 ) -> Program:
     """The program of a graph for a target: "cpu" is blocked NumPy, "c" compiled C, "cuda" launches.
@@ -87,7 +87,12 @@ def scheduled_round(op: Any, i: int, target: str, tuning: Tuning = TUNING) -> Pr
 
 
 def planned_round(
-    op: Any, i: int, graph: Graph, target: str, inner: Inner = on_any_gpu, tuning: Tuning = TUNING
+    op: Any,
+    i: int,
+    graph: Graph,
+    target: str,
+    inner: Inner = on_assumed_gpu,
+    tuning: Tuning = TUNING,
 ) -> Program:
     """That program of the graph after all passes."""
     scheduler = Scheduler(graph, (), target, inner=inner, tuning=tuning)
@@ -131,7 +136,7 @@ class Scheduler:
         donated: tuple[bool, ...],
         target: str,
         written: tuple[int, ...] = (),
-        inner: Inner = on_any_gpu,
+        inner: Inner = on_assumed_gpu,
         tuning: Tuning = TUNING,
     ) -> None:
         self.graph, self.target, self.programs, self.tuning = graph, target, inner, tuning

@@ -5,6 +5,7 @@ place, and compiled for GPUs.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -20,7 +21,7 @@ from ge2.codegen.text import Operand
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.kernels.small_products import predicted, refusal
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import limits_of
@@ -136,11 +137,11 @@ def test_batches() -> None:
 
 
 @needs_compiler
-def test_more_batches_than_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_batches_than_blocks() -> None:
     """A block that goes on leaves nothing of one product to the next."""
-    monkeypatch.setattr("ge2.targets.cuda.products.small.GRID_MOST", (1 << 31, 2))
     a, b = drawn(F32, 7, 5, 70), drawn(F32, 7, 70, 3, seed=1)
-    found = run(lambda a, b: a @ b, a, b)
+    device = ShimDevice(replace(EMULATED, grid=(1 << 31, 2, 1)))
+    found = run(lambda a, b: a @ b, a, b, device=device)
     for y, left, right in zip(found, a, b, strict=True):
         judge(y, left, right, F32)
 

@@ -18,7 +18,8 @@ from ge2.ir import ArrayType
 from ge2.ops.sort import ArgSort, Sort
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.kernels.sort import MOST
+from ge2.targets.cuda.kernels.sort import longest
+from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.kernels.test_top_k import graph_of
@@ -26,6 +27,7 @@ from tests.nvrtc import needs_nvrtc
 
 pytestmark = needs_compiler
 DTYPES = [d for d in SHORT if d not in COMPLEX]
+MOST = longest(H200.shared_static)
 SIZES = (0, 1, 2, 31, 32, 33, 127, 128, 129, 255, 257, 1023, 1025)
 
 

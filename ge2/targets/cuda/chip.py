@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Protocol, final
 
 from ge2.base.record import record
+from ge2.targets.cuda.limits import GRID_MOST
 from ge2.targets.cuda.tuning import Tuning
-
-SPARE = 4 << 10  # bytes of shared memory that the driver and a kernel's own small arrays take
 
 
 class Known(Protocol):
@@ -32,6 +31,8 @@ class Known(Protocol):
     @property
     def together(self) -> int: ...
     @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
     def tuning(self) -> Tuning: ...
 
 
@@ -41,7 +42,8 @@ class Chip:
     """Multiprocessors, and of each of them its threads, its registers and the bytes of
     its shared memory; `most`: bytes that a single block may have, and
     `static` without asking; `thread_registers`: those of a thread at most; `l2`: bytes of
-    the cache of all; `together`: blocks that may wait for each other; `tuning`: the numbers that are no limits.
+    the cache of all; `together`: blocks that may wait for each other; `grid`: blocks along each axis
+    of a grid, at most; `tuning`: the numbers that are no limits.
     """
 
     multiprocessors: int
@@ -53,6 +55,7 @@ class Chip:
     thread_registers: int
     l2: int
     together: int = 1
+    grid: tuple[int, int, int] = GRID_MOST
     tuning: Tuning = Tuning()
 
     @staticmethod
@@ -61,11 +64,12 @@ class Chip:
             limits.multiprocessors,
             limits.threads_per_multiprocessor,
             limits.registers_per_multiprocessor,
-            limits.shared_per_multiprocessor - SPARE,
-            limits.shared_optin - SPARE,
+            limits.shared_per_multiprocessor - limits.tuning.spare,
+            limits.shared_optin - limits.tuning.spare,
             limits.shared_static,
             limits.registers_per_thread,
             limits.l2,
             limits.together,
+            limits.grid,
             limits.tuning,
         )

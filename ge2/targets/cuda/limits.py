@@ -28,8 +28,8 @@ class Limits:
     `shared_optin`: of shared memory a block, beyond 48 KB only where it is asked for.
 
     `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how
-    many blocks may wait for each other where multiprocessors are not real. `tuning`: what kernels
-    for it are planned by.
+    many blocks may wait for each other where multiprocessors are not real. `grid`: blocks along
+    each axis of a grid, at most. `tuning`: what kernels for it are planned by.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
@@ -51,6 +51,7 @@ class Limits:
     bandwidth: float = 3.35e12  # bytes a second, of memory
     double: int = 2
     emulated: int = 0
+    grid: tuple[int, int, int] = GRID_MOST
     tuning: Tuning = Tuning()
 
     @property
@@ -85,6 +86,9 @@ H200: Final = Limits("H200", "sm_90a", 132, l2=60 * MB, memory=141_000_000_000, 
 B200: Final = Limits("B200", "sm_100a", 148, l2=126 * MB, memory=180_000_000_000, bandwidth=7.7e12)
 
 KNOWN: Final = (A100, H100, H200, B200)
+
+# The chip of a program whose GPU is not known: of a text that is asked for without one, or a test.
+ASSUMED: Final = H200
 
 # Multiply-adds in float32 for one in float64, by compute capability: quotients of the
 # table "Throughput of Native Arithmetic Instructions" in the CUDA C++ Programming

@@ -44,6 +44,7 @@ class Persistent:
     wait: int = 1 << 12  # operations in the time until the lanes that share a sum have it
     kept: int = 5 << 14  # numbers of matrices that the threads of a block may keep
     depth: int = 3  # loops within loops
+    tries: int = 64  # values that turn out to have rows after others were found to have none
     narrowest: int = 32  # threads of a block: a warp
     widest: int = 512  # likewise: each then has 128 registers
     inlined: int = 3  # numbers of a chain that are computed anew wherever the last is read
@@ -166,6 +167,14 @@ class Tiles:
 
 @final
 @record
+class Elements:
+    """Kernels of a thread an element: moves, gathers, scatters, random bits."""
+
+    block: int = 256  # threads
+
+
+@final
+@record
 class Scans:
     """Running sums, products and extremes."""
 
@@ -200,8 +209,9 @@ class Scatters:
 @final
 @record
 class TopKs:
-    """The largest elements of lines."""
+    """The largest elements of lines, and lines in order."""
 
+    ranked: int = 128  # elements of a line that a warp ranks, each against all others, at most
     long: int = 1 << 16  # elements of a line that is cut, where lines are few
     part: int = 1 << 14  # elements of a part of it at least
 
@@ -254,8 +264,12 @@ class Launches:
 @final
 @record
 class Tuning:
-    """The numbers of each family of kernels."""
+    """The numbers of each family of kernels.
 
+    `spare`: bytes of shared memory that the driver and a kernel's own small arrays take.
+    """
+
+    elements: Elements = Elements()
     scans: Scans = Scans()
     scatters: Scatters = Scatters()
     top_k: TopKs = TopKs()
@@ -270,3 +284,4 @@ class Tuning:
     tiles: Tiles = Tiles()
     persistent: Persistent = Persistent()
     grid: GridKernel = GridKernel()
+    spare: int = 4 << 10

@@ -18,7 +18,7 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem, Statements, power
 from ge2.targets.cuda.emit.two_stage_reduce import Part, Partials, part
-from ge2.targets.cuda.limits import GRID_MOST, WARP
+from ge2.targets.cuda.limits import WARP
 from ge2.targets.cuda.tuning import Rowwise
 
 ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
@@ -189,7 +189,7 @@ class Plan:
             return 1, 1
         if self.across and not self.sums():
             return 1, min(
-                team_blocks, GRID_MOST[1]
+                team_blocks, self.chip.grid[1]
             )  # each row leaves its own part, and waits for no other
         if self.across:
             groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
@@ -207,7 +207,7 @@ class Plan:
         """How many parts of a result there may be, however many rows there are."""
         if not self.across:
             return 0
-        blocks = self.at_once * self.chip.multiprocessors if self.sums() else GRID_MOST[1]
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else self.chip.grid[1]
         return blocks * self.shape.rows
 
     def read_wide(self) -> set[Param]:

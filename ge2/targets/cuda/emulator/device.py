@@ -41,7 +41,7 @@ from ge2.targets.cuda.emulator.source import Entry, entries
 from ge2.targets.cuda.launch.launches import LaunchList, Run, in_any_order, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
-from ge2.targets.cuda.limits import BLOCK_MOST, GRID_MOST, H200, Limits
+from ge2.targets.cuda.limits import BLOCK_MOST, H200, Limits
 
 WAIT: Final = "ge2_await_kernels();"
 WORDS: Final = {
@@ -228,7 +228,8 @@ class ShimKernel:
     def _checked(self, grid: Sequence[int], block: Sequence[int], shared: int) -> Launch:
         """The launch's sizes as the runtime takes them."""
         sizes = [(*map(int, each), 1, 1, 1)[:3] for each in (grid, block)]
-        for size, most, word in zip(sizes, (GRID_MOST, BLOCK_MOST), ("grid", "block"), strict=True):
+        tops = self._of.device.limits.grid, BLOCK_MOST
+        for size, most, word in zip(sizes, tops, ("grid", "block"), strict=True):
             if any(not 1 <= n <= top for n, top in zip(size, most, strict=True)):
                 raise InputError(
                     f"{self.name} is launched with a {word} of {size}; the most is {most}, the least 1"

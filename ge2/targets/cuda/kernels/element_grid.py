@@ -19,7 +19,6 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import FAR, WIDEST
 from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX
 
-BLOCK = 256
 ROOM = 1 << 12  # elements beyond the last that a place may come to before it is found to be there
 OVER, ALONG = "ijlmoq", "uzabcdefgh"  # letters of axes of indices, and of those along a row
 
@@ -62,10 +61,10 @@ class Spread:
     """Which element a thread has: its number among so many, and its place along each axis."""
 
     index: str
+    block: int
     number: str = ""
     count: str = ""  # empty if there is but one element
     places: tuple[Text, ...] = ()
-    block: int = BLOCK
 
 
 @final
@@ -81,11 +80,11 @@ class Elements:
 class Grid:
     """The parameters of a kernel, each declared when it is first named.
 
-    `far`: places have 64 bits.
+    `far`: places have 64 bits; `block`: threads of a block.
     """
 
-    def __init__(self, far: bool) -> None:
-        self.whole = "int64_t" if far else "int"
+    def __init__(self, far: bool, block: int) -> None:
+        self.whole, self.block = "int64_t" if far else "int", block
         self.arguments: dict[str, Argument] = {}
         self.fixed: list[Fixed] = []
 
@@ -140,7 +139,7 @@ class Grid:
     def spread(self, letters: Sequence[str], sizes: Sequence[int], pack: int = 1) -> Spread:
         """A thread for each element along some axes, or each PACK along the last: where it is."""
         if not letters:
-            return Spread(self.whole)
+            return Spread(self.whole, self.block)
         extents, whole = self.sizes(letters, sizes), ""
         if pack > 1:
             self.fixed.append(Fixed("PACK", pack, "neighbours that a thread moves at once"))
@@ -148,7 +147,7 @@ class Grid:
             whole = " * PACK"
         linear = letters[0] if len(letters) == 1 and not whole else "p"
         places = self.split("p", letters, extents, whole) if linear == "p" else ()
-        return Spread(self.whole, linear, product(extents), tuple(places))
+        return Spread(self.whole, self.block, linear, product(extents), tuple(places))
 
     def split(
         self, linear: str, letters: Sequence[str], extents: Sequence[str], whole: str = ""
@@ -171,7 +170,7 @@ class Grid:
             return replace(self.kernel(kind, graph, None, threads, "kernel"), body=view)
         arguments, fixed = tuple(self.arguments.values()), tuple(self.fixed)
         return CudaKernel(
-            kind, graph, arguments, (), BLOCK, (-(-threads // BLOCK), 1), fixed,
+            kind, graph, arguments, (), self.block, (-(-threads // self.block), 1), fixed,
             template=f"cuda/{template}.cu.jinja", view=view,
         )  # fmt: skip
 

@@ -18,6 +18,7 @@ from ge2.ops.index import Gather, Indexed, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.kernels.element_grid import (
@@ -62,7 +63,9 @@ class Rows:
         indices: Sequence[ArrayType],
         ins: Operands,
         of: tuple[Operand, Operand],
+        chip: Chip,
     ) -> None:
+        self.block = chip.tuning.elements.block
         self.op, self.x, self.indices, self.ins, (self.of_x, self.of_y) = op, x, indices, ins, of
         others, shape = kept(op.axes, x.ndim), index_dims(indices)
         rank, rest = len(shape), tuple(n for _, n, _ in spans(op, x.shape))
@@ -91,7 +94,7 @@ class Rows:
         return packed(self.x.dtype, self.along[-1], *strides, self.of_x.offset, self.of_y.offset)
 
     def grid(self) -> Grid:
-        return Grid(self.far)
+        return Grid(self.far, self.block)
 
     def threads(self, grid: Grid, pack: int, along_y: bool = False) -> Spread:
         """A thread for each element of each row, or each pack; side by side
@@ -180,7 +183,7 @@ class CudaGather(Cuda):
         ins, outs = problem.arrays
         op, (x, *indices) = problem.op, problem.inputs
         assert isinstance(op, Gather)
-        rows = Rows(op, x, indices, ins[1:], (ins[0], outs[0]))
+        rows = Rows(op, x, indices, ins[1:], (ins[0], outs[0]), caps.chip)
         if not rows.count * rows.length:
             return Kernels(())
         grid, pack = rows.grid(), rows.pack
@@ -215,7 +218,8 @@ class CudaIndex(Cuda):
         assert isinstance(op, Index)
         if not x.size:
             return Kernels(())
-        grid = Grid(far((x.size, op.size), (x.shape, ins[0].strides), (x.shape, outs[0].strides)))
+        laid = (x.shape, ins[0].strides), (x.shape, outs[0].strides)
+        grid = Grid(far((x.size, op.size), *laid), caps.chip.tuning.elements.block)
         sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
         letters = lettered(OVER, len(sizes))
         grid.array("x", ins[0], x.dtype)

@@ -40,7 +40,7 @@ class CudaConcatenate(Cuda):
         assert isinstance(op, Concatenate)
         parts = sum(x.size > 0 for x in problem.inputs)
         if 1 < parts <= most.parts and to.size <= most.elements and not problem.shared:
-            return Kernels((joining(problem, op.axis, ins, outs[0]),))
+            return Kernels((joining(problem, op.axis, ins, outs[0], chip),))
         kernels: list[CudaKernel] = []
         at = 0
         for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
@@ -72,13 +72,14 @@ class Joining:
     parts: tuple[Part, ...]
 
 
-def joining(problem: Problem, axis: int, ins: Operands, target: Operand) -> CudaKernel:
+def joining(problem: Problem, axis: int, ins: Operands, target: Operand, chip: Chip) -> CudaKernel:
     """Each element of the result is read from the part that it is of."""
     (to,) = problem.outs
     axes = [a for a in range(to.ndim) if to.shape[a] != 1 or a == axis]
     parts = [(x, source) for x, source in zip(problem.inputs, ins, strict=True) if x.size]
     arrays = ((x.shape, source.strides) for x, source in parts)
-    grid = Grid(far((to.size,), (to.shape, target.strides), *arrays))
+    places = far((to.size,), (to.shape, target.strides), *arrays)
+    grid = Grid(places, chip.tuning.elements.block)
     letters = lettered(OVER, len(axes))
     spread, joined = grid.spread(letters, [to.shape[a] for a in axes]), list[Part]()
     result = grid.place("y", letters, [target.strides[a] for a in axes])
@@ -113,13 +114,8 @@ class CudaPad(Cuda):
             return filling(to, None, target, chip) if to.size else Kernels(())
         if (0, 0) in problem.shared:
             return around(to, target, start, shape, chip)
-        return Kernels(
-            (
-                padding(
-                    problem, Frame(start, step, shape), ins[0].part(first, (1,) * x.ndim), target
-                ),
-            )
-        )
+        source, frame = ins[0].part(first, (1,) * x.ndim), Frame(start, step, shape)
+        return Kernels((padding(problem, frame, source, target, chip),))
 
 
 def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip) -> Kernels:
@@ -210,11 +206,14 @@ class Padding:
     packed: bool
 
 
-def padding(problem: Problem, frame: Frame, source: Operand, target: Operand) -> CudaKernel:
+def padding(
+    problem: Problem, frame: Frame, source: Operand, target: Operand, chip: Chip
+) -> CudaKernel:
     """Each element of the result is one of `x`, or zero."""
     (x,), (to,) = problem.inputs, problem.outs
     axes = sides(to, frame, source, target)
-    grid = Grid(far((to.size,), (x.shape, source.strides), (to.shape, target.strides)))
+    places = far((to.size,), (x.shape, source.strides), (to.shape, target.strides))
+    grid = Grid(places, chip.tuning.elements.block)
     letters = lettered(OVER, len(axes))
     pack = side_by_side(axes, x.dtype, source, target)
     spread = grid.spread(letters, [s.size for s in axes], pack)

@@ -46,7 +46,8 @@ class CudaProductRegion(Cuda):
         assert isinstance(dot, DotGeneral)
         result = Operand("in", 0, tight(y.type.shape, (0, 1)))
         lie = factors[0].strides, factors[1].strides, result.strides
-        small = Small(contraction(dot, a, b, lie), (*factors, result), a.dtype, y.type.dtype, NAMES)
+        axes, placed = contraction(dot, a, b, lie), (*factors, result)
+        small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
         kernel = SmallRegion(small, op.region, op.place, operands, chip).kernel()
         return Kernels((*before, kernel), temps)
 

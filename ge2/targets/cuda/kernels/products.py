@@ -55,7 +55,9 @@ class CudaSmallProduct(Cuda):
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (first, second), (result,) = problem.arrays
         dtype, out = problem.inputs[0].dtype, problem.outs[0].dtype
-        return Kernels((Small(axes_of(problem), (first, second, result), dtype, out).kernel(),))
+        return Kernels(
+            (Small(axes_of(problem), (first, second, result), dtype, out, caps.chip).kernel(),)
+        )
 
 
 @final
@@ -183,5 +185,6 @@ class CudaProduct(Cuda):
                 operands[i] = Operand("temp", len(temps), copy)
                 temps.append(t.nbytes)
                 kernels += copying(t, t, ins[i], operands[i], chip).kernels
-        kernels.append(Tiles(axes, (operands[0], operands[1], outs[0]), a.dtype, y.dtype).kernel())
+        placed = operands[0], operands[1], outs[0]
+        kernels.append(Tiles(axes, placed, a.dtype, y.dtype, chip).kernel())
         return Kernels(tuple(kernels), tuple(temps))

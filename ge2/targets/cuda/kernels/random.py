@@ -64,13 +64,8 @@ class CudaBits(Cuda):
             lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
         )
         letters = lettered(OVER, len(over))
-        grid = Grid(
-            far(
-                (math.prod(lines) * blocks,),
-                (key.shape, ins[0].strides),
-                (to.shape, strides_of(to.shape)),
-            )
-        )
+        laid = (key.shape, ins[0].strides), (to.shape, strides_of(to.shape))
+        grid = Grid(far((math.prod(lines) * blocks,), *laid), caps.chip.tuning.elements.block)
         spread = grid.spread([*letters, "b"], [*over, blocks])
         grid.fixed.append(Fixed("PER", per, "elements of a block of the generator"))
         first, second = words(grid, ins[0], letters, x_over)
@@ -101,14 +96,8 @@ class CudaFold(Cuda):
         of_data = (0,) * data.ndim if ins[1].value else ins[1].strides
         over, (x_over, d_over, y_over) = merged(data.shape, own, of_data, outs[0].strides[:-1])
         letters = lettered(OVER, len(over))
-        grid = Grid(
-            far(
-                (data.size,),
-                (to.shape, outs[0].strides),
-                (key.shape, ins[0].strides),
-                (data.shape, of_data),
-            )
-        )
+        laid = (to.shape, outs[0].strides), (key.shape, ins[0].strides), (data.shape, of_data)
+        grid = Grid(far((data.size,), *laid), caps.chip.tuning.elements.block)
         spread = grid.spread(letters, over)
         first, second = words(grid, ins[0], letters, x_over)
         grid.array("key", ins[0], key.dtype)

@@ -43,7 +43,7 @@ class CudaWriting(Cuda):
         target = replace(outs[0], strides=strides_of(x.shape))
         first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
         part = windowed(op, x.shape, target)
-        rows = Rows(op, x, indices, ins[2:], (part, ins[1]))
+        rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
         if not rows.count * rows.length:
             return Kernels(first)
         found = self.write(Writes(problem, rows, updates, chip))

@@ -20,10 +20,11 @@ from ge2.codegen.text import Operand, Text
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.types import HELD, number
-from ge2.targets.cuda.kernels.element_grid import BLOCK, Elements, Grid, Spread, added, lettered
+from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread, added, lettered
 from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
 
-DIGIT, TILE = 8, 2048  # bits of a digit, and updates that a block puts in the order of one
+# Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
+BLOCK, DIGIT, TILE = 256, 8, 2048
 WHERE = "defgh"  # letters of the indexed axes
 NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}  # what changes nothing that it is added to, by kind
 
@@ -161,7 +162,7 @@ class Sums:
         sizes: dict[str, int], threads: int, what: str,
     ) -> None:  # fmt: skip
         """A kernel that is one call."""
-        grid, dtype = self.rows.grid(), self.writes.number
+        grid, dtype = Grid(self.rows.far, BLOCK), self.writes.number
         for name, operand in given.items():
             grid.array(name, operand, dtype)
         for name, operand in made.items():

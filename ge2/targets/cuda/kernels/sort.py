@@ -4,7 +4,7 @@ memory. Lines that are longer still are sorted by CuPy.
 
 from __future__ import annotations
 
-from typing import Final, final
+from typing import final
 
 from ge2.base.dtypes import COMPLEX
 from ge2.choice.problem import Problem, Variant
@@ -14,10 +14,8 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Grid
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.top_k import SHORT, Lines, Ranking, key_name
-from ge2.targets.cuda.limits import GRID_MOST
-
-MOST: Final = 1 << 12  # elements of a line: with keys of eight bytes 40 KB of shared memory
+from ge2.targets.cuda.kernels.top_k import BLOCK, Lines, Ranking, key_name
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST
 
 
 @final
@@ -32,21 +30,29 @@ class CudaSort(Cuda):
         n = t.shape[op.axis]
         if t.dtype in COMPLEX:
             return "complex numbers are sorted by CuPy"
-        if n > MOST:
-            return f"a block sorts {MOST} elements, not {n}"
+        most = longest(ASSUMED.shared_static if caps is None else caps.chip.static)
+        if n > most:
+            return f"a block sorts {most} elements, not {n}"
         return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ins, outs = problem.arrays
         if not problem.outs[0].size:
             return Kernels(())
-        lines = Lines(problem, ins[0], outs)
-        return Kernels((lines.ranked() if lines.n <= SHORT else ordered(lines),))
+        lines = Lines(problem, ins[0], outs, caps.chip)
+        return Kernels((lines.ranked() if lines.short else ordered(lines),))
+
+
+def longest(shared: int) -> int:
+    """Elements of a line that a block sorts in so many bytes of shared memory: a power of two, of
+    keys of eight bytes and places of two.
+    """
+    return 1 << (shared // (8 + 2)).bit_length() - 1
 
 
 def ordered(lines: Lines) -> CudaKernel:
     """A block for each line."""
-    grid, size = Grid(lines.far), 1 << (lines.n - 1).bit_length()
+    grid, size = Grid(lines.far, BLOCK), 1 << (lines.n - 1).bit_length()
     grid.fixed.append(Fixed("SIZE", size, "elements of a line, and what fills them up"))
     split, begin = lines.split(grid), lines.begin(grid)
     grid.size("n", lines.n)

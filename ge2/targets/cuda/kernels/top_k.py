@@ -25,11 +25,12 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
-from ge2.targets.cuda.kernels.element_grid import BLOCK, OVER, Grid, far, lettered
+from ge2.targets.cuda.kernels.element_grid import OVER, Grid, far, lettered
 from ge2.targets.cuda.kernels.generated import Cuda, Operands
-from ge2.targets.cuda.limits import GRID_MOST
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST
+from ge2.targets.cuda.tuning import TopKs
 
-SHORT: Final = 128  # elements of a line that a warp ranks, each against all others
+BLOCK: Final = 256  # GE2_TOP_BLOCK of top.cuh: threads of a block
 MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
 LONGEST: Final = 1 << 31  # the elements of a line whose places are int
 INT: Final = np.dtype(np.int32)
@@ -47,7 +48,7 @@ class CudaTop(Cuda):
         n = t.shape[op.axis]
         if t.dtype in COMPLEX:
             return "complex numbers have no order"
-        if n > SHORT and op.k > MOST:
+        if n > tuning_of(caps).ranked and op.k > MOST:
             return f"a block keeps {MOST} elements, not {op.k}"
         lines = t.size // max(n, 1)
         return (
@@ -58,10 +59,10 @@ class CudaTop(Cuda):
         (ins, outs), chip = problem.arrays, caps.chip
         if not problem.outs[0].size:
             return Kernels(())
-        lines = Lines(problem, ins[0], outs)
-        if lines.n <= SHORT:
+        lines = Lines(problem, ins[0], outs, chip)
+        if lines.short:
             return Kernels((lines.ranked(),))
-        parts = lines.parts(chip)
+        parts = lines.parts()
         if parts == 1:
             return Kernels((lines.selected(1, ()),))
         count = lines.count * parts * lines.k
@@ -92,10 +93,10 @@ class Lines:
     all elements, the least first, or the indices of these.
     """
 
-    def __init__(self, problem: Problem, x: Operand, outs: Operands) -> None:
+    def __init__(self, problem: Problem, x: Operand, outs: Operands, chip: Chip) -> None:
         (self.t,), self.op, self.title = problem.inputs, problem.op, described(problem)
         assert isinstance(self.op, TopK | Sort | ArgSort)
-        self.x, self.outs, self.types = x, outs, problem.outs
+        self.x, self.outs, self.types, self.chip = x, outs, problem.outs, chip
         axis, self.n = self.op.axis, self.t.shape[self.op.axis]
         self.k = self.op.k if isinstance(self.op, TopK) else self.n
         others = kept((axis,), self.t.ndim)
@@ -111,11 +112,16 @@ class Lines:
         laid = [(t.shape, o.strides) for t, o in zip(problem.outs, outs, strict=True)]
         self.far = far((self.t.size, self.count * BLOCK), (self.t.shape, x.strides), *laid)
 
-    def parts(self, chip: Chip) -> int:
+    @property
+    def short(self) -> bool:
+        """Whether a few threads rank a line."""
+        return self.n <= self.chip.tuning.top_k.ranked
+
+    def parts(self) -> int:
         """Into how many parts each line is cut, so that there is a block for
         each multiprocessor.
         """
-        units, tuning = chip.multiprocessors, chip.tuning.top_k
+        units, tuning = self.chip.multiprocessors, self.chip.tuning.top_k
         if self.n < tuning.long or self.count >= units:
             return 1
         return max(min(-(-2 * units // self.count), self.n // tuning.part), 1)
@@ -124,9 +130,9 @@ class Lines:
 
     def ranked(self) -> CudaKernel:
         """Short lines: each element counts those that come before it."""
-        grid = Grid(self.far)
+        grid = Grid(self.far, BLOCK)
         team = min(32, 1 << (self.n - 1).bit_length())
-        width = SHORT if team == 32 else team
+        width = self.chip.tuning.top_k.ranked if team == 32 else team
         grid.fixed += [
             Fixed("TEAM", team, "threads that share a line"),
             Fixed("WIDTH", width, "elements of a line at most"),
@@ -147,7 +153,7 @@ class Lines:
         """Long lines, a block each; or what is left of them in parts:
         keys, and where they come from.
         """
-        grid = Grid(self.far)
+        grid = Grid(self.far, BLOCK)
         split, begin = self.split(grid), self.begin(grid)
         grid.size("n", parts * self.k if given else self.n)
         keyed = "" if given else self.keyed("t", grid)
@@ -161,7 +167,7 @@ class Lines:
 
     def cut(self, parts: int, to: Sequence[Operand]) -> CudaKernel:
         """The largest of each part, in order, with their indices in the line."""
-        grid = Grid(self.far)
+        grid = Grid(self.far, BLOCK)
         for name, value in (("n", self.n), ("parts", parts), ("k", self.k)):
             grid.size(name, value)
         keyed = self.keyed("(begin + t)", grid)
@@ -211,6 +217,10 @@ class Lines:
             to = grid.place(name, (*self.letters, "rank"), (*over, step))
             writes.append(Text(f"{name}[{to}] = {value};"))
         return tuple(writes)
+
+
+def tuning_of(caps: Caps | None) -> TopKs:
+    return ASSUMED.tuning.top_k if caps is None else caps.chip.tuning.top_k
 
 
 def key_of(dtype: np.dtype) -> np.dtype:

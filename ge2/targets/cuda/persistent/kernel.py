@@ -91,10 +91,15 @@ def resident_kernel(
     """
     if grid:
         return on_grid(graph, ins, outs, chip, Grid.of(graph, chip))
-    parts = split(graph, rows, fewest(rows, chip.multiprocessors)) if rows else None
+    parts = shared_out(graph, rows, chip) if rows else None
     graph = parts.graph if parts else graph
     spare = chip.most - shared_bytes(graph, chip)
     return Writer(graph, ins, outs, chip, spare, parts, rows).kernels()
+
+
+def shared_out(graph: Graph, rows: int, chip: Chip) -> Split:
+    """The graph for the rows that each block has."""
+    return split(graph, rows, fewest(rows, chip.multiprocessors), chip.tuning.persistent.tries)
 
 
 def shared_bytes(graph: Graph, chip: Chip) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import Any, final
 
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
@@ -35,7 +35,6 @@ from ge2.ops.shape import (
 
 Along = int | None  # which axis of a value counts rows; None: the value is the same for all of them
 Axes = dict[Var, Along]
-TURNS: Final = 64  # values of which it is found out late that they have rows
 
 
 class Tangled(Exception):
@@ -62,15 +61,17 @@ class Split:
     outputs: tuple[Along, ...]
 
 
-def split(graph: Graph, rows: int, each: int) -> Split:
-    """The graph of one loop for `each` of its rows. Tangled if they know of each other."""
-    axes, outputs = axes_in(graph, rows)
+def split(graph: Graph, rows: int, each: int, tries: int) -> Split:
+    """The graph of one loop for `each` of its rows. Tangled if they know of each other, or more
+    values than `tries` turn out to have rows after what reads them.
+    """
+    axes, outputs = axes_in(graph, rows, tries)
     local = Local(axes, rows, each)
     inputs = tuple(axes[v] for v in graph.inputs)
     return Split(local.graph(graph), each, inputs, outputs)
 
 
-def axes_in(graph: Graph, rows: int) -> tuple[Axes, tuple[Along, ...]]:
+def axes_in(graph: Graph, rows: int, tries: int) -> tuple[Axes, tuple[Along, ...]]:
     (eqn,) = graph.eqns
     op: Any = eqn.op
     if not isinstance(op, ScanLoop):
@@ -83,7 +84,7 @@ def axes_in(graph: Graph, rows: int) -> tuple[Axes, tuple[Along, ...]]:
     for a in elements:
         if isinstance(a, Var) and a.type.shape[1:2] == (rows,):
             forced[a] = 1
-    for _ in range(TURNS):
+    for _ in range(tries):
         found = Rows(rows, forced)
         try:
             return found.axes, found.graph(graph, [forced.get(v) for v in graph.inputs])

@@ -11,6 +11,7 @@ import numpy as np
 
 from ge2.base.dtypes import HALF, accumulator
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.kernel_parameters import FAR, LETTERS
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
@@ -32,7 +33,7 @@ class Matrices(ABC):
         """The kernel of the product."""
 
     def __init__(
-        self, axes: Contraction, operands: tuple[Operand, Operand, Operand], dtype: np.dtype, out: np.dtype,
+        self, axes: Contraction, operands: tuple[Operand, Operand, Operand], dtype: np.dtype, out: np.dtype, chip: Chip,
         called: tuple[str, str, str] = ("a", "b", "y"),
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.out, self.wide = operands, dtype, out, sums_in(dtype, out)
@@ -40,6 +41,7 @@ class Matrices(ABC):
         (self.sums,) = axes.sums or (ONE,)
         self.batches = [*axes.batches, *axes.rows[1:], *axes.columns[1:]]
         self.count = math.prod(x.size for x in self.batches)
+        self.deep = min(self.count, chip.grid[1])  # blocks that go through the batches
         self.far = any(map(self.far_off, ("a", "b", "y")))
         self.arguments: dict[str, Argument] = {}
         self.called = dict(zip("aby", called, strict=True))

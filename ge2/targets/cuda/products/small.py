@@ -17,13 +17,14 @@ from ge2.targets.cuda.emit.columnwise import Stage
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import WIDEST
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.limits import GRID_MOST
 from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.matrices import SIDE, Matrices
 
-THREADS = 256
-WIDE = 4  # elements that one access moves at most
-STAGES, ALONG, ACROSS = 5, 4608, 4096  # of which each operand has as many bytes, by how it is read
+# Of small.cuh: threads of a block, elements that one access of theirs moves at most, and stages, of
+# which each operand has as many bytes, by how it is read.
+THREADS = SIDE * SIDE
+WIDE = 4
+STAGES, ALONG, ACROSS = 5, 4608, 4096
 
 
 @final
@@ -109,7 +110,7 @@ class Small(Matrices):
     @property
     def grid(self) -> tuple[int, int]:
         tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
-        return tiles, min(self.count, GRID_MOST[1])
+        return tiles, self.deep
 
     @property
     def shared(self) -> int:

@@ -13,7 +13,6 @@ from ge2.base.record import record
 from ge2.codegen.text import Text
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.limits import GRID_MOST
 from ge2.targets.cuda.products.matrices import SIDE, Matrices
 
 TILE = SIDE
@@ -53,7 +52,7 @@ class Tiles(Matrices):
         fixed = Fixed("TILE", TILE, "rows, columns and terms that a block has at once")
         return CudaKernel(
             "product", text, tuple(self.arguments.values()), (), TILE * TILE,
-            (tiles, min(self.count, GRID_MOST[1])), (fixed,), 0, 1, template="cuda/product/tiles.cu.jinja", view=view,
+            (tiles, self.deep), (fixed,), 0, 1, template="cuda/product/tiles.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(self) -> TilesView:
