@@ -51,6 +51,8 @@ from ge2.ops.graphs.while_loop import WhileLoop as WhileLoop
 from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
 from ge2.ops.index import ScatterAdd as ScatterAdd
+from ge2.ops.index import ScatterMax as ScatterMax
+from ge2.ops.index import ScatterMin as ScatterMin
 from ge2.ops.index import UpdateSlice as UpdateSlice
 from ge2.ops.linalg import Cholesky as Cholesky
 from ge2.ops.linalg import Det as Det
@@ -103,7 +105,7 @@ CLASSES: tuple[type[Op], ...] = (
     ReduceSum, ReduceProd, ReduceMax, ReduceMin, ReduceOr, ReduceAnd, ArgMax, ArgMin,
     BroadcastInDim, Transpose, Reshape, Slice, Rev, Pad, Concatenate, Iota, Constant,
     StopGradient, Barrier, Name,
-    DotGeneral, Gather, ScatterAdd, Scatter, UpdateSlice,
+    DotGeneral, Gather, ScatterAdd, ScatterMax, ScatterMin, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
     Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
 )

@@ -10,16 +10,16 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import INT64, INTEGERS, accumulator
+from ge2.base.dtypes import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
 from ge2.ops.elementwise import stretch
-from ge2.ops.reduce import kept
+from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceMin, ReduceSum, kept
 from ge2.ops.shape import front, inverse
 
 Window = tuple[tuple[int, int, int], ...]
@@ -231,26 +231,50 @@ def index_dims(updates: Any, x: Any, axes: Dims) -> Dims:
     return tuple(updates.shape[: updates.ndim - (x.ndim - len(axes))])
 
 
+class ScatterReduce(Writing):
+    """`x` reduced with the updates at the indices; those that meet at one place all count."""
+
+    __slots__ = ()
+    reduction: ClassVar[Reduce]  # what of the values of one place is their result
+
+    @property
+    def merge(self) -> str:
+        """The expression of two values of one place."""
+        assert isinstance(self.reduction.lowering, Fold)
+        return self.reduction.lowering.merge
+
+    def neutral_of(self, dtype: np.dtype) -> Any:
+        """The number of a dtype that leaves every other as it is, to the bit.
+
+        >>> ScatterAdd((0,)).neutral_of(np.dtype("f4")), ScatterMax((0,)).neutral_of(np.dtype("u1"))
+        (-0.0, 0)
+        """
+        found = self.reduction.neutral_of(dtype)
+        exact = found or (-0.0 if dtype in INEXACT else found)
+        return complex(exact, exact) if dtype in COMPLEX else exact
+
+    def along(self, axes: Dims, first: Window) -> Op:
+        return type(self)(axes)  # type: ignore[call-arg]
+
+    def write(self, y: Any, places: Any, updates: Any) -> None:
+        updates, ufunc = updates.astype(y.dtype, copy=False), self.reduction.ufunc
+        if len(places) == 1:
+            y[places[0]] = ufunc(y[places[0]], updates[0])
+            return
+        # a ufunc's `at` is fast for one flat index alone
+        row = y.shape[1]
+        flat = places if row == 1 else (places[:, None] * row + np.arange(row)).ravel()
+        ufunc.at(y.reshape(-1), flat, updates.ravel())
+
+
 @final
 @record
-class ScatterAdd(Writing):
+class ScatterAdd(ScatterReduce):
     """`x` with the updates added at the indices; those that meet at one place are all added."""
 
     axes: Dims
     name = "scatter_add"
-
-    def along(self, axes: Dims, first: Window) -> Op:
-        return ScatterAdd(axes)
-
-    def write(self, y: Any, places: Any, updates: Any) -> None:
-        updates = updates.astype(y.dtype, copy=False)
-        if len(places) == 1:
-            y[places[0]] += updates[0]
-            return
-        # np.add.at is fast for one flat index alone
-        row = y.shape[1]
-        flat = places if row == 1 else (places[:, None] * row + np.arange(row)).ravel()
-        np.add.at(y.reshape(-1), flat, updates.ravel())
+    reduction = ReduceSum((0,))
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -259,6 +283,50 @@ class ScatterAdd(Writing):
         assert ct is not None
         at = ct.gathered(self.axes, *indices) if wanted[1] else None
         return [ct, at, *(None for _ in indices)]
+
+
+class ScatterExtreme(ScatterReduce):
+    """The largest or smallest of `x` and the updates; equal winners share the cotangent."""
+
+    __slots__ = ()
+    linear = False
+    exact = True
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        (ct,), (y,), (x, updates, *indices) = cts, ys, xs
+        assert ct is not None
+        wide = accumulator(x.dtype)  # float16 cannot count beyond 65504
+        # a NaN that no update met is its own result
+        stayed = x.same(y).pointwise("or", x.differs(x))
+        won = updates.same(y.gathered(self.axes, *indices))
+        count = stayed.cast(wide).scatter_added(self.axes, won.cast(wide), *indices)
+        share = (ct.cast(wide) / count).cast(x.dtype)
+        ct_x = stayed.select(share, x.zeros()) if wanted[0] else None
+        at = share.gathered(self.axes, *indices)
+        ct_updates = won.select(at, updates.zeros()) if wanted[1] else None
+        return [ct_x, ct_updates, *(None for _ in indices)]
+
+
+@final
+@record
+class ScatterMax(ScatterExtreme):
+    """The largest of an element of `x` and the updates for it; NaN if one is."""
+
+    axes: Dims
+    name = "scatter_max"
+    reduction = ReduceMax((0,))
+
+
+@final
+@record
+class ScatterMin(ScatterExtreme):
+    """The smallest of an element of `x` and the updates for it; NaN if one is."""
+
+    axes: Dims
+    name = "scatter_min"
+    reduction = ReduceMin((0,))
 
 
 @final

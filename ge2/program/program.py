@@ -22,7 +22,7 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.graphs.while_loop import WhileLoop
-from ge2.ops.index import Indexed, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Indexed, Scatter, ScatterReduce, UpdateSlice
 from ge2.ops.random import Keyed
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.scan import Running
@@ -95,7 +95,7 @@ class Program:
 # branches hand one array through.
 
 
-WRITES = (UpdateSlice, Scatter, ScatterAdd)
+WRITES = (UpdateSlice, Scatter, ScatterReduce)
 COUNTED = (ScanLoop, RepeatLoop)
 
 

@@ -23,7 +23,7 @@ from ge2.codegen.text import whole
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Graph, Op
-from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice
+from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, UpdateSlice
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Pad, Transpose
 from ge2.passes.take_to_mask import Index
@@ -91,7 +91,7 @@ def names(op: Op, *types: ArrayType) -> list[str]:
 
 
 @settings(max_examples=3)
-@given(st.data(), st.sampled_from((Gather, ScatterAdd, Scatter)))
+@given(st.data(), st.sampled_from((Gather, ScatterAdd, ScatterMax, ScatterMin, Scatter)))
 def test_at_indices(data: st.DataObject, op: type[Any]) -> None:
     programs = Programs()
     for _ in range(4):
@@ -266,6 +266,27 @@ def test_zeros_keep_their_sign() -> None:
     assert np.signbit(found).all()
 
 
+@pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8], ids=str)
+def test_extremes_have_the_references_bits(
+    dtype: Any, chip: Limits, rng: np.random.Generator
+) -> None:
+    """NaN and zeros of either sign included, in places that have more updates than a window, too."""
+    programs = Programs()
+    for rows, count, width in ((5, 60, 3), (2, 900, 4), (300, 900, 1)):
+        x = np.full((rows, width), -0.0).astype(dtype)
+        updates = rng.integers(-3, 3, (count, width)).astype(dtype)
+        if updates.dtype.kind == "f":
+            updates *= rng.choice(np.array([-1.0, 1.0], dtype), updates.shape)
+            updates[rng.choice(count, 3)] = np.nan
+        operands = [programs.given(a) for a in (x, updates, rng.integers(-rows, rows, count))]
+        given_ = [(v, a) for v, a in zip(operands, programs.arrays[-3:], strict=True)]
+        programs.add(ScatterMax((0,)), *given_)
+        programs.add(ScatterMin((0,)), *given_)
+    for found, wanted in zip(results(programs, 0, 1, 2, chip=chip), programs.wanted, strict=True):
+        alike(found, wanted)
+
+
 def test_which_kernels_add() -> None:
     f32, i32, at = (np.dtype(t) for t in (np.float32, np.int32, np.int64))
 
@@ -275,6 +296,9 @@ def test_which_kernels_add() -> None:
 
     ordered = ["digit_count", "digit_start", "digit_move"]
     assert kernels(i32, 5000) == ["scatter_add"]
+    assert names(ScatterMax((0,)), *[ArrayType((9,), i32)] * 2, ArrayType((9,), at))[1:] == [
+        "scatter_max"
+    ]
     assert kernels(f32, 1) == ["scatter_add"]
     assert kernels(f32, 64) == ["scatter_add"]
     assert kernels(f32, 65) == ["placing", "ranking", "partial_sum", "sum_by_place"]

@@ -15,7 +15,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.toolchain.compiler import significant
-from ge2.ops.index import Gather, Scatter, ScatterAdd
+from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.reduce import kept
 from ge2.ops.shape import Reshape, Transpose
 from ge2.passes.take_to_mask import Index
@@ -48,7 +48,7 @@ def drawn(draw: Any, programs: Programs, op: type[Any]) -> None:
 
 
 @settings(max_examples=4)
-@given(st.data(), st.sampled_from((Gather, ScatterAdd, Scatter)))
+@given(st.data(), st.sampled_from((Gather, ScatterAdd, ScatterMax, ScatterMin, Scatter)))
 def test_as_the_references(data: st.DataObject, op: type[Any]) -> None:
     programs = Programs()
     for _ in range(6):
@@ -196,3 +196,31 @@ def test_many_updates_of_few_places(dtype: str, rng: np.random.Generator) -> Non
     np.add.at(wanted, index, updates.astype(np.float64))
     np.testing.assert_allclose(found[0], wanted, rtol=4 * np.finfo(dtype).eps, atol=1e-3)
     assert np.signbit(found[0][-1]) and found[0][-1] == 0
+
+
+@pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1", "?", "c16"])
+def test_extremes_of_few_places_are_numpys_to_the_bit(dtype: str, rng: np.random.Generator) -> None:
+    """NaN, infinities and zeros of either sign included; also by many threads, stretch by stretch."""
+    n, places = 150_000, 60
+    index = rng.integers(-places, places - 1, n)  # one place has none
+    index[index == -1] = 0
+    updates = rng.normal(size=n).astype(dtype)
+    special = rng.choice(n, 200, replace=False)
+    if dtype[0] in "fc":
+        updates[special] = rng.choice([0.0, -0.0, np.inf, -np.inf], 200)
+        updates[index == 3] = 0.0 * rng.choice([-1.0, 1.0], (index == 3).sum())
+        updates[np.flatnonzero(index == 4)[2:4]] = np.nan
+    x = np.full(places, -0.0 if dtype[0] in "fc" else 1).astype(dtype)
+
+    def extremes(x: Any, index: Any, updates: Any) -> Any:
+        top, low = x.copy(), x.copy()
+        np.maximum.at(top, index, updates)
+        np.minimum.at(low, index, updates)
+        return top, low
+
+    with np.errstate(invalid="ignore"):
+        wanted = extremes(x, index, updates)
+    for threads in (1, 3):
+        with config.using(executor="c", threads=threads):
+            for found, y in zip(ge2.jit(extremes)(x, index, updates), wanted, strict=True):
+                alike(found, y)

@@ -257,13 +257,14 @@ def indexing() -> dict[str, list[Sample]]:
         ((1,), (0,), ((3,),), U8),
     ]
 
-    def sample(
-        cls: Any, s: Dims, axes: Dims, i: tuple[Dims, ...], di: np.dtype, distinct: bool = False
-    ) -> Sample:
+    def sample(cls: Any, s: Dims, axes: Dims, i: tuple[Dims, ...], di: np.dtype) -> Sample:
         selected = (*max(i, key=len), *(n for a, n in enumerate(s) if a not in axes))
 
         def draw(rng: Rng, d: np.dtype) -> tuple[Any, ...]:
             x, updates = numbers(rng, s, d), numbers(rng, selected, d)
+            if issubclass(cls, ops.ScatterMax | ops.ScatterMin):
+                both = distinct(rng, (x.size + updates.size,), d)
+                x, updates = both[: x.size].reshape(s), both[x.size :].reshape(selected)
             where = [indices(rng, t, s[a], di) for a, t in zip(axes, i, strict=True)]
             return (x, *where) if cls is ops.Gather else (x, updates, *where)
 
@@ -278,7 +279,7 @@ def indexing() -> dict[str, list[Sample]]:
 
     writes = {
         c.name: [sample(c, *case) for case in cases]
-        for c in (ops.Gather, ops.ScatterAdd, ops.Scatter)
+        for c in (ops.Gather, ops.ScatterAdd, ops.ScatterMax, ops.ScatterMin, ops.Scatter)
     }
     writes["scatter"] += [windowed(()), windowed((2,)), windowed((2,), unique=True)]
     slices: list[tuple[Dims, Dims, Dims, Dims]] = [

@@ -114,6 +114,34 @@ def test_an_overwritten_update_is_owed_nothing() -> None:
     assert ct_updates.tolist() == [[0, 0], [1, 2], [3, 4]]
 
 
+@pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
+@settings(max_examples=25)
+@given(case=selections())
+def test_extremes_at_indices_are_those_of_numpy(
+    ufunc: np.ufunc, case: tuple[Any, tuple[int, ...], list[Any]]
+) -> None:
+    x, axes, indices = case
+    op = {np.maximum: ops.ScatterMax, np.minimum: ops.ScatterMin}[ufunc](axes)
+    updates = np.random.default_rng(1).integers(-2, 2, ops.Gather(axes)(x, *indices).shape) * 0.5
+    want = x.copy()
+    ufunc.at(in_front(want, axes), tuple(np.broadcast_arrays(*indices)), updates)
+    assert np.array_equal(op(x, updates, *indices), want)
+
+
+def test_equal_extremes_share_the_cotangent() -> None:
+    """Of a place with its updates; a place that no update met keeps its own, NaN or not."""
+    x = np.array([2.0, 5.0, 1.0, np.nan])
+    updates, index = np.array([2.0, 2.0, 1.0, 3.0, 3.0]), np.array([0, 0, 0, 1, 2])
+    ct = np.array([9.0, 4.0, 6.0, 8.0])
+    joint = pulled(
+        graph_of(ops.ScatterMax((0,)), types_of((x, updates, index))), (True, True, False)
+    )
+    y, ct_x, ct_updates = joint(x, updates, index, ct)
+    np.testing.assert_array_equal(y, [2, 5, 3, np.nan])
+    assert ct_x.tolist() == [3, 4, 0, 8]
+    assert ct_updates.tolist() == [3, 3, 0, 0, 6]
+
+
 def test_types_that_do_not_fit() -> None:
     x, i = ArrayType((4, 3), FLOAT32), ArrayType((2,), np.dtype(np.int64))
     with pytest.raises(TypeRuleError, match=r"integer indices; got bool\[2\]"):

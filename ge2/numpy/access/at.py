@@ -1,8 +1,8 @@
 """Binary functions applied at indices that may meet: every value that falls to one element counts.
 
-A function that is associative is taken in steps of doubling distance over the values sorted by
-their element; any other needs indices that are known, and is applied once for the first value of
-each element, once for the second, and so on.
+Sums and extremes are operations. Another function that is associative is taken in steps of
+doubling distance over the values sorted by their element; any other needs indices that are known,
+and is applied once for the first value of each element, once for the second, and so on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ge2.numpy.access.moving_slices import has_moving, resolved, setitem
 from ge2.numpy.access.moving_slices import setitem as with_item
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.promotion import array, cast, fresh, reshape, resolve
-from ge2.ops.index import Gather, Scatter, ScatterAdd
+from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.shape import Concatenate
 from ge2.ops.sort import ArgSort
 
@@ -70,6 +70,7 @@ def truncates(ufunc: np.ufunc, own: np.dtype, inner: np.dtype, made: np.dtype) -
 
 
 SIGNS: dict[np.ufunc, Function] = {np.add: lambda x: x, np.subtract: e.negative}
+EXTREMES = {np.maximum: ScatterMax, np.minimum: ScatterMin}
 LOGICAL = frozenset((np.logical_and, np.logical_or, np.logical_xor))
 
 
@@ -85,6 +86,8 @@ def at_axes(ufunc: np.ufunc, axes: Dims, truncated: bool) -> Function:
     def write(x: Any, updates: Any, *indices: Any) -> Any:
         if ufunc in SIGNS and type_of(x).dtype != np.dtype(bool) and not truncated:
             return ScatterAdd(axes)(x, SIGNS[ufunc](updates), *indices)
+        if ufunc in EXTREMES and not truncated:
+            return EXTREMES[ufunc](axes)(x, updates, *indices)
         count = multiplicity(x, axes, indices)
         if count == 1:
             return once(ufunc, x, axes, updates, indices)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
-from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterAdd
+from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
 from ge2.targets.c.kernels.generated import (
     CConcatenate,
     CConstant,
@@ -25,7 +25,7 @@ from ge2.targets.c.kernels.user_kernels import COwn
 
 FAMILIES: Catalog = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
-    CGather(), CScatterAdd(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(),
+    CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(),
     CSearch(), COwn(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

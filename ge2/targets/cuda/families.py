@@ -14,14 +14,14 @@ from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.kernels.products import CudaBlas, CudaProduct, CudaSmallProduct
 from ge2.targets.cuda.kernels.random import CudaBits, CudaFold
 from ge2.targets.cuda.kernels.scan import CudaScan
-from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterAdd
+from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce
 from ge2.targets.cuda.kernels.sort import CudaSort
 from ge2.targets.cuda.kernels.top_k import CudaTop
 from ge2.targets.cuda.kernels.user_kernels import CudaOwn
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
-    CudaScatterAdd(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
+    CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(), CudaSmallProduct(), CudaBlas(),
     CudaProduct(),
 )  # fmt: skip

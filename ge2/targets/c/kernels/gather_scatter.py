@@ -2,7 +2,7 @@
 
 All indices are looked at before the first element is moved, so that one outside moves
 nothing. Threads write to places of their own, each of them in the order of the indices:
-sums are the same whatever their number.
+sums are the same whatever their number, and extremes are NumPy's to the bit.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.layout import windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, whole
 from ge2.ir import ArrayType, Dims
-from ge2.ops.index import Gather, Indexed, Scatter, ScatterAdd, spans
+from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
 from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.types import STORED, SUFFIX, expression
+from ge2.targets.c.emit.types import STORED, SUFFIX, expression, number
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
 from ge2.targets.c.kernels.strided_loops import Check, Elements, Head, nest_of, shared
 from ge2.targets.c.tuning import Moves
@@ -249,7 +249,7 @@ class CWriting(Generated):
         """The type in which the elements are while they are written."""
         return dtype
 
-    def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
+    def stored(self, op: Indexed, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
         return f"{y} = {update};"
 
     def write(
@@ -267,7 +267,7 @@ class CWriting(Generated):
         tiles, ranges = self.parts(rows, max(caps.threads, 1))
         span = 1 + sum((x.shape[a] - 1) * s for a, s in zip(op.axes, rows.x_over, strict=True))
         head.size("tiles", tiles), head.size("ranges", ranges), head.size("span", span)
-        store = self.stored(f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
+        store = self.stored(op, f"x[{rows.place_x()}]", self.update(rows, ins[1]), x.dtype, held)
         last, inner, lines = "", nest_of((), ()), 4 + len(over)
         if along:
             last, inner, lines = rows.u[-1], rows.inner(), lines + 1 + len(rows.u)
@@ -312,21 +312,18 @@ class CWriting(Generated):
 
 
 @final
-class CScatterAdd(CWriting):
-    name = "scatter_add in C"
+class CScatterReduce(CWriting):
+    name = "scatter_reduce in C"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return (
-            ""
-            if isinstance(problem.op, ScatterAdd)
-            else f"{problem.op.name} adds nothing at indices"
-        )
+        reduces = isinstance(problem.op, ScatterReduce)
+        return "" if reduces else f"{problem.op.name} reduces nothing at indices"
 
     def held(self, dtype: np.dtype) -> np.dtype:
         return accumulator(dtype)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        """Many updates of few places are added up stretch by stretch, each in places of its own."""
+        """Many updates of few places are reduced stretch by stretch, each in places of its own."""
         ins, outs = problem.arrays
         rows, target = self.rows_of(problem, ins, outs[0], caps)
         held = self.held(rows.x.dtype)
@@ -361,11 +358,12 @@ class CScatterAdd(CWriting):
     def stretches(
         self, problem: Problem, rows: Rows, target: Operand, ins: Operands, held: np.dtype, own: int
     ) -> CKernel:
-        """Sums of each stretch in places of its own, which are added in the order of the stretches.
+        """What each stretch has for each place, taken in in the order of the stretches.
 
         Their length is told by the sizes alone, so the bits are the same for any number of threads.
-        They begin with -0.0, which changes no number, where there are floats.
         """
+        op = rows.op
+        assert isinstance(op, ScatterReduce)
         head, checks, x = rows.head, rows.checks(), rows.x
         head.array("updates", ins[1], x.dtype)
         head.array("x", target, held, written=True)
@@ -373,19 +371,20 @@ class CScatterAdd(CWriting):
         (n,), _ = rows.ends()
         head.size("span", x.size)
         head.size("stretch", stretch_of(x.size, head.tuning.moves))
-        zero = "-0.0" if held.kind == "f" else "0"
-        add = self.stored("mine[at]", self.update(rows, ins[1]), x.dtype, held)
-        merge = expression("ge2_add({0}, {1})", ["x[k]", "mine[k]"], held, held)
+        zero = number(op.neutral_of(held), held)
+        add = self.stored(op, "mine[at]", self.update(rows, ins[1]), x.dtype, held)
+        merge = expression(op.merge, ["x[k]", "mine[k]"], held, held)
         at, sharing = rows.at(), None
         if not head.alone:
             sharing = Sharing(head.team(rows.work), "for ordered schedule(static, 1)", long=True)
         view = Summing(checks, sharing, STORED[held], zero, rows.i[0], n, at, (Text(add),), merge)
         return head.skeleton(rows.op.name, problem, "scatter_sums", view)
 
-    def stored(self, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
+    def stored(self, op: Indexed, y: str, update: str, dtype: np.dtype, held: np.dtype) -> str:
+        assert isinstance(op, ScatterReduce)
         if dtype in HALF:
             update = f"ge2_cast_{SUFFIX[dtype]}_f32({update})"
-        return f"{y} = {expression('ge2_add({0}, {1})', [y, update], held, held)};"
+        return f"{y} = {expression(op.merge, [y, update], held, held)};"
 
 
 @final

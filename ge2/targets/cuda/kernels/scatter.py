@@ -2,8 +2,8 @@
 comes first changes nothing.
 
 Of several updates of a place the last one is found by an atomic maximum of their
-numbers; among few, each looks for a later one. Whole numbers add up alike in any order,
-by atomics; for others see `cuda_sums`.
+numbers; among few, each looks for a later one. Sums and extremes of whole numbers are the same
+in any order, by atomics; for others see `scatter_sums`.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import windowed
 from ge2.codegen.text import Text
-from ge2.ops.index import Indexed, Scatter, ScatterAdd
+from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Elements
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.scatter_sums import Sums
-from ge2.targets.cuda.kernels.updates import Later, Writes, loaded, plus, stored
+from ge2.targets.cuda.kernels.updates import Later, Writes, loaded, merge, stored
 
-ATOMIC = {  # whole numbers that one instruction adds
+ATOMIC = {  # whole numbers that one instruction takes in
     np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
     for t in (np.int32, np.uint32, np.int64, np.uint64)
 }
+CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
 
 
 class CudaWriting(Cuda):
@@ -81,13 +82,13 @@ class CudaScatter(CudaWriting):
 
 
 @final
-class CudaScatterAdd(CudaWriting):
-    name = "scatter_add in CUDA"
+class CudaScatterReduce(CudaWriting):
+    name = "scatter_reduce in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, ScatterAdd):
-            return f"{op.name} adds nothing at indices"
+        if not isinstance(op, ScatterReduce):
+            return f"{op.name} reduces nothing at indices"
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
     def write(self, writes: Writes) -> Kernels:
@@ -98,19 +99,22 @@ class CudaScatterAdd(CudaWriting):
         return writes.done()
 
     def at_once(self, writes: Writes) -> None:
-        """Each update is added where it belongs: there is one row of them, or
+        """Each update is taken in where it belongs: there is one row of them, or
         the order changes nothing.
         """
-        rows, grid, dtype = writes.rows, writes.rows.grid(), writes.dtype
+        op, rows, grid, dtype = writes.op, writes.rows, writes.rows.grid(), writes.dtype
+        assert isinstance(op, ScatterReduce)
         update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
         spread, indices = rows.threads(grid, 1), rows.wrapped(grid)
         grid.result("x", rows.of_x, dtype)
         to = f"x[{rows.in_x(grid)}]"
         if rows.count == 1:
-            total = plus(loaded(to, dtype), loaded(update, dtype), dtype)
+            total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
             line = f"{to} = {stored(total, dtype)};"
         else:
-            word = ATOMIC[dtype]
-            line = f"atomicAdd(({word} *)&{to}, ({word}){update});"
+            # sums of signed numbers wrap as unsigned ones
+            signed = dtype.kind == "i" and not isinstance(op, ScatterAdd)
+            word = ATOMIC[dtype].removeprefix("unsigned ") if signed else ATOMIC[dtype]
+            line = f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
         view = Elements(spread, (*indices, Text(line)))
-        writes.add(grid, "scatter_add", view, rows.count * rows.length)
+        writes.add(grid, op.name, view, rows.count * rows.length)

@@ -1,5 +1,5 @@
 """Sums at indices in CUDA, with one order: that of the indices, and of windows
-of them where they are many.
+of them where they are many; extremes likewise, so that zeros have NumPy's sign.
 
 Up to `few` updates are one kernel: the first of a place adds the others. More are put in the order of
 their places. Up to `ranked` updates are ordered by counting for each those before it, which is one
@@ -17,16 +17,16 @@ from ge2.base.dtypes import accumulator
 from ge2.base.record import record
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Text
+from ge2.ops.index import ScatterReduce
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.types import HELD, number
 from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread, added, lettered
-from ge2.targets.cuda.kernels.updates import Writes, loaded, plus, stored
+from ge2.targets.cuda.kernels.updates import Writes, loaded, merge, stored
 
 # Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
 BLOCK, DIGIT, TILE = 256, 8, 2048
 WHERE = "defgh"  # letters of the indexed axes
-NOTHING = {"f": -0.0, "c": complex(-0.0, -0.0)}  # what changes nothing that it is added to, by kind
 
 
 @final
@@ -55,7 +55,8 @@ class Sums:
     """The kernels that put updates in the order of their places, and add up those of each place."""
 
     def __init__(self, writes: Writes) -> None:
-        self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
+        assert isinstance(writes.op, ScatterReduce)
+        self.writes, self.rows, self.dtype, self.op = writes, writes.rows, writes.dtype, writes.op
         self.tuning = writes.chip.tuning.scatters
         self.count = self.rows.count
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
@@ -187,7 +188,7 @@ class Sums:
         parts = writes.temp(windows * rows.length, held)
         grid.size("n", self.count)
         spread = grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack)
-        begin, updates = self.begun(number(NOTHING.get(held.kind, 0), held)), self.updates(grid)
+        begin, updates = self.begun(number(self.op.neutral_of(held), held)), self.updates(grid)
         grid.result("parts", parts, held)
         store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
         view = Summing(spread, begin, updates, (store,), self.pack > 1)
@@ -241,7 +242,7 @@ class Sums:
         )  # fmt: skip
         what = "the first update of a place adds all of them"
         threads = self.count * rows.length // self.pack
-        self.writes.add(grid, "scatter_add", view, threads, what, "scatter_sums/first")
+        self.writes.add(grid, self.op.name, view, threads, what, "scatter_sums/first")
 
     def there(self, to: str) -> tuple[Text, ...]:
         """Begins with what is at a place."""
@@ -289,7 +290,7 @@ class Sums:
 
     def added(self, value: str) -> Text:
         mine, held = f"sum{self.of}", accumulator(self.dtype)
-        return self.each(f"{mine} = {plus(mine, value, held)};")
+        return self.each(f"{mine} = {merge(self.op, mine, value, held)};")
 
     def updates(self, grid: Grid) -> tuple[Text, ...]:
         """Adds update number order[k]."""

@@ -13,6 +13,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Problem, described
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import ArrayType
+from ge2.ops.index import ScatterReduce
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -54,6 +55,7 @@ class Writes:
 
     def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
         self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
+        self.op = problem.op
         self.dtype = rows.x.dtype
         self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
         self.kernels: list[CudaKernel] = []
@@ -122,7 +124,7 @@ class Writes:
 
 
 def loaded(text: str, dtype: np.dtype) -> str:
-    """An element as it is added."""
+    """An element as it is merged with another."""
     return f"ge2_cast_{SUFFIX[dtype]}_f32({text})" if dtype in HALF else text
 
 
@@ -130,6 +132,7 @@ def stored(text: str, dtype: np.dtype) -> str:
     return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
 
 
-def plus(a: str, b: str, dtype: np.dtype) -> str:
+def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:
+    """Two elements of one place as one."""
     held = accumulator(dtype)
-    return expression("ge2_add({0}, {1})", [a, b], held, held)
+    return expression(op.merge, [a, b], held, held)

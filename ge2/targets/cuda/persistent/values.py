@@ -14,8 +14,8 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import held as widened
 from ge2.ir import ArrayType, Eqn
-from ge2.ops.elementwise import ADD, Pointlike, Pointwise
-from ge2.ops.index import Gather, Scatter, ScatterAdd, UpdateSlice, spans
+from ge2.ops.elementwise import Pointlike, Pointwise
+from ge2.ops.index import Gather, Scatter, ScatterReduce, UpdateSlice, spans
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
 from ge2.targets.cuda.emit.types import (
@@ -29,7 +29,7 @@ from ge2.targets.cuda.emit.types import (
 )
 from ge2.targets.cuda.persistent.index_text import Index, Steps, held, joined, plus, strides, viewed
 
-WRITES = (Scatter, ScatterAdd)
+WRITES = (Scatter, ScatterReduce)
 POINTS = (
     Pointlike,
     Gather,
@@ -264,7 +264,7 @@ class Reader:
         text = self.element(index, at if index.type.shape else Index((), "0"))
         return f"(int)ge2_index_{SUFFIX[index.type.dtype]}({text}, {size})"
 
-    def written(self, op: Scatter | ScatterAdd, xs: Sequence[Value], at: Index) -> str:
+    def written(self, op: Scatter | ScatterReduce, xs: Sequence[Value], at: Index) -> str:
         """An element, or what is written to it, at a single place along each
         axis that is indexed.
         """
@@ -286,9 +286,9 @@ class Reader:
             self.element(x, at),
             self.element(updates, Index(updates.type.shape, "", tuple(rest))),
         )
-        if isinstance(op, ScatterAdd):
+        if isinstance(op, ScatterReduce):
             dtype = widened(x.type.dtype)
-            new = expression(ADD.lowering.expression, [old, held_as(new)], dtype, dtype)
+            new = expression(op.merge, [old, held_as(new)], dtype, dtype)
         return f"({' && '.join(hit)} ? {new} : {old})"
 
     def target(self, eqn: Eqn, xs: Sequence[Value], at: Index) -> Index:
@@ -311,10 +311,10 @@ class Reader:
     def update(self, eqn: Eqn, xs: Sequence[Value], at: Index, into: Array) -> str:
         """What an element is after a write in place."""
         new, dtype = self.element(xs[1], at), widened(into.type.dtype)
-        if not isinstance(eqn.op, ScatterAdd):
+        if not isinstance(eqn.op, ScatterReduce):
             return new
         old = loaded(into, into.element(self.target(eqn, xs, at)))
-        return expression(ADD.lowering.expression, [held_as(old), held_as(new)], dtype, dtype)
+        return expression(eqn.op.merge, [held_as(old), held_as(new)], dtype, dtype)
 
     def updated(self, op: UpdateSlice, xs: Sequence[Value], at: Index) -> str:
         x, updates = xs
