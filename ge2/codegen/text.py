@@ -31,9 +31,6 @@ class Text:
 ALONE = 0
 
 
-LINES = 8  # lines of a loop that is written twice, for a team and without one
-
-
 @final
 @record
 class Sharing:

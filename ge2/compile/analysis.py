@@ -15,6 +15,7 @@ from ge2.program.cost import Cost, bytes_behind, cost
 from ge2.program.program import END, Buffer, Program, passing
 from ge2.program.timeline import Timeline
 from ge2.targets.c.load.outputs import COUNT, worth_keeping
+from ge2.targets.c.tuning import TUNING, Results
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable
@@ -84,7 +85,11 @@ class Memory(Printed):
 
 
 def memory(
-    program: Program, arena: int, branches: Iterable[Memory] = (), remat: Remat | None = None
+    program: Program,
+    arena: int,
+    branches: Iterable[Memory] = (),
+    remat: Remat | None = None,
+    results: Results = TUNING.results,
 ) -> Memory:
     """The memory of a program whose arena, and that of what it runs, has so many bytes."""
     graph, buffers, inner = program.graph, program.buffers, list(branches)
@@ -95,7 +100,8 @@ def memory(
         arguments=sum(v.type.nbytes for v in graph.inputs),
         outputs=sum(a.type.nbytes for a in graph.outputs),
         donated=sum(b.type.nbytes for b in made if b.donor),
-        kept=COUNT * sum(filter(worth_keeping, fresh)) + sum(m.kept for m in inner),
+        kept=COUNT * sum(n for n in fresh if worth_keeping(n, results))
+        + sum(m.kept for m in inner),
         repeated=0 if remat is None else sum(r.nbytes for r in remat.repeats),
         passing=passing(program) + max((m.passing for m in inner), default=0),
     )

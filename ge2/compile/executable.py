@@ -498,14 +498,15 @@ class Executable:
         return self.assembler.texts.get(language, "")
 
     def memory_analysis(self) -> Memory:
+        results = self.tuning.c.results
         if self.executor == "reference":
-            return analysis.memory(self.program, 0)
+            return analysis.memory(self.program, 0, results=results)
         plan = self.assembler.plan
         assert plan is not None
         inner = [(n, branch) for n, found in self.branches.items() for branch in found]
         memories = [branch.memory_analysis() for _, branch in inner]
         apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
-        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat)
+        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat, results)
         found = replace(found, code=self._code + sum(m.code for m in memories))
         return replace(found, kept=0) if self.limited and self.part else found
 

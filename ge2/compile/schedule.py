@@ -49,7 +49,6 @@ from ge2.targets.cuda.kernels.products import CudaBlas
 from ge2.targets.reference.library import Library, Product
 
 IN_C = ("kernel", "copy", "loop")
-LARGE = 1 << 24  # bytes that are worth a patch of a captured graph
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 
 
@@ -467,7 +466,9 @@ class Scheduler:
             return True  # Python runs it, and may be interrupted; on a GPU for want of memory
         if not self.checked.isdisjoint(eqn.outs):
             return False
-        return may_fail(eqn, self.target) and not (m == first and isinstance(eqn.op, WRITES))
+        return may_fail(eqn, self.target, self.tuning.c.loops.long) and not (
+            m == first and isinstance(eqn.op, WRITES)
+        )
 
     def donors(self, out: Var) -> list[Var]:
         """The donated inputs whose memory a result may take, the best first.
@@ -484,7 +485,8 @@ class Scheduler:
         if self.target != "cuda":
             return self.donated
         mate = own(self.mates, out, self.donated)
-        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= LARGE)]
+        large = self.tuning.placement.patched
+        return [*mate, *(x for x in self.donated if x not in mate and x.type.nbytes >= large)]
 
     def in_place(self, n: int, i: int, x: Var) -> bool:
         """True if result `i` of step `n`, which is first written there,

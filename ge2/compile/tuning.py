@@ -8,6 +8,7 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.passes.tuning import TUNING as PASSES
 from ge2.passes.tuning import Tuning as Passes
+from ge2.program.tuning import PLACEMENT, Placement
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
 
@@ -32,18 +33,21 @@ SEARCH = Search()
 @final
 @record
 class Tuning:
-    """Those of passes, of programs in C, and of the search under a memory limit; a GPU's are in
-    the limits of its chip.
+    """Those of passes, of placing results, of programs in C, and of the search under a memory limit;
+    a GPU's are in the limits of its chip.
     """
 
     passes: Passes = PASSES
+    placement: Placement = PLACEMENT
     c: InC = C
     search: Search = SEARCH
 
 
 def tuning_now() -> Tuning:
     """What `config.tuning` hands in, and else each record as it is."""
-    return Tuning(config.tuned(PASSES), config.tuned(C), config.tuned(SEARCH))
+    return Tuning(
+        config.tuned(PASSES), config.tuned(PLACEMENT), config.tuned(C), config.tuned(SEARCH)
+    )
 
 
 TUNING = Tuning()

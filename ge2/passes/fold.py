@@ -18,6 +18,7 @@ from ge2.ops.shape import BroadcastInDim, Iota
 from ge2.passes.context import Context, Iotas
 from ge2.passes.scalars import compute
 from ge2.passes.simplify import Rules, Sweep
+from ge2.trace.tracer import SNAPSHOT
 
 
 def fold(graph: Graph) -> Graph:
@@ -92,10 +93,6 @@ RULES: Rules = {
 # equations, which passes can read.
 
 
-# bytes of an array that is looked at; larger ones were not copied when they were captured
-MOST = 1 << 20
-
-
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
     """The captured arrays that are indices and count 0, 1, 2, ...: the number
     of each input, and the axis.
@@ -129,12 +126,13 @@ def counted(graph: Graph, context: Context) -> Graph:
 
 
 def counting(x: np.ndarray) -> int | None:
-    """The only axis of an array, if its elements count along it.
+    """The only axis of an array, if its elements count along it; None of arrays so large that they
+    were not copied when they were captured.
 
     >>> counting(np.arange(3)[:, None]), counting(np.array([0, 2]))
     (0, None)
     """
     axes = [a for a, n in enumerate(x.shape) if n != 1]
-    if x.dtype not in INTEGERS or len(axes) != 1 or x.nbytes > MOST:
+    if x.dtype not in INTEGERS or len(axes) != 1 or x.nbytes > SNAPSHOT:
         return None
     return axes[0] if np.array_equal(x.ravel(), np.arange(x.size)) else None

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any, Final, final
+from typing import Any, final
 
 import numpy as np
 
@@ -202,9 +202,6 @@ RULES: Rules = {**FOLDS, **INDEXING, "transpose": (*FOLDS["transpose"], turned_p
 # add (pad a) (pad b) ...  ->  concatenate a b ...
 
 
-FEWEST: Final = 3  # parts; two are as well added
-
-
 @final
 @record
 class Part:
@@ -219,8 +216,9 @@ class Part:
         return self.start + self.value.type.shape[self.axis]
 
 
-def join(graph: Graph) -> Graph:
-    if sum(isinstance(e.op, Pad) for e in graph.eqns) < FEWEST:
+def join(graph: Graph, context: Context = NOTHING) -> Graph:
+    fewest = context.tuning.joined
+    if sum(isinstance(e.op, Pad) for e in graph.eqns) < fewest:
         return graph
     makers = {v: e for e in graph.eqns for v in e.outs}
     uses = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
@@ -233,7 +231,7 @@ def join(graph: Graph) -> Graph:
         if isinstance(a, Var) and uses[a] == 1
     }
     roots = {e.outs[0]: e for e in graph.eqns if e.op == ADD and e.outs[0] not in inner}
-    found = {v: made for v, e in roots.items() if (made := joined(e, makers, uses))}
+    found = {v: made for v, e in roots.items() if (made := joined(e, makers, uses, fewest))}
     if not found:
         return graph
     eqns = tuple(
@@ -242,7 +240,9 @@ def join(graph: Graph) -> Graph:
     return without_dead_code(Graph(graph.inputs, eqns, graph.outputs, graph.consts))
 
 
-def joined(eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var]) -> list[Eqn] | None:
+def joined(
+    eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var], fewest: int
+) -> list[Eqn] | None:
     """The equations that make the sum of its parts; None if it is no such sum."""
     parts, others = list[Part](), list[Atom]()
     for leaf in leaves(eqn, makers, uses):
@@ -251,7 +251,7 @@ def joined(eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var]) -> list[Eqn]
             others.append(leaf)
         else:
             parts.append(part)
-    if len(parts) < FEWEST or len(others) > 1:
+    if len(parts) < fewest or len(others) > 1:
         return None
     parts.sort(key=lambda part: part.start)
     if any(a.axis != b.axis or a.end > b.start for a, b in pairwise(parts)):

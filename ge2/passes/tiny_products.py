@@ -10,7 +10,6 @@ empty: 20,000 transforms of 4 x 4, composed and applied, took 125 us on an H200,
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
@@ -18,20 +17,20 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import MUL
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim, Transpose
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.tuning import TinyProducts
 
-LARGEST: Final = 8  # rows, columns and terms of a product, at most
-FEWEST: Final = 256  # products side by side, at least
 
-
-def tiny_products(graph: Graph) -> Graph:
+def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with elementwise work and sums in place of many tiny products side by side."""
-    if not any(is_tiny(e) for e in graph.eqns):
+    tiny = {id(e) for e in graph.eqns if is_tiny(e, context.tuning.tiny_products)}
+    if not tiny:
         return graph
-    eqns = [new for e in graph.eqns for new in (spelt_out(e) if is_tiny(e) else (e,))]
+    eqns = [new for e in graph.eqns for new in (spelt_out(e) if id(e) in tiny else (e,))]
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
 
 
-def is_tiny(eqn: Eqn) -> bool:
+def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
     op = eqn.op
     if not isinstance(op, DotGeneral) or op.out is not None:
         return False
@@ -42,8 +41,8 @@ def is_tiny(eqn: Eqn) -> bool:
     sides = [[a.shape[i] for i in free_a], [b.shape[i] for i in free_b]]
     sides.append([a.shape[i] for i in op.contract[0]])
     beside = math.prod(a.shape[i] for i in op.beside[0])
-    tiny = all(0 < math.prod(sizes) <= LARGEST for sizes in sides)
-    return tiny and beside >= FEWEST and bool(op.contract[0])
+    tiny = all(0 < math.prod(sizes) <= tuning.largest for sizes in sides)
+    return tiny and beside >= tuning.fewest and bool(op.contract[0])
 
 
 def spelt_out(eqn: Eqn) -> list[Eqn]:

@@ -66,17 +66,29 @@ class Splitting:
 
 @final
 @record
+class TinyProducts:
+    """Products of matrices that are sums of products of elements on a GPU."""
+
+    largest: int = 8  # rows, columns and terms of a product, at most
+    fewest: int = 256  # products side by side: fewer leave the GPU idle in either way
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
     `columns`: of rows of which one element is read, up to which all are compared with its index.
+    `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
     """
 
     fusion: Fusion = Fusion()
     rolling: Rolling = Rolling()
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()
+    tiny_products: TinyProducts = TinyProducts()
     columns: int = 1024
+    joined: int = 3
 
 
 TUNING = Tuning()

@@ -161,8 +161,6 @@ def origin(graph: Graph, a: Atom) -> int | None:
 # out of range, an interrupt.
 
 
-# elements that a counted loop goes through, in about a second, to look for interrupts
-LONG: Final = 1 << 30
 # fmt: off
 SAFE: Final = (
     Pointlike, Unary, Identity, Barrier, Concatenate, Iota, Constant, DotGeneral, UpdateSlice, Keyed,
@@ -171,24 +169,27 @@ SAFE: Final = (
 # fmt: on
 
 
-def may_fail(eqn: Eqn, target: str) -> bool:
-    """True if an equation may raise an error on the values it is given. On a GPU indices wrap."""
+def may_fail(eqn: Eqn, target: str, long: int) -> bool:
+    """True if an equation may raise an error on the values it is given. On a GPU indices wrap.
+
+    `long`: elements that a counted loop goes through, to look for interrupts.
+    """
     op = eqn.op
     if op.effect:
         return True
-    if target != "cuda" and looks_for_interrupts(op):
+    if target != "cuda" and looks_for_interrupts(op, long):
         return True
     if isinstance(op, GraphOp):
-        return any(may_fail(each, target) for graph in op.graphs() for each in graph.eqns)
+        return any(may_fail(each, target, long) for graph in op.graphs() for each in graph.eqns)
     if isinstance(op, Indexed | Index):
         return target != "cuda"
     return not isinstance(op, SAFE) or is_integer_power(op, eqn)
 
 
-def looks_for_interrupts(op: Op) -> bool:
-    """True of a loop without a bound, or of at least a second's work."""
+def looks_for_interrupts(op: Op, long: int) -> bool:
+    """True of a loop without a bound, or of so many elements."""
     if isinstance(op, ScanLoop | RepeatLoop):
-        return op.length * elements(op) >= LONG
+        return op.length * elements(op) >= long
     return isinstance(op, WhileLoop)
 
 

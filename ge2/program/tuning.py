@@ -9,6 +9,18 @@ from ge2.base.record import record
 
 @final
 @record
+class Placement:
+    """Which memory results take."""
+
+    # bytes of a donated argument whose memory is worth another address in a captured graph
+    patched: int = 1 << 24
+
+
+PLACEMENT = Placement()
+
+
+@final
+@record
 class Concurrent:
     """Which arrays of steps that may run at once lie apart, though their lifetimes do not meet."""
 

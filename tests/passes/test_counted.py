@@ -14,7 +14,8 @@ from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.ir import write
 from ge2.passes.context import Context
-from ge2.passes.fold import MOST, counted, counting, iotas
+from ge2.passes.fold import counted, counting, iotas
+from ge2.trace.tracer import SNAPSHOT
 from tests.passes.graphs import graph, lines, same
 
 PICKED = """{ lambda a:i64[3] b:i64[3] ; c:f32[3,4] d:i64[3]. let
@@ -50,7 +51,7 @@ def test_a_graph_without_counts_is_itself() -> None:
     [
         (np.arange(5), 0), (np.arange(5, dtype=np.uint8)[:, None], 0), (np.arange(5)[None, :], 1),
         (np.arange(1, 5), None), (np.arange(4).reshape(2, 2), None), (np.arange(5.0), None),
-        (np.arange(5) % 4, None), (np.array(0), None), (np.arange(MOST), None),
+        (np.arange(5) % 4, None), (np.array(0), None), (np.arange(SNAPSHOT), None),
     ],
 )  # fmt: skip
 def test_what_counts(array: Any, axis: int | None) -> None:

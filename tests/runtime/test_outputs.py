@@ -11,10 +11,11 @@ from ge2.compile.compile import compile_graph
 from ge2.ir import parse
 from ge2.ir.types import ArrayType
 from ge2.passes import TABLE
-from ge2.targets.c.load.outputs import COUNT, COUNTED, LEAST, Kept, worth_keeping
+from ge2.targets.c.load.outputs import COUNT, COUNTED, Kept, worth_keeping
+from ge2.targets.c.tuning import Results
 
 F32 = np.dtype(np.float32)
-SIZE = LEAST // 4
+SIZE = Results().least // 4
 TEXT = f"{{ lambda ; x:f32[{SIZE}]. let a:f32[{SIZE}] = mul x 2.0:f32[] in (a,) }}"
 
 
@@ -81,6 +82,6 @@ def test_threads_never_share_one():
 
 
 def test_small_and_huge_results_are_not_kept():
-    assert not worth_keeping(ArrayType((8,), F32).nbytes)
-    assert not worth_keeping(ArrayType((1 << 28,), F32).nbytes)
-    assert worth_keeping(ArrayType((SIZE,), F32).nbytes) == COUNTED
+    assert not worth_keeping(ArrayType((8,), F32).nbytes, Results())
+    assert not worth_keeping(ArrayType((1 << 28,), F32).nbytes, Results())
+    assert worth_keeping(ArrayType((SIZE,), F32).nbytes, Results()) == COUNTED

@@ -260,7 +260,7 @@ class CAssembler(Assembler):
         made = f"empty({type_.shape}, {type_.dtype.name})"
         if buffer.donor:
             made = f"{'written' if buffer.written else 'reuse'}({buffer.donor}, {type_.dtype.name})"
-        elif worth_keeping(type_.nbytes) and not self.borrowed:
+        elif worth_keeping(type_.nbytes, self.caps.tuning.results) and not self.borrowed:
             made = f"{self.bind(Kept(type_.shape, type_.dtype), 'again_')}()"
         self.add(f"{buffer.name} = {made}", str(type_))
 

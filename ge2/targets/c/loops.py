@@ -21,7 +21,7 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
-from ge2.program.program import CONTROL, LONG, Program, Step, branch_pairs
+from ge2.program.program import CONTROL, Program, Step, branch_pairs
 from ge2.targets.c.emit.types import STORED
 
 if TYPE_CHECKING:
@@ -334,7 +334,7 @@ class Loop:
         work = turn.work * op.length
         self.segment.work += work
         length = Text(f"const int64_t rounds = {self.size(op.length)};")
-        looks = self.looks(turn) if work >= LONG else []
+        looks = self.looks(turn) if work >= self.tuning.long else []
         rounds = Text(
             "for (int64_t t = 0; t < rounds; t++)",
             body=(*looks, *self.first, self.called(turn), *self.each, *moves),

@@ -29,6 +29,7 @@ class Regions:
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
     halved: int = 1 << 15  # elements of a block of NumPy's whose sum is taken by halves
     masked: int = 600  # elements from which on three integer operations beat a masked copy
+    lines: int = 8  # of a loop up to which it is written twice, for several threads and for one
 
 
 @final
@@ -99,6 +100,8 @@ class Loops:
     carry: int = 256
     known: int = 64  # bytes up to which the size of a copy is written out
     rounds: int = 16  # that a while loop is taken to have, to tell whether a call is long
+    # elements that a counted loop goes through, in about a second, to look for interrupts
+    long: int = 1 << 30
     # a mask: of short iterations, one in so many looks whether there was an interrupt
     often: int = (1 << 10) - 1
 
@@ -108,6 +111,7 @@ class Loops:
 class Files:
     """The C file of a program, and the price of compiling it."""
 
+    table: int = 1 << 14  # bytes of an array up to which it stands in the file as a constant
     large: int = 6  # kernels from which on it is worth two compilers, half of it each
     parts: int = 16  # at most
     calls: int = 32  # of kernels in a function, from which on they are worth loops
@@ -118,6 +122,15 @@ class Files:
     quick: float = 0.35  # the part of that time that a compiler needs at -O1
     line: int = 8  # equations of one line of Python from which on it stands in a loop
     heavy: int = 1 << 15  # elements from which on the interpreter's lock is worth giving up
+
+
+@final
+@record
+class Results:
+    """Memory of results that later calls use again, once nobody holds them."""
+
+    least: int = 1 << 16  # bytes of a result: of fewer, fresh memory costs a few page faults
+    most: int = 1 << 28  # bytes: more are not kept from other programs
 
 
 @final
@@ -138,6 +151,7 @@ class Tuning:
     products: Products = Products()
     loops: Loops = Loops()
     files: Files = Files()
+    results: Results = Results()
     shared: int = 1 << 17
 
 

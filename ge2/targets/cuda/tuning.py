@@ -256,6 +256,8 @@ class Launches:
     """How launches are handed to a GPU."""
 
     few: int = 3  # that are no slower one by one than as a graph
+    # that another waits for, up to which nobody looks whether one of them waits for the others in turn
+    direct: int = 4
     # of a loop that are written down, as parts of the graph around it: one of more takes long to
     # make
     recorded: int = 1 << 14

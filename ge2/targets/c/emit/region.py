@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
-from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
@@ -393,7 +393,7 @@ class Writer:
             *self.share(loop),
             *partial.last,
         )
-        long = 1 + sum(map(length, body)) > LINES
+        long = 1 + sum(map(length, body)) > self.tuning.lines
         sharing = Sharing(f"{team} > 1", "for schedule(dynamic)", long, count=team)
         return [Tasks(tasks, rounds, team, total, grain, body, sharing, partial.after)]
 

@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.axes import strides_of
 from ge2.codegen.layout import Layout, copied, counted, filled, inside, not_a_copy, unspoken, viewed
-from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text, length, whole
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, length, whole
 from ge2.ir import ArrayType, Dims, Eqn, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Region
@@ -25,10 +25,10 @@ from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
+from ge2.targets.c.tuning import TUNING
 
 Operands = Sequence[Operand]
 Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
-TABLE = 1 << 14  # bytes of an array that stands in the text
 TINY = 4096  # multiplications; GE2_TINY of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
@@ -134,9 +134,9 @@ class CTable(Generated):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, Constant):
             return f"{problem.op.name} is no constant"
-        return (
-            "" if problem.outs[0].nbytes <= TABLE else "the array is too large to stand in the text"
-        )
+        most = (TUNING if caps is None else caps.tuning).files.table
+        large = problem.outs[0].nbytes > most
+        return "the array is too large to stand in the text" if large else ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         outs = problem.arrays[1]
@@ -405,7 +405,7 @@ class Multiply:
         sharing = None
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
             arguments.append(Argument("int threads", "threads"))
-            long = 1 + length(line) > LINES
+            long = 1 + length(line) > self.caps.tuning.regions.lines
             sharing = Sharing("threads > 1", "for schedule(static)", long)
         view = Elements(nest_of("i", ("count",)), sharing, (line,))
         return CKernel(

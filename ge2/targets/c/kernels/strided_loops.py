@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
-from ge2.codegen.text import ALONE, LINES, Argument, CKernel, Operand, Sharing, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
@@ -125,4 +125,5 @@ def shared(head: Head, depth: int, work: int, simd: bool = False, lines: int = 0
     collapse = f"collapse({depth}) " if depth > 1 else ""
     schedule = f"for {'simd ' if simd else ''}{collapse}schedule(static)"
     again = simd and not collapse
-    return Sharing(head.team(work), schedule, depth + lines > LINES, simd=again)
+    long = depth + lines > head.tuning.regions.lines
+    return Sharing(head.team(work), schedule, long, simd=again)

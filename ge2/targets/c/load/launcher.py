@@ -23,6 +23,7 @@ from ge2.ir import Dims
 from ge2.targets.c.load.blas import services
 from ge2.targets.c.load.extension import Launcher, Native, launcher
 from ge2.targets.c.load.outputs import worth_keeping
+from ge2.targets.c.tuning import Results
 
 INDEX: Final = 1  # GE2_INDEX
 POWER: Final = 2  # GE2_POWER
@@ -66,7 +67,7 @@ class Output:
 
     `donor` is the input whose memory it may take, -1 for none; `written`: that input is an argument
     that is written, so it may be a view; `keep`: memory of past results that nobody holds any more
-    may serve again, if it is neither small nor very large.
+    may serve again, if `results` says that so much is worth it.
     """
 
     dtype: np.dtype
@@ -74,10 +75,12 @@ class Output:
     donor: int = -1
     keep: bool = True
     written: bool = False
+    results: Results = Results()
 
     @property
     def kept(self) -> bool:
-        return self.keep and worth_keeping(math.prod(self.shape) * self.dtype.itemsize)
+        nbytes = math.prod(self.shape) * self.dtype.itemsize
+        return self.keep and worth_keeping(nbytes, self.results)
 
 
 def make_launcher(

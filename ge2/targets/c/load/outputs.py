@@ -15,9 +15,11 @@ from weakref import getweakrefcount
 import numpy as np
 
 from ge2.ir import Dims
+from ge2.targets.c.tuning import Results
 
-LEAST, MOST = 1 << 16, 1 << 28  # bytes of the results that are kept
-COUNT = 2  # of each: one may be the argument of the call that makes the next
+# KEPT of launcher.c: arrays of each result, of which one may be the argument of the call that makes
+# the next
+COUNT = 2
 COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)() and hasattr(sys, "getrefcount")
 
 
@@ -32,8 +34,8 @@ def references(arrays: list[Any]) -> int:
 ALONE = references([np.empty(0)])
 
 
-def worth_keeping(nbytes: int) -> bool:
-    return COUNTED and LEAST <= nbytes <= MOST
+def worth_keeping(nbytes: int, tuning: Results) -> bool:
+    return COUNTED and tuning.least <= nbytes <= tuning.most
 
 
 @final

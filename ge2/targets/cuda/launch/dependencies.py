@@ -9,8 +9,9 @@ from dataclasses import field
 from typing import final
 
 from ge2.base.record import mutable, record
+from ge2.targets.cuda.tuning import Launches
 
-FEW = 4  # launches that may as well all be waited for
+LAUNCHES = Launches()
 
 
 @final
@@ -37,9 +38,11 @@ class Touched:
     readers: list[int] = field(default_factory=list)
 
 
-def waits(launches: Sequence[Sequence[Access]]) -> list[tuple[int, ...]]:
+def waits(
+    launches: Sequence[Sequence[Access]], few: int = LAUNCHES.direct
+) -> list[tuple[int, ...]]:
     """For each launch those before it that it waits for; not those that
-    one of them waits for itself.
+    one of them waits for itself. Of `few` those are left out alone for which another waits directly.
 
     >>> a, b = Access("arena", 0, 64, True), Access("arena", 64, 128, True)
     >>> read = [Access(x.base, x.first, x.last, False) for x in (a, b)]
@@ -56,15 +59,15 @@ def waits(launches: Sequence[Sequence[Access]]) -> list[tuple[int, ...]]:
                     needs.add(other.writer)
                     needs.update(other.readers if each.written else ())
         needs.discard(-1)
-        found.append(tuple(sorted(latest(needs, found))))
+        found.append(tuple(sorted(latest(needs, found, few))))
         for each in sorted(accesses, key=lambda a: a.written):  # who reads and writes has written
             note(known.setdefault(each.base, []), each, i)
     return found
 
 
-def latest(needs: set[int], found: Sequence[Sequence[int]]) -> set[int]:
+def latest(needs: set[int], found: Sequence[Sequence[int]], few: int) -> set[int]:
     """Those of the launches that none of the others waits for; where they are few, not directly."""
-    if len(needs) <= FEW:
+    if len(needs) <= few:
         return {n for n in needs if not any(n in found[m] for m in needs)}
     kept, first = set(needs), min(needs)
     seen: set[int] = set()

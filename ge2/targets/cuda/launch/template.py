@@ -93,7 +93,9 @@ class Group:
             return Address(ARENA, a.offset + spans[a.array][0]) if inside else a
 
         touched = partial(accesses, spans=spans, donors=donors)
-        items = listed(self.launches, placed, kernels, touched)
+        items = listed(
+            self.launches, placed, kernels, touched, device.limits.tuning.launches.direct
+        )
         names, ready = callers or (frozenset(), itself)
         arrays, numbers = tuple(self.bases), tuple(self.numbers)
         return device.launches(
@@ -193,11 +195,12 @@ def listed(
     address: Callable[[Any], Any],
     kernels: Sequence[Any],
     touched: Callable[[Item], list[Access]],
+    few: int,
 ) -> tuple[Item, ...]:
     """Launches of loaded kernels at these addresses, each with those that it waits for."""
-    inner = partial(listed, address=address, kernels=kernels, touched=touched)
+    inner = partial(listed, address=address, kernels=kernels, touched=touched, few=few)
     found = list[Item]()
-    for each, after in zip(items, waits([*map(touched, items)]), strict=True):
+    for each, after in zip(items, waits([*map(touched, items)], few), strict=True):
         if isinstance(each, Launch):
             function = each.function if each.of_library else kernels[each.function]
             arguments = tuple([readdressed(a, address) for a in each.arguments])
