@@ -291,7 +291,7 @@ def test_which_kernels_add() -> None:
     f32, i32, at = (np.dtype(t) for t in (np.float32, np.int32, np.int64))
 
     def kernels(dtype: np.dtype, count: int) -> list[str]:
-        types = ArrayType((300, 8), dtype), ArrayType((count, 8), dtype), ArrayType((count,), at)
+        types = ArrayType((300, 32), dtype), ArrayType((count, 32), dtype), ArrayType((count,), at)
         return names(ScatterAdd((0,)), *types)[1:]
 
     ordered = ["digit_count", "digit_start", "digit_move"]

@@ -204,6 +204,16 @@ class Scatters:
     ranked: int = 1 << 13  # updates ordered by counting: 10 us at most on 132 multiprocessors
     window: int = 64  # updates that are summed one after another
     helpers: int = 8  # threads that look for what is before one update
+    # sums that need no order: from so many updates on, up to 2^bits, whose rows are no longer,
+    unordered: int = 1 << 11
+    bits: int = 24
+    short: int = 16
+    # and of places that are no more than these for each update
+    sparse: int = 2
+    # copies of sums at most, all of which are at no more addresses: one atomic a clock for each
+    copies: int = 32
+    addresses: int = 1 << 16
+    meeting: int = 8  # updates of a copy of a sum, on average, that are worth a copy
 
 
 @final

@@ -3,7 +3,7 @@ comes first changes nothing.
 
 Of several updates of a place the last one is found by an atomic maximum of their
 numbers; among few, each looks for a later one. Sums and extremes of whole numbers are the same
-in any order, by atomics; for others see `scatter_sums`.
+in any order, by atomics; for others see `exact_sums` and `scatter_sums`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, 
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Elements
+from ge2.targets.cuda.kernels.exact_sums import ExactSums, served
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.scatter_sums import Sums
@@ -94,6 +95,8 @@ class CudaScatterReduce(CudaWriting):
     def write(self, writes: Writes) -> Kernels:
         if writes.rows.count == 1 or writes.dtype in ATOMIC:
             self.at_once(writes)
+        elif isinstance(writes.op, ScatterAdd) and served(writes.rows, writes.chip):
+            ExactSums(writes).add()
         else:
             Sums(writes).add()
         return writes.done()

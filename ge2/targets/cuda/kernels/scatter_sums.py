@@ -1,5 +1,6 @@
 """Sums at indices in CUDA, with one order: that of the indices, and of windows
-of them where they are many; extremes likewise, so that zeros have NumPy's sign.
+of them where they are many; extremes likewise, so that zeros have NumPy's sign. `exact_sums` has
+those that need no order.
 
 Up to `few` updates are one kernel: the first of a place adds the others. More are put in the order of
 their places. Up to `ranked` updates are ordered by counting for each those before it, which is one

@@ -1,0 +1,187 @@
+"""Sums at indices that atomics add, through the emulator: exact before they are rounded once, and
+the same bits in any order of the threads.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2.base.dtypes import HALF
+from ge2.base.errors import CompilerTrouble
+from ge2.ir import ArrayType
+from ge2.ops.index import ScatterAdd
+from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
+from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.toolkit import place
+from tests.kernels.programs import Programs, needs_compiler
+from tests.kernels.test_cuda_moves import built, launches, names, results
+from tests.small import planned_by
+
+pytestmark = needs_compiler
+EARLY = planned_by(EMULATED, "scatters", few=0, unordered=2)
+COPIED = planned_by(EMULATED, "scatters", few=0, unordered=2, meeting=2, sparse=1000)
+FLOATS = ["f4", "f8", "f2", "c8", "c16", *(str(d) for d in sorted(HALF, key=str))]
+
+
+def added(x: Any, updates: Any, *indices: Any, chip: Limits = EARLY) -> Any:
+    """What the kernels make of it, by three orders of the threads that agree to the bit."""
+    programs = Programs()
+    operands = [(programs.given(a), a) for a in (x, updates, *indices)]
+    programs.add(ScatterAdd(tuple(range(len(indices)))), *operands)
+    return results(programs, 0, 1, 2, chip=chip)[0]
+
+
+def exactly(x: Any, updates: Any, index: Any) -> Any:
+    """Sums of finite doubles, each rounded once."""
+    sums = [Fraction(v) for v in x.ravel().tolist()]
+    width = math.prod(x.shape[1:])
+    for row, values in zip(
+        index.tolist(), updates.reshape(-1, width).tolist() if width else [], strict=True
+    ):
+        for u, v in enumerate(values):
+            sums[row * width + u] += Fraction(v)
+    return np.array([float(s) for s in sums]).reshape(x.shape)
+
+
+@settings(max_examples=12)
+@given(st.data())
+def test_sums_are_rounded_once(data: st.DataObject) -> None:
+    """Of float64 twice: the sum, and what there was and it."""
+    rows, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 3))
+    count = data.draw(st.integers(max(rows, 65), 400))
+    seed, spread = data.draw(st.integers(0, 999)), data.draw(st.sampled_from([0, 3, 9]))
+    dtype = np.dtype(data.draw(st.sampled_from(["f4", "f8"])))
+    far = data.draw(st.sampled_from([0, -300, 300] if dtype == np.float64 else [0, -25, 25]))
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** (far + rng.integers(-spread, spread + 1, (count, width)))
+    updates = (rng.normal(size=(count, width)) * scale).astype(dtype)
+    index = rng.integers(0, rows, count)
+    x = (rng.normal(size=(rows, width)) * 10.0**far).astype(dtype)
+    chip = data.draw(st.sampled_from([EARLY, COPIED]))
+    found, wanted = added(x, updates, index, chip=chip), exactly(x, updates, index)
+    near = (np.abs(wanted) + np.abs(x)) * np.finfo(dtype).eps
+    # what is cut off: 53 or 106 bits, without twice those of the number of updates
+    lost = count * np.abs(updates).max() * 2.0 ** (-35 if dtype == np.float32 else -87)
+    assert (np.abs(found - wanted) <= near + lost).all()
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_few_updates_of_a_place_have_the_bits_of_the_reference(kind: str) -> None:
+    rng, dtype = np.random.default_rng(0), np.dtype(kind)
+    x = rng.normal(size=(300, 2)).astype(dtype)
+    updates = rng.normal(size=(200, 2)).astype(dtype)
+    index = rng.permutation(300)[:200] - 150
+    found = added(x, updates, index)
+    assert found.tobytes() == ScatterAdd((0,)).reference(x, updates, index).tobytes()
+
+
+@pytest.mark.parametrize("kind", FLOATS)
+def test_what_is_not_finite_and_zeros_are_as_in_numpy(kind: str) -> None:
+    dtype, special = np.dtype(kind), [math.inf, -math.inf, math.nan, -0.0, 0.0, 1.5, -1.5]
+    if dtype == np.dtype("float8_e4m3fn"):  # which has no infinities
+        special = special[2:]
+    values = np.array(special).astype(dtype)
+    n = len(values)
+    pairs = np.array(np.meshgrid(np.arange(n), np.arange(n))).reshape(2, -1)
+    index = np.repeat(np.arange(n * n), 2)
+    updates = values[pairs.T.ravel()]
+    for start in (0.0, -0.0, 2.0):
+        x = np.full(n * n + 3, start).astype(dtype)
+        found = added(x, updates, index)
+        with np.errstate(invalid="ignore"):
+            wanted = ScatterAdd((0,)).reference(x, updates, index)
+        a, b = (np.atleast_1d(v).astype(np.complex128).view(np.float64) for v in (found, wanted))
+        np.testing.assert_array_equal(a, b)
+        np.testing.assert_array_equal(np.signbit(a)[~np.isnan(b)], np.signbit(b)[~np.isnan(b)])
+
+
+def test_the_ends_of_the_range() -> None:
+    tiny, huge = 5e-324, float(np.finfo(float).max)
+    index = np.repeat(np.arange(5), 20)
+    updates = np.zeros((5, 20))
+    updates[0] = tiny
+    updates[1, :2] = huge, -huge
+    updates[2, :3] = huge, huge, -huge
+    updates[3, :2] = huge, huge
+    updates[4, :3] = 1e-310, 3e-310, -tiny
+    found = added(np.zeros(5), updates.ravel(), index)
+    assert found.tolist() == [20 * tiny, 0.0, huge, math.inf, 1e-310 + 3e-310 - tiny]
+
+
+def test_two_indices_and_rows(rng: np.random.Generator) -> None:
+    x, updates = rng.normal(size=(3, 4, 5)), rng.normal(size=(40, 30, 5))
+    i, j = rng.integers(-3, 3, (40, 30)), rng.integers(0, 4, (40, 30))
+    wanted = x.copy()
+    np.add.at(wanted, (i, j), updates)
+    for chip in (EARLY, COPIED):
+        np.testing.assert_allclose(added(x, updates, i, j, chip=chip), wanted, rtol=1e-13)
+
+
+def test_in_a_loop_and_in_a_derivative(rng: np.random.Generator) -> None:
+    index, start = rng.integers(0, 30, 3000), rng.uniform(size=30)
+
+    def loop(x: Any) -> Any:
+        for _ in range(5):
+            x = np.bincount(index, weights=x[index], minlength=30) * 0.01
+        return x
+
+    np.testing.assert_allclose(by_kernels(loop, start), loop(start), rtol=1e-12)
+    square = ge2.grad(lambda x: (x[index] ** 2).sum())
+    wanted = 2 * start * np.bincount(index, minlength=30)
+    np.testing.assert_allclose(by_kernels(square, start), wanted, rtol=1e-12)
+
+
+def by_kernels(f: Any, *args: Any) -> Any:
+    from ge2.base.config import config
+
+    with config.using(executor="shim"):
+        step = ge2.jit(f)
+        assert "exact_sum" in step.lower(*args).as_text("cuda")
+        return step(*args)
+
+
+def test_where_an_order_is_kept() -> None:
+    f4, at = np.dtype(np.float32), np.dtype(np.int64)
+
+    def exact(rows: int, count: int, width: int, dtype: np.dtype = f4) -> bool:
+        types = ArrayType((rows, width), dtype), ArrayType((count, width), dtype)
+        return "finish" in names(ScatterAdd((0,)), *types, ArrayType((count,), at))
+
+    assert exact(300, 5000, 1) and exact(300, 5000, 16) and exact(9000, 5000, 1)
+    assert not exact(300, 2000, 1), "few updates are ordered at once"
+    assert not exact(300, 5000, 64), "of long rows the order is soon known"
+    assert not exact(1 << 20, 5000, 1), "few of many elements are touched"
+    assert not exact(300, 1 << 25, 1), "so many are not exact"
+    assert not exact(300, 5000, 1, np.dtype(np.int16))
+
+
+def test_no_two_threads_meet(rng: np.random.Generator) -> None:
+    programs = Programs()
+    x, updates, index = rng.normal(size=(7, 3)), rng.normal(size=(300, 3)), rng.integers(0, 7, 300)
+    programs.add(ScatterAdd((0,)), *[(programs.given(a), a) for a in (x, updates, index)])
+    (found,) = built(programs, ShimDevice(COPIED, watch=True))(*programs.arrays)
+    np.testing.assert_allclose(found, programs.wanted[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
+def test_they_are_compiled(architecture: str) -> None:
+    try:
+        place()
+    except CompilerTrouble:
+        pytest.skip("no NVRTC")
+    at = np.dtype(np.int64)
+    for kind in FLOATS:
+        types = ArrayType((300, 3), np.dtype(kind)), ArrayType((5000, 3), np.dtype(kind))
+        for source in launches(ScatterAdd((0,)), *types, ArrayType((5000,), at)):
+            made = compile(source.text(), architecture)
+            assert "warning" not in made.log, made.log
+            assert not any(kernel.spills for kernel in made.kernels)
