@@ -7,6 +7,7 @@ the order of the catalog does, and within a family that of its variants.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, final
 
 from ge2.base.errors import NoRuleError
@@ -90,7 +91,8 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
             yield Candidate(family)
         else:
             for variant in family.variants(problem, caps):
-                yield Candidate(family, variant, family.seconds(problem, variant, caps))
+                seconds = None if variant.refusal else family.seconds(problem, variant, caps)
+                yield Candidate(family, variant, seconds, variant.refusal)
 
 
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
@@ -112,3 +114,17 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     taken = min(possible, key=lambda c: c.seconds or 0.0) if predicted else possible[0]
     by = "prediction" if predicted and len(possible) > 1 else "order"
     return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
+
+
+def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
+    """The choice for a problem whose layouts are known by now.
+
+    `kept`: what a pass chose for its equation before. If that is a family of the catalog it stays;
+    else the equation was part of a larger problem, whose refusals come first.
+    """
+    if not isinstance(kept, Choice):
+        return choose(problem, caps, prefs, catalog)
+    if kept.family.name in {family.name for family in catalog}:
+        return replace(kept, problem=problem, caps=caps)
+    found = choose(problem, caps, prefs, catalog)
+    return replace(found, refused=(*kept.refused, *found.refused))

@@ -78,12 +78,13 @@ Code = TypeVar("Code")  # kernels as the assembler of the target takes them
 @final
 @record
 class Variant:
-    """One of the ways in which a family does a problem; `plan` is what was
-    worked out to offer it.
+    """One of the ways in which a family does a problem; `plan` is what was worked out to offer it,
+    `refusal` the reason why it is not offered, if only working it out showed that.
     """
 
     name: str = ""
     plan: Any = None
+    refusal: str = ""
 
 
 ONLY = (Variant(),)
@@ -103,7 +104,9 @@ class Family(ABC, Generic[Caps, Code]):
         """The reason why no kernel of the family serves the problem; "" if one does."""
 
     def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
-        """Ways to do a problem that is not refused, the preferred one first; at least one."""
+        """Ways to do a problem that is not refused, the preferred one first; at least one, which
+        may be refused itself.
+        """
         return ONLY
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:

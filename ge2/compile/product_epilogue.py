@@ -15,7 +15,10 @@ from dataclasses import replace
 from typing import Final
 
 from ge2.base.dtypes import HALF
+from ge2.choice.choose import Choice, choose
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.layout import Layout, plain, viewed
+from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond
@@ -26,12 +29,14 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.passes.context import Context
 from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.split_region import half
-from ge2.targets.cuda.kernels.small_products import refusal
+from ge2.targets.cuda.kernels.generated import Apart
+from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.limits import Limits
-from ge2.targets.cuda.products.gemm import contraction
 
 FOLDS: Final = (Reduce, ArgReduce)
+CATALOG: Final = (CudaProductRegion(), Apart())
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:
@@ -44,7 +49,7 @@ class Epilogues:
     """Products and regions of a graph that become one."""
 
     def __init__(self, graph: Graph, limits: Limits) -> None:
-        self.graph, self.limits, self.tuning = graph, limits, limits.tuning.products
+        self.graph, self.caps, self.tuning = graph, Caps.before(limits), limits.tuning.products
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
         self.looped = any(isinstance(e.op, ScanLoop | WhileLoop | Cond) for e in graph.eqns)
@@ -53,47 +58,53 @@ class Epilogues:
         eqns: list[Eqn] = []
         gone: set[int] = set()
         for eqn in self.graph.eqns:
-            found = self.joined(eqn)
-            eqns += found or (eqn,)
-            if found:
-                assert isinstance(found[0].op, ProductRegion)
-                gone.add(id(found[0].op.product))
-        if not gone:
-            return self.graph
+            first, *rest = self.joined(eqn)
+            eqns += (first, *rest)
+            if isinstance(first.op, ProductRegion):
+                gone.add(id(first.op.product))
         kept = tuple(e for e in eqns if id(e) not in gone)
         return Graph(self.graph.inputs, kept, self.graph.outputs, self.graph.consts)
 
     def joined(self, eqn: Eqn) -> tuple[Eqn, ...]:
-        """A region with the product that it reads, and what is left of it;
-        nothing if there is none such.
+        """A region with the product that it reads, and what is left of it, if that is chosen for
+        one; else as it is.
         """
         if not isinstance(eqn.op, Region) or not all(isinstance(a, Var) for a in eqn.inputs):
-            return ()
+            return (eqn,)
         for a in eqn.inputs:
             product = self.makers.get(a)  # type: ignore[arg-type]
-            if product is not None and self.reads[a] == 1 and self.small(product):
-                parts = parted(eqn, a, self.tuning.arrays)  # type: ignore[arg-type]
-                if parts is not None:
-                    first, *rest = parts
-                    return (together(product, first), *rest)
-        return ()
+            if product is None or self.reads[a] > 1 or not self.possible(product):
+                continue
+            parts = parted(eqn, a, self.tuning.arrays)  # type: ignore[arg-type]
+            if parts is None:
+                continue
+            one, *rest = together(product, parts[0]), *parts[1:]
+            choice = self.choice(one)
+            if choice.family is CATALOG[0]:
+                return (replace(one, choice=choice), *rest)
+            eqn = replace(eqn, choice=choice)
+        return (eqn,)
 
-    def small(self, eqn: Eqn) -> bool:
-        """Whether a kernel of ours makes a product, of arrays as they are."""
+    def possible(self, eqn: Eqn) -> bool:
+        """True of a product of matrices that lie in arrays of C order, and not beside a loop that
+        takes it in.
+        """
         op, (y, *_) = eqn.op, eqn.outs or (None,)
         if not isinstance(op, DotGeneral) or y is None or op.beside != ((), ()):
             return False
-        lie = [self.layout(x) for x in eqn.inputs]
-        if y.type.ndim != 2 or min(y.type.shape) < 2 or None in lie:
-            return False
-        a, b = (x.type for x in eqn.inputs)
-        left, right = (each.strides for each in lie if each is not None)
-        axes = contraction(op, a, b, (left, right, plain(y.type.shape).strides))
-        if self.looped and computing(eqn).operations <= self.tuning.tiny:
-            return False
-        return not refusal(
-            axes, a.dtype, y.type.dtype, op.precision in ("tf32", "bf16"), self.limits
-        )
+        matrix = y.type.ndim == 2 and min(y.type.shape) > 1
+        taken = self.looped and computing(eqn).operations <= self.tuning.tiny
+        return matrix and not taken and None not in map(self.layout, eqn.inputs)
+
+    def choice(self, eqn: Eqn) -> Choice:
+        """What is chosen for a product and a region: one kernel, or each its own."""
+        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
+        ins = (self.layout(a) or plain(a.type.shape) for a in eqn.inputs)
+        outs = (plain(v.type.shape) for v in eqn.outs)
+        lie = [Operand("in", i, x.strides, x.offset) for i, x in enumerate(ins)]
+        lie += [Operand("out", i, x.strides, x.offset) for i, x in enumerate(outs)]
+        problem = Problem(eqn.op, *types, "cuda", operands=tuple(lie))
+        return choose(problem, self.caps, prefs(), CATALOG)
 
     def layout(self, a: Atom) -> Layout | None:
         """How an operand lies in an array of C order, of which it may be a view."""

@@ -64,12 +64,16 @@ Atom = Var | Literal
 
 @single
 class Eqn:
-    """`outs = op inputs`, and the user's line it came from."""
+    """`outs = op inputs`, and the user's line it came from.
+
+    `choice`: that of its kernel, if a pass has made it; no part of the meaning.
+    """
 
     op: Op
     inputs: tuple[Atom, ...]
     outs: tuple[Var, ...]
     source: Source | None = None
+    choice: object = None
 
 
 @register_leaf  # a function that holds one is no container of values

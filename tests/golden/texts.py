@@ -10,7 +10,7 @@ from typing import Any
 import ge2
 from ge2.base.config import config
 from ge2.base.formatting import table
-from ge2.choice.choose import choose
+from ge2.choice.choose import settled
 from ge2.choice.problem import Problem, prefs
 from ge2.cli.compile import assemblers
 from ge2.codegen.layout import plain
@@ -124,9 +124,8 @@ def choice_of(step: Any, program: Compiled) -> str:
         *(operand("out", i, v, program) for i, v in enumerate(eqn.outs)),
     ]
     problem = Problem(eqn.op, ins, outs, program.target, step.shared, tuple(operands))
-    return choose(
-        problem, CAPS.get(program.target), prefs(), catalog_of(program.target)
-    ).taken.title
+    caps, catalog = CAPS.get(program.target), catalog_of(program.target)
+    return settled(eqn.choice, problem, caps, prefs(), catalog).taken.title
 
 
 def operand(role: str, i: int, a: Atom, program: Compiled) -> Operand:

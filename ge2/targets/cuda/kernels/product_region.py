@@ -15,6 +15,8 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.products import precision
+from ge2.targets.cuda.kernels.small_products import refusal
 from ge2.targets.cuda.products.gemm import contraction, tight
 from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.small_region import NAMES, SmallRegion
@@ -24,13 +26,23 @@ from ge2.targets.cuda.products.small_region import NAMES, SmallRegion
 class CudaProductRegion(Cuda):
     """A product that a region goes on with."""
 
-    name = "product and region in CUDA"
+    name = "small product and region in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
-        return next((why for e in op.region.graph.eqns if (why := unspoken(e))), "")
+        if why := next((why for e in op.region.graph.eqns if (why := unspoken(e))), ""):
+            return why
+        if caps is None or not problem.settled:
+            return ""
+        lies = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+        (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+        assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
+        strides = lies[a].strides, lies[b].strides, tight(y.shape, (0, 1))
+        axes = contraction(dot, a.type, b.type, strides)
+        rounded = precision(dot) is not None
+        return refusal(axes, a.type.dtype, y.dtype, rounded, caps.limits)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip

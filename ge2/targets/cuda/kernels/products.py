@@ -9,7 +9,7 @@ from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, F
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType
+from ge2.ir import ArrayType, Op
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
@@ -47,7 +47,7 @@ class CudaSmallProduct(Cuda):
             return reason
         if caps is None or not problem.settled:
             return "it is not known how the operands lie"
-        (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem) is not None
+        (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem.op) is not None
         if not (a.size and b.size):
             return "there is nothing to multiply"
         return too_large(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
@@ -132,7 +132,7 @@ def matrices(problem: Problem, calls: int) -> Matrices | None:
         math.gcd(16, alignment(x, size), *(call[n] * size for call in g.calls))
         for n, (x, size) in enumerate(zip(factors, sizes, strict=True))
     )
-    wanted = Wanted(g, a.dtype, y.dtype, precision(problem), aligned)  # type: ignore[arg-type]
+    wanted = Wanted(g, a.dtype, y.dtype, precision(op), aligned)  # type: ignore[arg-type]
     return Matrices(wanted, tuple(copies), factors)
 
 
@@ -141,9 +141,8 @@ def alignment(x: Operand, size: int) -> int:
     return 0 if x.role == "temp" else math.gcd(x.offset * size, x.loose * size)
 
 
-def precision(problem: Problem) -> str | None:
+def precision(op: Op) -> str | None:
     """How float32 may be rounded before it is multiplied; None: not at all."""
-    op = problem.op
     assert isinstance(op, DotGeneral)
     return op.precision if op.precision in ("tf32", "bf16") else None
 

@@ -15,12 +15,14 @@ from typing import Final, final
 
 from ge2.base.dtypes import BOOL
 from ge2.base.memory import Lifetime, lowest
+from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Eqn, Graph, Names, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import label
@@ -48,7 +50,6 @@ from ge2.targets.cuda.persistent.nodes import (
     Node,
     Rounds,
     Statement,
-    Unwritten,
 )
 from ge2.targets.cuda.persistent.parameters import Handed
 from ge2.targets.cuda.persistent.plan import Plan
@@ -70,72 +71,70 @@ from ge2.targets.cuda.persistent.skeleton import (
 )
 from ge2.targets.cuda.persistent.values import POINTS, Array, Made, Reader, Value, stored
 
+Operands = tuple[Operand, ...]
 TAKEN: Final = (
     "room", "thread", "THREADS", E, "k", "lane", "here", "n", "i", "sum", "column", "row", "rows",
     "mine", "begin", "spot", "chunk", "BLOCKS", "GRID",
 )  # fmt: skip
 
 
+@final
+@record
+class Trial:
+    """A persistent kernel for arrays in C order, which tells how much memory it takes.
+
+    `keeps`: threads of its block would keep a matrix, if they had room for it.
+    """
+
+    kernels: Kernels
+    keeps: bool = False
+
+    @staticmethod
+    def in_block(graph: Graph, chip: Chip) -> Trial:
+        """That of one block. Unwritten if no block does the graph."""
+        writer = Writer(graph, *in_order(graph), chip)
+        return Trial(writer.kernels(), writer.asked)
+
+    @staticmethod
+    def on_grid(graph: Graph, chip: Chip) -> Trial:
+        """That of all blocks. Unwritten if no grid does the graph, or a library does it better."""
+        return Trial(on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True)))
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory that the values take in a block."""
+        return self.kernels.kernels[0].shared
+
+
 def resident_kernel(
-    graph: Graph,
-    rows: int,
-    ins: Sequence[Operand],
-    outs: Sequence[Operand],
-    chip: Chip,
-    grid: bool = False,
+    op: Resident, ins: Operands, outs: Operands, chip: Chip, trial: Trial | None = None
 ) -> Kernels:
-    """The kernel of a graph, given where its arrays are; blocks share its rows, if it has any, or
-    all of them do the graph together, as a `grid`.
+    """The kernel of steps, given where its arrays are; `trial`: for others, if it is known.
 
     Unwritten if there is an operation that no such kernel does.
     """
-    if grid:
+    graph, parts = op.graph, None
+    if op.rows:
+        tries = chip.tuning.persistent.tries
+        parts = split(graph, op.rows, fewest(op.rows, chip.multiprocessors), tries)
+        graph, trial = parts.graph, None
+    elif trial is not None and not trial.keeps and in_order(graph) == (ins, outs):
+        return trial.kernels
+    if op.grid:
         return on_grid(graph, ins, outs, chip, Grid.of(graph, chip))
-    parts = shared_out(graph, rows, chip) if rows else None
-    graph = parts.graph if parts else graph
-    spare = chip.most - shared_bytes(graph, chip)
-    return Writer(graph, ins, outs, chip, spare, parts, rows).kernels()
+    spare = chip.most - (trial or Trial.in_block(graph, chip)).shared
+    return Writer(graph, ins, outs, chip, spare, parts, op.rows).kernels()
 
 
-def shared_out(graph: Graph, rows: int, chip: Chip) -> Split:
-    """The graph for the rows that each block has."""
-    return split(graph, rows, fewest(rows, chip.multiprocessors), chip.tuning.persistent.tries)
-
-
-def shared_bytes(graph: Graph, chip: Chip) -> int:
-    """Bytes of shared memory that the values of a graph take in a block."""
-    return Writer(graph, *in_order(graph), chip).kernels().kernels[0].shared
-
-
-def fits_block(graph: Graph, chip: Chip) -> bool:
-    """Whether a block has room for the values of a graph. Unwritten if no block does it."""
-    return shared_bytes(graph, chip) <= min(chip.tuning.persistent.room, chip.most)
-
-
-def fits_grid(graph: Graph, chip: Chip) -> bool:
-    """Whether the blocks of a grid have room for the values of a graph in shared memory, and the
-    L2 cache has.
-
-    Unwritten if no grid does it.
-    """
-    found, tuning = (
-        on_grid(graph, *in_order(graph), chip, Grid.of(graph, chip, True)),
-        chip.tuning.persistent,
-    )
-    live = sum(found.temps) <= tuning.live * chip.l2
-    return live and found.kernels[0].shared <= min(tuning.room, chip.most)
-
-
-def in_order(graph: Graph) -> tuple[list[Operand], list[Operand]]:
+def in_order(graph: Graph) -> tuple[Operands, Operands]:
     """Inputs and results of a graph as arrays in C order."""
     ins = [whole_operand("in", i, v.type.shape) for i, v in enumerate(graph.inputs)]
     ins = [replace(each, value=v.type.weak) for each, v in zip(ins, graph.inputs, strict=True)]
-    return ins, [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
+    outs = [whole_operand("out", i, a.type.shape) for i, a in enumerate(graph.outputs)]
+    return tuple(ins), tuple(outs)
 
 
-def on_grid(
-    graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip, grid: Grid
-) -> Kernels:
+def on_grid(graph: Graph, ins: Operands, outs: Operands, chip: Chip, grid: Grid) -> Kernels:
     """The kernel of all blocks together: planned until it is known whose elements other threads
     read, and how blocks share those of products.
     """
@@ -154,7 +153,7 @@ class Writer:
     """
 
     def __init__(
-        self, graph: Graph, ins: Sequence[Operand], outs: Sequence[Operand], chip: Chip,
+        self, graph: Graph, ins: Operands, outs: Operands, chip: Chip,
         spare: int = 0, parts: Split | None = None, rows: int = 0, grid: Grid | None = None,
         foreign: set[str] | None = None,
     ) -> None:  # fmt: skip
@@ -191,6 +190,7 @@ class Writer:
         self.looking = False
         self.looked: set[str] = set()  # arrays that some threads may still look at, to decide
         self.registers, self.spare = self.tuning.pieces if spare else 0, spare
+        self.asked = False  # whether a matrix could be kept, given room
         for taken_ in TAKEN:
             self.plan.label(taken_)
 
@@ -268,7 +268,10 @@ class Writer:
         """How the matrix of a product is kept, if there is room for it."""
         if self.grid is not None:
             return self.keeps_on_grid(eqn, xs)
-        if self.threads != self.tuning.widest or not self.registers:
+        if self.threads != self.tuning.widest:
+            return None
+        self.asked = True
+        if not self.registers:
             return None
         name = self.plan.label("kept")
         found = keeping(name, eqn, xs, self.registers, self.spare, self.tuning)
@@ -547,6 +550,3 @@ class Writer:
         """The equation, as the graph above the kernel has it."""
         inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
         return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
-
-
-__all__ = ["Unwritten", "fits_block", "fits_grid", "resident_kernel"]

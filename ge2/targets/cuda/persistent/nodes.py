@@ -21,7 +21,7 @@ E: Final = "e"  # the place of an element in its loop
 
 
 class Unwritten(Exception):
-    """What no resident kernel does; who asks for one takes another way."""
+    """What no persistent kernel does, in words; who asks for one takes another way."""
 
 
 @final

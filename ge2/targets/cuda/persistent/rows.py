@@ -32,13 +32,17 @@ from ge2.ops.shape import (
     StopGradient,
     Transpose,
 )
+from ge2.targets.cuda.persistent.nodes import Unwritten
 
 Along = int | None  # which axis of a value counts rows; None: the value is the same for all of them
 Axes = dict[Var, Along]
 
 
-class Tangled(Exception):
+class Tangled(Unwritten):
     """Rows that know of each other."""
+
+    def __init__(self) -> None:
+        super().__init__("its rows know of each other")
 
 
 class Wanted(Exception):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from ge2.choice.choose import Choice, choose
+from ge2.choice.choose import Choice, settled
 from ge2.choice.problem import Problem, prefs
 from ge2.program.cost import Cost, bytes_behind, computing
 from ge2.program.program import Step
@@ -50,7 +50,8 @@ class KernelStep(StepCode):
         ins = [operand("in", i, a) for i, a in enumerate(eqn.inputs)]
         outs = [operand("out", i, v) for i, v in enumerate(eqn.outs)]
         problem = Problem(eqn.op, *types, "cuda", self.step.shared, (*ins, *outs))
-        return choose(problem, Caps.of(self.assembler.device), prefs(), FAMILIES)
+        caps = Caps.of(self.assembler.device)
+        return settled(eqn.choice, problem, caps, prefs(), FAMILIES)
 
     def add_kernel(self, kernel: CudaKernel, full: bool) -> None:
         """The launch of a kernel; `full`: the operations of the step are counted as its own."""

@@ -1,0 +1,306 @@
+"""Steps of a program as a persistent kernel takes them in: without regions, and little enough.
+
+A launch costs microseconds, and an iteration that the host decides tens of them; a phase of a block
+a tenth of one. So what is small is put where nobody waits for launches. The rule, in one place,
+with the numbers of the chip's `tuning.persistent`:
+
+* No value that a step makes has more than `elements` elements; stacks, and what is only
+  read, may have any size.
+* An iteration has at most `work` operations, and a step around loops `around`: so long a block
+  takes no longer than one or two launches.
+* What is live fits in `room` bytes of shared memory.
+* Where the rows of a scan know nothing of each other and an iteration has more than `alone`
+  operations, blocks share them, one a multiprocessor, and `work` counts the rows of one of them.
+  The products of a loop whose constants have at most `kept` numbers count for a quarter, since
+  threads keep those and need not read them again; and for `wait` each, the time until the lanes
+  that share a sum have it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, final
+
+from ge2.base.formatting import count_words, size_words
+from ge2.base.record import record
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.region import Region, Resident
+from ge2.ops.graphs.while_loop import WhileLoop
+from ge2.passes.context import Context
+from ge2.passes.pipeline import TIDY, run
+from ge2.passes.take_to_mask import Index
+from ge2.passes.wrap_indices import Wrap
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.persistent.kernel import Trial
+from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
+from ge2.targets.cuda.persistent.rows import split
+from ge2.targets.cuda.persistent.values import POINTS, spoken
+from ge2.targets.cuda.tuning import Rule
+from ge2.trace.retrace import strong_op
+
+CONTROL: Final = (ScanLoop, WhileLoop, Cond)
+
+
+@final
+class Steps:
+    """Steps without regions, each worked out once a pass, or why it cannot be."""
+
+    def __init__(self) -> None:
+        self._known: dict[Eqn, list[Eqn] | Unwritten] = {}
+
+    def flat(self, eqn: Eqn, depth: int) -> list[Eqn]:
+        """A step without regions, loops within each other `depth` at most; Python numbers may go
+        in. Unwritten if no persistent kernel has such a step.
+        """
+        if eqn not in self._known:
+            try:
+                self._known[eqn] = flattened(eqn, depth)
+            except Unwritten as why:
+                self._known[eqn] = why
+        found = self._known[eqn]
+        if isinstance(found, Unwritten):
+            raise found
+        return found
+
+    def clear(self) -> None:
+        self._known.clear()
+
+
+# ------------------------------------------------------------------------------- without regions
+
+
+def flattened(eqn: Eqn, depth: int) -> list[Eqn]:
+    op = eqn.op
+    if has_effect(op) or not eqn.outs:
+        raise Unwritten(f"{op.name} has an effect")
+    if isinstance(op, CONTROL):
+        *before, eqn = strengthened(eqn)
+        return [*before, replace(eqn, op=prepared(eqn.op, depth))]
+    if isinstance(op, Resident) and (op.rows or op.grid):
+        raise Unwritten("a kernel of several blocks is no part of another")
+    return spread([eqn])
+
+
+def strengthened(eqn: Eqn) -> list[Eqn]:
+    """A loop or a branch on arrays alone, after what makes such of Python numbers."""
+    if not any(a.type.weak for a in (*eqn.inputs, *eqn.outs)):
+        return [eqn]
+    made: dict[Atom, Eqn] = {}
+    for a in eqn.inputs:
+        if a.type.weak and a not in made:
+            convert = ConvertElementType(a.type.dtype)
+            made[a] = Eqn(convert, (a,), (Var(ArrayType((), a.type.dtype)),), eqn.source)
+    inputs = tuple(made[a].outs[0] if a in made else a for a in eqn.inputs)
+    outs = tuple(Var(ArrayType((), v.type.dtype)) if v.type.weak else v for v in eqn.outs)
+    return [*made.values(), replace(eqn, op=strong_op(eqn.op), inputs=inputs, outs=outs)]
+
+
+def prepared(op: Op, depth: int) -> Any:
+    """A loop or a branch whose graphs are simplified and have no regions."""
+    if not depth:
+        raise Unwritten("too many loops are within each other")
+    if isinstance(op, ScanLoop) and not op.length:
+        raise Unwritten("it has no iterations")
+    graphs = [inside(graph, depth) for graph in op.graphs()]  # type: ignore[attr-defined]
+    if isinstance(op, ScanLoop):
+        return replace(op, body=graphs[0])
+    if isinstance(op, WhileLoop):
+        return replace(op, cond=graphs[0], body=graphs[1])
+    return Cond(tuple(graphs))
+
+
+def inside(graph: Graph, depth: int) -> Graph:
+    """The graph of an iteration or of a branch, for a persistent kernel."""
+    if graph.effect:
+        raise Unwritten("what it runs has an effect")
+    graph = run(TIDY, graph, Context(body=True))
+    eqns = [
+        replace(e, op=prepared(e.op, depth - 1)) if isinstance(e.op, CONTROL) else e
+        for e in spread(graph.eqns)
+    ]
+    types = [a.type for a in (*graph.inputs, *graph.outputs)]
+    if any(t.weak for t in types):
+        raise Unwritten("what it runs takes Python numbers")
+    if not all(t.size for t in types):
+        raise Unwritten("an array is empty")
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def spread(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """The equations with those of a region in its place."""
+    found: list[Eqn] = []
+    for eqn in eqns:
+        op = eqn.op
+        if isinstance(op, Region | Resident):
+            env: dict[Var, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
+            outs = dict(zip(op.graph.outputs, eqn.outs, strict=True))
+            for each in op.graph.eqns:
+                made = tuple(outs.get(v) or Var(v.type) for v in each.outs)
+                found.append(Eqn(each.op, rename(env, each.inputs), made, each.source))
+                env.update(zip(each.outs, made, strict=True))
+        elif isinstance(op, Index) and op.size:
+            found.append(replace(eqn, op=Wrap(op.size)))
+        else:
+            found.append(eqn)
+    return found
+
+
+# -------------------------------------------------------------------------------- little enough
+
+
+def taken_in(eqn: Eqn, flat: Sequence[Eqn], rule: Rule) -> None:
+    """Unwritten, with the reason, if a step, `flat` without regions, is more than a rule allows."""
+    if isinstance(eqn.op, CONTROL):
+        iterations(flat[-1].op, rule)
+    else:
+        little(flat, replace(rule, work=rule.around), "a step")
+
+
+def iterations(op: Any, rule: Rule) -> None:
+    """Unwritten if the iterations of a loop, or of the loops in it, or the branches are too much."""
+    what = "a branch" if isinstance(op, Cond) else "an iteration"
+    for graph in op.graphs():
+        little(graph.eqns, rule, what, constants(op, graph))
+    for graph in op.graphs():
+        for eqn in graph.eqns:
+            if isinstance(eqn.op, CONTROL):
+                iterations(eqn.op, rule)
+
+
+def little(eqns: Sequence[Eqn], rule: Rule, what: str, constants: Sequence[Atom] = ()) -> None:
+    """Unwritten if equations are too much for who is to do them."""
+    same = set(constants)
+    for eqn in eqns:
+        if eqn.op.is_view and same.issuperset(eqn.inputs):
+            same.update(eqn.outs)
+    for eqn in eqns:
+        possible(eqn, rule.elements)
+    done = sum(work(e, rule.product if same.isdisjoint(e.inputs) else rule.kept) for e in eqns)
+    if done > rule.work:
+        most = count_words(int(rule.work))
+        raise Unwritten(f"{what} has {count_words(int(done))} operations, more than {most}")
+
+
+def constants(op: Any, graph: Graph) -> Sequence[Atom]:
+    """What is the same in all iterations."""
+    if isinstance(op, ScanLoop):
+        return graph.inputs[: op.consts]
+    return graph.inputs[: op.body_consts] if isinstance(op, WhileLoop) and graph is op.body else ()
+
+
+def possible(eqn: Eqn, elements: int) -> None:
+    """Unwritten if an equation is none of a persistent kernel, or makes too large a value."""
+    op, outs = eqn.op, [v.type for v in eqn.outs]
+    if not all(t.size for t in (*(a.type for a in eqn.inputs), *outs)):
+        raise Unwritten("an array is empty")
+    if any(t.weak for t in outs):
+        raise Unwritten(f"{op.name} makes a Python number")
+    if isinstance(op, CONTROL):
+        return  # its own iterations are looked at
+    if op.is_view and all(isinstance(a, Var) for a in eqn.inputs):
+        return
+    known = isinstance(op, (*FOLDS, DotGeneral)) or (isinstance(op, POINTS) and spoken(eqn))
+    if not (known or op.is_view):
+        raise Unwritten(f"{op.name} is no step of it")
+    if (most := max(t.size for t in outs)) > elements:
+        raise Unwritten(f"{op.name} makes {most} elements, more than {elements}")
+
+
+def work(eqn: Eqn, product: float = 1) -> float:
+    """How many elements are computed, or gone through; a product of two
+    numbers counts for so many.
+    """
+    op: Any = eqn.op
+    if op.is_view or isinstance(op, CONTROL):
+        return 0
+    size = eqn.outs[0].type.size
+    if isinstance(op, DotGeneral):
+        return product * size * math.prod(eqn.inputs[0].type.shape[i] for i in op.contract[0])
+    return eqn.inputs[0].type.size if isinstance(op, FOLDS) else size
+
+
+def count(eqns: Sequence[Eqn]) -> int:
+    """How many equations there are, those of iterations and branches among them."""
+    inner = [g.eqns for e in eqns if isinstance(e.op, CONTROL) for g in e.op.graphs()]
+    return len(eqns) + sum(map(count, inner))
+
+
+# ------------------------------------------------------------------------- by rows, a block, a grid
+
+
+@final
+@record
+class Fit:
+    """Steps that one kernel may be: its graph, and that kernel for arrays in C order, unless blocks
+    share its rows.
+    """
+
+    body: Graph
+    trial: Trial | None = None
+
+
+def on_all_blocks(body: Graph, chip: Chip) -> Fit:
+    """The fit of a graph that all blocks do. Unwritten if they have no room for its values in shared
+    memory, or the L2 cache has none.
+    """
+    trial = Trial.on_grid(body, chip)
+    most, live = chip.tuning.persistent.live * chip.l2, sum(trial.kernels.temps)
+    if live > most:
+        has, room = size_words(live), size_words(int(most))
+        raise Unwritten(f"values of {has} are live at once, more than {room} of the L2 cache")
+    return roomy(body, trial, chip)
+
+
+def in_block(body: Graph, chip: Chip) -> Fit:
+    """The fit of a graph that one block does. Unwritten if it has no room for its values."""
+    return roomy(body, Trial.in_block(body, chip), chip)
+
+
+def roomy(body: Graph, trial: Trial, chip: Chip) -> Fit:
+    room = min(chip.tuning.persistent.room, chip.most)
+    if trial.shared > room:
+        has, most = size_words(trial.shared), size_words(room)
+        raise Unwritten(f"its values take {has} of shared memory, more than {most}")
+    return Fit(body, trial)
+
+
+def by_rows(body: Graph, rows: int, chip: Chip) -> Fit:
+    """The fit of a loop whose rows blocks share. Unwritten if rows know of each other, or a block
+    has too much to do for each.
+    """
+    tuning = chip.tuning.persistent
+    most = tuning.block.work
+    one = split(body, rows, 1, tuning.tries).graph
+    loop: Any = one.eqns[0].op
+    each = sum(
+        work(e) // 4 + tuning.wait if keeps_matrix(e, loop, tuning.kept) else work(e)
+        for e in loop.body.eqns
+    )
+    iterations(loop, replace(tuning.block, work=4 * most))
+    if (done := -(-rows // chip.multiprocessors) * each) > most:
+        raise Unwritten(
+            f"an iteration has {count_words(int(done))} operations of a block, more than {count_words(most)}"
+        )
+    in_block(one, chip)
+    return Fit(body)
+
+
+def quick(eqn: Eqn, alone: int) -> None:
+    """Unwritten if an iteration of a loop is what one block does in no time."""
+    op: Any = eqn.op
+    if (done := sum(work(e) for e in spread(op.body.eqns))) <= alone:
+        few, most = count_words(int(done)), count_words(alone)
+        raise Unwritten(f"an iteration has {few} operations, which one block does up to {most}")
+
+
+def keeps_matrix(eqn: Eqn, loop: Any, most: int) -> bool:
+    """True if the threads of a block can keep the matrix of a product over all iterations."""
+    consts = loop.body.inputs[: loop.consts]
+    found = [a for a in eqn.inputs if isinstance(eqn.op, DotGeneral) and a in consts]
+    return bool(found) and sum(v.type.size for v in consts) <= most
