@@ -81,6 +81,8 @@ SUITES = {
         "imports": (),
         "digits": (),
         "gpt_step": (),
+        "matrix_vectors": (),
+        "unrolled": (),
         "start": (),
         "regions": (),
     },
