@@ -81,8 +81,6 @@ SUITES = {
         "imports": (),
         "digits": (),
         "gpt_step": (),
-        "matrix_vectors": (),
-        "unrolled": (),
         "start": (),
         "regions": (),
     },

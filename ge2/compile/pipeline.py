@@ -19,6 +19,7 @@ from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.pipeline import TIDY, Pass, run
+from ge2.passes.products_to_sums import products_to_sums
 from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
 from ge2.passes.wrap_indices import drawn, indexed
@@ -48,7 +49,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *TIDY, tiny_products, roll, whole, stack, stack_all, sums_after, fuse,
+        *TIDY, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
         epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }
@@ -59,7 +60,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (whole, stack, split_edges, fuse, writes, grounded, with_copies, views_first, checked_early),
-    "cuda": (tiny_products, whole, stack, fuse, indexed, drawn, resident, with_copies, views_first),
+    "cuda": (
+        tiny_products, whole, stack, products_to_sums, fuse, indexed, drawn, resident, with_copies,
+        views_first,
+    ),
 }
 # fmt: on
 TARGETS: Final = {"cpu": "reference"}  # targets that have the pipeline of another

@@ -75,6 +75,19 @@ class TinyProducts:
 
 @final
 @record
+class ProductsToSums:
+    """Products that are reductions on a GPU."""
+
+    # numbers of a matrix that is multiplied by a vector, at least: a library's launch is short
+    # beside a loop that takes in smaller ones
+    smallest: int = 1 << 14
+    few: int = 256  # elements of a result at most, of sums that are long:
+    long: int = 2048  # which have so many terms,
+    most: int = 1 << 25  # and are so many terms in all at most, as each is read by many threads
+
+
+@final
+@record
 class Tuning:
     """The numbers of each pass.
 
@@ -87,6 +100,7 @@ class Tuning:
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()
     tiny_products: TinyProducts = TinyProducts()
+    products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
     joined: int = 3
 

@@ -31,7 +31,7 @@ from ge2.transforms.graphs.pullback import (
     tangents_like,
 )
 from ge2.transforms.graphs.rules import empty, vjp_graph, vmap_graph
-from ge2.transforms.remembered import Derivative, Memory, memory_of
+from ge2.transforms.remembered import Derivative, Memory
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -84,8 +84,7 @@ def value_and_grad(
     (array(5.), array([2., 4.]))
     """
 
-    options = argnums, has_aux, holomorphic, allow_int
-    memory = memory_of(fun, "value_and_grad", options)
+    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
     @hides
@@ -134,8 +133,7 @@ def grad(
     12.0
     """
 
-    options = argnums, has_aux, holomorphic, allow_int
-    memory = memory_of(fun, "grad", options)
+    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
 
     @wraps(fun)
     @hides

@@ -1,0 +1,130 @@
+"""Products with a vector, and those of few elements with long sums, are sums of products."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import ge2
+from ge2.base.config import config
+from ge2.compile.executable import interpret
+from ge2.ir import Graph, verify
+from ge2.passes.context import Context
+from ge2.passes.products_to_sums import products_to_sums
+from ge2.passes.tuning import TUNING, ProductsToSums
+from tests.kernels.programs import needs_compiler
+from tests.passes.graphs import after, lines
+
+EINSUMS = {
+    "ij,j->i": ((130, 140), (140,)),
+    "ij,i->j": ((130, 140), (130,)),
+    "i,i->": ((20_000,), (20_000,)),
+    "i,ji->j": ((140,), (130, 140)),
+    "bij,bj->bi": ((5, 70, 60), (5, 60)),
+    "bji,bj->ib": ((5, 70, 60), (5, 70)),
+    "aij,bj->aib": ((13, 20, 70), (1, 70)),
+    "ki,kj->ij": ((2100, 3), (2100, 5)),
+    "ik,kj->ji": ((3, 2100), (2100, 5)),
+    "bki,kbj->bij": ((2, 2100, 3), (2100, 2, 5)),
+    "abi,abj->ij": ((50, 50, 3), (50, 50, 4)),
+}
+ANY = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(smallest=1, long=1)))
+
+
+def names(graph: Graph) -> list[str]:
+    return [e.op.name for e in graph.eqns]
+
+
+def same(spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str, context: Context) -> Graph:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    graph = ge2.make_jaxpr(lambda a, b: np.einsum(spec, a, b))(*arrays).graph
+    found = verify(products_to_sums(graph, context))
+    for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
+        np.testing.assert_array_equal(y, wanted)
+    return found
+
+
+@pytest.mark.parametrize("spec", EINSUMS)
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_the_same(spec: str, dtype: str) -> None:
+    assert "dot_general" not in names(same(spec, EINSUMS[spec], dtype, Context()))
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_any_axes(data: st.DataObject) -> None:
+    """Axes in any order: beside each other, summed over, of one operand."""
+    letters = data.draw(st.permutations("bckdij"))
+    left = data.draw(st.permutations([x for x in letters if x != "j"]))
+    right = data.draw(st.permutations([x for x in letters if x != "i"]))
+    out = data.draw(st.permutations([x for x in letters if x not in "kd"]))
+    sizes = {x: data.draw(st.integers(1, 3)) for x in letters}
+    shapes = tuple(tuple(sizes[x] for x in side) for side in (left, right))
+    same(f"{''.join(left)},{''.join(right)}->{''.join(out)}", shapes, "f8", ANY)
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [
+        ((120, 130), (130,)),  # small
+        ((300, 300), (300, 2)),  # of long rows a library's tile has enough
+        ((17, 3000), (3000, 17)),
+        ((16, 1 << 18), (1 << 18, 16)),
+    ],
+)
+def test_others_are_products(shapes: tuple[tuple[int, ...], ...]) -> None:
+    graph = ge2.make_jaxpr(lambda a, b: a @ b)(*map(np.ones, shapes)).graph
+    assert products_to_sums(graph) is graph
+
+
+def test_what_may_be_rounded_is_left_to_tensor_cores() -> None:
+    text = """{ lambda ; a:f32[200,300] b:f32[300]. let
+        c:f32[200] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=tf32 out=None] a b
+        in (c,) }"""
+    assert "dot_general" in after(products_to_sums, text)
+
+
+def test_a_transposed_matrix_is_read_as_it_lies() -> None:
+    text = """{ lambda ; a:f32[200,300] b:f32[200]. let
+        t:f32[300,200] = transpose[order=(1, 0)] a
+        c:f32[300] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=None out=None] t b
+        in (c,) }"""
+    assert after(products_to_sums, text) == lines("""
+        c:f32[200,300] = broadcast_in_dim[dims=(0,) shape=(200, 300)] b
+        d:f32[200,300] = mul a c
+        e:f32[300] = reduce_sum[axes=(0,)] d
+        in (e,) }""")
+
+
+@needs_compiler
+def test_a_step_with_a_vector_is_one_kernel(rng: np.random.Generator) -> None:
+    """What is done to the operands and the result goes with the sum, and nothing is a library's."""
+
+    def step(a, x, y):
+        return np.tanh(a @ (x * 2) + y)
+
+    a, x, y = (rng.normal(size=s).astype("f8") for s in ((150, 210), 210, 150))
+    with config.using(executor="shim"):
+        low = ge2.jit(step).lower(a, x, y)
+        assert [s.kind for s in low.executable.program.steps] == ["kernel"]
+        np.testing.assert_allclose(ge2.jit(step)(a, x, y), step(a, x, y), rtol=1e-11)
+        gradient = ge2.jit(ge2.grad(lambda a, x, y: step(a, x, y).sum(), argnums=(0, 1)))
+        plain = ge2.grad(lambda a, x, y: step(a, x, y).sum(), argnums=(0, 1))(a, x, y)
+        for found, wanted in zip(gradient(a, x, y), plain, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9)
+
+
+@needs_compiler
+def test_long_sums_of_few_elements(rng: np.random.Generator) -> None:
+    def moments(x, y):
+        hot = (y[:, None] == np.arange(3)).astype(x.dtype)
+        return (hot.T @ x) / np.maximum(hot.sum(0), 1)[:, None]
+
+    x, y = rng.normal(size=(3000, 4)), rng.integers(0, 3, 3000)
+    with config.using(executor="shim"):
+        low = ge2.jit(moments).lower(x, y)
+        assert {s.kind for s in low.executable.program.steps} == {"kernel"}
+        np.testing.assert_allclose(ge2.jit(moments)(x, y), moments(x, y), rtol=1e-12)
