@@ -52,7 +52,8 @@ def defined(target: str) -> frozenset[str]:
     >>> {"ge2_tanh_f32", "ge2_erf_f64"} <= defined("c") & defined("cuda")
     True
     """
-    paths = (os.path.join(folder(target), name) for name in sorted(os.listdir(folder(target))))
+    folders = folder(target), templates("include", "ge2")
+    paths = (os.path.join(each, name) for each in folders for name in sorted(os.listdir(each)))
     text = "\n".join(Path(path).read_text("utf-8") for path in paths)
     text = COMMENT.sub("", text.replace("\\\n", " "))
     macros = {m[1]: (m[2].replace(" ", "").split(","), m[3]) for m in DEFINE.finditer(text)}

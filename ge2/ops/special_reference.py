@@ -1,4 +1,4 @@
-"""Special functions in NumPy's float64, in the steps of special.h: what
+"""Special functions in NumPy's float64, in the steps of special_functions.h: what
 kernels are judged against.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 from ge2.base.dtypes import FLOAT64
 
 # ---------------------------------------------------------------------------------- special tables
-# Coefficients of the special functions, the constant first: what special.h and
-# special.cuh have in hex.
+# Coefficients of the special functions, the constant first: what
+# special_functions.h has in hex.
 #
 # ERF to BESSEL_1 interpolate at Chebyshev's points, in 60 digits; NORMAL_* are those of M. Wichura,
 # Algorithm AS 241: The percentage points of the normal distribution (1988).

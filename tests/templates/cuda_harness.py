@@ -31,7 +31,8 @@ from ge2.targets.cuda.load.nvrtc import Binary, compile
 from tests.templates.harness import Loop
 
 Key = TypeVar("Key", bound=Hashable)
-INCLUDE = Path(__file__).parents[2] / "templates" / "cuda" / "include"
+TEMPLATES = Path(__file__).parents[2] / "templates"
+INCLUDE = TEMPLATES / "cuda" / "include"
 SHIM = INCLUDE.parent / "shim"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = [
@@ -145,7 +146,7 @@ def built(text: str, folder: Path, flags: Sequence[str] = ()) -> Any:
     file, library = folder / "loops.cc", folder / "loops.so"
     file.write_text(text)
     # whose own warnings are not ours
-    shim = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}"]
+    shim = ["-isystem", SHIM, "-include", "shim.h", f"-I{INCLUDE}", f"-I{TEMPLATES / 'include'}"]
     command = [str(COMPILER), *FLAGS, *flags, *shim, "-o", library, file, "-lm"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")

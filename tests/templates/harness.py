@@ -17,7 +17,8 @@ from typing import Any, final
 import numpy as np
 import pytest
 
-INCLUDE = Path(__file__).parents[2] / "templates" / "c" / "include"
+TEMPLATES = Path(__file__).parents[2] / "templates"
+INCLUDE = TEMPLATES / "c" / "include"
 FLAGS = ["-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared", "-fopenmp"]
 FLAGS += ["-fno-math-errno", "-fno-trapping-math", "-ffp-contract=off"]
 COMPILER = shutil.which("gcc") or shutil.which("cc") or shutil.which("clang")
@@ -97,6 +98,7 @@ def build(text: str, folder: Path, flags: Sequence[str] = ()) -> tuple[Path, str
         "-Wextra",
         *flags,
         f"-I{INCLUDE}",
+        f"-I{TEMPLATES / 'include'}",
         "-o",
         library,
         file,

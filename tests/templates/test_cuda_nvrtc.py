@@ -17,6 +17,7 @@ from tests.templates.cuda_harness import (
     ALL,
     ARCHITECTURES,
     INCLUDE,
+    TEMPLATES,
     Function,
     casts_of,
     compiled,
@@ -67,14 +68,15 @@ def test_every_function_compiles(group: str, architecture: str) -> None:
 
 def included(name: str) -> str:
     """A header and all that it includes."""
-    text = (INCLUDE / "ge2" / f"{name}.cuh").read_text()
-    return text + "".join(map(included, re.findall(r'#include "ge2/(\w+)\.cuh"', text)))
+    folder = INCLUDE if name.endswith(".cuh") else TEMPLATES / "include"
+    text = (folder / "ge2" / name).read_text()
+    return text + "".join(map(included, re.findall(r'#include "ge2/(\w+\.(?:cuh|h))"', text)))
 
 
 @pytest.mark.parametrize("group", GROUPS)
 def test_the_headers_of_a_text_define_what_it_names(group: str) -> None:
     for function in GROUPS[group]:
-        text = "".join(map(included, headers(function.text)))
+        text = "".join(included(f"{name}.cuh") for name in headers(function.text))
         for name, suffix in NAMED.findall(function.text):
             word = name.removeprefix("cast_")
             made = rf"\bge2_{name}_(?:{suffix}\b|##)|GE2_[A-Z0-9_]+\({name}\b"

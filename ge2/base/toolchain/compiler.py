@@ -258,20 +258,25 @@ def include_folder() -> str:
 
 
 def _include() -> tuple[str, ...]:
-    return ("-I", include_folder())
+    return ("-I", include_folder(), "-I", templates("include"))
 
 
 @once
 def include_digest() -> str:
     """The contents of the headers that every source may include."""
+    return folders_digest(include_folder(), templates("include"))
+
+
+def folders_digest(*roots: str) -> str:
+    """The contents of all files in these folders."""
     parts: list[str | bytes] = []
-    root = include_folder()
-    for folder, folders, files in os.walk(root):
-        folders.sort()
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                parts += [os.path.relpath(path, root), file.read()]
+    for root in roots:
+        for folder, folders, files in os.walk(root):
+            folders.sort()
+            for name in sorted(files):
+                path = os.path.join(folder, name)
+                with open(path, "rb") as file:
+                    parts += [os.path.relpath(path, root), file.read()]
     return content_key(*parts)
 
 

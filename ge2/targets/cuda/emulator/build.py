@@ -22,11 +22,11 @@ from functools import cache as once
 from functools import lru_cache
 from typing import Any, Final
 
-from ge2.base.cache import cache, content_key
+from ge2.base.cache import cache
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.source import templates
 from ge2.base.toolchain.command import TookTooLong, run, workplace
-from ge2.base.toolchain.compiler import Library, library
+from ge2.base.toolchain.compiler import Library, folders_digest, library
 from ge2.targets.cuda.emulator.source import as_cpp, entries
 
 FLAGS: Final = (
@@ -174,7 +174,8 @@ def _folder() -> str:
 
 
 def _include() -> tuple[str, ...]:
-    return "-I", _folder(), "-I", os.path.join(_folder(), "include")
+    folders = _folder(), os.path.join(_folder(), "include"), templates("include")
+    return tuple(word for folder in folders for word in ("-I", folder))
 
 
 def _script() -> tuple[str, ...]:
@@ -191,11 +192,4 @@ def _script() -> tuple[str, ...]:
 @once
 def _digest() -> str:
     """The contents of all that a source may include."""
-    parts: list[str | bytes] = []
-    for folder, folders, files in os.walk(_folder()):
-        folders.sort()
-        for name in sorted(files):
-            path = os.path.join(folder, name)
-            with open(path, "rb") as file:
-                parts += [os.path.relpath(path, _folder()), file.read()]
-    return content_key(*parts)
+    return folders_digest(_folder(), templates("include"))

@@ -24,6 +24,11 @@ def include_folder() -> str:
     return templates("cuda", "include")
 
 
+def folders() -> tuple[str, ...]:
+    """Where our headers are: those of CUDA, and those that C has, too."""
+    return include_folder(), templates("include")
+
+
 def headers() -> list[str]:
     """The names by which those of the folder are included."""
     root = include_folder()

@@ -23,7 +23,7 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.log import logger
 from ge2.base.record import record
-from ge2.targets.cuda.load.headers import headers_key, include_folder, told
+from ge2.targets.cuda.load.headers import folders, headers_key, told
 from ge2.targets.cuda.load.nvrtc_log import Usage, fault, steady, usages
 from ge2.targets.cuda.load.toolkit import Nvrtc, nvrtc, place
 
@@ -149,7 +149,7 @@ def compile_all(orders: Sequence[Order]) -> list[Binary]:
 
 def flags(arch: str, options: Sequence[str] = ()) -> tuple[str, ...]:
     """All that NVRTC is told."""
-    return (f"--gpu-architecture={arch}", *FLAGS, f"-I{include_folder()}", *options)
+    return (f"--gpu-architecture={arch}", *FLAGS, *(f"-I{each}" for each in folders()), *options)
 
 
 # ------------------------------------------------------------------------------------------ finding
@@ -173,7 +173,7 @@ def key_of(order: Order) -> str:
 def _folders(order: Order) -> tuple[str, ...]:
     """Where headers are looked for."""
     own = (option[2:] for option in order.options if option.startswith("-I"))
-    return (include_folder(), *own)
+    return (*folders(), *own)
 
 
 def _compile(order: Order, key: str) -> Binary:
