@@ -19,10 +19,11 @@ from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import without_dead_code
+from ge2.ir.op import DIVISION
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import MUL
+from ge2.ops.elementwise import MUL, Pointlike
 from ge2.ops.reduce import ReduceSum, kept
-from ge2.ops.shape import BroadcastInDim, Transpose, inverse
+from ge2.ops.shape import Barrier, BroadcastInDim, Transpose, inverse
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.tuning import ProductsToSums
 
@@ -84,12 +85,29 @@ class Sums:
         beside, last = tuple(range(batch)), tuple(range(rank, len(self.sizes)))
         rows = tuple(range(batch, batch + len(free_a)))
         columns = tuple(range(batch + len(free_a), rank))
+        sides = [math.prod(self.sizes[axis] for axis in each) for each in (rows, columns)]
+        if min(sides) > 1:
+            a, b = (self.computed_once(x, makers) for x in (a, b))
         self.factors = [
             plain(x, dict(zip((*b_axes, *free, *terms), (*beside, *mine, *last), strict=True)), makers)
             for x, b_axes, free, mine, terms in zip(
                 (a, b), op.beside, (free_a, free_b), (rows, columns), op.contract, strict=True
             )
         ]  # fmt: skip
+
+    def computed_once(self, value: Atom, makers: Makers) -> Atom:
+        """An operand that many elements of the result read: what is costly is behind a barrier,
+        or would be computed for each of them.
+        """
+        maker = makers.get(value) if isinstance(value, Var) else None
+        if maker is None or not isinstance(maker.op, Pointlike | BroadcastInDim | Transpose):
+            return value
+        if value.type.size < math.prod(self.sizes[self.rank :]):
+            return value
+        if maker.op.cost.instructions >= DIVISION.instructions:
+            return self.add(Barrier(), value)
+        inputs = tuple(self.computed_once(x, makers) for x in maker.inputs)
+        return value if inputs == maker.inputs else self.add(maker.op, *inputs)
 
     def eqns(self) -> list[Eqn]:
         order = self.order()

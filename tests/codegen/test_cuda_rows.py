@@ -175,3 +175,28 @@ def test_what_is_alike_in_all_groups_is_made_in_each(rows: int, rng: np.random.G
     spread = rng.uniform(0.5, 2, (rows, 3))
     for y, y0 in zip(on_shim(mixture, x, means, spread), mixture(x, means, spread), strict=True):
         np.testing.assert_allclose(y, y0, rtol=1e-12)
+
+
+def nearest(x: Any, centres: Any) -> Any:
+    return ((x[:, None, :] - centres[None, :, :]) ** 2).sum(-1).argmin(1)
+
+
+def slopes(x: Any, w: Any, y: Any) -> Any:
+    p = 1 / (1 + np.exp(-(x * w).sum(1)))
+    return ((p - y)[:, None] * x).sum(0), ((p - y) ** 2).sum()
+
+
+@pytest.mark.parametrize("rows, width", [(3, 3), (16, 8), (100, 5)])
+def test_rows_of_each_group_leave_one_part(rows: int, width: int, rng: np.random.Generator) -> None:
+    """A block has the few rows of a group, and no more threads than these."""
+    x, centres = rng.normal(size=(37, width)), rng.normal(size=(rows, width))
+    centres[-1] = centres[0]  # of equals the first
+    np.testing.assert_array_equal(on_shim(nearest, x, centres), nearest(x, centres))
+
+
+@pytest.mark.parametrize("width", [3, 8, 12, 60])
+def test_short_rows_of_a_block_leave_one_part(width: int, rng: np.random.Generator) -> None:
+    x, w, y = rng.normal(size=(5000, width)), rng.normal(size=width), rng.integers(0, 2, 5000)
+    for found, wanted in zip(on_shim(slopes, x, w, y), slopes(x, w, y), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-9)
+    assert "ge2_column_fold<TEAM" in kernels(slopes, x, w, y)[0][1]

@@ -99,6 +99,21 @@ def test_a_transposed_matrix_is_read_as_it_lies() -> None:
         in (e,) }""")
 
 
+def test_what_is_costly_is_computed_once() -> None:
+    """For each element of the result it would be an exponential of every term."""
+    text = """{ lambda ; a:f32[3000] b:f32[3000,3]. let
+        c:f32[3000] = exp a
+        d:f32[3000] = mul c 2.0:f32[]
+        e:f32[3000,3] = broadcast_in_dim[dims=(0,) shape=(3000, 3)] d
+        f:f32[3000,3] = mul b e
+        g:f32[3,3] = dot_general[contract=((0,), (0,)) beside=((), ()) precision=None out=None] f b
+        in (g,) }"""
+    found = after(products_to_sums, text).splitlines()
+    assert "c:f32[3000] = exp a" in found
+    assert "d:f32[3000] = barrier c" in found
+    assert "e:f32[3000] = mul d 2.0:f32[]" in found
+
+
 @needs_compiler
 def test_a_step_with_a_vector_is_one_kernel(rng: np.random.Generator) -> None:
     """What is done to the operands and the result goes with the sum, and nothing is a library's."""

@@ -102,7 +102,7 @@ class Plan:
         self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
             [p for p in gathered if p.fold.over - whole]
         )
-        number = self.blocks * self.shape.rows if self.across else self.splits
+        number = self.blocks * self.left if self.across else self.splits
         self.partials = Partials(
             problem, self.places, gathered, number, chip.tuning.parts, self.most_parts()
         )
@@ -177,9 +177,18 @@ class Plan:
             few, words = self.tuning.summed, 2 * words
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
-        return Shape(
-            team, max(team, min(self.tuning.block, self.tuning.largest)), -(-n // (team * pack))
-        )
+        block = min(self.tuning.block, self.tuning.largest)
+        if self.groups:  # a block has the rows of one group, which may be few
+            block = min(block, max(power(self.count) * team, WARP))
+        return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    @property
+    def left(self) -> int:
+        """Parts that a block leaves of what is gathered over rows: that of each row it has at once,
+        or one, if its threads have few elements for which to wait for each other.
+        """
+        few = self.shape.packs * self.pack <= self.tuning.met
+        return 1 if few and not self.alone else self.shape.rows
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
@@ -208,7 +217,7 @@ class Plan:
         if not self.across:
             return 0
         blocks = self.at_once * self.chip.multiprocessors if self.sums() else self.chip.grid[1]
-        return blocks * self.shape.rows
+        return blocks * self.left
 
     def read_wide(self) -> set[Param]:
         """Arrays of half types whose rows are held as floats, since several stages read them."""

@@ -665,34 +665,42 @@ class Rows:
         return lines
 
     def left_over(self, w: Work) -> list[Text]:
-        """What a team has gathered over its rows is left for another kernel."""
+        """What a team, or a block, has gathered over its rows is left for another kernel."""
         assert w.y is not None
-        name, number = (
-            reductions.state(w),
-            "blockIdx.y" if self.shape.rows == 1 else "(blockIdx.y * ROWS + team)",
-        )
+        name, meets = reductions.state(w), self.plan.left < self.shape.rows
+        number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
         group = self.places_of(self.groups)
         if self.said.homes[w.y].dims:
-            row = self.places_of(self.row, group)
-            place = f"{row} + v" if self.pack > 1 else row
-            leave = self.partials.leave(
-                w, number, place, f"{name}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
+            leaves = self.leaves_along(w, number, group)
+            if not meets:
+                return [leaves]
+            fold = Text(
+                f"for (int e = 0; e < {self.each}; e++)",
+                body=(self.over_teams(w, f"{name}[e]"),),
+                pragma=UNROLL,
             )
-            letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
-            guard = (
-                [
-                    Text(
-                        f"if ({letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}) break;"
-                    )
-                ]
-                if self.ragged
-                else []
-            )
-            inner = [*guard, leave]
-            inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
-            return [unrolled("k", "PACKS", [self.place(), *self.along(), *inner])]
-        lines = self.merged_all(w)
-        return [*lines, Text("if (t == 0)", body=(self.partials.leave(w, number, group, name),))]
+            return [fold, Text("if (team == 0)", body=(leaves,))]
+        lines = self.merged_all(w) + ([self.over_teams(w, name)] if meets else [])
+        first = "threadIdx.x == 0" if meets else "t == 0"
+        leave = self.partials.leave(w, number, group, name)
+        return [*lines, Text(f"if ({first})", body=(leave,))]
+
+    def leaves_along(self, w: Work, number: str, group: str) -> Text:
+        """What there is for each element of a row."""
+        row = self.places_of(self.row, group)
+        place = f"{row} + v" if self.pack > 1 else row
+        value = f"{reductions.state(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
+        leave = self.partials.leave(w, number, place, value)
+        letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
+        test = f"{letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}"
+        inner = [*([Text(f"if ({test}) break;")] if self.ragged else []), leave]
+        inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
+        return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
+
+    def over_teams(self, w: Work, value: str) -> Text:
+        """What the teams of a block have becomes one."""
+        fold = f"ge2_column_fold<TEAM, {self.shape.block}>({value}, {reductions.merge(w)})"
+        return Text(f"{value} = {fold};")
 
     def merged_all(self, w: Work) -> list[Text]:
         """Each thread has its own of what is folded along the row too."""
