@@ -48,7 +48,7 @@ def axes_of(
     operands: Mapping[Var, Operand],
 ) -> Axes:
     """The axes that anything has, joined where they can be; the works then speak of these."""
-    lying = [(p, var, at) for (var, at), p in values.params.items()]
+    lying = [(p, var, at) for (var, at), p in (*values.params.items(), *values.tables.items())]
     lying += [(p, p.var, p.axes) for p in outs]
     strides = {
         p: {}

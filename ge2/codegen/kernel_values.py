@@ -18,11 +18,12 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.dtypes import FLOAT32, HALF, INT64
 from ge2.base.record import mutable, record
 from ge2.codegen.tuning import Blocks
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Transpose
@@ -165,6 +166,8 @@ class Values:
     names: Names
     steps: list[Step] = field(default_factory=list)
     params: dict[tuple[Var, Dims], Param] = field(default_factory=dict)
+    # what is read at indices; its other axes are axes of the space
+    tables: dict[tuple[Var, Dims], Param] = field(default_factory=dict)
     env: dict[Var, tuple[Held, Dims]] = field(default_factory=dict)  # with the axis of each axis
     loads: dict[tuple[object, Dims], Held] = field(default_factory=dict)
     where: dict[Var, Dims] = field(default_factory=dict)
@@ -183,6 +186,8 @@ class Values:
                 self.env[y] = self.read(eqn.inputs[0], view_axes(eqn, at)), at
             elif isinstance(eqn.op, Reduce | ArgReduce):
                 self.fold(eqn, at)
+            elif isinstance(eqn.op, Gather):
+                self.gather(eqn, eqn.op, at)
             else:
                 self.pointwise(eqn, at)
         for n, step in enumerate(self.steps):
@@ -195,6 +200,27 @@ class Values:
         xs = [self.wide(self.read(a, at if a.type.shape else ())) for a in eqn.inputs]
         axes = {a for x in xs for a in x.axes} if not isinstance(eqn.op, Draw) else {*at} - {NONE}
         self.make(y, Step(self.new(y, tuple(sorted(axes))), xs, eqn))
+
+    def gather(self, eqn: Eqn, op: Gather, at: Dims) -> None:
+        """Two steps: where the elements are that the indices name (no value of the graph, so
+        without a Var), and the element that is read.
+        """
+        (y,), (x, *indices) = eqn.outs, eqn.inputs
+        assert isinstance(x, Var)
+        numbers = [self.read(a, at[: len(a.type.shape)]) for a in indices]
+        over = tuple(sorted({a for i in numbers for a in i.axes}))
+        place = Held(f"{safe(self.names[y])}_at", over, INT64)
+        self.steps.append(Step(place, numbers, eqn))
+        rest = iter(at[len(at) - (x.type.ndim - len(op.axes)) :])
+        along = tuple(NONE if a in op.axes else next(rest) for a in range(x.type.ndim))
+        table = self.load(((x, "table"), along), lambda: self.table(x, along))
+        axes = {*over, *table.axes}
+        self.make(y, Step(self.new(y, tuple(sorted(axes))), [table, place], eqn))
+
+    def table(self, x: Var, along: Dims) -> Held:
+        axes = tuple(sorted(a for a in along if a != NONE))
+        param = self.tables[x, along] = Param(self.name(x), x, axes, None, None)
+        return Held(param.name, axes, x.type.dtype, param)
 
     def fold(self, eqn: Eqn, at: Dims) -> None:
         (y,) = eqn.outs
@@ -240,10 +266,14 @@ class Values:
         return self.loads[key]
 
     def array(self, var: Var, at: Dims) -> Held:
-        seen = sum(v is var for v, _ in self.params)
-        name = safe(self.names[var]) + (str(seen + 1) if seen else "")
-        param = self.params[var, at] = aligned(name, var, at, self.region.space)
-        return Held(name, param.axes, var.type.dtype, param)
+        param = aligned(self.name(var), var, at, self.region.space)
+        self.params[var, at] = param
+        return Held(param.name, param.axes, var.type.dtype, param)
+
+    def name(self, var: Var) -> str:
+        """The name of an array, with a number where it is read in several ways."""
+        seen = sum(v is var for v, _ in (*self.params, *self.tables))
+        return safe(self.names[var]) + (str(seen + 1) if seen else "")
 
     def wide(self, x: Held) -> Held:
         """The value, half types as float32."""

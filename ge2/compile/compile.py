@@ -54,7 +54,9 @@ class How:
     @property
     def context(self) -> Context:
         caps = None if self.device is None else self.device.limits
-        return Context(caps, self.homes, self.iotas, tuning=self.tuning.passes)
+        return Context(
+            caps, self.homes, self.iotas, tuning=self.tuning.passes, gathers=self.target == "c"
+        )
 
     def rewritten(self, graph: Graph) -> Graph:
         """The graph after the pipeline of the target."""
@@ -235,7 +237,8 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
 def inner_graph(step: Step, i: int, how: How) -> tuple[Graph, Callable[[Graph], Program]]:
     """Graph `i` of a loop or a branch, before regions are made in it, and how it is planned."""
     op: Any = step.eqn.op
-    target, context = how.target, Context(body=step.kind == "loop", tuning=how.tuning.passes)
+    target = how.target
+    context = replace(how.context, body=step.kind == "loop", written=(), iotas=(), caps=None)
 
     def planned(graph: Graph) -> Program:
         fused = rewritten_within_limit(graph, target, context)

@@ -80,7 +80,7 @@ def schedule(
 
 def scheduled_round(op: Any, i: int, target: str, tuning: Tuning = TUNING) -> Program:
     """The program of graph `i` of a loop, which may write a carry over the one that it reads."""
-    context = Context(body=target == "c", tuning=tuning.passes)
+    context = Context(body=target == "c", tuning=tuning.passes, gathers=target == "c")
     graph = rewritten(held(op)[i], target, context)
     return planned_round(op, i, graph, target, tuning=tuning)
 
@@ -617,7 +617,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
                 return False  # a reduction
             orientation = at
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        if inner in e.inputs and (e.op.is_view or at != orientation):
+        if inner in e.inputs and (e.op.is_view or isinstance(e.op, Gather) or at != orientation):
             return False
     if target in NATIVE:  # the loops of any other axis may read it again
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())

@@ -18,6 +18,7 @@ from ge2.base.dtypes import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
+from ge2.ir.op import DIVISION
 from ge2.ops.elementwise import stretch
 from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceMin, ReduceSum, kept
 from ge2.ops.shape import front, inverse
@@ -136,6 +137,7 @@ class Gather(Indexed):
 
     axes: Dims
     name = "gather"
+    cost = DIVISION  # of an element that may lie anywhere
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         x, *indices = types

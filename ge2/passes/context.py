@@ -39,7 +39,8 @@ class Context:
 
     `written`: the inputs that the first outputs are the last contents of. `iotas`: the inputs that
     count along an axis. `body`: true of the graph of a loop or a branch that the code of its target
-    calls, which takes arrays alone. `tuning`: the numbers that passes read.
+    calls, which takes arrays alone. `tuning`: the numbers that passes read. `gathers`: true if a
+    region may read an array at indices that are computed in it.
     """
 
     caps: Caps | None = None
@@ -47,6 +48,7 @@ class Context:
     iotas: Iotas = ()
     body: bool = False
     tuning: Tuning = TUNING
+    gathers: bool = False
 
 
 NOTHING = Context()

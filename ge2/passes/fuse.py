@@ -19,6 +19,7 @@ from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
@@ -40,11 +41,11 @@ NO_AXES: frozenset[int] = frozenset()
 
 def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
     graph, tuning = without_dead_code(graph), context.tuning.fusion
-    fusion = Fusion(graph, tuning)
+    fusion = Fusion(graph, tuning, gathers=context.gathers)
     fusion.gather()
     parts = fusion.parts_of_long()
     if parts:
-        fusion = Fusion(graph, tuning, parts)
+        fusion = Fusion(graph, tuning, parts, context.gathers)
         fusion.gather()
     return fusion.rebuilt()
 
@@ -80,16 +81,29 @@ def fusible(eqn: Eqn) -> bool:
     if isinstance(op, Pointlike):
         out = eqn.outs[0].type
         return not out.weak and (op.through_float32 or out.dtype not in HALF)
+    return folds(op)
+
+
+def folds(op: Op) -> bool:
     return isinstance(op, Reduce | ArgReduce)
+
+
+def elements_of(eqn: Eqn) -> Sequence[Atom]:
+    """The operands of which an equation reads an element for each of its result."""
+    return eqn.inputs[1:] if isinstance(eqn.op, Gather) else eqn.inputs
 
 
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each:
-    unlike ones are kept apart.
+    unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions.
     """
 
-    def __init__(self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None) -> None:
-        self.graph, self.tuning, self.parts = graph, tuning, parts or {}
+    def __init__(
+        self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None,
+        gathers: bool = False,
+    ) -> None:  # fmt: skip
+        self.graph, self.tuning, self.parts, self.gathers = graph, tuning, parts or {}, gathers
+        self.arguments = set(graph.inputs)
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
         self.level: dict[Var, int] = {}  # of values that no group makes
@@ -109,7 +123,7 @@ class Fusion:
                 self.scalars.entries[index] = ()
                 self.group_of[index] = self.home[eqn.outs[0]] = self.scalars
             elif not self.view(eqn):
-                if fusible(eqn) and not on_host(eqn):
+                if (fusible(eqn) or self.reads_inside(eqn)) and not on_host(eqn):
                     self.take(index, eqn)
                 else:
                     self.alone(eqn)
@@ -158,6 +172,25 @@ class Fusion:
         """What an equation reads, itself or a view of it."""
         return [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
 
+    def reads_inside(self, eqn: Eqn) -> bool:
+        """True for a gather at indices that regions make: it may read where they are known.
+
+        Another thread of the caller may write to an argument while it is read. Such an index is
+        looked at once, by a kernel of its own.
+        """
+        if not (self.gathers and isinstance(eqn.op, Gather) and isinstance(eqn.inputs[0], Var)):
+            return False
+        x, *indices = eqn.inputs
+        bases = [self.source(a)[0] for a in indices if isinstance(a, Var) and not a.type.weak]
+        made = [a for a in bases if a.type.size > 1 and self.group(a) not in (None, self.scalars)]
+        empty = not (eqn.outs[0].type.size and x.type.size)
+        return (
+            bool(made)
+            and self.arguments.isdisjoint(bases)
+            and not empty
+            and x.type.dtype not in HALF
+        )
+
     # -- equations one by one
 
     def alone(self, eqn: Eqn) -> None:
@@ -178,10 +211,8 @@ class Fusion:
         """Puts an equation into a group it fits, and joins the groups it reads
         from where they fit too.
         """
-        shape = (
-            eqn.outs[0].type.shape if isinstance(eqn.op, Pointlike) else eqn.inputs[0].type.shape
-        )
-        uses: Uses = [self.source(a) for a in eqn.inputs if type(a) is Var]
+        shape = eqn.inputs[0].type.shape if folds(eqn.op) else eqn.outs[0].type.shape
+        uses: Uses = [self.source(a) for a in elements_of(eqn) if type(a) is Var]
         made = [
             g for var, _ in uses if (g := self.group(var)) is not None and g is not self.scalars
         ]
@@ -197,7 +228,8 @@ class Fusion:
                 home = group
                 break
         if home is None:
-            level = 1 + max((self.level_of(var) for var, _ in uses), default=0)
+            read = [*self.tables(eqn), *(var for var, _ in uses)]
+            level = 1 + max(map(self.level_of, read), default=0)
             home = Group(level, self.tuning, self.parts.get(index, 0))
             self.joined(home, index, eqn, uses, shape)
         for var, dims in uses:
@@ -206,18 +238,28 @@ class Fusion:
                 made_by.consumers.add(home)
             elif made_by is None and len(dims) == len(shape):
                 self.readers[var] = home
+        for table in self.tables(eqn):
+            home.tables.add(table)
+            if (made_by := self.group(table)) is not None:
+                made_by.consumers.add(home)
         for group in producers:
             if group is not home:
                 self.merge(home, group)
 
+    def tables(self, eqn: Eqn) -> list[Var]:
+        """What an equation of a region reads at indices."""
+        x = eqn.inputs[0] if isinstance(eqn.op, Gather) else None
+        return [self.source(x)[0]] if isinstance(x, Var) else []
+
     def joined(self, group: Group, index: int, eqn: Eqn, uses: Uses, shape: Dims) -> bool:
         """Puts an equation into a group, if it fits."""
-        level = group.level
-        for var, _ in uses:
+        level, tables = group.level, self.tables(eqn)
+        for var in (*tables, *(var for var, _ in uses)):
             if self.group(var) is not group:
                 level = max(level, 1 + self.level_of(var))
         if (
-            group.full(not isinstance(eqn.op, Pointlike))
+            group.full(folds(eqn.op))
+            or not group.made.isdisjoint(tables)
             or group.part != self.parts.get(index, 0)
             or level >= group.limit(self.leaders)
         ):
@@ -227,7 +269,7 @@ class Fusion:
             return False
         (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
-        over, out = (NO_AXES, entry) if isinstance(op, Pointlike) else folding(op, entry)
+        over, out = folding(op, entry) if folds(op) else (NO_AXES, entry)
         if isinstance(op, ArgReduce):
             whole |= over
         axes = group.with_axes(entry, shape)
@@ -252,6 +294,8 @@ class Fusion:
             a.full(b.folds, b)
             or b.full(a.folds, a)
             or a.part != b.part
+            or not a.tables.isdisjoint(b.made)
+            or not b.tables.isdisjoint(a.made)
             or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a))
         ):
             return
@@ -275,6 +319,7 @@ class Fusion:
         a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
         a.made |= b.made
         a.twisted |= b.twisted
+        a.tables |= b.tables
         a.consumers |= b.consumers
         a.ceiling = min(a.ceiling, b.ceiling)
         self.leaders[b] = a
@@ -414,11 +459,13 @@ class Rebuild:
         graph = self.fusion.graph
         for n in self.order():
             node = self.nodes[n]
-            if self.fusion.group_of.get(node[0]) is None:
-                eqn = self.old[node[0]]
+            eqn = self.old[node[0]]
+            alone = len(node) == 1 and isinstance(eqn.op, Gather)
+            if alone or self.fusion.group_of.get(node[0]) is None:
                 self.write_views(eqn.inputs)
                 self.eqns.append(eqn)
             else:
+                self.write_views([e.inputs[0] for e in self.gathers(node)])
                 self.eqns.append(self.region(node))
         self.write_views(graph.outputs)
         return Graph(graph.inputs, tuple(self.eqns), graph.outputs, graph.consts)
@@ -457,6 +504,9 @@ class Rebuild:
                 self.write_views(eqn.inputs)
                 self.eqns.append(eqn)
 
+    def gathers(self, node: Sequence[int]) -> list[Eqn]:
+        return [self.old[i] for i in node if isinstance(self.old[i].op, Gather)]
+
     def region(self, node: Sequence[int]) -> Eqn:
         group = leader(self.fusion.leaders, self.fusion.group_of[node[0]])
         number = numbering(group)
@@ -468,12 +518,9 @@ class Rebuild:
         inner, axes = round_halves(inner, tuple(writer.axes))
         space = tuple(n for _, n in sorted((number[a], n) for a, n in group.axes.items()))
         kind = "rowwise" if group.whole else "reduce" if group.folded else "pointwise"
-        return Eqn(
-            Region(kind, space, axes, inner),
-            tuple(writer.inputs),
-            outs,
-            self.old[node[-1]].source,
-        )
+        # an index that is outside is an error of the line that reads there
+        last = next(iter(self.gathers(node)), self.old[node[-1]])
+        return Eqn(Region(kind, space, axes, inner), tuple(writer.inputs), outs, last.source)
 
 
 def numbering(group: Group) -> dict[int, int]:
@@ -496,16 +543,18 @@ class Writer:
         self.seen: dict[tuple[Var, Dims], Var] = {}  # views, by orientation
 
     def equation(self, eqn: Eqn, entry: Dims) -> None:
-        number, rank = self.number, len(entry)
-        at = tuple([number[a] for a in entry])
+        at = tuple([self.number[a] for a in entry])
         inputs = tuple(
             [
-                a
-                if type(a) is not Var
-                else self.operand(a, at if len(a.type.shape) == rank else ())
-                for a in eqn.inputs
+                a if type(a) is not Var else self.operand(a, at[: len(a.type.shape)])
+                for a in elements_of(eqn)
             ]
         )
+        if isinstance(eqn.op, Gather):
+            (table,) = tables = eqn.inputs[:1]
+            assert isinstance(table, Var)
+            self.inputs[table] = None
+            inputs = (*tables, *inputs)
         self.eqns.append(eqn if inputs == eqn.inputs else Eqn(eqn.op, inputs, eqn.outs, eqn.source))
         self.axes.append(at)
         self.made.update(eqn.outs)

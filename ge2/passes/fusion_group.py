@@ -29,6 +29,7 @@ class Group:
 
     `embed` has for each value made or read the axes of the space its own axes are. `whole` are the
     axes that must not be cut into blocks, since the result of a reduction over them is read inside.
+    `tables` are the arrays that are read at indices: nothing of them is made here.
     """
 
     __slots__ = (
@@ -42,6 +43,7 @@ class Group:
         "level",
         "made",
         "part",
+        "tables",
         "tuning",
         "twisted",
         "whole",
@@ -57,6 +59,7 @@ class Group:
         self.folded: dict[Var, frozenset[int]] = {}  # results of reductions, and over what
         self.twisted: set[Var] = set()  # read in more than one orientation
         self.whole: frozenset[int] = frozenset()
+        self.tables: set[Var] = set()
         self.consumers: set[Group] = set()
         self.halves = 0  # values of half types that are read
         # the least level of an equation outside any group that reads from here

@@ -146,6 +146,13 @@ class Places:
         self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
         return f"{name}[{self.element(p)}]"
 
+    def read(self, p: Param, place: str) -> str:
+        """An element of an input of which indices name some axes, which begins at a place."""
+        name, dtype = label(p.name), p.var.type.dtype
+        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (self.operands[p.var], dtype))
+        within = self.element(p)
+        return f"{name}[{place if within == '0' else f'{place} + {within}'}]"
+
     def result(self, p: Param) -> str:
         """An element of a result."""
         dtype = p.var.type.dtype

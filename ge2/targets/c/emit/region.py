@@ -19,9 +19,11 @@ from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit import gathers
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
@@ -132,6 +134,7 @@ class Writer:
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
         self.nans: dict[Work, str] = {}
+        self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
     def run(self) -> CKernel:
         total, alone = "", self.alone()
@@ -200,13 +203,18 @@ class Writer:
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
         if not loop.innermost:
             simd = a == self.axes.lane and not local and self.unrolled(loop)
+            simd = simd and not any(map(gathers.is_place, loop.everything()))
             pragma = "#pragma omp simd" if simd else ""
             return [For(letter, begin, end, tuple(self.inside(loop)), pragma)]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        before, pragma, after = self.gathered(loop, local, runs, simd)
+        limits = gathers.limits(loop.works, self.places)
+        for limit in limits:
+            index = self.operand(limit.index)
+            self.looks.setdefault(limit.work, []).extend(gathers.taken(limit, index))
+        before, pragma, after = self.gathered(loop, local, runs, simd, limits)
         if not runs:
             return [
                 *flags,
@@ -257,14 +265,22 @@ class Writer:
         return [line]
 
     def gathered(
-        self, loop: Loop, local: Sequence[Work], runs: frozenset[Work], simd: bool
+        self,
+        loop: Loop,
+        local: Sequence[Work],
+        runs: frozenset[Work],
+        simd: bool,
+        limits: Sequence[gathers.Limit],
     ) -> tuple[list[Text], str, list[Text]]:
         """States of an innermost loop: their declarations, its pragma, and what
         is done with them after.
         """
-        before: list[Text] = []
-        after: list[Text] = []
+        before = [gathers.begun(limit) for limit in limits]
+        after = [gathers.ended(limit, self.places) for limit in limits]
         clauses: dict[str, list[str]] = {}
+        for limit in limits:
+            for name, c in zip(limit.ends, ("min", "max"), strict=True):
+                clauses.setdefault(c, []).append(name)
         for w in local:
             part = w in runs or (w in self.nans and self.carried(w, loop))
             name = self.local[w] = self.one_gathered(w, part, w in runs, before, after)
@@ -495,11 +511,27 @@ class Writer:
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             return self.fold_line(w, comment)
+        if gathers.is_place(w):
+            return self.place(w)
         home, code, name = self.homes[w.y], self.computed(w), label(w.y.name)
         if not home.dims:
             return [Text(f"const {HELD[w.y.dtype]} {name} = {code};", comment)]
         self.keep(w.y, home, HELD[w.y.dtype], name)
         return [Text(f"{name}{self.places.at(home)} = {code};", comment)]
+
+    def place(self, w: Work) -> list[Text]:
+        """Where an element is that indices name, once they were looked at or will be."""
+        assert w.y is not None and w.home is not None
+        home, name = self.homes[w.y], label(w.y.name)
+        found = [(each, self.operand(each.index)) for each in gathers.limits_of(w, self.places)]
+        looks = self.looks.get(w, [])
+        if not (w.home.innermost and w.home.spec is not None):
+            looks = [gathers.looked_at(each, index, self.places) for each, index in found]
+        code = " + ".join(gathers.term(each, index, self.places) for each, index in found)
+        if not home.dims:
+            return [*looks, Text(f"const int64_t {name} = {code};")]
+        self.keep(w.y, home, "int64_t", name)
+        return [*looks, Text(f"{name}{self.places.at(home)} = {code};")]
 
     def fold_line(self, w: Work, comment: str) -> list[Text]:
         assert w.y is not None
@@ -525,6 +557,9 @@ class Writer:
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
+        if w.step.eqn is not None and isinstance(w.step.eqn.op, Gather):
+            table, place = w.xs
+            return self.places.read(table.leaf, self.operand(place))
         eqn, operands, dtype = (
             w.step.eqn,
             [self.operand(x) for x in w.xs],

@@ -9,6 +9,21 @@ GE2_FN void ge2_fail(const ge2_services *lib, int64_t index, int64_t axis, int64
     if (lib->error->code == GE2_OK) *lib->error = (ge2_error){GE2_INDEX, index, axis, size, equation};
 }
 
+/* An index of several gathers that is outside, in a kernel that has looked at all from the least, `low`, to the greatest,
+ * `high`. Threads may find others: of those of an axis the most negative is named, else the greatest. */
+static __attribute__((unused, noinline, cold)) void ge2_index_fails(
+    const ge2_services *lib, int64_t low, int64_t high, int64_t axis, int64_t size, int64_t equation) {
+    const int64_t index = low < -size ? low : high;
+    ge2_error *const e = lib->error;
+    _Pragma("omp critical(ge2_index)")
+    {
+        const int same = e->code == GE2_INDEX && e->equation == equation && e->axis == axis;
+        const int further = index < 0 || e->index < 0 ? index < e->index : index > e->index;
+        const int earlier = e->code == GE2_INDEX && e->equation == equation && axis < e->axis;
+        if (e->code == GE2_OK || earlier || (same && further)) *e = (ge2_error){GE2_INDEX, index, axis, size, equation};
+    }
+}
+
 /* ge2_index_read_i64: an index out of an array, read once: another thread may write there after all were found inside.
  * ge2_index_i64: one that was found inside, counted from the start; what became of it since, it names an element.
  * ge2_index_outside_i64: whether one of n,
