@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import operator
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -128,14 +129,17 @@ def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     if type_of(x).dtype not in INTEGERS | {BOOL}:
         what = f"Expected an input array of integer or boolean data type; got {type_of(x)}"
         raise TypeRuleError(what, where=here(), fix="x != 0")
-    bits = moveaxis(cast(e.truth(x), UINT8), at, -1)
-    *rest, n = type_of(bits).shape
+    line = moveaxis(x, at, -1)
+    *rest, n = type_of(line).shape
     lack = -n % 8
-    bits = Pad((0,) * (len(rest) + 1), (*(0,) * len(rest), lack), (0,) * (len(rest) + 1))(bits)
-    groups = e.multiply(reshape(bits, (*rest, (n + lack) // 8, 8)), weights)
-    packed = getitem(groups, (..., 0))
-    for i in range(1, 8):
-        packed = e.bitwise_or(packed, getitem(groups, (..., i)))
+    line = Pad((0,) * (len(rest) + 1), (*(0,) * len(rest), lack), (0,) * (len(rest) + 1))(line)
+    groups = reshape(line, (*rest, (n + lack) // 8, 8))
+    # slices of what is given, so that nothing as long is made
+    bits = [
+        e.multiply(cast(e.truth(getitem(groups, (..., i))), UINT8), weight)
+        for i, weight in enumerate(weights)
+    ]
+    packed = reduce(e.bitwise_or, bits)
     return moveaxis(packed, -1, at)
 
 
