@@ -41,7 +41,10 @@ from ge2.ops.shape import Pad
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
-    """The convolution of two rows of numbers, as `numpy.convolve`; memory grows with both sizes."""
+    """The convolution of two rows of numbers, as `numpy.convolve`.
+
+    Its work is the product of the sizes; the memory of it is at most a 32nd of that.
+    """
     a, v = in_one_dtype(None, a, v)
     a, v = (reshape(x, (1,)) if not type_of(x).ndim else x for x in (a, v))
     if type_of(a).ndim != 1 or type_of(v).ndim != 1 or not type_of(a).size or not type_of(v).size:
@@ -62,16 +65,17 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     stop, v = start + length, flip(v)
     parts = (
         _by_index(a, v, start, min(stop, m - 1)),
-        _by_slices(a, v) if m <= TAPS else _by_index(a, v, m - 1, n),
+        _by_slices(a, v) if m <= TAPS else _by_blocks(a, v),
         _by_index(a, v, max(start, n), stop),
     )
     found = [y for y in parts if type_of(y).size]
     return found[0] if len(found) == 1 else concatenate(found)
 
 
-# taps of a filter that are one sum of slices, one loop over memory; of more, a table of windows is
-# quicker to compile
+# taps of a filter that are one sum of slices, one loop over memory; of more, a sum of blocks of taps
+# is quicker to compile
 TAPS = 128
+BLOCK = 32
 
 
 def _by_slices(a: Any, v: Any) -> Any:
@@ -79,6 +83,23 @@ def _by_slices(a: Any, v: Any) -> Any:
     n, m = type_of(a).size, type_of(v).size
     terms = [e.multiply(part(a, 0, k, n - m + 1 + k), getitem(v, k)) for k in range(m)]
     return reduce(e.add, terms)
+
+
+def _by_blocks(a: Any, v: Any) -> Any:
+    """As `_by_slices`: a row for each block of taps, whose windows are slices of all rows at once."""
+    n, m = type_of(a).size, type_of(v).size
+    blocks, length = m // BLOCK, n - m + 1
+    shape = (blocks, length + BLOCK - 1)
+    rows = take(a, e.add(e.multiply(iota(shape, 0, INT64), BLOCK), iota(shape, 1, INT64)))
+    taps = reshape(part(v, 0, 0, blocks * BLOCK), (blocks, BLOCK))
+    terms = [
+        e.multiply(part(rows, 1, k, length + k), part(taps, 1, k, k + 1)) for k in range(BLOCK)
+    ]
+    found = total(reduce(e.add, terms), 0, type_of(a).dtype)
+    rest = [
+        e.multiply(part(a, 0, k, length + k), getitem(v, k)) for k in range(blocks * BLOCK, m)
+    ]
+    return reduce(e.add, rest, found)
 
 
 def _by_index(a: Any, v: Any, start: int, stop: int) -> Any:

@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+import ge2
 import ge2.numpy as gnp
 from ge2.base.errors import ArgumentError
 from tests.numpy.agreement import DTYPES, FEW, agree, draw
@@ -22,13 +23,26 @@ def test_convolution(mode: str, rng: np.random.Generator) -> None:
 
 
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
-@pytest.mark.parametrize("taps", [30, 140])  # a sum of slices, a table of windows
+@pytest.mark.parametrize("taps", [30, 140, 160])  # a sum of slices, blocks with a rest and without
 def test_long_filters(mode: str, taps: int, rng: np.random.Generator) -> None:
-    x, v = draw(rng, "f8", (150,)), draw(rng, "f8", (taps,))
+    x, v = draw(rng, "f8", (200,)), draw(rng, "f8", (taps,))
     agree(np.convolve, x, v, mode)
     agree(np.correlate, x, v, mode)
     v[0], x[70] = np.inf, np.nan  # which spoil the windows that they are in, and no others
     agree(np.convolve, x, v, mode)
+
+
+@pytest.mark.parametrize("dtype", ["i4", "f4", "c8", "f2"])
+def test_long_filters_of_every_kind(dtype: str, rng: np.random.Generator) -> None:
+    for n, m in ((129, 129), (133, 131), (140, 300)):
+        agree(np.convolve, draw(rng, dtype, (n,)), draw(rng, dtype, (m,)), "same")
+
+
+def test_derivatives_of_long_filters(rng: np.random.Generator) -> None:
+    x, v, ct = (rng.standard_normal(n) for n in (180, 150, 31))
+    by_x, by_v = ge2.grad(lambda x, v: (np.convolve(x, v, "valid") * ct).sum(), (0, 1))(x, v)
+    np.testing.assert_allclose(by_x, np.convolve(ct, v[::-1]), atol=1e-12)
+    np.testing.assert_allclose(by_v, np.correlate(x, ct, "valid")[::-1], atol=1e-12)
 
 
 def test_slopes(rng: np.random.Generator) -> None:
