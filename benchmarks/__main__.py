@@ -9,10 +9,11 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks.options import Options
-from benchmarks.programs import GROUPS
+from benchmarks.programs import GROUPS, programs
 from benchmarks.record import Failure, Row, save
 from benchmarks.table import show
 
+PROGRAMS = (*GROUPS, *(program.name for program in programs()))  # by group, or one by one
 SUITES = {
     "cpu": {
         "compile_time": (),
@@ -153,8 +154,8 @@ SUITES = {
         ),
         "cuda.sorts": ("sort", "argsort"),
     },
-    "programs": {"programs": GROUPS},
-    "programs-cuda": {"cuda.suite": GROUPS},
+    "programs": {"programs": PROGRAMS},
+    "programs-cuda": {"cuda.suite": PROGRAMS},
 }
 RESULTS = Path(__file__).parent / "results"
 

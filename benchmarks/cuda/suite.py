@@ -20,7 +20,7 @@ from benchmarks.cuda.machine import Machine, machine
 from benchmarks.cuda.measure import release, rounds
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.programs import GROUPS, agree, means, programs
+from benchmarks.programs import agree, means, programs
 from benchmarks.programs.program import Draw, Program
 from benchmarks.record import Failure, Faster, Row
 
@@ -32,7 +32,9 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
     """A row a program, and the geometric means; a failure stops nothing."""
     at = machine(options.quick)
     rows = []
-    for program in programs(group for group in GROUPS if options.wants("suite", group)):
+    for program in programs():
+        if not (options.wants("suite", program.group) or options.wants("suite", program.name)):
+            continue
         began = time.perf_counter()
         try:
             rows.append(line(program, options, at))

@@ -174,6 +174,8 @@ class Jitted(Generic[P, R]):
         if type(current()) is not Evaluate:
             return entry.finish(called(entry, arrays))
         executable = entry.ready()
+        if entry.hits == 1 and self._entries.get(entry.key) is entry:
+            self._expect(entry)  # if it was traced alone, it was not ready before
         if config.dump and entry.hits == 1 and executable.label:
             from ge2.compile.repro import dump_inputs
 
@@ -203,7 +205,7 @@ class Jitted(Generic[P, R]):
             key = key._replace(scalars=frozenset(i for i, x in enumerate(leaves) if is_scalar(x)))
             entry = self._entries.get(key)
         if entry is None or (entry.looked and not entry.holds(seen.arrays)):
-            entry = self._make(key, leaves, seen)
+            entry = self._make(key, leaves, seen, not abstract)
         return entry, leaves, seen
 
     def _signature(
@@ -253,20 +255,20 @@ class Jitted(Generic[P, R]):
     # --------------------------------------------------------------------------------------- making
 
     @collector_paused
-    def _make(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
-        """Traces, and outside any trace compiles: one thread does it, others wait."""
+    def _make(self, key: Key, leaves: list[Any], seen: Seen, compiles: bool = True) -> Entry:
+        """Traces, and for a call outside any trace compiles: one thread does it, others wait."""
         with alone((id(self), key)), deep_recursion():
             entry = self._entries.get(key)
             if entry is None or not entry.holds(seen.arrays):
                 if self._max_traces is not None and self._traces >= self._max_traces:
                     self._too_many(key, leaves)
                 self._traces += 1
-                entry = self._made(key, leaves, seen)
+                entry = self._made(key, leaves, seen, compiles)
                 if not any(map(is_traced, entry.captured)):
                     self._remember(entry)
             return entry
 
-    def _made(self, key: Key, leaves: list[Any], seen: Seen) -> Entry:
+    def _made(self, key: Key, leaves: list[Any], seen: Seen, compiles: bool) -> Entry:
         tally = Tally(self._title)
         with making(tally):
             with spent("trace"):
@@ -276,7 +278,7 @@ class Jitted(Generic[P, R]):
                 from ge2.dispatch.cache_report import refuse_wider  # seldom needed
 
                 refuse_wider(entry.graph, self._widest, self._title, entry.input_names)
-            if type(current()) is Evaluate:
+            if compiles and type(current()) is Evaluate:
                 entry.ready(tally)
         entry.spent = tally.so_far()
         if config.log_compiles:

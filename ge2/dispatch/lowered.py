@@ -21,7 +21,7 @@ from ge2.base.tracebacks import hides
 from ge2.dispatch.cache import Entry
 from ge2.dispatch.cache_report import signature_text, widened
 from ge2.dispatch.signature import Static
-from ge2.ir import Graph, GraphOp, ShapeDtypeStruct
+from ge2.ir import Evaluate, Graph, GraphOp, ShapeDtypeStruct, current
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving
 
 if TYPE_CHECKING:
@@ -249,6 +249,9 @@ class Traced(Stage):
 
     @hides
     def lower(self) -> Lowered:
+        """The program and the kernels, compiled now unless within a trace."""
+        if type(current()) is Evaluate:
+            self.entry.ready()
         return Lowered(self.entry, self.call)
 
     def __str__(self) -> str:

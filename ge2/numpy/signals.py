@@ -96,9 +96,7 @@ def _by_blocks(a: Any, v: Any) -> Any:
         e.multiply(part(rows, 1, k, length + k), part(taps, 1, k, k + 1)) for k in range(BLOCK)
     ]
     found = total(reduce(e.add, terms), 0, type_of(a).dtype)
-    rest = [
-        e.multiply(part(a, 0, k, length + k), getitem(v, k)) for k in range(blocks * BLOCK, m)
-    ]
+    rest = [e.multiply(part(a, 0, k, length + k), getitem(v, k)) for k in range(blocks * BLOCK, m)]
     return reduce(e.add, rest, found)
 
 

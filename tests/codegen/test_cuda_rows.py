@@ -186,7 +186,7 @@ def slopes(x: Any, w: Any, y: Any) -> Any:
     return ((p - y)[:, None] * x).sum(0), ((p - y) ** 2).sum()
 
 
-@pytest.mark.parametrize("rows, width", [(3, 3), (16, 8), (100, 5)])
+@pytest.mark.parametrize(("rows", "width"), [(3, 3), (16, 8), (100, 5)])
 def test_rows_of_each_group_leave_one_part(rows: int, width: int, rng: np.random.Generator) -> None:
     """A block has the few rows of a group, and no more threads than these."""
     x, centres = rng.normal(size=(37, width)), rng.normal(size=(rows, width))

@@ -13,6 +13,7 @@ import pytest
 import ge2
 from ge2 import ShapeDtypeStruct
 from ge2.base.errors import InputError
+from ge2.dispatch import cache
 
 X = np.arange(3, dtype=np.float32)
 SHAPE = ShapeDtypeStruct((3,), np.float32)
@@ -170,3 +171,20 @@ def test_shapes_where_arrays_are_wanted() -> None:
             call()
     with pytest.raises(InputError, match=r"is a ShapeDtypeStruct(.|\n)*f.lower"):
         ge2.jit(lambda x: x)(SHAPE)
+
+
+def test_a_trace_and_the_shape_of_a_result_compile_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object) -> None:
+        raise AssertionError("compiled")
+
+    f = ge2.jit(lambda x: np.sin(x) * 2.0 + x.sum())
+    with monkeypatch.context() as patch:
+        patch.setattr(cache, "compiled", refuse)
+        traced = f.trace(SHAPE)
+        assert f.eval_shape(SHAPE) == SHAPE
+        assert "sin" in str(traced)
+        with pytest.raises(AssertionError, match="compiled"):
+            traced.lower()
+    x = np.ones(SHAPE.shape, SHAPE.dtype)
+    np.testing.assert_allclose(f(x), np.sin(x) * 2 + x.sum(), rtol=1e-6)
+    assert traced.lower().kernels
