@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, final
 from ge2.base.config import config
 from ge2.base.log import warn
 from ge2.base.record import record
-from ge2.ir import Graph
+from ge2.ir import Graph, Literal
 from ge2.passes.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Caps(Protocol):
     def double(self) -> int: ...
 
 
-Iotas = tuple[tuple[int, int], ...]  # inputs that count along an axis, as pairs (input, axis)
+# inputs that count along an axis, and that repeat a number: pairs (input, axis or number)
+Iotas = tuple[tuple[int, int | Literal], ...]
 
 
 @final
@@ -38,9 +39,9 @@ class Context:
     """The chip, where a graph is for one, and what the caller knows of the graph's inputs.
 
     `written`: the inputs that the first outputs are the last contents of. `iotas`: the inputs that
-    count along an axis. `body`: true of the graph of a loop or a branch that the code of its target
-    calls, which takes arrays alone. `tuning`: the numbers that passes read. `gathers`: true if a
-    region may read an array at indices that are computed in it.
+    count along an axis or repeat a number. `body`: true of the graph of a loop or a branch that the
+    code of its target calls, which takes arrays alone. `tuning`: the numbers that passes read.
+    `gathers`: true if a region may read an array at indices that are computed in it.
     """
 
     caps: Caps | None = None

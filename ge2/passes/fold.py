@@ -12,9 +12,9 @@ import numpy as np
 
 from ge2.base.dtypes import INTEGERS, PYTHON
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
-from ge2.ops.elementwise import BY_NAME
+from ge2.ops.elementwise import BY_NAME, Pointlike
 from ge2.ops.index import Indexed
-from ge2.ops.shape import BroadcastInDim, Iota
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
 from ge2.passes.context import Context, Iotas
 from ge2.passes.scalars import compute
 from ge2.passes.simplify import Rules, Sweep
@@ -89,40 +89,68 @@ RULES: Rules = {
 
 
 # ----------------------------------------------------------------------------------- captured iota
-# Captured arrays that only count, as in `z[np.arange(n), y]`, become
-# equations, which passes can read.
+# Captured arrays that only count, as in `z[np.arange(n), y]`, or repeat a number, as in
+# `np.concatenate([[np.inf], x])`, become equations, which passes can read.
+
+# what reads a number as well as an array of it
+FILLED = (Pointlike, BroadcastInDim, Reshape, Concatenate)
 
 
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
-    """The captured arrays that are indices and count 0, 1, 2, ...: the number
-    of each input, and the axis.
+    """The captured arrays of which no element need be read: the number of each input, and the axis
+    along which an index counts 0, 1, 2, ..., or the number that elementwise work reads everywhere.
     """
-    indices = {a for e in graph.eqns if isinstance(e.op, Indexed) for a in e.inputs[1:]}
-    arrays = [
-        (i, x)
-        for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False))
-        if var in indices and type(x) is np.ndarray
-    ]
-    return tuple((i, axis) for i, x in arrays if (axis := counting(x)) is not None)
+    readers = dict[Atom, list[Eqn]]()
+    for e in graph.eqns:
+        for a in e.inputs:
+            readers.setdefault(a, []).append(e)
+    found = list[tuple[int, int | Literal]]()
+    for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
+        if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:
+            continue
+        indexes = any(isinstance(e.op, Indexed) and var in e.inputs[1:] for e in readers[var])
+        fuses = all(isinstance(e.op, FILLED) for e in readers[var])
+        known = counting(x) if indexes else repeated(x) if fuses else None
+        if known is not None:
+            found.append((i, known))
+    return tuple(found)
 
 
 def counted(graph: Graph, context: Context) -> Graph:
-    """The graph with iotas in place of the inputs that are known to count."""
-    counts: dict[Var, Eqn] = {}
-    for i, axis in context.iotas:
+    """The graph with equations in place of the inputs that are known to count, or to repeat."""
+    made: dict[Var, Eqn] = {}
+    for i, known in context.iotas:
         var = graph.inputs[i]
-        op = Iota(var.type.shape, axis, var.type.dtype)
-        counts[var] = Eqn(op, (), (Var(var.type),))
-    if not counts:
+        if isinstance(known, Literal):
+            made[var] = Eqn(BroadcastInDim(var.type.shape, ()), (known,), (Var(var.type),))
+        else:
+            made[var] = Eqn(Iota(var.type.shape, known, var.type.dtype), (), (Var(var.type),))
+    if not made:
         return graph
-    env: dict[Atom, Atom] = {var: eqn.outs[0] for var, eqn in counts.items()}
+    env: dict[Atom, Atom] = {var: eqn.outs[0] for var, eqn in made.items()}
     eqns = [
         e
         if env.keys().isdisjoint(e.inputs)
         else replace(e, inputs=tuple(env.get(a, a) for a in e.inputs))
         for e in graph.eqns
     ]
-    return Graph(graph.inputs, (*counts.values(), *eqns), graph.outputs, graph.consts)
+    return Graph(graph.inputs, (*made.values(), *eqns), graph.outputs, graph.consts)
+
+
+def repeated(x: np.ndarray) -> Literal | None:
+    """The number that an array has everywhere, to the bit.
+
+    >>> print(repeated(np.full(3, np.inf)).value, repeated(np.array([0.0, -0.0])))
+    inf None
+    """
+    if not x.ndim or not x.size or x.dtype.kind not in "biufc":
+        return None
+    flat = x.ravel()
+    first = flat[:1].view(np.uint8)
+    if flat[-1:].tobytes() != first.tobytes():
+        return None
+    alike = (flat.view(np.uint8).reshape(x.size, -1) == first).all()
+    return Literal.of(flat[0]) if alike else None
 
 
 def counting(x: np.ndarray) -> int | None:

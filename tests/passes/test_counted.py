@@ -12,10 +12,11 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
-from ge2.ir import write
+from ge2.ir import Literal, write
 from ge2.passes.context import Context
-from ge2.passes.fold import counted, counting, iotas
+from ge2.passes.fold import counted, counting, iotas, repeated
 from ge2.trace.tracer import SNAPSHOT
+from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import graph, lines, same
 
 PICKED = """{ lambda a:i64[3] b:i64[3] ; c:f32[3,4] d:i64[3]. let
@@ -83,3 +84,62 @@ def test_cross_entropy_and_its_gradient_are_one_kernel_of_rows(
         np.testing.assert_allclose(gradient, p / 6, atol=1e-15)
         with pytest.raises(IndexError, match="index 5 is out of bounds for axis 1 with size 5"):
             f(z, np.array([0, 5, 0, 0, 0, 0]))
+
+
+JOINED = """{ lambda a:f32[1] b:f32[1] c:f32[3] d:i64[1] ; e:f32[3]. let
+    f:f32[4] = concatenate[axis=0] a e
+    g:f32[3] = add e c
+    h:f32[1] = gather[axes=(0,)] e d
+    i:f32[4] = concatenate[axis=0] e b
+  in (f, g, h, i, c) }"""
+
+
+def test_numbers_that_an_array_repeats_are_literals() -> None:
+    """Those of joined parts too, each an array of its own in a loop that is unrolled."""
+    inf, zero = np.full(1, np.inf, np.float32), np.full(3, -0.0, np.float32)
+    old = graph(JOINED)
+    known = iotas(old, (inf, inf.copy(), zero, np.zeros(1, int)))
+    assert known == ((0, Literal.of(inf[0])), (1, Literal.of(inf[0])), (2, Literal.of(zero[0])))
+    new = counted(old, Context(iotas=known))
+    assert [e.op.name for e in new.eqns[:3]] == ["broadcast_in_dim"] * 3
+    same(old, new, inf, inf, zero, np.zeros(1, int), np.arange(3, dtype=np.float32))
+
+
+def test_of_products_and_of_other_arrays_the_elements_are_read() -> None:
+    text = """{ lambda a:f32[3] b:f32[3] ; c:f32[3]. let
+        d:f32[] = dot_general[contract=((0,), (0,)) beside=((), ()) precision=None out=None] a c
+        e:f32[3] = mul b c
+      in (d, e) }"""
+    ones = np.ones(3, np.float32)
+    assert iotas(graph(text), (ones, np.arange(3, dtype=np.float32))) == ()
+    assert iotas(graph(text), (ones, ones)) == ((1, Literal.of(ones[0])),)
+
+
+@pytest.mark.parametrize(
+    ("array", "value"),
+    [
+        (np.ones((2, 3)), 1.0), (np.zeros(3, bool), False), (np.full(2, 1j), 1j), (np.array(1.0), None),
+        (np.zeros(0), None), (np.array([0.0, -0.0]), None), (np.array([1, 2, 1]), None),
+        (np.ones((4, 4))[::2, 1:], 1.0),
+    ],
+)  # fmt: skip
+def test_what_repeats(array: Any, value: Any) -> None:
+    found = repeated(array)
+    assert (found if found is None else found.value) == value
+
+
+@needs_compiler
+def test_a_loop_over_neighbours_is_one_kernel(rng: np.random.Generator) -> None:
+    def seams(image: Any) -> Any:
+        cost = image[0]
+        for i in range(1, len(image)):
+            left = np.concatenate([[np.inf], cost[:-1]])
+            right = np.concatenate([cost[1:], [np.inf]])
+            cost = image[i] + np.minimum(np.minimum(left, cost), right)
+        return cost
+
+    image = rng.uniform(size=(40, 30))
+    with config.using(executor="shim"):
+        low = ge2.jit(seams).lower(image)
+        assert len(low.kernels) == 1
+        np.testing.assert_array_equal(ge2.jit(seams)(image), seams(image))
