@@ -105,6 +105,32 @@ def axes_of(flags: Flags) -> list[Axis]:
     return [0 if f else None for f in flags]
 
 
+class OfGraph(GraphOp):
+    """An operation that computes a graph, whatever other rules it has."""
+
+    __slots__ = ()
+    jaxpr: Graph
+
+    def infer(self, *types: ArrayType) -> Types:
+        matches(self, self.jaxpr, types)
+        return types_of(self.jaxpr.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return tuple(self.jaxpr(*arrays))
+
+
+class Alike(Reversing):
+    """An operation in reverse mode that computes what it did."""
+
+    __slots__ = ()
+
+    def infer(self, *types: ArrayType) -> Types:
+        return self.plain().infer(*types)
+
+    def reference(self, *arrays: Any) -> Any:
+        return self.plain().reference(*arrays)
+
+
 @final
 @record
 class Call(GraphOp):
@@ -215,7 +241,7 @@ class CallSaving(Saving):
 
 @final
 @record
-class Checkpoint(GraphOp):
+class Checkpoint(OfGraph):
     """A call whose values are computed again for the derivative, but
     for those that the policy saves.
     """
@@ -233,13 +259,6 @@ class Checkpoint(GraphOp):
 
     def of(self, graph: Graph) -> Checkpoint:
         return Checkpoint(graph, self.policy, self.prevent_cse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         forward, backward, count = derive.again(self.jaxpr, wanted, self.policy)
@@ -278,7 +297,7 @@ def whole(forward: Graph, backward: Graph, residuals: int) -> Graph:
 
 @final
 @record
-class CheckpointSaving(Reversing):
+class CheckpointSaving(Alike):
     """A checkpoint under differentiation: its last results are what is saved,
     and `backward` reads them.
     """
@@ -295,12 +314,6 @@ class CheckpointSaving(Reversing):
 
     def plain(self) -> Checkpoint:
         return Checkpoint(self.jaxpr, self.policy, self.prevent_cse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -416,7 +429,7 @@ def masks(index: Value, count: int) -> list[Value]:
 
 @final
 @record
-class CondSaving(Reversing):
+class CondSaving(Alike):
     """A cond whose last results are residuals.
 
     `backward` reads those numbered in `again` among operands and results, the
@@ -435,12 +448,6 @@ class CondSaving(Reversing):
 
     def plain(self) -> Cond:
         return Cond(self.branches)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return Cond(self.branches).infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return Cond(self.branches).reference(*arrays)
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags

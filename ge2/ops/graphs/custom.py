@@ -22,14 +22,15 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
-    Reversing,
     Value,
     Var,
     rename,
     without_dead_code,
 )
 from ge2.ops.graphs.control import (
+    Alike,
     Call,
+    OfGraph,
     Types,
     axes_of,
     filled,
@@ -52,7 +53,7 @@ from ge2.ops.shape import BroadcastInDim
 
 @final
 @record
-class CustomVjp(GraphOp):
+class CustomVjp(OfGraph):
     """A call with a reverse derivative of its own: `forward` also yields
     residuals, which `backward` reads.
 
@@ -68,13 +69,6 @@ class CustomVjp(GraphOp):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.forward, self.backward)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         refuse_captured(self, wanted)
@@ -181,7 +175,7 @@ class CustomVjpSaving(GraphOp):
 
 @final
 @record
-class CustomJvp(GraphOp):
+class CustomJvp(OfGraph):
     """A call with a derivative of its own:
 
     `rule` maps (inputs, tangents) to (outputs, tangents).
@@ -193,13 +187,6 @@ class CustomJvp(GraphOp):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.rule)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
         refuse_captured(self, flags_of(ts))
@@ -272,7 +259,7 @@ def with_plain_calls(graph: Graph, tangents: Sequence[Var]) -> Graph:
 
 @final
 @record
-class CustomJvpSaving(Reversing):
+class CustomJvpSaving(Alike):
     """A custom_jvp in reverse mode:
 
     `reverse` maps (inputs, cotangents) to cotangents of the `wanted`.
@@ -289,12 +276,6 @@ class CustomJvpSaving(Reversing):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.rule, self.reverse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -313,7 +294,7 @@ class Rule(Protocol):
 
 @final
 @record
-class CustomBatch(GraphOp):
+class CustomBatch(OfGraph):
     """A call with a batching rule of its own, which is Python and no part of the text.
 
     The rule computes what batching the graph would; what is read back from a text is batched by its
@@ -329,13 +310,6 @@ class CustomBatch(GraphOp):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr,)
-
-    def infer(self, *types: ArrayType) -> Types:
-        matches(self, self.jaxpr, types)
-        return types_of(self.jaxpr.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         if self.rule is None:
@@ -363,7 +337,7 @@ class CustomBatch(GraphOp):
 
 @final
 @record
-class CustomBatchSaving(Reversing):
+class CustomBatchSaving(Alike):
     """A custom_batch in reverse mode: `reverse` maps (inputs, cotangents) to
     cotangents of the `wanted`.
 
@@ -381,12 +355,6 @@ class CustomBatchSaving(Reversing):
 
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.reverse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return tuple(self.jaxpr(*arrays))
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags

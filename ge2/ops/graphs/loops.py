@@ -21,12 +21,12 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
-    Reversing,
     Value,
     Var,
     without_dead_code,
 )
 from ge2.ops.graphs.control import (
+    Alike,
     Call,
     axes_of,
     filled,
@@ -409,7 +409,7 @@ class Residuals:
 
 @final
 @record
-class ScanSaving(Reversing):
+class ScanSaving(Alike):
     """A scan whose last `residuals` results are what its derivative reads of each round.
 
     `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs
@@ -435,12 +435,6 @@ class ScanSaving(Reversing):
 
     def plain(self) -> ScanLoop:
         return ScanLoop(self.body, self.length, self.consts, self.carry, self.reverse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return self.plain().reference(*arrays)
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags

@@ -21,11 +21,11 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
-    Reversing,
     Value,
     without_dead_code,
 )
 from ge2.ops.graphs.control import (
+    Alike,
     Call,
     Types,
     filled,
@@ -111,7 +111,7 @@ class LinearSolve(GraphOp):
 
 @final
 @record
-class LinearSolveSaving(Reversing):
+class LinearSolveSaving(Alike):
     """A linear_solve in reverse mode: `turned` is its transposed product, `backward` that of the
     product by its constants: (consts, x, cotangent) to the cotangents of those `wanted`.
     """
@@ -138,12 +138,6 @@ class LinearSolveSaving(Reversing):
 
     def graphs(self) -> Graphs:
         return (self.solve, self.matvec, *self.transposed, *self.turned, *self.backward)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return self.plain().reference(*arrays)
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -217,7 +211,7 @@ class Root(GraphOp):
 
 @final
 @record
-class RootSaving(Reversing):
+class RootSaving(Alike):
     """A root in reverse mode.
 
     `reverse`: the transpose of `tangent`, and the cotangents of `residual` by the constants that
@@ -237,12 +231,6 @@ class RootSaving(Reversing):
 
     def graphs(self) -> Graphs:
         return (*self.plain().graphs(), *self.reverse)
-
-    def infer(self, *types: ArrayType) -> Types:
-        return self.plain().infer(*types)
-
-    def reference(self, *arrays: Any) -> Any:
-        return self.plain().reference(*arrays)
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
