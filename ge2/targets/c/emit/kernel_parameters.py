@@ -4,18 +4,17 @@ constants; and so its parameters.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.base.errors import VerifyError
 from ge2.codegen.axes import Axes
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.loop_nest import Home, Loop
-from ge2.codegen.text import Argument, Operand, Text
+from ge2.codegen.parameters import AxesParameters
+from ge2.codegen.text import Operand, Text
 from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX, baked, number
@@ -41,29 +40,13 @@ def label(name: str) -> str:
 
 
 @final
-class Places:
+class Places(AxesParameters):
     def __init__(self, axes: Axes, operands: Mapping[Var, Operand]) -> None:
-        self.axes, self.operands = axes, operands
-        self.order = [a for spec in axes.specs for a in spec.axes]
-        self.letters: dict[int, str] = {}
-        for a in self.order:
-            n = len(self.letters)
-            self.letters.setdefault(a, LETTERS[n] if n < len(LETTERS) else f"i{n}")
-        self.arguments: dict[str, Argument] = {}
+        super().__init__(axes, operands, [a for spec in axes.specs for a in spec.axes], LETTERS)
         self.scalars: dict[str, Text] = {}
-        self.constants: dict[object, str] = {}
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
 
     # -- parameters
-
-    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        new = Argument(declaration, kind, value)
-        known = self.arguments.setdefault(name, new)
-        if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(
-                f"a kernel would have two arguments {name}: {known.value} and {value}"
-            )
-        return name
 
     def size(self, name: str, value: int) -> str:
         return self.argue(name, f"int64_t {name}", "size", value)
@@ -72,12 +55,7 @@ class Places:
         value: Any = literal.value
         if baked(value, dtype, self.variable):
             return number(value, dtype)
-        # not the value: it may be a size, which equals another by chance
-        key = (id(literal), dtype)
-        if key not in self.constants:
-            name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
-            self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
-        return self.constants[key]
+        return self.passed(literal, dtype, HELD[dtype])
 
     # -- loops
 
@@ -121,17 +99,11 @@ class Places:
 
     def step(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
-        strides, sizes = self.axes.strides[p], self.axes.sizes
+        strides = self.axes.strides[p]
         if strides[a] in (0, 1):
             return str(strides[a])
-        within = sorted((b for b in strides if strides[b] < strides[a]), key=lambda b: -strides[b])
-        tight = all(
-            strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
-        )
-        if tight and within and strides[a] == math.prod(sizes[b] for b in within):
-            extents = [self.extent(b) for b in within]
-            return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
-        return self.size(f"{label(p.name)}_{self.letters[a]}", strides[a])  # n_i is a size
+        within = [b for b in strides if strides[b] < strides[a]]
+        return self.stride_by(p, a, within, label(p.name))
 
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""

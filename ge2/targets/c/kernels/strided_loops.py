@@ -10,10 +10,10 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.errors import VerifyError
 from ge2.base.record import record
 from ge2.choice.problem import Problem, described
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
+from ge2.codegen.parameters import Parameters
+from ge2.codegen.text import ALONE, CKernel, Operand, Sharing, Text
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED
 
@@ -40,21 +40,15 @@ class Check:
 
 
 @final
-class Head:
+class Head(Parameters):
     """The parameters of a kernel, each declared when it is first named."""
 
     def __init__(self, caps: Caps) -> None:
+        super().__init__()
         self.alone, self.tuning = caps.threads == ALONE, caps.tuning
-        self.arguments: dict[str, Argument] = {}
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        new = Argument(f"{declaration}{name}", kind, value)
-        known = self.arguments.setdefault(name, new)
-        if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(
-                f"a kernel would have two arguments {name}: {known.value} and {value}"
-            )
-        return name
+        return self.argue(name, f"{declaration}{name}", kind, value)
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
         """An array, or the number that stands in its place."""
@@ -67,18 +61,6 @@ class Head:
 
     def size(self, name: str, value: int) -> str:
         return self.add(name, "int64_t ", "size", value)
-
-    def sizes(self, letters: str, values: Sequence[int]) -> list[str]:
-        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
-
-    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
-        """The index of an element of an array: `i * x_i + j`."""
-        terms = [
-            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
-            for letter, step in zip(letters, strides, strict=True)
-            if step
-        ]
-        return " + ".join(terms) or "0"
 
     def team(self, work: int) -> str:
         """The test by which threads share a loop: whether there are so many elements."""

@@ -11,10 +11,10 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, HALF
-from ge2.base.errors import VerifyError
 from ge2.codegen.axes import Axes
 from ge2.codegen.kernel_values import Held, Param
-from ge2.codegen.text import Argument, Operand
+from ge2.codegen.parameters import AxesParameters
+from ge2.codegen.text import Operand
 from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, baked, number
@@ -46,17 +46,11 @@ def label(name: str) -> str:
 
 
 @final
-class Places:
+class Places(AxesParameters):
     """`constant`: axes whose sizes are in the text; `far`: whether places need 64 bits."""
 
     def __init__(self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int]) -> None:
-        self.axes, self.operands = axes, operands
-        self.order = list(order)
-        self.letters = {
-            a: LETTERS[n] if n < len(LETTERS) else f"i{n}" for n, a in enumerate(self.order)
-        }
-        self.arguments: dict[str, Argument] = {}
-        self.constants: dict[object, str] = {}
+        super().__init__(axes, operands, order, LETTERS)
         self.constant: frozenset[int] = frozenset()
         self.lane = -1  # the axis along which a thread has several elements, v of them
         self.far = (
@@ -74,15 +68,6 @@ class Places:
 
     # -- parameters
 
-    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        new = Argument(declaration, kind, value)
-        known = self.arguments.setdefault(name, new)
-        if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(
-                f"a kernel would have two arguments {name}: {known.value} and {value}"
-            )
-        return name
-
     def size(self, name: str, value: int) -> str:
         return self.argue(name, f"{self.whole} {name}", "size", value)
 
@@ -91,12 +76,7 @@ class Places:
         sizes = frozenset(n for a, n in self.axes.sizes.items() if a not in self.constant)
         if baked(value, dtype, sizes) or self.follows(value, dtype):
             return number(value, dtype)
-        # not the value: it may be a size, which equals another by chance
-        key = (id(literal), dtype)
-        if key not in self.constants:
-            name = self.constants[key] = f"const{len(self.constants)}"
-            self.argue(name, f"{HELD[dtype]} {name}", "constant", (value, dtype))
-        return self.constants[key]
+        return self.passed(literal, dtype, HELD[dtype])
 
     def follows(self, value: Any, dtype: np.dtype) -> bool:
         """Whether a number is a size that is in the text, or one over it: the
@@ -169,19 +149,11 @@ class Places:
 
     def stride(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
-        strides, sizes = self.axes.strides[p], self.axes.sizes
+        strides = self.axes.strides[p]
         if strides[a] == 1:
             return "1"
-        within = sorted(
-            (b for b in strides if 0 < strides[b] < strides[a]), key=lambda b: -strides[b]
-        )
-        tight = all(
-            strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
-        )
-        if tight and within and strides[a] == math.prod(sizes[b] for b in within):
-            extents = [self.extent(b) for b in within]
-            return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
-        return self.size(f"{label(p.name)}_{self.letters[a]}", strides[a])
+        within = [b for b in strides if 0 < strides[b] < strides[a]]
+        return self.stride_by(p, a, within, label(p.name))
 
     def array(self, p: Param) -> str:
         """An input, as a pointer."""

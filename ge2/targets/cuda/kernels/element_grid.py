@@ -11,9 +11,9 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.base.errors import VerifyError
 from ge2.base.record import record
-from ge2.codegen.text import Argument, Operand, Text
+from ge2.codegen.parameters import Parameters
+from ge2.codegen.text import Operand, Text
 from ge2.ir import Dims
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import FAR, WIDEST
@@ -77,27 +77,21 @@ class Elements:
 
 
 @final
-class Grid:
+class Grid(Parameters):
     """The parameters of a kernel, each declared when it is first named.
 
     `far`: places have 64 bits; `block`: threads of a block.
     """
 
     def __init__(self, far: bool, block: int) -> None:
+        super().__init__()
         self.whole, self.block = "int64_t" if far else "int", block
-        self.arguments: dict[str, Argument] = {}
         self.fixed: list[Fixed] = []
 
     # -- parameters
 
     def add(self, name: str, declaration: str, kind: str, value: Any) -> str:
-        new = Argument(f"{declaration}{name}", kind, value)
-        known = self.arguments.setdefault(name, new)
-        if known != new:  # what one name means twice would be read as the other
-            raise VerifyError(
-                f"a kernel would have two arguments {name}: {known.value} and {value}"
-            )
-        return name
+        return self.argue(name, f"{declaration}{name}", kind, value)
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
         """An array that is read, or the number that stands in its place."""
@@ -115,19 +109,7 @@ class Grid:
     def size(self, name: str, value: int) -> str:
         return self.add(name, f"{self.whole} ", "size", value)
 
-    def sizes(self, letters: Sequence[str], values: Sequence[int]) -> list[str]:
-        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
-
     # -- places
-
-    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
-        """The index of an element of an array: `i * x_i + j`."""
-        terms = [
-            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
-            for letter, step in zip(letters, strides, strict=True)
-            if step
-        ]
-        return " + ".join(terms) or "0"
 
     def element(self, name: str, operand: Operand, dtype: np.dtype, place: str) -> str:
         """An element of an array as it is stored; a number, where that stands in its place."""
