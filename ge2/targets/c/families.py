@@ -8,16 +8,16 @@ from __future__ import annotations
 from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
-from ge2.targets.c.kernels.generated import (
+from ge2.targets.c.kernels.generated import CRegion
+from ge2.targets.c.kernels.moves import (
     CConcatenate,
     CConstant,
     CCopy,
     CPad,
-    CProduct,
-    CRegion,
     CTable,
     CUpdateSlice,
 )
+from ge2.targets.c.kernels.products import CProduct
 from ge2.targets.c.kernels.random import CBits, CFold
 from ge2.targets.c.kernels.scan import CScan
 from ge2.targets.c.kernels.sort import CSearch, CSort, CTop

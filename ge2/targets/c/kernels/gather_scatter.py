@@ -18,7 +18,7 @@ from ge2.base.dtypes import COMPLEX, HALF, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.layout import windowed
+from ge2.codegen.moves import windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import final
 
 from ge2.choice.problem import Family, Problem, Variant
-from ge2.codegen.axes import strides_of
-from ge2.codegen.layout import Layout, copied, counted, filled, not_a_copy, unspoken, viewed
+from ge2.codegen.layout import unspoken
+from ge2.codegen.moves import copied, counted, filled, not_a_copy, view_copied
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Eqn, Var
+from ge2.ir import ArrayType, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.caps import Caps
@@ -87,17 +86,8 @@ class CudaCopy(Cuda):
         return not_a_copy(problem.op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        (x,), (to,), op = problem.inputs, problem.outs, problem.op
-        if ins[0].value:
-            return filling(to, ins[0], outs[0], chip)
-        (source,) = ins
-        found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
-        if found is not None:
-            seen = replace(source, offset=found.offset, strides=found.strides)
-            return copying(to, to, seen, outs[0], chip)
-        target = replace(outs[0], strides=strides_of(x.shape))  # the same order in another shape
-        return copying(x, x, source, target, chip)
+        ((source,), (target,)), (x,), (to,) = problem.arrays, problem.inputs, problem.outs
+        return regional(*view_copied(problem.op, x, to, source, target), caps.chip)
 
 
 @final

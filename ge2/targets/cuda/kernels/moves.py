@@ -7,13 +7,14 @@ Parts that were made there already (`problem.shared`) are not written again.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import final
 
 import numpy as np
 
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
-from ge2.codegen.layout import inside
+from ge2.codegen.moves import Moved, inside, joined, zeros_around
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
@@ -21,6 +22,7 @@ from ge2.ops.shape import Concatenate, Pad
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.emit.region_variants import regional
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.kernels.element_grid import OVER, Grid, Spread, added, far, lettered, packed
@@ -41,14 +43,13 @@ class CudaConcatenate(Cuda):
         parts = sum(x.size > 0 for x in problem.inputs)
         if 1 < parts <= most.parts and to.size <= most.elements and not problem.shared:
             return Kernels((joining(problem, op.axis, ins, outs[0], chip),))
-        kernels: list[CudaKernel] = []
-        at = 0
-        for i, (x, source) in enumerate(zip(problem.inputs, ins, strict=True)):
-            start = tuple(at if a == op.axis else 0 for a in range(to.ndim))
-            at += x.shape[op.axis]
-            if x.size and (0, i) not in problem.shared:
-                kernels += copying(x, x, source, outs[0].part(start, (1,) * to.ndim), chip).kernels
-        return Kernels(tuple(kernels))
+        there = [i for _, i in problem.shared]
+        return moved(joined(op.axis, problem.inputs, ins, outs[0], there), chip)
+
+
+def moved(moves: Iterable[Moved], chip: Chip) -> Kernels:
+    """The kernels of each, one after another."""
+    return Kernels(tuple(kernel for each in moves for kernel in regional(*each, chip).kernels))
 
 
 @final
@@ -113,25 +114,9 @@ class CudaPad(Cuda):
         if not math.prod(shape):
             return filling(to, None, target, chip) if to.size else Kernels(())
         if (0, 0) in problem.shared:
-            return around(to, target, start, shape, chip)
+            return moved(zeros_around(to, target, start, shape), chip)
         source, frame = ins[0].part(first, (1,) * x.ndim), Frame(start, step, shape)
         return Kernels((padding(problem, frame, source, target, chip),))
-
-
-def around(to: ArrayType, target: Operand, start: Dims, shape: Dims, chip: Chip) -> Kernels:
-    """Zeros before and after what is there along each axis, within what it
-    spans of the axes before it.
-    """
-    kernels: list[CudaKernel] = []
-    corner, size, ones = [0] * to.ndim, list(to.shape), (1,) * to.ndim
-    for a, (low, n, whole) in enumerate(zip(start, shape, to.shape, strict=True)):
-        for first, count in ((0, low), (low + n, whole - low - n)):
-            corner[a], size[a] = first, count
-            if math.prod(size):
-                part = ArrayType(tuple(size), to.dtype)
-                kernels += filling(part, None, target.part(tuple(corner), ones), chip).kernels
-        corner[a], size[a] = low, n
-    return Kernels(tuple(kernels))
 
 
 @final

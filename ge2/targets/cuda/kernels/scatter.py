@@ -16,7 +16,7 @@ import numpy as np
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import strides_of
-from ge2.codegen.layout import windowed
+from ge2.codegen.moves import windowed
 from ge2.codegen.text import Text
 from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
 from ge2.targets.cuda.caps import Caps

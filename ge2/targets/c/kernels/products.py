@@ -1,0 +1,277 @@
+"""Matrix products in C: by NumPy's BLAS, and by loops."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
+from ge2.base.record import record
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, length, whole
+from ge2.ir import ArrayType, Dims
+from ge2.ops.dot import DotGeneral
+from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
+from ge2.targets.c.kernels.generated import Generated, Pieces, copying
+from ge2.targets.c.kernels.strided_loops import Elements, nest_of
+
+Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
+TINY = 4096  # multiplications; GE2_TINY of product.h
+THIN = 4  # terms of a sum; GE2_THIN of product.h
+
+BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
+THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
+
+
+@final
+@record
+class Matrix:
+    """An operand of a product: one stride for each of batch, rows and columns."""
+
+    operand: Operand
+    batch: int
+    row: int
+    column: int
+
+
+@final
+class CProduct(Generated):
+    """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
+
+    name = "product in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if not isinstance(problem.op, DotGeneral):
+            return f"{problem.op.name} is not a matrix product"
+        if any(t.weak for t in problem.inputs):
+            return "an operand is a Python number"
+        if caps is not None and not caps.blas and not is_tiny(problem):
+            return "C cannot call the BLAS of this NumPy"
+        return ""
+
+    def variants(self, problem: Problem, caps: Caps) -> Sequence[Variant]:
+        sizes, tuning = sides(problem), caps.tuning.products
+        if product_dtype(problem) not in FLOATS | COMPLEX:
+            return (LOOPS,)
+        return (
+            (THIN_LOOPS, BLAS)
+            if is_thin(*sizes, tuning.thin)
+            else (SMALL_LOOPS,)
+            if small(sizes, tuning.few)
+            else (BLAS,)
+        )
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        return Multiply(problem, variant, caps).run()
+
+
+def sides(problem: Problem) -> Sides:
+    """How many products there are, and the rows, columns and terms of one."""
+    (a, b), op = problem.inputs, problem.op
+    assert isinstance(op, DotGeneral)
+    free_a, free_b = op.free(a, b)
+    return volume(a, op.beside[0]), volume(a, free_a), volume(b, free_b), volume(a, op.contract[0])
+
+
+def is_tiny(problem: Problem) -> bool:
+    """True if loops do as well as BLAS, or there is none for the type."""
+    return product_dtype(problem) not in FLOATS | COMPLEX or math.prod(sides(problem)) <= TINY
+
+
+def product_dtype(problem: Problem) -> np.dtype:
+    """The type that is multiplied in: float32 for half types."""
+    a, out = problem.inputs[0].dtype, problem.outs[0].dtype
+    return np.result_type(accumulator(a), accumulator(out))
+
+
+class Multiply:
+    """A product as copies that make its operands matrices, the product itself, and its rounding."""
+
+    def __init__(self, problem: Problem, variant: Variant, caps: Caps) -> None:
+        assert isinstance(problem.op, DotGeneral)
+        self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
+        self.tuning = caps.tuning.products
+        self.ins, self.outs = problem.arrays
+        self.dtype = product_dtype(problem)
+        self.kernels: list[CKernel] = []
+        self.temps: list[int] = []
+
+    def run(self) -> Pieces:
+        op, (a, b), (out,) = self.op, self.problem.inputs, self.problem.outs
+        free_a, free_b = op.free(a, b)
+        left = self.matrix(0, (op.beside[0], free_a, op.contract[0]))
+        right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
+        wide = ArrayType(out.shape, self.dtype)
+        target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
+        self.kernels.append(self.product(left, right, target, sides(self.problem)))
+        if target is not self.outs[0]:
+            self.kernels.append(copying(wide, out, target, self.outs[0], self.caps))
+        suffix = SUFFIX[self.dtype]
+        return Pieces(
+            tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),))
+        )
+
+    def temp(self, t: ArrayType) -> Operand:
+        self.temps.append(t.nbytes)
+        return whole("temp", len(self.temps) - 1, t.shape)
+
+    def matrix(self, i: int, groups: tuple[Dims, Dims, Dims]) -> Matrix:
+        """The operand as it is if its axes allow, else a copy in the order that the product reads;
+        of a number, which has no memory, too.
+        """
+        t, operand = self.problem.inputs[i], self.ins[i]
+        strides = [single(t.shape, operand.strides, axes) for axes in groups]
+        blas = self.dtype in FLOATS | COMPLEX
+        if t.dtype == self.dtype and None not in strides and not operand.value:
+            batch, row, column = strides
+            assert batch is not None and row is not None and column is not None
+            sizes = [volume(t, axes) for axes in groups[1:]]
+            if not blas or leads(row, column, *sizes):
+                return Matrix(operand, batch, row, column)
+        order = tuple(axis for axes in groups for axis in axes)
+        shape = tuple(t.shape[axis] for axis in order)
+        turned = Operand(
+            operand.role,
+            operand.index,
+            tuple(operand.strides[axis] for axis in order),
+            operand.offset,
+            operand.value,
+        )
+        copy = self.temp(ArrayType(shape, self.dtype))
+        self.kernels.append(
+            copying(
+                ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.caps
+            )
+        )
+        rows, columns = (volume(t, axes) for axes in groups[1:])
+        return Matrix(copy, rows * columns, columns, 1)
+
+    def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
+        ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))
+        arguments = [
+            Argument(f"const {ctype} *a", "array", (a.operand, self.dtype)),
+            Argument(f"const {ctype} *b", "array", (b.operand, self.dtype)),
+            Argument(f"{ctype} *c", "result", (out, self.dtype)),
+            Argument("int64_t count", "size", sizes[0]),
+        ]
+        write = {THIN_LOOPS: thin, LOOPS: by_loops}.get(self.variant, by_blas)
+        few = small(sizes, self.tuning.few)
+        line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
+        if write is by_blas and not few:  # which counts by itself, and shares tiles
+            arguments.append(Argument("int threads", "threads"))
+            return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
+        sharing = None
+        if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
+            arguments.append(Argument("int threads", "threads"))
+            long = 1 + length(line) > self.caps.tuning.regions.lines
+            sharing = Sharing("threads > 1", "for schedule(static)", long)
+        view = Elements(nest_of("i", ("count",)), sharing, (line,))
+        return CKernel(
+            "product", f"{self.op} of {types}", tuple(arguments), (), 1,
+            template="c/elements.c.jinja", view=view,
+        )  # fmt: skip
+
+
+def small(sizes: Sides, few: int) -> bool:
+    """True if each of several products is so small that its loops are written for its sizes."""
+    count, *sides = sizes
+    return count > 1 and 0 < math.prod(sides) <= few
+
+
+def is_thin(count: int, m: int, n: int, k: int, most: int) -> bool:
+    """True if each element has few terms, and a call of BLAS costs more than they do."""
+    return 0 < k <= THIN and TINY < m * n * k <= most
+
+
+def by_blas(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A product by BLAS, or by loops where its sizes make them quicker."""
+    operands = called(arguments, a, b, sizes, few)
+    arguments.append(Argument("const ge2_services *lib", "services"))
+    if few:
+        return Text(f"ge2_product_{suffix}(lib, {operands});")
+    left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
+    count, m, n, _ = sizes
+    vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
+    name = "product_with_vector" if vector else "products"
+    return Text(
+        f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
+    )
+
+
+def by_loops(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A product of a type that BLAS lacks."""
+    return Text(f"ge2_product_loops_{suffix}({called(arguments, a, b, sizes, few)});")
+
+
+def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool) -> str:
+    """Sizes and operands as the functions of product.h take them; what they
+    stand for joins the arguments.
+    """
+    sides = [*map(str, sizes[1:])]
+    if not few:
+        sides = ["rows", "columns", "inner"]
+        arguments += [
+            Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)
+        ]
+    for name, x in (("a", a), ("b", b)):
+        for part in ("batch", "row", "column"):
+            arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
+    operands = "a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
+    return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}, {sides[1]}"
+
+
+def thin(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A product of few terms as loops, the innermost along the longer side of the result."""
+    _, m, n, k = sizes
+    arguments += [Argument("int64_t rows", "size", m), Argument("int64_t columns", "size", n)]
+
+    def number(name: str, value: int) -> str:
+        if value in (1, k):  # what a compiler should know
+            return str(value)
+        arguments.append(Argument(f"int64_t {name}", "size", value))
+        return name
+
+    def matrix(name: str, x: Matrix, *order: str) -> str:
+        strides = ", ".join(number(f"{name}_{part}", getattr(x, part)) for part in order)
+        return f"{name} + i * {number(f'{name}_batch', x.batch)}, {strides}"
+
+    if m > n:
+        both = f"columns, rows, {k}, {matrix('b', b, 'column', 'row')}, {matrix('a', a, 'column', 'row')}"
+        return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, 1, columns);")
+    both = (
+        f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
+    )
+    return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
+
+
+def volume(t: ArrayType, axes: Dims) -> int:
+    return math.prod(t.shape[a] for a in axes)
+
+
+def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
+    """The stride of several axes taken as one, if they have one."""
+    real = [a for a in axes if shape[a] != 1]
+    if not real or 0 in (shape[a] for a in real):
+        return 1 if not real else 0
+    for outer, inner in pairwise(real):
+        if strides[outer] != strides[inner] * shape[inner]:
+            return None
+    return strides[real[-1]]
+
+
+def leads(row: int, column: int, rows: int, columns: int) -> bool:
+    """Whether BLAS can read a matrix with these strides."""
+    if columns == 1 or column == 1:
+        return rows == 1 or row >= max(columns, 1)
+    return (rows == 1 or row == 1) and column >= rows
