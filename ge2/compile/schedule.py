@@ -8,30 +8,25 @@ from typing import Any
 
 from ge2.base.compile_times import spent
 from ge2.base.interpreter import collector_paused
-from ge2.choice.problem import Family, Problem
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
-from ge2.codegen.tuning import Blocks
-from ge2.compile.catalog import select
 from ge2.compile.pipeline import rewritten
 from ge2.compile.slice_writes import join_update
+from ge2.compile.step_kinds import NATIVE, in_place, kind_of
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.shape import (
     Barrier,
-    BroadcastInDim,
     Concatenate,
-    Iota,
     Pad,
     Reshape,
     Transpose,
 )
 from ge2.passes.context import Context
-from ge2.passes.scalars import on_host
 from ge2.program.program import (
     CONTROL,
     END,
@@ -43,13 +38,9 @@ from ge2.program.program import (
     origin,
     overwritten,
 )
-from ge2.targets.c.blocked.region import tile
 from ge2.targets.c.loops import carried, held, stands
-from ge2.targets.cuda.kernels.products import CudaBlas
-from ge2.targets.reference.library import Library, Product
 
 IN_C = ("kernel", "copy", "loop")
-NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
@@ -549,77 +540,3 @@ def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:
 
 def own(homes: dict[Var, Var], out: Var, donated: list[Var]) -> list[Var]:
     return [homes[out]] if out in homes and homes[out] in donated else []
-
-
-def kind_of(eqn: Eqn, target: str) -> str:
-    if on_host(eqn):
-        return "host"
-    if isinstance(eqn.op, Region):
-        return "kernel" if served(eqn, target) else "library"
-    if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
-        return "hosted"
-    constant = isinstance(eqn.op, Iota) or (
-        isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
-    )
-    if constant:
-        return "kernel" if target in NATIVE else "view"
-    if eqn.op.is_view:
-        return (
-            "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
-        )
-    family = served(eqn, target)
-    return (
-        "library"
-        if family is None
-        else "matmul"
-        if isinstance(family, Product | CudaBlas)
-        else "kernel"
-    )
-
-
-def weakly(eqn: Eqn) -> bool:
-    """Whether Python numbers go in or come out."""
-    return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
-
-
-def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
-    """The family of kernels of ours that serves the equation, if one does."""
-    if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
-        return None
-    problem = Problem(
-        eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target
-    )
-    family = select(problem).family
-    return None if isinstance(family, Library) else family
-
-
-def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
-    """Whether result `i` of a step may be written over input `x` element by element."""
-    op = eqn.op
-    if isinstance(op, WRITES):
-        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
-    if isinstance(op, ProductRegion):  # whose threads read what they go on with at their own places
-        rest, out = op.rest, op.graph.outputs[i]
-        x = op.graph.inputs[eqn.inputs.index(x)]
-        apart = eqn.inputs.count(x) == 1 and x not in op.product.inputs
-        return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
-    if not isinstance(op, Region):
-        return False
-    if target in NATIVE and op.kind == "rowwise":
-        return False  # a row is read again after its first elements are written
-    inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
-    if eqn.inputs.count(x) != 1:
-        return False
-    orientation = None
-    for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        if out in e.outs:
-            if len(at) != len(e.outs[0].type.shape):
-                return False  # a reduction
-            orientation = at
-    for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        if inner in e.inputs and (e.op.is_view or isinstance(e.op, Gather) or at != orientation):
-            return False
-    if target in NATIVE:  # the loops of any other axis may read it again
-        return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
-    blocks = tile(op, tuning)
-    return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))

@@ -16,7 +16,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Dims, type_of
 from ge2.trace import title_of
-from ge2.transforms.api import Argnums, Function, pulled, pushed, vmap
+from ge2.transforms.api import Argnums, Function, pulled, pushed
 from ge2.transforms.arguments import (
     Arguments,
     is_array,
@@ -26,6 +26,7 @@ from ge2.transforms.arguments import (
     parameters_at,
     placed,
 )
+from ge2.transforms.batching import vmap
 from ge2.transforms.graphs.rules import is_float0
 
 
