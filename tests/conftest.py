@@ -5,6 +5,7 @@ read back from its text.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -26,6 +27,9 @@ os.environ.setdefault("GE2_TRACEBACK", "full")  # a failure shows where in ge2 i
 if "GE2_CACHE_DIR" not in os.environ:  # one for all processes of a run, and none of the user's
     os.environ["GE2_CACHE_DIR"] = tempfile.mkdtemp(prefix="ge2-tests-")
     atexit.register(shutil.rmtree, os.environ["GE2_CACHE_DIR"], True)
+if "BYTECODE_OF_TESTS" not in os.environ:  # that child processes share
+    os.environ["BYTECODE_OF_TESTS"] = tempfile.mkdtemp(prefix="ge2-bytecode-")
+    atexit.register(shutil.rmtree, os.environ["BYTECODE_OF_TESTS"], True)
 
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
 # it measures the machine, not the test
@@ -41,6 +45,21 @@ def pytest_configure(config: pytest.Config) -> None:
         hypothesis.settings.load_profile("all")
 
 
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end, so no collection of garbage looks at it again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True, scope="session")
+def processes_share_bytecode() -> None:
+    """Python compiles ge2 once for all child processes of a run, also where
+    the user's compiles leave nothing in the tree: half a second each.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ.setdefault("PYTHONPYCACHEPREFIX", os.environ["BYTECODE_OF_TESTS"])
+
+
 @pytest.fixture(autouse=True, scope="session")
 def compiler_is_looked_for() -> None:
     """Where there is none, that is said once, here, and is no failure of the
@@ -51,6 +70,17 @@ def compiler_is_looked_for() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         native()  # which programs of a machine's first process do without until it is there
+
+
+@pytest.fixture(autouse=True)
+def options_of_compiler(request: pytest.FixtureRequest) -> None:
+    """Tests compile at -O1, but for a seeded tenth of them and those marked
+    full_options, and all under `--all`.
+    """
+    from tests.quick import compile_quickly
+
+    full = request.node.get_closest_marker("full_options") is not None
+    compile_quickly(not (full or is_sampled(request.node.nodeid)))
 
 
 @pytest.fixture(autouse=True)

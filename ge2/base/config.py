@@ -351,7 +351,8 @@ def _one_checked(name: str, value: Any) -> Any:
 
 def _refuse(name: str) -> NoReturn:
     """AttributeError too, so that `hasattr` and `copy` work."""
-    raise UnknownSetting(f"there is no setting {name!r}", fix=_nearest(name, FIELDS))
+    fix = "" if name.startswith("_") else _nearest(name, FIELDS)  # it was Python that asked
+    raise UnknownSetting(f"there is no setting {name!r}", fix=fix)
 
 
 # --- the environment

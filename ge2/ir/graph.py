@@ -184,17 +184,20 @@ def without_dead_code(graph: Graph) -> Graph:
 # Checks that a graph is well formed; every pass is followed by it in the tests.
 
 
-def verify(graph: Graph) -> Graph:
+def verify(graph: Graph, before: Graph | None = None) -> Graph:
     """The graph itself, if values are defined once, before use, and typed by
     their rules; or VerifyError.
+
+    `before`: a graph that was verified; what its equations compute is not looked at again.
     """
+    seen = frozenset(map(id, before.eqns)) if before is not None else frozenset()
     if not 0 <= graph.consts <= len(graph.inputs):
         raise VerifyError(f"{graph.consts} of {len(graph.inputs)} inputs are said to be captured")
     defined: set[Var] = set()
     define(defined, graph.inputs, "the inputs")
     for n, eqn in enumerate(graph.eqns):
         try:
-            verify_equation(defined, eqn)
+            verify_equation(defined, eqn, id(eqn) in seen)
         except VerifyError as error:
             raise VerifyError(f"equation {n}, {shown(eqn)}: {error}", where=eqn.source) from None
     for i, atom in enumerate(graph.outputs):
@@ -202,9 +205,16 @@ def verify(graph: Graph) -> Graph:
     return graph
 
 
-def verify_equation(defined: set[Var], eqn: Eqn) -> None:
+def verify_equation(defined: set[Var], eqn: Eqn, seen: bool) -> None:
+    """`seen`: it was verified as part of another graph."""
     for i, atom in enumerate(eqn.inputs):
         check_defined(defined, atom, f"input {i}")
+    if not seen:
+        verify_types(eqn)
+    define(defined, eqn.outs, "its results")
+
+
+def verify_types(eqn: Eqn) -> None:
     if isinstance(eqn.op, GraphOp):
         for inner in eqn.op.graphs():
             verify(inner)
@@ -215,7 +225,6 @@ def verify_equation(defined: set[Var], eqn: Eqn) -> None:
         raise VerifyError(f"its type rule refuses it: {error}") from None
     if got != want:
         raise VerifyError(f"it yields {listed(want)}, but is typed {listed(got)}")
-    define(defined, eqn.outs, "its results")
 
 
 def check_defined(defined: set[Var], atom: Atom, what: str) -> None:

@@ -51,6 +51,8 @@ def stages(
     """The name of each pass that is not switched off, with the graph after it."""
     if first == 1:
         dump(f"{name}-0-traced.txt", graph)
+        if config.check:
+            verify(graph)
     for number, step in enumerate(passes, first):
         if step.__name__ not in config.passes_off:
             graph = run_pass(step, graph, context, f"{name}-{number}")
@@ -60,14 +62,14 @@ def stages(
 def run_pass(step: Pass, graph: Graph, context: Context, label: str) -> Graph:
     """The graph after a pass: counted, dumped under the label, and verified."""
     with spent("passes"):
-        began = perf_counter()
+        began, before = perf_counter(), graph
         graph = (
             cast(Informed, step)(graph, context) if is_informed(step) else cast(Alone, step)(graph)
         )
         passed(step.__name__, perf_counter() - began)
         dump(f"{label}-{step.__name__}.txt", graph)
-        if config.check:
-            verify(graph)
+        if config.check and graph is not before:
+            verify(graph, before)
     return graph
 
 

@@ -134,6 +134,7 @@ def test_a_source_without_the_function_is_refused():
 
 
 @needs_compiler
+@pytest.mark.full_options
 @pytest.mark.parametrize(
     "missing", [("-fopenmp",), ("-march=native",), ("-fopenmp", "-march=native")]
 )

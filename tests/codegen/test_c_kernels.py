@@ -97,6 +97,7 @@ def test_truth_is_gathered_within_its_place_on_the_stack(op, n):
     check(text, ~x)
 
 
+@pytest.mark.exhaustive("op")
 @pytest.mark.parametrize("n", [1, 65, 129, 400])
 @pytest.mark.parametrize("op", ["cummax", "cummin"])
 @pytest.mark.parametrize("reverse", [False, True])
@@ -220,6 +221,7 @@ def mixed(x, y):
     return a, np.concatenate([a[:, ::-1] + 1, a.T.reshape(a.shape)])
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize("f", [joins, stacks, pads, mixed])
 @pytest.mark.parametrize("shape", [(4, 3), (1, 5), (300, 40)])
 def test_what_is_joined_is_made_where_it_lies(f, shape):

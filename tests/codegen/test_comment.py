@@ -43,6 +43,7 @@ def named(name: str) -> Any:
     return f
 
 
+@pytest.mark.exhaustive("executor")
 @needs_compiler
 @pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
 @pytest.mark.parametrize("name", ["a*/b", "".join(HOSTILE)])

@@ -39,6 +39,7 @@ def a_number_for_all(a, c):
     return (c * np.tanh(a[:1])).sum(axis=0)
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize("f", [scaled_rows, twice, rows_alone, a_number_for_all])
 @pytest.mark.parametrize("shape", [(128, 10), (7, 33), (300, 4), (1, 1), (40, 257)])
 def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:

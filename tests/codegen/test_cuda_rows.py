@@ -41,6 +41,7 @@ def loss(z: Any, y: Any) -> Any:
 
 # the row in a part of a warp, a warp, a block, shared memory (half types), or read
 # again; whole packs and not
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("n", [3, 40, 1000, 1021, 20_000, 20_003])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
 def test_an_element_is_picked_by_its_place(n: int, dtype: Any, rng: np.random.Generator) -> None:
@@ -53,6 +54,7 @@ def test_an_element_is_picked_by_its_place(n: int, dtype: Any, rng: np.random.Ge
         np.testing.assert_array_equal(on_shim(chosen, z, y), chosen(z, y))
 
 
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("n", [24, 1000, 20_000])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
 def test_cross_entropy_and_its_gradient(n: int, dtype: Any, rng: np.random.Generator) -> None:
@@ -76,6 +78,7 @@ def test_a_pick_is_no_comparison_with_each_place(rng: np.random.Generator) -> No
     assert after.count("(uint32_t)v") == 1 and after.count("= false;") == 1
 
 
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("n", [8, 50, 2048, 20_000])
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: d.__name__)
 def test_extremes_by_pairs(n: int, dtype: Any, rng: np.random.Generator) -> None:

@@ -83,6 +83,7 @@ def test_folds_over_rows(f: Any, shape: tuple[int, int], rng: np.random.Generato
     agree(f, *(rng.normal(size=shape).astype(np.float32) for _ in range(2)))
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", [*FLOATS[1:], np.int8, np.uint64], ids=lambda d: d.__name__)
 def test_folds_over_rows_of_other_dtypes(dtype: Any, rng: np.random.Generator) -> None:
@@ -184,6 +185,7 @@ OTHERS = [
 ]
 
 
+@pytest.mark.exhaustive("dtype")
 @needs_compiler
 @pytest.mark.parametrize(
     ("shape", "dtype"), [*((shape, np.float32) for shape in LABELLED), *OTHERS]

@@ -41,6 +41,7 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int = 1) -> None:
     agree(found, f(*xs), rtol)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_ten_conds_are_one_kernel(n: int) -> None:
     def either(x: Any) -> Any:
@@ -51,6 +52,7 @@ def test_ten_conds_are_one_kernel(n: int) -> None:
     same(either, drawn(n), rtol=1e-4)
 
 
+@pytest.mark.exhaustive("rounds")
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("rounds", [0, 1, 7])
 def test_a_while_loop(n: int, rounds: int) -> None:
@@ -80,6 +82,7 @@ def test_a_while_loop_that_its_values_end() -> None:
     same(halved, drawn(100))
 
 
+@pytest.mark.exhaustive("reverse")
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_a_scan(n: int, reverse: bool) -> None:
@@ -259,6 +262,7 @@ def rnn(w: Any, h: Any, xs: Any, reverse: bool = False) -> Any:
     return lax.scan(step, h, xs, reverse=reverse)
 
 
+@pytest.mark.exhaustive("sums")
 @pytest.mark.parametrize("rows", [2, 7, 31])
 @pytest.mark.parametrize(("sums", "reverse"), [(64, False), (96, True), (128, False)])
 def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:

@@ -92,6 +92,7 @@ def test_conds_by_sums(n: int) -> None:
     assert same(either, drawn(n), rtol=1e-4).count("ge2_grid_wait();") == (4 if n > 24 else 3)
 
 
+@pytest.mark.exhaustive("reverse")
 @pytest.mark.parametrize("n", SIZES)
 @pytest.mark.parametrize("reverse", [False, True])
 def test_neighbours(n: int, reverse: bool) -> None:
@@ -343,6 +344,7 @@ def net(w: Any, h: Any, xs: Any) -> Any:
     return lax.scan(step, h, xs)
 
 
+@pytest.mark.exhaustive("steps")
 @pytest.mark.parametrize("steps", [1, 4])
 @pytest.mark.parametrize(("rows", "width"), [(5, 16), (1, 32), (8, 48), (13, 64)])
 def test_a_recurrent_net(kept: None, rows: int, width: int, steps: int) -> None:
@@ -391,6 +393,7 @@ def test_the_matrix_seen_from_its_other_side(kept: None) -> None:
     assert "ge2_spread_product" in same(f, drawn(48, 48) / 7, drawn(6, 48), drawn(3, 6, 48))
 
 
+@pytest.mark.exhaustive("sums")
 @pytest.mark.parametrize(("high", "rows"), [(1, 1), (2, 2), (8, 4)])
 @pytest.mark.parametrize(("sums", "slices"), [(16, 4), (64, 16), (256, 64)])
 def test_the_product_of_a_block(sums: int, slices: int, high: int, rows: int) -> None:

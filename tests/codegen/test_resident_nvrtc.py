@@ -109,6 +109,7 @@ def test_a_program(name: str, architecture: str) -> None:
         assert usage.registers * kernel.block <= 1 << 16
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("seed", range(8))
 def test_random_rounds(seed: int) -> None:

@@ -40,6 +40,7 @@ LEAVING: tuple[Callable[[Any, Any], Any], ...] = (  # of x and its type: each a 
 )
 
 
+@pytest.mark.exhaustive("executor")
 @needs_compiler
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("dtype", HALVES, ids=lambda t: t.__name__)

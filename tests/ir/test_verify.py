@@ -175,3 +175,17 @@ def test_a_well_formed_graph_is_returned() -> None:
     graph = ge2.make_jaxpr(lambda x: ge2.lax.cond(x[0] > 0, np.sin, np.cos, x))(np.ones(2)).graph
     assert verify(graph) is graph
     assert verify(Graph((), (), ())).eqns == ()
+
+
+def test_equations_of_a_graph_that_was_verified_are_not_looked_at_again() -> None:
+    """Their order is, and so is what is new; both by the only graph that shows it."""
+    before = ge2.make_jaxpr(lambda x: np.sin(np.cos(x)))(np.ones(2)).graph
+    first, second = before.eqns
+    wrong = Eqn(first.op, first.inputs, (v(D3),))  # a cosine of two numbers has no three
+    assert verify(Graph(before.inputs, (first, second), before.outputs), before).eqns == before.eqns
+    with pytest.raises(VerifyError, match="it yields"):
+        verify(Graph(before.inputs, (first, second, wrong), before.outputs), before)
+    with pytest.raises(VerifyError, match="not defined yet"):
+        verify(Graph(before.inputs, (second, first), before.outputs), before)
+    known = Graph(before.inputs, (wrong,), ())
+    assert verify(known, known) is known

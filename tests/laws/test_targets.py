@@ -3,7 +3,7 @@ references make of them.
 
 What is C is compiled many operations at a time. `--all` takes every sample in every
 dtype, as users compile it, in some minutes; without it each operation, with each of its
-parameters, has a tenth of them, or one.
+parameters, has a tenth of them, or one; in Python too.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def agree(graph: Graph, got: Any, want: Any) -> None:
 @in_python
 @every_op
 def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> None:
-    for sample, arrays in (drawn if executor == "blocked" else chosen)(name, rng):
+    for sample, arrays in chosen(name, rng):
         graph = graph_of(sample.op, types_of(arrays))
         executed(executor, sample.op, graph, arrays, evaluate(sample.op, arrays))
 
@@ -72,10 +72,7 @@ def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> Non
 @in_python
 @every_op
 def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> None:
-    for sample, arrays, wanted in smooth(name, rng):
-        if not sample.reverse:
-            continue
-        joint = pulled(graph_of(sample.op, types_of(arrays)), wanted)
+    for sample, arrays, joint in differentiated(name, rng):
         cts = [like(rng, y) for y in inexact(evaluate(sample.op, arrays))]
         executed(executor, sample.op, joint, (*arrays, *cts), joint(*arrays, *cts))
 

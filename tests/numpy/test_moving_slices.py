@@ -51,6 +51,7 @@ def write(x: Any, k: Any, j: Any) -> list[Any]:
     return found
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 @pytest.mark.parametrize("make", [int, np.int32, np.int64])
 def test_each_is_that_of_numpy(make: Any, executor: str) -> None:

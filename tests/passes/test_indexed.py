@@ -90,6 +90,7 @@ def test_wrapped() -> None:
     )
 
 
+@pytest.mark.exhaustive("dtype")
 @needs_compiler
 @pytest.mark.parametrize("columns", [33, 2000, 40_000])
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16], ids=str)

@@ -104,6 +104,7 @@ def test_most_of_them_are_split():
     assert sum(split_edges(graph) is not graph for graph in graphs) > 40
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("seed", range(0, 60, 12))
 def test_the_same_in_c(seed):

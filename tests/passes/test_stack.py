@@ -224,6 +224,7 @@ def test_a_cell_with_two_states():
     assert [loop.length for loop in scans(graph)] == [N, N]
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", ["c", "blocked", "shim"])
 @pytest.mark.parametrize("f", [in_python, lambda *args: np.stack(states(*args[1:])[::-1]).max()])
 def test_it_computes_the_same(f, executor):

@@ -41,6 +41,7 @@ def same(y: Any, wanted: Any) -> None:
     assert y.tobytes() == np.ascontiguousarray(wanted).tobytes()
 
 
+@pytest.mark.exhaustive
 @DTYPES
 def test_lines_are_sorted_stably_with_nan_last(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape, axis in (

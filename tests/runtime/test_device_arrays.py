@@ -21,6 +21,7 @@ from tests.laws.samples import SAMPLES
 from tests.laws.test_cuda import run
 from tests.laws.test_targets import Case, chosen, named
 from tests.together import needs_compiler
+from tests.together_in_cuda import together_in_cuda
 
 pytestmark = needs_compiler
 
@@ -39,7 +40,9 @@ def test_every_operation(cp: Any, rng: np.random.Generator) -> None:
         Case(named(sample.op, xs), graph_of(sample.op, types_of(xs)), xs, evaluate(sample.op, xs))
         for _, sample, xs in drawn
     ]
-    run(cases, gpu.current_gpu())
+    with together_in_cuda():
+        errors = run(cases, gpu.current_gpu())
+    assert not [*filter(None, errors)]
 
 
 @pytest.mark.parametrize("name", ["UnownedMemory", "DLPackMemory"])

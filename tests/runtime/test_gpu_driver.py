@@ -59,6 +59,7 @@ def sent(f: Any, *args: Any) -> tuple[Any, int]:
     return found, made.assembler.texts["python"].count("upload(")
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", [d for d in SHORT if d.kind != "b"], ids=str)
 def test_numbers_that_kernels_read_are_not_sent_as_arrays(dtype: np.dtype) -> None:

@@ -93,6 +93,7 @@ PROGRAMS = [
 ]
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize("executor", ["c", "blocked"])
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__)
 def test_writes_into_slices_mean_the_same(f, executor):

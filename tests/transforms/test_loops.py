@@ -80,6 +80,7 @@ def executor(request):
         yield request.param
 
 
+@pytest.mark.exhaustive("case")
 @pytest.mark.parametrize("case", CASES)
 def test_a_scan_is_its_python_loop(case, executor):
     step, more, first = CASES[case]
@@ -238,6 +239,7 @@ def test_a_branch_inside_a_loop_and_a_loop_inside_a_branch(executor):
     np.testing.assert_allclose(ge2.jit(ge2.grad(f))(XS, 3), ge2.grad(g)(XS), rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("batch_size", [None, 1, 2, 6, 10])
 def test_map(batch_size, executor):
     f = ge2.jit(lambda xs: lax.map(lambda x: (x.sum(), x * 2), xs, batch_size=batch_size))
