@@ -94,3 +94,21 @@ def test_an_update_of_few_elements(dtype, rng: np.random.Generator) -> None:
             np.testing.assert_allclose(
                 y.astype(np.float64), w, rtol=5e-3 if dtype == np.float16 else 2e-6
             )
+
+
+def grouped(hot, x):
+    """Sums over rows that have all of the other axes, some of them, and none."""
+    return (hot[:, :, None] * x[:, None, :]).sum(0), hot.sum(0), x.sum(0), (hot[:, 0] * 2).sum()
+
+
+@pytest.mark.parametrize(
+    ("rows", "groups", "width"), [(40_000, 1, 8), (40_000, 5, 3), (3000, 4, 512), (3000, 4, 510)]
+)
+def test_blocks_share_rows_of_results_with_other_axes(rows, groups, width, rng):
+    hot, x = rng.normal(size=(rows, groups)), rng.normal(size=(rows, width))
+    with config.using(executor="shim"):
+        found = ge2.jit(grouped)(hot, x)
+    for y, wanted in zip(found, grouped(hot, x), strict=True):
+        np.testing.assert_allclose(y, wanted, rtol=1e-10, atol=1e-9)
+    finished = [k for k, _ in kernels(grouped, hot, x) if k.kind == "finish"]
+    assert len(finished) >= 2, "results that have other axes are merged apart"

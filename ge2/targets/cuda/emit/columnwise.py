@@ -146,7 +146,7 @@ class Lanes:
         )
         self.said = Statements(problem, self.places, self.root)
         self.packs = self.count()
-        simple = [p for p in parts if p is not None and set(p.axes) == set(kept)]
+        simple = [p for p in parts if p is not None]
         self.columns, self.block, splits = self.shape(bool(simple) and len(simple) == len(parts))
         self.turns = self.several()
         self.partials = Partials(
@@ -540,22 +540,25 @@ class Lanes:
         lines = [
             Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")
         ]
-        if any(p.fold is w for p in self.partials.parts):
+        p = next((p for p in self.partials.parts if p.fold is w), None)
+        if p is not None:
             tests = ["here"] if self.kept else []
             tests += ["threadIdx.x < COLUMNS"] if self.block > self.columns else []
             tests += (
                 [f"{self.places.letters[self.lane]} + v < {self.places.extent(self.lane)}"]
-                if self.ragged
+                if self.ragged and several
                 else []
             )
-            leave = self.partials.leave(w, "blockIdx.y", self.linear(several), mine)
+            # along these all have the same
+            tests += [f"{self.places.letters[a]} == 0" for a in self.kept if a not in p.axes]
+            leave = self.partials.leave(w, "blockIdx.y", self.linear(p.axes, several), mine)
             lines.append(Text(f"if ({' && '.join(tests)})", body=(leave,)) if tests else leave)
         return [unrolled("v", "PACK", lines)] if several else lines
 
-    def linear(self, several: bool) -> str:
-        """Which of all kept elements a thread has."""
+    def linear(self, axes: Sequence[int], several: bool) -> str:
+        """Which of all elements along some of the kept axes a thread has."""
         text = ""
-        for a in self.kept:
+        for a in axes:
             letter = self.places.letters[a]
             text = f"({text}) * {self.places.extent(a)} + {letter}" if text else letter
         return f"{text} + v" if several else text or "0"

@@ -62,7 +62,7 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     at_once = min(tuning.at_once, 1 << max((tuning.bytes // sum(bytes_of)).bit_length() - 1, 0))
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]
-    shared = all(p is not None and set(p.axes) == set(kept) for p in parts)
+    shared = all(p is not None for p in parts)
     if shared and (
         rows * columns > tuning.rounds * tuning.largest * tuning.at_once
         or rows * width > tuning.large
