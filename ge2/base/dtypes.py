@@ -12,8 +12,6 @@ from functools import cache
 import ml_dtypes
 import numpy as np
 
-DType = np.dtype  # of any scalar type
-
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 FP8 = (np.dtype(ml_dtypes.float8_e4m3fn), np.dtype(ml_dtypes.float8_e5m2))
 FLOAT16, FLOAT32, FLOAT64 = (np.dtype(t) for t in (np.float16, np.float32, np.float64))

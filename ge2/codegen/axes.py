@@ -17,7 +17,7 @@ from ge2.ir import Dims
 from ge2.ir.op import BRANCHING
 
 Strides = Mapping[int, int]  # of an array along each axis of the space, in elements
-ALWAYS = 1 << 30
+ALWAYS = 1 << 30  # operations that are done again: nothing is kept from one stage to the next
 
 
 @final

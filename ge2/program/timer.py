@@ -37,14 +37,6 @@ class Ceilings:
     double: float = 0.0
 
 
-class Moment(Protocol):
-    """A moment on a device, which is now when `record` is called, in the order
-    of what it is asked to do.
-    """
-
-    def record(self) -> Any: ...
-
-
 class Clock(Protocol):
     """What times the steps of a program."""
 

@@ -65,10 +65,6 @@ class Toolchain:
     target: str
     flags: tuple[str, ...]
 
-    @property
-    def openmp(self) -> bool:
-        return "-fopenmp" in self.flags
-
 
 _lock = Lock()
 _found: dict[tuple[str, str], Toolchain | None] = {}

@@ -22,6 +22,9 @@ from ge2.targets.c.emit.types import HELD, STORED, SUFFIX, baked, number
 LETTERS = "ijklmuvw"
 BLOCKED = ("block", "panel")  # roles of loops that go from block to block
 # fmt: off
+ORDER = (  # of the parameters, by kind
+    "services", "equation", "array", "result", "value", "constant", "size", "partial", "scratch", "threads",
+)
 RESERVED = frozenset((
     "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
     "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",

@@ -24,7 +24,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit import gathers
-from ge2.targets.c.emit.kernel_parameters import BLOCKED, Places, label
+from ge2.targets.c.emit.kernel_parameters import BLOCKED, ORDER, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
     clause,
@@ -46,18 +46,6 @@ from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, numbe
 
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
-ORDER = (
-    "services",
-    "equation",
-    "array",
-    "result",
-    "value",
-    "constant",
-    "size",
-    "partial",
-    "scratch",
-    "threads",
-)
 
 
 def c_kernel(region: Region, operands: Mapping[Var, Operand], caps: Caps) -> CKernel:

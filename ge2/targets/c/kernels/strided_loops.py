@@ -15,19 +15,8 @@ from ge2.choice.problem import Problem, described
 from ge2.codegen.parameters import Parameters
 from ge2.codegen.text import ALONE, CKernel, Operand, Sharing, Text
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit.kernel_parameters import ORDER
 from ge2.targets.c.emit.types import HELD, STORED
-
-ORDER = (
-    "services",
-    "equation",
-    "array",
-    "result",
-    "value",
-    "size",
-    "partial",
-    "scratch",
-    "threads",
-)
 
 
 @final

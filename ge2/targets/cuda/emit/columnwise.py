@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from ge2.base.record import record
+from ge2.codegen.axes import ALWAYS
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.loop_nest import Loop, Spec, Work, nest
 from ge2.codegen.text import Text
@@ -21,22 +22,10 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.narrow_columns import narrow
-from ge2.targets.cuda.emit.region import Problem, Statements, power, unrolled
+from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested, unrolled
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
 from ge2.targets.cuda.limits import WARP
-
-ALWAYS = 1 << 30  # nothing is kept from one loop over the rows to the next
-
-
-@final
-@record
-class Plain:
-    """Statements of one value a column; `at` is their column in the text, as that of all stages."""
-
-    at: int
-    lines: tuple[Text, ...]
-    kind: ClassVar = "statements"
 
 
 @final
@@ -383,7 +372,7 @@ class Lanes:
                 tests.append("blockIdx.y == 0")
         alike = [a for a in self.kept if a not in w.axes]  # along these all have the same
         tests += [f"{self.places.letters[a]} == 0" for a in alike]
-        return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+        return tested(tests, lines)
 
     def neighbours(self, loop: Loop, at: int) -> list[Stage]:
         """The elements of a thread, one after another."""
@@ -395,11 +384,9 @@ class Lanes:
         before, after = self.reads(works, left), []
         for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
             assert w.param is not None
-            name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
-            before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
-            said.written[w.param] = f"{name}_at.at[v]"
-            to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
-            after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+            declared, written = said.pack_of(w.param, self.pack, left)
+            before.append(declared)
+            after += self.guarded(w, [written])
         before += [line for w in works for line in self.drawn(w)]
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
+from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes
@@ -22,10 +23,35 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel_parameters import RESERVED, Places, label
-from ge2.targets.cuda.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.cuda.emit.types import (
+    HELD,
+    STORED,
+    SUFFIX,
+    expression,
+    helpers_of,
+    number,
+    retyped,
+)
 
 UNROLL = "#pragma unroll"
 OF_PACK = ".at[v]"  # the element of a pack that is at hand
+
+
+@final
+@record
+class Plain:
+    """Statements of values that do not lie along a thread's neighbours; `at` is their column, as that
+    of all stages.
+    """
+
+    at: int
+    lines: tuple[Text, ...]
+    kind: ClassVar = "statements"
+
+
+def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
+    """Statements that are done where all tests hold."""
+    return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
 
 
 class Problem:
@@ -184,6 +210,16 @@ class Statements:
         if p in self.written:
             return Text(f"{self.written[p]} = {value};")
         return Text(f"{self.places.result(p)}[{self.places.element(p, self.v)}] = {value};")
+
+    def pack_of(self, p: Param, pack: int, left: str) -> tuple[Text, Text]:
+        """The pack that elements of a result are collected in, and its writing; `left`: how many
+        elements there still are.
+        """
+        wide, stored = min(self.places.wide(p), pack), STORED[p.var.type.dtype]
+        self.written[p] = f"{p.name}_at.at[v]"
+        to = f"{self.places.result(p)} + {self.places.element(p)}"
+        declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
+        return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None

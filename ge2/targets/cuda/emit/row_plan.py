@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import final
 
 from ge2.base.dtypes import HALF
+from ge2.codegen.axes import ALWAYS
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.loop_nest import Loop, Spec, Work, nest
 from ge2.targets.cuda.chip import Chip
@@ -21,7 +22,6 @@ from ge2.targets.cuda.emit.two_stage_reduce import Part, Partials, part
 from ge2.targets.cuda.limits import WARP
 from ge2.targets.cuda.tuning import Rowwise
 
-ALWAYS = 1 << 30  # nothing is kept from one stage of a row to the next
 REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
 
 
@@ -381,3 +381,22 @@ class Plan:
     def stages(self) -> bool:
         """Whether a row is gone through more than once."""
         return len(self.inner_loops()) > 1
+
+
+PLACES = ((ALWAYS, REGISTERED), (ALWAYS, IN_SHARED), (ALWAYS, READ_AGAIN))
+
+
+def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
+    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows
+    besides; None if none fits.
+    """
+    first, tuning = make(), chip.tuning.rowwise
+    # what is made again rather than kept, where a row is, and whether one block has all
+    plans = [(again, where, False) for again, where in ((tuning.again, REGISTERED), *PLACES)]
+    if few(first, whole, tuning):
+        plans.insert(0, (tuning.again, REGISTERED, True))
+    for n, (again, where, alone) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone)
+        if plan.fits:
+            return plan
+    return None

@@ -9,146 +9,39 @@ every stage; very long ones, that are only folded, are shared by several blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import ClassVar, final
+from typing import final
 
 from ge2.base.dtypes import FLOAT32
-from ge2.base.record import record
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Loop, Work
 from ge2.codegen.text import Text
-from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.fast_reductions import Pick, largest_of, paired, pick, without
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
-from ge2.targets.cuda.emit.region import OF_PACK, UNROLL, Problem, mentions, unrolled, widened
-from ge2.targets.cuda.emit.row_plan import ALWAYS, IN_SHARED, READ_AGAIN, REGISTERED, Plan, few
+from ge2.targets.cuda.emit.region import (
+    OF_PACK,
+    UNROLL,
+    Plain,
+    mentions,
+    tested,
+    unrolled,
+    widened,
+)
+from ge2.targets.cuda.emit.row_plan import Plan
+from ge2.targets.cuda.emit.row_stages import (
+    End,
+    Fetch,
+    Load,
+    Pass,
+    PassLoop,
+    RowLoop,
+    RowsView,
+    Stage,
+)
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
-
-PLACES = ((ALWAYS, REGISTERED), (ALWAYS, IN_SHARED), (ALWAYS, READ_AGAIN))
-
-
-def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
-    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows
-    besides; None if none fits.
-    """
-    first, tuning = make(), chip.tuning.rowwise
-    # what is made again rather than kept, where a row is, and whether one block has all
-    plans = [(again, where, False) for again, where in ((tuning.again, REGISTERED), *PLACES)]
-    if few(first, whole, tuning):
-        plans.insert(0, (tuning.again, REGISTERED, True))
-    for n, (again, where, alone) in enumerate(plans):
-        plan = Plan(make() if n else first, whole, chip, again, where, alone)
-        if plan.fits:
-            return plan
-    return None
-
-
-@final
-@record
-class Plain:
-    """Statements of values that do not lie along the row; `at` is their column, as that of all stages."""
-
-    at: int
-    lines: tuple[Text, ...]
-    kind: ClassVar = "statements"
-
-
-@final
-@record
-class Load:
-    """What a thread has of a row: its places, and the reading of pack k."""
-
-    at: int
-    rooms: tuple[Text, ...]
-    reads: tuple[Text, ...]
-    kind: ClassVar = "load"
-
-
-@final
-@record
-class Fetch:
-    """How a row is read ahead (`copies`) and taken over (`takes`)."""
-
-    rooms: tuple[Text, ...]
-    split: tuple[Text, ...]
-    copies: tuple[Text, ...]
-    rows: tuple[Text, ...]
-    takes: tuple[Text, ...]
-
-
-@final
-@record
-class RowLoop:
-    """Which rows a team has: one, those that it walks to, or all."""
-
-    at: int
-    form: str
-    row: str
-    count: str
-    states: tuple[Text, ...] = ()
-    fetch: Fetch | None = None
-    kind: ClassVar = "rows"
-
-
-@final
-@record
-class End:
-    """The end of a loop over rows."""
-
-    at: int
-    after: tuple[Text, ...]
-    kind: ClassVar = "end"
-
-
-@final
-@record
-class PassLoop:
-    """A loop over what a thread has of a row: `elements` are those of a pack, `apart` those of one
-    that has no element which is looked for (`test`).
-    """
-
-    reads: tuple[Text, ...]
-    elements: tuple[Text, ...]
-    apart: tuple[Text, ...]
-    test: str
-    writes: tuple[Text, ...]
-    head: str = ""
-    unroll: str = ""
-    places: tuple[Text, ...] = ()
-    braces: bool = True
-
-
-@final
-@record
-class Pass:
-    """A stage that goes through a row."""
-
-    at: int
-    states: tuple[Text, ...]
-    picks: tuple[Text, ...]
-    waits: bool
-    prepared: tuple[Text, ...]
-    loops: tuple[PassLoop, ...]
-    near: str
-    folds: tuple[Text, ...]
-    kind: ClassVar = "pass"
-
-
-Stage = Plain | Load | RowLoop | End | Pass
-
-
-@final
-@record
-class RowsView:
-    """What `templates/cuda/rowwise.cu.jinja` prints."""
-
-    index: str
-    teams: int
-    packed: bool
-    stages: tuple[Stage, ...]
 
 
 def joined(stages: Sequence[Stage]) -> Iterator[Stage]:
@@ -546,11 +439,9 @@ class Rows:
                 and w.param is not None
                 and self.plan.lies(w.param)
             ):
-                name, wide = w.param.name, min(self.places.wide(w.param), self.pack)
-                before.append(Text(f"ge2_some<{STORED[w.param.var.type.dtype]}, PACK> {name}_at;"))
-                said.written[w.param] = f"{name}_at.at[v]"
-                to = f"{self.places.result(w.param)} + {self.places.element(w.param)}"
-                after += self.guarded(w, [Text(f"ge2_write<PACK, {wide}>({to}, {name}_at{left});")])
+                declared, written = said.pack_of(w.param, self.pack, left)
+                before.append(declared)
+                after += self.guarded(w, [written])
         whole, works = self.of_packs(works)
         before += whole
         said.v, said.kept_at = ("v", "k * PACK + v") if self.pack > 1 else ("", "k")
@@ -618,7 +509,7 @@ class Rows:
         mine += [] if w.axes.isdisjoint(self.row) else [self.row]
         alike = [a for axes in mine for a in axes if a not in w.axes]
         tests += [f"{self.places.letters[a]} == 0" for a in alike]
-        return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+        return tested(tests, lines)
 
     def once(self, w: Work, loop: Loop) -> list[Text]:
         """What does not lie along the row."""

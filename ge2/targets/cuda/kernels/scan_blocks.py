@@ -23,11 +23,11 @@ from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.kernel_parameters import WIDEST
 from ge2.targets.cuda.emit.region import mentions
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, expression, number
 
-WIDEST = 16  # bytes of one access
 FAR = (1 << 31) - (1 << 20)  # elements from which on a place needs 64 bits
 FIRST = 2  # the word with which states begin, after the counter: a multiple of 16 bytes
 PLACE = re.compile(r"(?:const|constexpr) int(?:64_t)? (\w+) = [^,]*;")
