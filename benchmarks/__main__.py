@@ -82,6 +82,8 @@ SUITES = {
         "imports": (),
         "digits": (),
         "gpt_step": (),
+        "matrix_vectors": (),
+        "unrolled": (),
         "start": (),
         "regions": (),
     },

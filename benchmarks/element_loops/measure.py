@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,12 +21,14 @@ from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.ran import executor_of, remarks
 from benchmarks.record import AtMost, Failure, Faster, Row, mean_of
-from benchmarks.timing import medians, sample
+from benchmarks.timing import medians
+from ge2.targets.c.load.extension import native
 
 PROGRAMS: tuple[Program, ...] = (*linear.PROGRAMS, *signals.PROGRAMS, *tables.PROGRAMS)
 ROUNDS, BUDGET = 15, 3.0
 QUICK = 12  # the size of all programs in a quick run
 LONGEST = 5.0  # seconds of the first call of a Python loop
+TIMES = 10.0  # as fast as NumPy should a Python loop be, once it is compiled
 FORM = "float64 and int64, C order"
 
 
@@ -39,7 +41,7 @@ def run(options: Options = USUAL) -> list[Row | Failure]:
     if len(rows) > 1:
         found.append(mean_of("loops over single elements and rows: geometric mean", rows, *targets))
     if options.wants("element_loops", "python-loops"):
-        found += [in_python(p, options) for p in (PROGRAMS[:2] if options.quick else PROGRAMS)]
+        found += in_python(PROGRAMS[:2] if options.quick else PROGRAMS, options)
     return found
 
 
@@ -84,21 +86,47 @@ def agree(program: Program, calls: dict[str, Callable[[], Any]], size: int) -> N
 # ------------------------------------------------------------------------------------- Python loops
 
 
-def in_python(program: Program, options: Options) -> Row | Failure:
-    """The first call of the plain form, compiled, with nothing cached; later calls beside NumPy."""
+def in_python(programs: Sequence[Program], options: Options) -> list[Row]:
+    """Of each program's plain form: its first call, and later ones beside NumPy's; then how many
+    are both in time and that much faster.
+    """
     size = QUICK if options.quick else SMALL
-    work = f"{program.name} as a Python loop, n = {size}: first call, nothing cached"
-    with TemporaryDirectory() as folder:
-        text = (
-            f"from benchmarks.element_loops.measure import first; first({program.name!r}, {size})"
+    firsts, laters = [], []
+    for program in programs:
+        with TemporaryDirectory() as folder:
+            text = (
+                "from benchmarks.element_loops.measure import first;"
+                f" first({program.name!r}, {size}, {options.rounds_or(ROUNDS)})"
+            )
+            found = json.loads(fresh(text, GE2_CACHE_DIR=folder).said)
+        title, sizes = f"{program.name} as a Python loop, n = {size}", {"n": size}
+        targets = () if options.quick else (AtMost(LONGEST),)
+        firsts.append(
+            Row(f"{title}: first call, nothing cached", "seconds", found["first"], {}, targets,
+                FORM, sizes)
+        )  # fmt: skip
+        others = {"numpy": found["numpy"]}
+        laters.append(
+            Row(f"{title}: later calls", "seconds", found["ge2"], others, (), FORM, sizes)
         )
-        found = json.loads(fresh(text, GE2_CACHE_DIR=folder).said)
-    notes = {"ge2": f"then {found['numpy'] / found['ge2']:.3g} times as fast as NumPy"}
-    targets = () if options.quick else (AtMost(LONGEST),)
-    return Row(work, "seconds", found["first"], {}, targets, FORM, {"n": size}, notes)
+    if options.quick:
+        return [*firsts, *laters]
+    return [*firsts, *laters, count_of(firsts, laters)]
 
 
-def first(name: str, size: int) -> None:
+def count_of(firsts: Sequence[Row], laters: Sequence[Row]) -> Row:
+    """How many programs compile in time and are then TIMES as fast as NumPy."""
+    missed = [
+        later.work
+        for first, later in zip(firsts, laters, strict=True)
+        if first.missed or later.others["numpy"] < TIMES * later.ours
+    ]
+    work = f"Python loops that compile in {LONGEST:g} s and then miss {TIMES:g} x NumPy"
+    bound = AtMost(len(laters) / 4)
+    return Row(work, "programs", len(missed), {}, (bound,), FORM, {"missed": missed})
+
+
+def first(name: str, size: int, rounds: int) -> None:
     """Compiles and calls the plain form of a program; prints seconds, of the
     first call and of later ones.
     """
@@ -108,6 +136,6 @@ def first(name: str, size: int) -> None:
     result = compiled(*arguments)
     first = time.perf_counter() - began
     np.testing.assert_allclose(result, program.plain(*arguments), rtol=1e-8, atol=1e-10)
-    ours = sample(partial(compiled, *arguments), 3)
-    numpy = sample(partial(program.plain, *arguments), 1)
-    print(json.dumps({"first": first, "ge2": ours, "numpy": numpy}))
+    native()  # what calls programs is compiled meanwhile; later calls are those that find it there
+    calls = {"ge2": partial(compiled, *arguments), "numpy": partial(program.plain, *arguments)}
+    print(json.dumps({"first": first, **medians(calls, rounds, BUDGET)}))

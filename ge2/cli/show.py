@@ -221,8 +221,10 @@ def kernel_data(kernel: Any) -> dict[str, Any]:
 
 
 def choice(look: Look) -> Shown:
-    """Each kernel's choice: the refusals before it, what was taken, and what could have been."""
-    found = {k.name: str(k.choice) for k in look.lowered().kernels if k.choice is not None}
+    """The choice of each kernel, loop and library call: the refusals before it, what was taken, and
+    what could have been.
+    """
+    found = {name: str(each) for name, each in look.lowered().choices.items()}
     parts = (Part(f"choice of {name}", text) for name, text in found.items())
     return Shown(tuple(parts), {name: text.splitlines() for name, text in found.items()})
 

@@ -307,12 +307,39 @@ class Executable:
             return assembler.made
         number = {id(step.eqn): step.number for step in self.program.steps}
         found = [(number[id(each.eqn)], each) for each in assembler.made]
+        for n, inside, branch in self.inside():
+            found += [(n, each.within(inside)) for each in branch.made(branch.unbuilt())]
+        return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+
+    def inside(self) -> Iterator[tuple[int, str, Executable]]:
+        """The programs of loops and branches, each with its step and its name."""
         for n, branches in self.branches.items():
             before = f"{self.program.steps[n].name}_{n}"
             for i, branch in enumerate(branches):
-                inside = before if len(branches) == 1 else f"{before}.{i}"
-                found += [(n, each.within(inside)) for each in branch.made(branch.unbuilt())]
-        return [each for _, each in sorted(found, key=lambda pair: pair[0])]
+                yield n, before if len(branches) == 1 else f"{before}.{i}", branch
+
+    @property
+    def choices(self) -> dict[str, object]:
+        """What was chosen for each kernel by its name, then for other steps: loops and branches as
+        launches, calls of a library. Printed, a choice has the refusals before it in words.
+        """
+        if self.executor == "reference":
+            return {}
+        # without a GPU the text may become another when it is compiled
+        made = self.made(self.assembler if self.device is None else self.unbuilt())
+        named = zip(names(each.name for each in made), made, strict=True)
+        found = {name: each.choice for name, each in named if each.choice is not None}
+        return found | self.without_kernel()
+
+    def without_kernel(self) -> dict[str, object]:
+        assembler, steps = self.unbuilt(), self.program.steps
+        kernels = {id(each.eqn) for each in assembler.made}
+        numbers = [n for n in assembler.choices if id(steps[n].eqn) not in kernels]
+        found = {f"{steps[n].name}_{n}": assembler.choices[n] for n in numbers}
+        for _, inside, branch in self.inside() if self.device is not None else ():
+            each = branch.without_kernel()
+            found |= {f"{inside}/{name}": choice for name, choice in each.items()}
+        return found
 
     def dump(self, assembler: Assembler) -> None:
         """Writes regions, plan and code, each a file."""

@@ -118,6 +118,14 @@ class Lowered(Stage):
         return self.executable.kernels
 
     @property
+    def choices(self) -> dict[str, object]:
+        """What was chosen for each kernel, then for each loop, branch and library call: by its name.
+
+        Printed, a choice has the refusals before it in words, and what could have been taken too.
+        """
+        return self.executable.choices
+
+    @property
     def regions(self) -> int:
         return self.executable.regions
 

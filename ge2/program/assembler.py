@@ -34,6 +34,7 @@ class Assembler(ABC):
         self.program, self.title, self.run, self.meter = program, title, run, meter
         self.names: dict[str, Any] = {}  # what the names of the text stand for
         self.made: list[Made] = []  # the kernels, for people
+        self.choices: dict[int, object] = {}  # by step, what was chosen for it
         self.needs: dict[str, Lifetime] = {}  # what lies in the arena, by its name
         self.begun: set[str] = set()  # results that have an array
         self.plan: Plan | None = None

@@ -28,7 +28,7 @@ from ge2.transforms.graphs.pullback import (
     tangents_like,
 )
 from ge2.transforms.graphs.rules import empty, vjp_graph
-from ge2.transforms.remembered import Derivative, Memory
+from ge2.transforms.remembered import Derivative, Memory, memory_of
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -82,7 +82,8 @@ def value_and_grad(
     (array(5.), array([2., 4.]))
     """
 
-    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
+    options = argnums, has_aux, holomorphic, allow_int
+    memory = memory_of(fun, "value_and_grad", options)
 
     @wraps(fun)
     @hides
@@ -131,7 +132,8 @@ def grad(
     12.0
     """
 
-    memory, options = Memory(), (argnums, has_aux, holomorphic, allow_int)
+    options = argnums, has_aux, holomorphic, allow_int
+    memory = memory_of(fun, "grad", options)
 
     @wraps(fun)
     @hides

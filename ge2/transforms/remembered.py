@@ -5,7 +5,9 @@ seen, by argument types.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, final
+from weakref import WeakSet
 
 import numpy as np
 
@@ -24,7 +26,39 @@ if TYPE_CHECKING:
 SIGNATURES: Final = 32  # that one function remembers; the oldest is forgotten first
 CAPTURED: Final = 1 << 20  # bytes of constants beyond which a trace is not kept
 LONGEST: Final = 4096  # equations that are written as Python
+FUNCTIONS: Final = 32  # that are transformed again and again, as by `grad(f)(x)` in a loop
 TIRES: Final = 4  # changes of its surroundings after which a function is traced at each call
+
+
+_once: WeakSet[FunctionType] = WeakSet()  # functions that were transformed before
+_never: WeakSet[FunctionType] = WeakSet()  # whose surroundings change, or are not seen
+_often: dict[FunctionType, dict[Hashable, Memory]] = {}  # the last used is the last
+
+
+def memory_of(fun: Any, kind: str, options: tuple[Any, ...]) -> Memory:
+    """The memory of a transformed function: one for all its equal transforms, from the second on.
+
+    A function that is transformed but once is not held here, nor one whose surroundings are not
+    seen, which may hold much.
+    """
+    if type(fun) is not FunctionType or fun in _never:
+        return Memory()
+    if fun not in _once:
+        _once.add(fun)
+        return Memory()
+    try:
+        key = kind, *(tuple(each) if isinstance(each, list) else each for each in options)
+        found = _often.pop(fun, None) or {}
+        memory = found.setdefault(key, Memory())
+    except TypeError:  # options that have no hash are an error of the call
+        return Memory()
+    if memory.changes < TIRES:
+        _often[fun] = found
+    else:
+        _never.add(fun)
+    while len(_often) > FUNCTIONS:
+        _often.pop(next(iter(_often), fun), None)
+    return memory
 
 
 @final

@@ -84,7 +84,7 @@ def test_kernels_shows_graph_regions_and_sources(capsys):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("setting", OP_BY_OP)
 def test_a_step_that_runs_op_by_op_fails_loudly(setting):
-    command = [sys.executable, "-m", "ge2.cli.main", "demo", "--epochs", "1"]
+    command = [sys.executable, "-m", "ge2", "demo", "--epochs", "1"]
     found = subprocess.run(
         command, cwd=ROOT, env=os.environ | setting, capture_output=True, text=True
     )

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextvars
 import copy
+import gc
 import pickle
 import random
 import time
+import weakref
 
 import numpy as np
 import pytest
@@ -240,3 +242,63 @@ def test_straight_code_is_the_graph():
     for found, want in zip(straight(graph)(x, y), graph(x, y), strict=True):
         np.testing.assert_array_equal(found, want)
     np.testing.assert_array_equal((x, y), kept)
+
+
+def test_transforms_of_one_function_share_what_they_remember():
+    """`grad(f)(x)` in a loop makes a new transform each time."""
+
+    def f(x):
+        LOG.append(0)
+        return np.sum(x * x)
+
+    LOG.clear()
+    results = [grad(f)(X) for _ in range(6)]
+    assert len(LOG) == 6  # it has an effect: traced at each call
+    np.testing.assert_array_equal(results, [2 * X] * 6)
+
+    def pure(x, y):
+        return np.sum(np.sin(x) * y)
+
+    for _ in range(4):
+        np.testing.assert_allclose(grad(pure)(X, X), np.cos(X) * X)
+        np.testing.assert_allclose(grad(pure, 1)(X, X), np.sin(X))
+        value, slopes = value_and_grad(pure, argnums=[0, 1])(X, X)
+        np.testing.assert_allclose(value, pure(X, X))
+        np.testing.assert_allclose(slopes, (np.cos(X) * X, np.sin(X)))
+    assert len(entries(grad(pure))) == len(entries(grad(pure, 1))) == 1
+    assert entries(grad(pure)) != entries(grad(pure, 1))
+
+
+def test_few_functions_are_held_and_only_those_transformed_again():
+    def made(k):
+        def f(x):
+            return np.sum(x * k)
+
+        return f
+
+    once, often = made(2.0), [made(float(k)) for k in range(40)]
+    grad(once)(X)
+    held = weakref.ref(once)
+    del once
+    gc.collect()
+    assert held() is None
+    for f in often:
+        for _ in range(4):
+            np.testing.assert_array_equal(grad(f)(X), [f(1.0)] * 3)
+    first, last = weakref.ref(often[0]), weakref.ref(often[-1])
+    del often, f
+    gc.collect()
+    assert first() is None
+    assert last() is not None
+
+
+def test_a_function_that_closes_over_much_is_not_held():
+    def f(x):
+        return np.sum(x * LARGE[:3])
+
+    for _ in range(8):
+        grad(f)(X)
+    held = weakref.ref(f)
+    del f
+    gc.collect()
+    assert held() is None

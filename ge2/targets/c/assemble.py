@@ -370,7 +370,11 @@ class CAssembler(Assembler):
             self.names[f"{name}_finish"] = module["finish"]
             handed = ", ".join([*arrays[len(view.inputs) :], *partials])
             self.add(self.timed(f"{name}_finish", handed, eqn, "Python", f"{name}_finish", Cost()))
-        self.made.append(Made(eqn, view.kind, name, name, lambda: chosen.source, language="python"))
+        self.made.append(
+            Made(
+                eqn, view.kind, name, name, lambda: chosen.source, language="python", choice=choice
+            )
+        )
 
     def call(self, step: Step, name: str, view: KernelView, arrays: Sequence[str]) -> None:
         if not view.looped:

@@ -18,6 +18,7 @@ from ge2.base.interpreter import collector_paused
 from ge2.base.memory import Plan, plan
 from ge2.base.record import record
 from ge2.base.source import execute
+from ge2.choice.problem import Problem
 from ge2.codegen.environment import render
 from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Layout, Line, plain
@@ -312,6 +313,8 @@ class CudaAssembler(Assembler):
             self.split(code.step.eqn, code.split)
         self.body += code.lines
         self.made += code.made
+        if code.choice is not None:
+            self.choices[code.step.number] = code.choice
 
     def launch_each(self, code: StepCode, meter: Meter) -> None:
         """Adds launches each as a group of its own, which is timed."""
@@ -339,6 +342,14 @@ class CudaAssembler(Assembler):
         layout, buffer = self.layout(a), self.buffer(a)
         loose = self.loose.get(self.holder(buffer), 0)
         return Operand(role, i, layout.strides, layout.offset, loose=loose)
+
+    def problem(self, step: Step) -> Problem:
+        """What a kernel of a step is chosen for, its arrays where they are in the program."""
+        ins, outs = step.eqn.inputs, step.eqn.outs
+        lie = [self.kernel_operand("in", i, a) for i, a in enumerate(ins)]
+        lie += [self.kernel_operand("out", i, v) for i, v in enumerate(outs)]
+        types = tuple(a.type for a in ins), tuple(v.type for v in outs)
+        return Problem(step.eqn.op, *types, "cuda", step.shared, tuple(lie))
 
     def in_order(self, a: Atom) -> bool:
         """True if an array is in C order, and begins where wide accesses may, or is a number."""

@@ -15,7 +15,6 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL
 from ge2.ir import ArrayType
-from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.program.program import Step
 from ge2.program.records import place
@@ -30,15 +29,9 @@ if TYPE_CHECKING:
 Places = Sequence[Placed]
 
 
-def conditional(
-    assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]
-) -> Recorder | None:
-    """A while loop or a branch as one item of this program; None if its lists are more than
-    launches.
-    """
+def conditional(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
+    """A while loop or a branch as one item of this program."""
     eqn, op = step.eqn, step.eqn.op
-    if not isinstance(op, WhileLoop | Cond) or not serves(assembler, step, bodies):
-        return None
     writer = Recorder(assembler, step)
     memory = writer.own_place(ArrayType((max(t.nbytes for t in bodies),), np.dtype(np.uint8)))
     results = [*map(writer.placed, eqn.outs)]
@@ -49,21 +42,6 @@ def conditional(
     else:
         branch(writer, symbolic, memory, results, inputs)
     return writer
-
-
-def serves(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> bool:
-    """Whether all is launches, at places where kernels may read and write."""
-    eqn = step.eqn
-    if (
-        assembler.ranged or assembler.meter or any(t.recorded is None for t in bodies)
-    ):  # ranged: each iteration is to be seen
-        return False
-    most = assembler.device.limits.tuning.launches.recorded
-    if sum(2 * t.recorded.count for t in bodies if t.recorded is not None) > most:
-        return False
-    first = 1 if isinstance(eqn.op, Cond) else 0  # an index is read alone, wherever it lies
-    arrays = *eqn.outs, *eqn.inputs[first:]
-    return all(map(assembler.is_plain, arrays)) and not any(a.type.weak for a in eqn.inputs)
 
 
 def branch(

@@ -8,16 +8,20 @@ other the iterations are programs that take scratch and places from the one arou
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from ge2.base.config import config
+from ge2.choice.choose import settled
+from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.codegen.layout import Line, plain
-from ge2.ir import ArrayType, Atom, Eqn, Literal, Var
+from ge2.ir import ArrayType, Atom, Literal, Var
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.program.program import Buffer, Step
+from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.loops.conditional import conditional
@@ -110,35 +114,50 @@ def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | 
 
 
 def loop_code(assembler: CudaAssembler, step: Step) -> StepCode:
-    """A loop or a branch: recorded launches, or iterations that the host launches."""
+    """A loop or a branch in the way that is chosen."""
     bodies = [branch.loop_body(assembler.run) for branch in assembler.branches[step.number]]
-    return (
-        unrolled(assembler, step, bodies)
-        or conditional(assembler, step, bodies)
-        or IteratedStep(assembler, step, bodies)
-    )
+    caps, catalog = Caps.of(assembler.device), (Launched(assembler, step, bodies),)
+    choice = settled(step.eqn.choice, assembler.problem(step), caps, prefs(), catalog)
+    code: StepCode = choice.kernels()
+    code.choice = choice
+    return code
 
 
-def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder | None:
-    """The iterations of a loop as launches of this program; None if they are more than that, or
-    too many.
-    """
+@final
+class Launched(Family[Caps, StepCode]):
+    """A loop or a branch as launches, in the program of its step."""
+
+    name = "launches"
+    target = "cuda"
+
+    def __init__(self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
+        self.assembler, self.step, self.bodies = assembler, step, bodies
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return ""
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        given = self.assembler, self.step, self.bodies
+        why = by_host(*given)
+        fixed = isinstance(problem.op, ScanLoop | RepeatLoop)
+        name, make = ("recorded", unrolled) if fixed else ("decided on the device", conditional)
+        host = Variant("by the host", partial(IteratedStep, *given, why))
+        return Variant(name, partial(make, *given), why), host
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> StepCode:
+        found: StepCode = variant.plan()
+        return found
+
+
+def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
+    """The iterations of a loop as launches of this program."""
     eqn, (body, *_) = step.eqn, bodies
-    op, known = eqn.op, body.recorded
-    if not isinstance(op, ScanLoop | RepeatLoop) or known is None or config.capture == "off":
-        return None
-    if assembler.ranged or assembler.meter:  # each iteration is to be seen
-        return None
-    atoms = *eqn.outs, *eqn.inputs
-    most = assembler.device.limits.tuning.launches.recorded
-    if known.count * op.length > most or not all(map(assembler.is_plain, atoms)):
-        return None
     found = Recorder(assembler, step)
     memory = found.own_place(ArrayType((body.nbytes,), np.dtype(np.uint8)))
-    places = [found.placed(a) for a in atoms]
+    places = [*map(found.placed, (*eqn.outs, *eqn.inputs))]
     results, inputs = places[: len(eqn.outs)], places[len(eqn.outs) :]
-    spares = second_places(op, bodies, results, found.own_place)
-    iterated(op, [found.recorded(body)])(memory, results, spares, *inputs)
+    spares = second_places(eqn.op, bodies, results, found.own_place)
+    iterated(eqn.op, [found.recorded(body)])(memory, results, spares, *inputs)
     return found
 
 
@@ -146,7 +165,9 @@ def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -
 class IteratedStep(StepCode):
     """A loop or a branch whose iterations the host launches, one by one, in memory of the arena."""
 
-    def __init__(self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
+    def __init__(
+        self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody], why: str
+    ) -> None:
         super().__init__(assembler, step)
         eqn, nbytes = step.eqn, max(t.nbytes for t in bodies)
         memory = self.in_arena(ArrayType((nbytes,), np.dtype(np.uint8)))
@@ -157,7 +178,7 @@ class IteratedStep(StepCode):
         given += [self.aligned(a) for a in eqn.inputs]
         self.results = eqn.outs
         parts = "branches" if isinstance(eqn.op, Cond) else "iterations"
-        self.split = f"whose {parts} the host launches ({by_host(assembler, eqn, bodies)})"
+        self.split = f"whose {parts} the host launches ({why})"
         self.lines = [Line(f"{f}({', '.join(given)})", eqn.op.name), *copies]
 
     def result_places(self) -> tuple[list[str], list[Line]]:
@@ -187,23 +208,25 @@ class IteratedStep(StepCode):
         return text if self.assembler.in_order(a) else f"ready({text})"
 
 
-def by_host(assembler: CudaAssembler, eqn: Eqn, bodies: Sequence[LoopBody]) -> str:
-    """Why the host launches the iterations of a loop, or a branch, one after another."""
-    op, fixed = eqn.op, isinstance(eqn.op, ScanLoop | RepeatLoop)
+def by_host(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> str:
+    """Why the host launches the iterations of a loop, or a branch, one after another; "" if they
+    are nothing but launches, at places where kernels may read and write.
+    """
+    eqn, op = step.eqn, step.eqn.op
+    times = op.length if isinstance(op, ScanLoop | RepeatLoop) else None
     if assembler.ranged or assembler.meter:
         return "so that each is seen"
-    if fixed and config.capture == "off":
+    if times is not None and config.capture == "off":
         return "capture is off"
-    if (why := next((body.why for body in bodies if body.why), "")) or any(
-        a.type.weak for a in eqn.inputs
-    ):
-        return why or NUMBERS
-    launches = sum(body.recorded.count for body in bodies if body.recorded) * getattr(
-        op, "length", 2
-    )
+    if why := next((body.why for body in bodies if body.why), ""):
+        return why
+    if any(a.type.weak for a in eqn.inputs):
+        return NUMBERS
+    launches = sum(body.recorded.count for body in bodies if body.recorded)
+    launches *= 2 if times is None else times
     most = assembler.device.limits.tuning.launches.recorded
-    return (
-        f"{launches} launches, more than {most}"
-        if launches > most
-        else "its arrays lie in another order"
-    )
+    if launches > most:
+        return f"{launches} launches, more than {most}"
+    first = 1 if isinstance(op, Cond) else 0  # an index is read alone, wherever it lies
+    plain = all(map(assembler.is_plain, (*eqn.outs, *eqn.inputs[first:])))
+    return "" if plain else "its arrays lie in another order"

@@ -8,6 +8,7 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.base.memory import Lifetime
+from ge2.choice.choose import Choice
 from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Line
 from ge2.codegen.text import Argument, Operand
@@ -31,7 +32,7 @@ class StepCode:
     `results`: for which the caller's arrays are made before. `computed`: numbers of the host, which
     may have `uploads`; `before`: other lines that need nothing launched. `calls`: what a meter is
     told of each launch. `lines`: Python that comes after all that was launched; `split`: why.
-    `made`: kernels, for people.
+    `made`: kernels, for people; `choice`: of what the step becomes.
     """
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
@@ -47,6 +48,7 @@ class StepCode:
         self.split = ""
         self.lines: list[Line] = []
         self.made: list[Made] = []
+        self.choice: Choice | None = None
 
     # -- memory
 

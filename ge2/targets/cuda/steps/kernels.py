@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.choice.choose import Choice, settled
-from ge2.choice.problem import Problem, prefs
+from ge2.choice.problem import prefs
 from ge2.program.cost import Cost, bytes_behind, computing
 from ge2.program.program import Step
 from ge2.program.records import Made, place
@@ -33,7 +33,8 @@ class KernelStep(StepCode):
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
         super().__init__(assembler, step)
-        choice = self.choice()
+        caps, problem = Caps.of(assembler.device), assembler.problem(step)
+        choice = self.choice = settled(step.eqn.choice, problem, caps, prefs(), FAMILIES)
         found: Kernels = choice.kernels()
         self.temps = [self.need(nbytes) for nbytes in found.temps]
         self.results = step.eqn.outs
@@ -43,15 +44,6 @@ class KernelStep(StepCode):
             self.made.append(self.record(choice, found.kernels))
         if found.library is not None:
             self.add_library(found.library)
-
-    def choice(self) -> Choice:
-        eqn, operand = self.step.eqn, self.assembler.kernel_operand
-        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        ins = [operand("in", i, a) for i, a in enumerate(eqn.inputs)]
-        outs = [operand("out", i, v) for i, v in enumerate(eqn.outs)]
-        problem = Problem(eqn.op, *types, "cuda", self.step.shared, (*ins, *outs))
-        caps = Caps.of(self.assembler.device)
-        return settled(eqn.choice, problem, caps, prefs(), FAMILIES)
 
     def add_kernel(self, kernel: CudaKernel, full: bool) -> None:
         """The launch of a kernel; `full`: the operations of the step are counted as its own."""

@@ -1,0 +1,195 @@
+"""What is chosen for loops, products and regions on a GPU, as it is printed: candidates and refusals
+of one problem, whether a pass decided or the assembler did.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from ge2.base.config import config
+from ge2.cli.main import main
+from ge2.compile.compile import compile_graph
+from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.load.offline import OfflineDevice
+from ge2.targets.cuda.tuning import Rule
+
+PERSISTENT = "persistent kernel in CUDA"
+BLOCK, GRID = f"{PERSISTENT}, one block", f"{PERSISTENT}, all blocks together"
+APART, HOST = "or launches, step by step", "or launches, by the host"
+JOINED = "small product and region in CUDA"
+
+
+def zeros(*shape: int) -> Any:
+    return np.zeros(shape, np.float32)
+
+
+def choices(f: Callable[..., Any], *xs: Any, chip: Limits = H200, off: tuple[str, ...] = ()) -> Any:
+    """The printed choices of a program by name, but for families that say
+    what a product is not.
+    """
+    with config.using(executor="c", passes_off=off):
+        executable = compile_graph(ge2.make_jaxpr(f)(*xs).graph, device=OfflineDevice(chip))
+        found = {name: str(choice).splitlines() for name, choice in executable.choices.items()}
+    return {
+        name: [line for line in lines if ": dot_general " not in line]
+        for name, lines in found.items()
+    }
+
+
+def halved(x: Any) -> Any:
+    return lax.while_loop(lambda x: np.abs(x).max() > 0.1, lambda x: x * 0.5, x)
+
+
+def recurrent(w: Any, h: Any, xs: Any) -> Any:
+    return lax.scan(lambda h, x: (np.tanh(h @ w + x), h), h, xs)
+
+
+PROGRAM = """import numpy as np
+from ge2 import lax
+
+def f(x):
+    return lax.fori_loop(0, 9, lambda i, x: {}, np.cumsum(x, 0))
+"""
+
+
+def layer(x: Any, w: Any, b: Any) -> Any:
+    return np.maximum(x @ w + b, 0)
+
+
+# ---------------------------------------------------------------------------------------- loops
+
+
+def test_a_small_loop_is_one_block() -> None:
+    assert choices(halved, zeros(64)) == {"resident_kernel_0": [BLOCK, APART]}
+
+
+def test_rows_that_know_nothing_of_each_other_are_shared() -> None:
+    found = choices(recurrent, zeros(128, 128), zeros(32, 128), zeros(50, 32, 128))
+    assert found == {"resident_kernel_0": [f"{PERSISTENT}, blocks share 32 rows", APART]}
+
+
+def test_rows_that_do_are_no_reason_to_wait_for_launches() -> None:
+    found = choices(
+        lambda w, h, xs: lax.scan(lambda h, x: (np.tanh(w @ h + x), h), h, xs),
+        zeros(64, 64), zeros(64, 64), zeros(20, 64, 64),
+    )  # fmt: skip
+    assert found == {
+        "grid_kernel_0": [
+            f"not {PERSISTENT}, blocks share 64 rows: its rows know of each other",
+            f"not {BLOCK}: an iteration has 270.3 k operations, more than 131.1 k",
+            GRID,
+            APART,
+        ]
+    }
+
+
+def test_a_loop_that_no_kernel_has_room_for_is_decided_on_the_device() -> None:
+    found = choices(halved, zeros(2048, 2048))
+    assert found["while_0"] == [
+        f"not {BLOCK}: abs makes 4194304 elements, more than 8192",
+        f"not {GRID}: values of 32.0 MB are live at once, more than 24.0 MB of the L2 cache",
+        "launches, decided on the device",
+        HOST,
+    ]
+
+
+def test_room_in_shared_memory() -> None:
+    """The numbers are those of the chip that is asked for."""
+    persistent = replace(H200.tuning.persistent, room=1 << 10, grid=Rule(True, 1, 1, 1))
+    chip = replace(H200, tuning=replace(H200.tuning, persistent=persistent))
+    found = choices(halved, zeros(4096), chip=chip)
+    assert found["while_0"][:2] == [
+        f"not {BLOCK}: its values take 32.0 KB of shared memory, more than 1.0 KB",
+        f"not {GRID}: abs makes 4096 elements, more than 1",
+    ]
+
+
+def test_a_loop_of_a_library_is_launched() -> None:
+    found = choices(lambda x: lax.fori_loop(0, 3, lambda i, x: np.sort(x) * 2, x), zeros(8, 64))
+    assert list(found) == ["scan_0/sort_0", "scan_0/pointwise_1", "scan_0"]
+    quick = "an iteration has 1.0 k operations, which one block does up to 16.4 k"
+    assert found["scan_0"] == [
+        f"not {PERSISTENT}, blocks share 8 rows: {quick}",
+        f"not {BLOCK}: sort is no step of it",
+        f"not {GRID}: sort is no step of it",
+        "launches, recorded",
+        HOST,
+    ]
+
+
+def test_what_the_host_has_to_see() -> None:
+    """A branch that prints is no kernel, and no graph holds it."""
+
+    def told(x: Any) -> Any:
+        ge2.debug.print("{}", x.sum())
+        return x * 2
+
+    found = choices(lambda x: lax.cond(x[0] > 0, told, lambda x: x, x), zeros(8))
+    name = next(each for each in found if each.startswith("cond_") and "/" not in each)
+    assert found[name][:2] == [
+        f"not {BLOCK}: cond has an effect",
+        f"not {GRID}: cond has an effect",
+    ]
+    assert found[name][-1] == "launches, by the host"
+    assert found[name][-2].startswith("not launches, decided on the device: ")
+
+
+# ------------------------------------------------------------------------------------- products
+
+
+def test_a_small_product_takes_in_a_region() -> None:
+    found = choices(layer, zeros(32, 64), zeros(64, 32), zeros(32))
+    assert found == {"product_region_0": [JOINED, APART]}
+
+
+def test_a_large_product_is_the_librarys_and_a_region() -> None:
+    large = "a matrix has more than 524288 elements"
+    found = choices(layer, zeros(2048, 2048), zeros(2048, 2048), zeros(2048))
+    assert found == {
+        "pointwise_0": [f"not {JOINED}: {large}", "region in CUDA, elementwise"],
+        "dot_general_0": [
+            f"not small product in CUDA: {large}", "product by BLAS", "or product in CUDA",
+        ],
+    }  # fmt: skip
+
+
+def test_what_is_switched_off_is_a_reason() -> None:
+    found = choices(layer, zeros(32, 64), zeros(64, 32), zeros(32), off=("small_products",))
+    off = "small products are switched off"
+    assert found["pointwise_0"][0] == f"not {JOINED}: {off}"
+    assert found["dot_general_0"][:2] == [f"not small product in CUDA: {off}", "product by BLAS"]
+
+
+def test_a_sum_beside_a_product_stays_a_region() -> None:
+    """What folds is no part of a product: there is nothing to choose."""
+    found = choices(lambda x, w: (x @ w + 1).sum(0), zeros(32, 64), zeros(64, 32))
+    sums, product = "region in CUDA, columns over axis 0", "small product in CUDA"
+    assert sorted(lines[0] for lines in found.values()) == [sums, product]
+
+
+# ------------------------------------------------------------------------------------ the command
+
+
+@pytest.mark.parametrize("body", ["np.tanh(x @ x)", "np.sort(x) * 2"])
+def test_the_command_names_each_kernel_and_loop(tmp_path: Any, capsys: Any, body: str) -> None:
+    (tmp_path / "model.py").write_text(PROGRAM.format(body))
+    place = f"{tmp_path / 'model.py'}:f"
+    main(["show", place, "--args", "f32[8,8]", "--stage", "choice", "--executor", "shim"])
+    found = capsys.readouterr().out
+    functions: dict[str, Any] = {}
+    exec(PROGRAM.format(body), functions)
+    with config.using(executor="shim"):
+        low = ge2.jit(functions["f"]).lower(zeros(8, 8))
+    assert re.findall(r" choice of (\S+) ", found) == list(low.choices)
+    kernels = {kernel.name: kernel.choice for kernel in low.kernels}
+    assert kernels.keys() <= low.choices.keys() and None not in kernels.values()
+    loops = low.choices.keys() - kernels.keys()
+    assert loops == ({"scan_1"} if "sort" in body else set())
