@@ -18,6 +18,7 @@ from ge2.passes.scalars import compute
 from ge2.program.cost import Cost, bytes_behind, cost
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Made
+from ge2.program.step_code import StepCode
 from ge2.program.timer import Call, Meter
 
 
@@ -116,6 +117,18 @@ class Assembler(ABC):
         return buffer
 
     # -- steps
+
+    def add(self, code: StepCode[Any]) -> None:
+        """Adds what a step became to the program."""
+        self.needs |= code.needs
+        self.made += code.made
+        if code.choice is not None:
+            self.choices[code.step.number] = code.choice
+        self.write_step(code)
+
+    @abstractmethod
+    def write_step(self, code: Any) -> None:
+        """Adds the text of a step."""
 
     def cost(self, eqn: Eqn) -> Cost:
         return cost(eqn, partial(bytes_behind, self.program.layouts))

@@ -39,7 +39,7 @@ from ge2.targets.cuda.launch.template import Group
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
 from ge2.targets.cuda.loops.steps import as_loop_body, loop_code, placed
-from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.code import CudaStep
 from ge2.targets.cuda.steps.host import HostStep, LibraryStep
 from ge2.targets.cuda.steps.kernels import KernelStep
 
@@ -286,7 +286,7 @@ class CudaAssembler(Assembler):
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
             return
-        code: StepCode
+        code: CudaStep
         if step.kind == "hosted":
             code = loop_code(self, step)
         elif step.kind == "host":
@@ -297,9 +297,7 @@ class CudaAssembler(Assembler):
             code = KernelStep(self, step)
         self.add(code)
 
-    def add(self, code: StepCode) -> None:
-        """Adds what a step became to the program."""
-        self.needs |= code.needs
+    def write_step(self, code: CudaStep) -> None:
         self.fresh(*code.results)
         self.computed += code.computed
         self.uploads |= code.uploads
@@ -312,11 +310,8 @@ class CudaAssembler(Assembler):
         if code.split:
             self.split(code.step.eqn, code.split)
         self.body += code.lines
-        self.made += code.made
-        if code.choice is not None:
-            self.choices[code.step.number] = code.choice
 
-    def launch_each(self, code: StepCode, meter: Meter) -> None:
+    def launch_each(self, code: CudaStep, meter: Meter) -> None:
         """Adds launches each as a group of its own, which is timed."""
         for launch, call in zip(code.launches, code.calls, strict=True):
             group = self.group()

@@ -22,14 +22,14 @@ from ge2.targets.cuda.launch.launches import Item
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.loops.iterate import LoopBody
 from ge2.targets.cuda.loops.unroll import Placed
-from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.code import CudaStep
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
 
 
 @final
-class Recorder(StepCode):
+class Recorder(CudaStep):
     """Iterations that run with its `body`s, and places that it gives, become launches of a step."""
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:

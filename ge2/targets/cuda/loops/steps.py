@@ -28,7 +28,7 @@ from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import LoopBody, iterated, second_places
 from ge2.targets.cuda.loops.record_launches import Recorder
 from ge2.targets.cuda.loops.unroll import RecordedBody
-from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.code import CudaStep
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
@@ -113,18 +113,18 @@ def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | 
     return assembler.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
 
-def loop_code(assembler: CudaAssembler, step: Step) -> StepCode:
+def loop_code(assembler: CudaAssembler, step: Step) -> CudaStep:
     """A loop or a branch in the way that is chosen."""
     bodies = [branch.loop_body(assembler.run) for branch in assembler.branches[step.number]]
     caps, catalog = Caps.of(assembler.device), (Launched(assembler, step, bodies),)
     choice = settled(step.eqn.choice, assembler.problem(step), caps, prefs(), catalog)
-    code: StepCode = choice.kernels()
+    code: CudaStep = choice.kernels()
     code.choice = choice
     return code
 
 
 @final
-class Launched(Family[Caps, StepCode]):
+class Launched(Family[Caps, CudaStep]):
     """A loop or a branch as launches, in the program of its step."""
 
     name = "launches"
@@ -144,8 +144,8 @@ class Launched(Family[Caps, StepCode]):
         host = Variant("by the host", partial(IteratedStep, *given, why))
         return Variant(name, partial(make, *given), why), host
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> StepCode:
-        found: StepCode = variant.plan()
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> CudaStep:
+        found: CudaStep = variant.plan()
         return found
 
 
@@ -162,7 +162,7 @@ def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -
 
 
 @final
-class IteratedStep(StepCode):
+class IteratedStep(CudaStep):
     """A loop or a branch whose iterations the host launches, one by one, in memory of the arena."""
 
     def __init__(

@@ -8,13 +8,12 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.base.memory import Lifetime
-from ge2.choice.choose import Choice
 from ge2.codegen.kernel_values import held
 from ge2.codegen.layout import Line
 from ge2.codegen.text import Argument, Operand
-from ge2.ir import Atom, Literal, Var
+from ge2.ir import Atom, Literal
 from ge2.program.program import Step
-from ge2.program.records import Made
+from ge2.program.step_code import StepCode
 from ge2.program.timer import Call
 from ge2.targets.cuda.device_arrays import scalar
 from ge2.targets.cuda.launch.arguments import Address, HostScalar, LaunchArgument, TensorMap, Tiles
@@ -24,31 +23,23 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
 
 
-class StepCode:
-    """What a step becomes. It asks the assembler for names and addresses; the assembler adds it to
-    the program when it is complete.
+class CudaStep(StepCode["CudaAssembler"]):
+    """A step as launches, and Python around them.
 
-    `needs`: arrays of the arena for this step alone, the first of them `temps` of kernels.
-    `results`: for which the caller's arrays are made before. `computed`: numbers of the host, which
-    may have `uploads`; `before`: other lines that need nothing launched. `calls`: what a meter is
-    told of each launch. `lines`: Python that comes after all that was launched; `split`: why.
-    `made`: kernels, for people; `choice`: of what the step becomes.
+    The first of its `needs` are `temps` of kernels. `computed`: numbers of the host, which may have
+    `uploads`; `before`: other lines that need nothing launched. `calls`: what a meter is told of
+    each launch. Its `lines` come after all that was launched; `split`: why.
     """
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
-        self.assembler, self.step = assembler, step
-        self.needs: dict[str, Lifetime] = {}
+        super().__init__(assembler, step)
         self.temps: list[str] = []
-        self.results: tuple[Var, ...] = ()
         self.computed: list[Line] = []
         self.uploads = False
         self.before: list[Line] = []
         self.launches: list[Item] = []
         self.calls: list[Call] = []
         self.split = ""
-        self.lines: list[Line] = []
-        self.made: list[Made] = []
-        self.choice: Choice | None = None
 
     # -- memory
 

@@ -15,14 +15,14 @@ from ge2.program.program import hosted as by_python
 from ge2.targets.cuda.cupy_fallback import by_arrays, serves
 from ge2.targets.cuda.device import empty
 from ge2.targets.cuda.device_arrays import elsewhere
-from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.code import CudaStep
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
 
 
 @final
-class HostStep(StepCode):
+class HostStep(CudaStep):
     """A number that Python computes; an array of the device only where something asks for one.
 
     It needs nothing that was launched.
@@ -40,7 +40,7 @@ class HostStep(StepCode):
 
 
 @final
-class LibraryStep(StepCode):
+class LibraryStep(CudaStep):
     """What the array module or the reference computes; loops and branches, with bodies on the
     device; constants, which are there from the start.
     """

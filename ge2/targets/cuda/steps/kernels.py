@@ -21,14 +21,14 @@ from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.load.compile_errors import written
 from ge2.targets.cuda.load.kernels import source_of
 from ge2.targets.cuda.slow_float64 import slow
-from ge2.targets.cuda.steps.code import StepCode
+from ge2.targets.cuda.steps.code import CudaStep
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.assemble import CudaAssembler
 
 
 @final
-class KernelStep(StepCode):
+class KernelStep(CudaStep):
     """The launches of the family that is chosen, now that it is known where arrays are."""
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
