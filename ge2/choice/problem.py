@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, Generic, TypeVar, final
 
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Op
+from ge2.ir import ArrayType, Atom, Eqn, Op
 
 
 @final
@@ -27,6 +27,23 @@ class Problem:
     target: str = "cpu"
     shared: frozenset[tuple[int, int]] = frozenset()
     operands: tuple[Operand, ...] = ()
+
+    @staticmethod
+    def of(
+        eqn: Eqn,
+        target: str = "cpu",
+        operand: Callable[[str, int, Atom], Operand] | None = None,
+        shared: frozenset[tuple[int, int]] = frozenset(),
+    ) -> Problem:
+        """What a kernel of an equation is chosen for. `operand(role, number, value)`: where the
+        array of an input or a result is, once that is known.
+        """
+        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
+        if operand is None:
+            return Problem(eqn.op, *types, target, shared)
+        lie = [operand("in", i, a) for i, a in enumerate(eqn.inputs)]
+        lie += [operand("out", i, v) for i, v in enumerate(eqn.outs)]
+        return Problem(eqn.op, *types, target, shared, tuple(lie))
 
     @property
     def settled(self) -> bool:

@@ -191,7 +191,10 @@ class Shortage:
         text = CudaAssembler(
             self.program, self.title, self.device, self.branches, run=False
         ).build()
-        return memory(self.program, text.nbytes), Timeline(self.program, text.rooms(), text.nbytes)
+        arena = text.arena
+        return memory(self.program, arena.nbytes), Timeline(
+            self.program, arena.rooms(), arena.nbytes
+        )
 
     def remedy(self, needed: Memory, free: int) -> str:
         if needed.peak <= free * MARGIN:

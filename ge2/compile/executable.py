@@ -31,7 +31,7 @@ from ge2.ops.graphs.region import ProductRegion, Region, Resident
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
 from ge2.passes.scalars import compute, on_host
-from ge2.program.assembler import Assembler
+from ge2.program.assembler import Assembler, Built
 from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
@@ -107,10 +107,9 @@ class Blocked:
     __slots__ = ("arenas", "bind", "nbytes", "run")
 
     def __init__(self, assembler: Assembler) -> None:
-        assert assembler.plan is not None
         self.run: Callable[..., list[Any]] = assembler.names["run"]
         self.bind: Callable[[Any], tuple[Any, ...]] = assembler.names["bind"]
-        self.nbytes = assembler.plan.nbytes
+        self.nbytes = assembler.arena.nbytes
         self.arenas: list[tuple[Any, ...]] = []
 
     def __call__(self, *arrays: Any) -> list[Any]:
@@ -147,14 +146,14 @@ class Watched:
 
 
 def runner(assembler: Assembler) -> Runner:
-    return Blocked(assembler) if assembler.direct is None else assembler.direct
+    return assembler.built.direct or Blocked(assembler)
 
 
 def inner_of(assembler: Assembler) -> Inner:
     """A program as part of another one."""
-    if assembler.direct is not None:
-        return alone(assembler.direct)
-    return Inner(assembler.nbytes, assembler.names["bind"], assembler.names["run"])
+    if assembler.built.direct is not None:
+        return alone(assembler.built.direct)
+    return Inner(assembler.arena.nbytes, assembler.names["bind"], assembler.names["run"])
 
 
 def alone(run: Runner) -> Inner:
@@ -351,7 +350,7 @@ class Executable:
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
         dump(
             f"{self.label}-plan.txt",
-            analysis.plan_text(self.program, assembler.offsets(), assembler.nbytes),
+            analysis.plan_text(self.program, assembler.arena.offsets(), assembler.arena.nbytes),
         )
 
     def assembled(self) -> Runner:
@@ -368,21 +367,21 @@ class Executable:
                 self.program.graph, self.donated, "cpu", self.homes, tuning=self.tuning
             )
             assembler = self.written()
-        self._how, self._code = self.words(assembler), assembler.code
-        self.launched, self.splits = assembler.launched, assembler.splits
+        built = assembler.built
+        self._how, self._code = self.words(built), built.code
+        self.launched, self.splits = built.launched, built.splits
         if self.label and config.dump:
             self.dump(assembler)
         if self.part:
-            self._inner, self._loop_body = inner_of(assembler), assembler.loop_body
+            self._inner, self._loop_body = inner_of(assembler), built.loop_body
         return runner(assembler)
 
-    def words(self, assembler: Assembler) -> str:
-        """The way in which what an assembler wrote was compiled, in words; on a GPU, of programs that it runs too."""
+    def words(self, built: Built) -> str:
+        """The way in which a program was compiled, in words; on a GPU, of programs that it runs too."""
         if self.device is None:
-            return assembler.compiling or "written as blocked NumPy"
-        own = assembler.had
+            return built.how or "written as blocked NumPy"
         self.had = (
-            *own,
+            *built.had,
             *(each for found in self.branches.values() for b in found for each in b.had),
         )
         if not self.had:
@@ -404,13 +403,13 @@ class Executable:
     def assemble(self, run: bool) -> Assembler:
         meter = self.meter if run else None
         if self.device is not None:
-            from ge2.targets.cuda.assemble import CudaAssembler
+            from ge2.targets.cuda.assemble import Around, CudaAssembler
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None
             return CudaAssembler(
-                self.program, self.name, self.device, self.branches, run, meter, within=within,
-                ranged=self.ranged, scope=self.scope, failed=failed, tight=self.limited,
+                self.program, self.name, self.device, self.branches, run, meter,
+                Around(within, self.ranged, self.scope, failed, self.limited),
             ).build()  # fmt: skip
         inner = {n: [branch.inner() for branch in found] for n, found in self.branches.items()}
         borrowed = self.limited and self.part
@@ -449,7 +448,7 @@ class Executable:
     def loop_body(self, run: bool) -> LoopBody:
         """It as a round on a device; if it is not to `run`, to be written of alone."""
         if not run:
-            return self.written(run=False).loop_body  # type: ignore[no-any-return]
+            return self.written(run=False).built.loop_body  # type: ignore[no-any-return]
         self.build()
         assert self._loop_body is not None
         return self._loop_body
@@ -528,19 +527,19 @@ class Executable:
         results = self.tuning.c.results
         if self.executor == "reference":
             return analysis.memory(self.program, 0, results=results)
-        plan = self.assembler.plan
-        assert plan is not None
+        own = self.assembler.arena.nbytes
         inner = [(n, branch) for n, found in self.branches.items() for branch in found]
         memories = [branch.memory_analysis() for _, branch in inner]
         apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
-        found = analysis.memory(self.program, plan.nbytes + apart, memories, self.remat, results)
+        found = analysis.memory(self.program, own + apart, memories, self.remat, results)
         found = replace(found, code=self._code + sum(m.code for m in memories))
         return replace(found, kept=0) if self.limited and self.part else found
 
     def memory_timeline(self) -> Timeline:
         if self.executor == "reference":
             return Timeline(self.program, (), 0)
-        return Timeline(self.program, self.assembler.rooms(), self.assembler.nbytes)
+        arena = self.assembler.arena
+        return Timeline(self.program, arena.rooms(), arena.nbytes)
 
     def lent(self, n: int, branch: Executable) -> int:
         """How much of this arena a program that step `n` runs has for its own."""

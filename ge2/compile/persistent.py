@@ -147,9 +147,8 @@ class Sweep:
         read = {a for e in self.graph.eqns if e not in gone for a in e.inputs}
         outs = tuple(v for v in made if v in read or v in self.graph.outputs)
         whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
-        types = tuple(v.type for v in whole.inputs), tuple(v.type for v in outs)
-        problem = Problem(Resident(whole, rows, self.rule.grid), *types, "cuda")
-        found = choose(problem, self.caps, prefs(), self.catalog)
+        one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
+        found = choose(Problem.of(one, "cuda"), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
 

@@ -98,13 +98,12 @@ class Epilogues:
 
     def choice(self, eqn: Eqn) -> Choice:
         """What is chosen for a product and a region: one kernel, or each its own."""
-        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        ins = (self.layout(a) or plain(a.type.shape) for a in eqn.inputs)
-        outs = (plain(v.type.shape) for v in eqn.outs)
-        lie = [Operand("in", i, x.strides, x.offset) for i, x in enumerate(ins)]
-        lie += [Operand("out", i, x.strides, x.offset) for i, x in enumerate(outs)]
-        problem = Problem(eqn.op, *types, "cuda", operands=tuple(lie))
-        return choose(problem, self.caps, prefs(), CATALOG)
+
+        def operand(role: str, i: int, a: Atom) -> Operand:
+            layout = self.layout(a) or plain(a.type.shape)
+            return Operand(role, i, layout.strides, layout.offset)
+
+        return choose(Problem.of(eqn, "cuda", operand), self.caps, prefs(), CATALOG)
 
     def layout(self, a: Atom) -> Layout | None:
         """How an operand lies in an array of C order, of which it may be a view."""

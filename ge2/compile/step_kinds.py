@@ -61,10 +61,7 @@ def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
     """The family of kernels of ours that serves the equation, if one does."""
     if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
         return None
-    problem = Problem(
-        eqn.op, tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs), target
-    )
-    family = select(problem).family
+    family = select(Problem.of(eqn, target)).family
     return None if isinstance(family, Library) else family
 
 

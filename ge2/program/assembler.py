@@ -6,20 +6,42 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from dataclasses import field
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
 from ge2.base.compile_times import Had
-from ge2.base.memory import Lifetime, Plan, Room
+from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Literal, Var
 from ge2.passes.scalars import compute
+from ge2.program.arena import Arena
 from ge2.program.cost import Cost, bytes_behind, cost
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Made
 from ge2.program.step_code import StepCode
 from ge2.program.timer import Call, Meter
+
+
+@final
+@mutable
+class Built:
+    """What a program runs by, once its text is compiled.
+
+    `direct`: the program, where no arena is bound. `code`: bytes of what was compiled; `how` the
+    code of one library was had, in words. On a GPU: what launches each group (`launched`), what the
+    host does after so many groups (`splits`), how the code of each kernel was `had`, and the
+    program as an iteration of a loop around it (`loop_body`).
+    """
+
+    direct: Callable[..., list[Any]] | None = None
+    code: int = 0
+    how: str = ""
+    launched: list[Any] = field(default_factory=list)
+    splits: list[tuple[int, str]] = field(default_factory=list)
+    had: list[Had] = field(default_factory=list)
+    loop_body: Any = None
 
 
 class Assembler(ABC):
@@ -36,44 +58,14 @@ class Assembler(ABC):
         self.names: dict[str, Any] = {}  # what the names of the text stand for
         self.made: list[Made] = []  # the kernels, for people
         self.choices: dict[int, object] = {}  # by step, what was chosen for it
-        self.needs: dict[str, Lifetime] = {}  # what lies in the arena, by its name
+        self.arena = Arena()
         self.begun: set[str] = set()  # results that have an array
-        self.plan: Plan | None = None
         self.texts: dict[str, str] = {}  # by language: what each call runs
-        self.direct: Callable[..., list[Any]] | None = None  # the program, where no arena is bound
-        self.launched: list[Any] = []  # on a GPU: what launches each group
-        self.splits: list[tuple[int, str]] = []  # what the host does, after so many groups
-        self.had: list[Had] = []  # on a GPU: how the code of each kernel was had
-        self.loop_body: Any = None  # on a GPU: the program as an iteration of a loop around it
-        self.code = 0  # bytes of what was compiled
-        self.compiling = ""  # how the code of one library was had, in words
+        self.built = Built()
 
     @property
     def source(self) -> str:
         return "\n".join(self.texts.values())
-
-    # -- the arena
-
-    def arena_buffers(self) -> list[str]:
-        """Claims room in the arena for the program's own arrays; their names."""
-        found = [b for b in self.program.buffers.values() if b.storage == "arena"]
-        self.needs |= {b.name: Lifetime(b.type.nbytes, b.first, b.last) for b in found}
-        return [b.name for b in found]
-
-    @property
-    def nbytes(self) -> int:
-        """The size of the arena."""
-        return 0 if self.plan is None else self.plan.nbytes
-
-    def offsets(self) -> dict[str, int]:
-        """The offset in the arena of each array, by its name."""
-        assert self.plan is not None
-        return dict(zip(self.needs, self.plan.offsets, strict=True))
-
-    def rooms(self) -> list[Room]:
-        """The arrays of the arena with their lifetimes and offsets."""
-        offsets = self.offsets()
-        return [Room(name, life, offsets[name]) for name, life in self.needs.items()]
 
     # -- names
 
@@ -120,7 +112,7 @@ class Assembler(ABC):
 
     def add(self, code: StepCode[Any]) -> None:
         """Adds what a step became to the program."""
-        self.needs |= code.needs
+        self.arena.needs |= code.needs
         self.made += code.made
         if code.choice is not None:
             self.choices[code.step.number] = code.choice
@@ -148,8 +140,12 @@ class Assembler(ABC):
         if work is None:
             assert eqn is not None, "a call of no equation says what it costs"
             work = self.cost(eqn)
-        call = Call(self.title, name, by, eqn, work)
-        return f"{self.bind(self.meter.timed(call), 'timed_')}({f}, {arguments})"
+        return f"{self.timing(Call(self.title, name, by, eqn, work))}({f}, {arguments})"
+
+    def timing(self, call: Call) -> str:
+        """The name of what times a call."""
+        assert self.meter is not None
+        return self.bind(self.meter.timed(call), "timed_")
 
     def host_number(self, step: Step) -> str:
         """The text of a number that Python computes."""

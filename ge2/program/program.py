@@ -13,8 +13,9 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.record import mutable, record
-from ge2.codegen.layout import Layout
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
+from ge2.codegen.layout import Layout, plain
+from ge2.codegen.text import Operand
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 from ge2.ir.op import GraphOp, Op
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import Elementwise, Pointlike
@@ -84,6 +85,16 @@ class Program:
         """How many steps are of these kinds."""
         found = Counter(step.kind for step in self.steps)
         return sum(found[kind] for kind in kinds)
+
+    def layout(self, v: Var) -> Layout:
+        return self.layouts.get(v) or plain(v.type.shape)
+
+    def operand(self, role: str, i: int, a: Atom, loose: int = 0) -> Operand:
+        """A value as the operand of a kernel."""
+        if isinstance(a, Literal) or a.type.weak:
+            return Operand(role, i, (), value=True)
+        layout = self.layout(a)
+        return Operand(role, i, layout.strides, layout.offset, loose=loose)
 
 
 # ----------------------------------------------------------------------------------------- carries

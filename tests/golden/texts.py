@@ -13,13 +13,11 @@ from ge2.base.formatting import table
 from ge2.choice.choose import settled
 from ge2.choice.problem import Problem, prefs
 from ge2.cli.compile import assemblers
-from ge2.codegen.layout import plain
-from ge2.codegen.text import Operand
 from ge2.compile.analysis import plan_text
 from ge2.compile.catalog import catalog_of
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.ir import Atom, Literal, write
+from ge2.ir import write
 from ge2.program.program import Program as Compiled
 from ge2.targets.c.caps import Caps as CpuCaps
 from ge2.targets.cuda.assemble import CudaAssembler
@@ -97,7 +95,7 @@ def memory_plan(executable: Executable, assembler: Any) -> str:
     """The plan without the lines of the user's file."""
     bare = [replace(step, eqn=replace(step.eqn, source=None)) for step in executable.program.steps]
     program = replace(executable.program, steps=tuple(bare))
-    return plan_text(program, assembler.offsets(), assembler.nbytes)
+    return plan_text(program, assembler.arena.offsets(), assembler.arena.nbytes)
 
 
 def steps(program: Compiled, margin: str = "") -> Iterator[str]:
@@ -118,18 +116,6 @@ def choice_of(step: Any, program: Compiled) -> str:
     eqn = step.eqn
     if step.kind not in KINDS or any(v.type.weak for v in eqn.outs):
         return ""
-    ins, outs = (tuple(a.type for a in atoms) for atoms in (eqn.inputs, eqn.outs))
-    operands = [
-        *(operand("in", i, a, program) for i, a in enumerate(eqn.inputs)),
-        *(operand("out", i, v, program) for i, v in enumerate(eqn.outs)),
-    ]
-    problem = Problem(eqn.op, ins, outs, program.target, step.shared, tuple(operands))
+    problem = Problem.of(eqn, program.target, program.operand, step.shared)
     caps, catalog = CAPS.get(program.target), catalog_of(program.target)
     return settled(eqn.choice, problem, caps, prefs(), catalog).taken.title
-
-
-def operand(role: str, i: int, a: Atom, program: Compiled) -> Operand:
-    if isinstance(a, Literal) or a.type.weak:
-        return Operand(role, i, (), value=True)
-    layout = program.layouts.get(a) or plain(a.type.shape)
-    return Operand(role, i, layout.strides, layout.offset)

@@ -97,7 +97,7 @@ class CAssembler(Assembler):
             )
             if self.shared.whole is not None:
                 return self.build_whole(self.shared, self.shared.whole)
-        self.early |= {*self.arena_buffers()}
+        self.early |= {*self.arena.claim(self.program.buffers.values())}
         for part in self.program.steps if self.shared is None else self.shared.parts:
             if isinstance(part, Step):
                 self.add(step_of(self, part))
@@ -107,7 +107,7 @@ class CAssembler(Assembler):
                 self.add(SegmentStep(self, part, self.shared.native.made))
                 self.forget(max(step.number for step in part.steps if step.kind != "view"))
         results = self.results()
-        self.plan = plan([*self.needs.values()])
+        self.arena.plan = plan([*self.arena.needs.values()])
         if self.shared is not None and self.shared.segments:
             self.texts["c"] = self.shared.source
         self.texts["python"] = self.python((*self.arrays(), *self.views), results)
@@ -121,14 +121,14 @@ class CAssembler(Assembler):
         """The arrays of the arena."""
         types = {b.name: (b.type.shape, b.type.dtype) for b in self.program.buffers.values()}
         found = []
-        for name, offset in self.offsets().items():
+        for name, offset in self.arena.offsets().items():
             shape, dtype = self.shapes.get(name) or types[name]
             found.append(Line(f"{name} = ndarray({shape}, {dtype.name}, arena, {offset})"))
         return found
 
     def python(self, bind: tuple[Line, ...], results: str, nbytes: int | None = None) -> str:
         inputs = ", ".join(self.name(v) for v in self.program.graph.inputs)
-        nbytes = self.nbytes if nbytes is None else nbytes
+        nbytes = self.arena.nbytes if nbytes is None else nbytes
         bound, body = tuple(self.bound), tuple(self.body)
         return render(TEMPLATE, ProgramText("program", inputs, nbytes, bind, bound, body, results))
 
@@ -141,13 +141,14 @@ class CAssembler(Assembler):
         native = linked.native
         names = {id(native.arena[id(b)]): b.name for b in self.buffers_of(native)}
         lives = zip(native.needs, lifetimes(native.needs), strict=True)
-        self.needs = {names.get(id(n), f"own{i}"): life for i, (n, life) in enumerate(lives)}
-        self.plan = plan([*self.needs.values()])
+        arena = self.arena
+        arena.needs = {names.get(id(n), f"own{i}"): life for i, (n, life) in enumerate(lives)}
+        arena.plan = plan([*arena.needs.values()])
         self.made, self.texts["c"] = native.made, linked.source
         launcher = None
         if self.run:
-            offsets = dict(zip(map(id, native.needs), self.plan.offsets, strict=True))
-            launcher = linked.launcher(segment, self.plan.nbytes, offsets)
+            offsets = dict(zip(map(id, native.needs), arena.plan.offsets, strict=True))
+            launcher = linked.launcher(segment, arena.nbytes, offsets)
             self.note_compiled(linked)
         graph = self.program.graph
         made = [
@@ -159,7 +160,7 @@ class CAssembler(Assembler):
             and list(graph.outputs) == made
             and len(set(made)) == len(made)
         ):
-            self.direct = launcher
+            self.built.direct = launcher
             return self
         self.names["compiled"] = launcher
         for step in self.program.steps:
@@ -171,7 +172,7 @@ class CAssembler(Assembler):
         if self.run:
             execute(self.texts["python"], self.names)
             run = self.names["run"]
-            self.direct = lambda *arrays: run((), *arrays)
+            self.built.direct = lambda *arrays: run((), *arrays)
         return self
 
     def buffers_of(self, native: Native) -> list[Buffer]:
@@ -189,8 +190,8 @@ class CAssembler(Assembler):
         self.note_compiled(linked)
 
     def note_compiled(self, linked: Linked) -> None:
-        self.compiling = linked.how
-        self.code = linked.library.nbytes if linked.native.runs else 0
+        self.built.how = linked.how
+        self.built.code = linked.library.nbytes if linked.native.runs else 0
 
     # -- names
 

@@ -215,7 +215,7 @@ class Loop:
         native = self.native
         assert isinstance(a, Var)
         place = native.pointer(self.segment, native.program.buffers[a], written)
-        offset = native.layout(a).offset * a.type.dtype.itemsize
+        offset = native.program.layout(a).offset * a.type.dtype.itemsize
         return f"{place} + {self.size(offset)}" if offset else place
 
     def size(self, n: int) -> str:
@@ -364,7 +364,7 @@ class Loop:
         for a in atoms:
             assert isinstance(a, Var)
             at, offset = native.located(self.segment, native.program.buffers[a], written)
-            sizes += [at, offset, native.layout(a).offset * a.type.dtype.itemsize]
+            sizes += [at, offset, native.program.layout(a).offset * a.type.dtype.itemsize]
         return "0"
 
     def moving(self, moves: list[Text], slot: int, base: str, a: Atom) -> str:

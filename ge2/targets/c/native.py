@@ -15,8 +15,7 @@ from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Problem, prefs
-from ge2.codegen.layout import Layout, plain
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Text
 from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
@@ -211,11 +210,7 @@ class Native:
 
     def problem(self, step: Step) -> Problem:
         """What a kernel of a step is chosen for, its arrays where they are in the program."""
-        eqn = step.eqn
-        ins = [self.operand("in", i, a) for i, a in enumerate(eqn.inputs)]
-        outs = [self.operand("out", i, v) for i, v in enumerate(eqn.outs)]
-        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        return Problem(eqn.op, *types, "c", self.surely_shared(step), (*ins, *outs))
+        return Problem.of(step.eqn, "c", self.program.operand, self.surely_shared(step))
 
     def buffer(self, v: Var) -> Buffer:
         """The buffer whose memory a value lies in."""
@@ -231,15 +226,6 @@ class Native:
             k for k, a in enumerate(inputs) if isinstance(a, Var) and buffers[a].storage == "input"
         ]
         return frozenset(pair for pair in step.shared if pair[1] not in lent)
-
-    def operand(self, role: str, i: int, a: Var | Literal) -> Operand:
-        if isinstance(a, Literal) or a.type.weak:
-            return Operand(role, i, (), value=True)
-        layout = self.layout(a)
-        return Operand(role, i, layout.strides, layout.offset)
-
-    def layout(self, v: Var) -> Layout:
-        return self.program.layouts.get(v) or plain(v.type.shape)
 
     def define(self, kernel: CKernel) -> str:
         code = same_code(kernel)

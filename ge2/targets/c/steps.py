@@ -213,8 +213,7 @@ class BlockedStep(CStep):
     def __init__(self, assembler: CAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         eqn = self.eqn = step.eqn
-        types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
-        problem = Problem(eqn.op, *types, shared=step.shared)
+        problem = Problem.of(eqn, shared=step.shared)
         self.choice = choose(problem, assembler.caps, prefs(), BLOCKED)
         chosen: Launch = self.choice.kernels()
         view, module, names = chosen.view, load(chosen.source), assembler.names

@@ -20,28 +20,28 @@ from ge2.base.record import record
 from ge2.base.source import execute
 from ge2.choice.problem import Problem
 from ge2.codegen.environment import render
-from ge2.codegen.kernel_values import held
-from ge2.codegen.layout import Layout, Line, plain
+from ge2.codegen.layout import Line, plain
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Eqn, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Literal, Op, Var
 from ge2.ops.shape import Constant
 from ge2.program.assembler import Assembler
 from ge2.program.cost import Cost
 from ge2.program.program import Buffer, Program, Step
-from ge2.program.records import Part, place, ranged, scopes_of, title
+from ge2.program.records import Part, ranged, scopes_of, title
 from ge2.program.timeline import planned_beside
 from ge2.program.timer import Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
-from ge2.targets.cuda.device_arrays import again, anew, current_first, narrowed, quietly, ready
+from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.fast_call import straight
-from ge2.targets.cuda.launch.template import Group
+from ge2.targets.cuda.launch.groups import Groups
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
 from ge2.targets.cuda.loops.steps import as_loop_body, loop_code, placed
 from ge2.targets.cuda.steps.code import CudaStep
 from ge2.targets.cuda.steps.host import HostStep, LibraryStep
 from ge2.targets.cuda.steps.kernels import KernelStep
+from ge2.targets.cuda.steps.numbers import HostNumbers
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.device_arrays import Failed
@@ -68,13 +68,28 @@ ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
 
 
 @final
+@record
+class Around:
+    """What is around a program: the loop or the branch whose it is, if another one runs it
+    (`within`), and the user's name for that (`scope`).
+
+    `ranged`: each step is a range in a profiler's time line. `failed`: the error of a call for
+    which there was no memory. `tight`: the arena is to be as small as may be.
+    """
+
+    within: Op | None = None
+    ranged: bool = False
+    scope: str = ""
+    failed: Failed | None = None
+    tight: bool = False
+
+
+@final
 class CudaAssembler(Assembler):
     """A program as groups of launches on a device, and Python between them.
 
-    `within`: the loop or the branch whose program it is, if another one runs it. `ranged`: each
-    step is a range in a profiler's time line. `scope`: the user's name for what is around the
-    program. `failed`: the error of a call for which there was no memory. `tight`: the arena is to
-    be as small as may be.
+    `named`: arrays that the text names elsewhere than in launches. `made_first`: those that are
+    made before anything is launched. `loose`: those among the elements of stacks.
     """
 
     def __init__(
@@ -85,54 +100,44 @@ class CudaAssembler(Assembler):
         branches: Mapping[int, Sequence[Body]],
         run: bool = True,
         meter: Meter | None = None,
-        *,
-        within: Op | None = None,
-        ranged: bool = False,
-        scope: str = "",
-        failed: Failed | None = None,
-        tight: bool = False,
+        around: Around | None = None,
     ) -> None:
         super().__init__(program, title, run, meter)
-        self.device, self.branches, self.within = device, branches, within
-        self.ranged, self.scope, self.failed, self.tight = ranged, scope, failed, tight
-        self.body: list[Line | Group] = []
-        self.apart = False  # whether the next launch begins a group
-        self.named: set[str] = set()  # arrays that the text names elsewhere than in launches
-        self.computed: list[Line] = []  # what makes numbers, on the host
-        self.uploads = False  # whether one of them becomes an array of the device
-        self.numbers: set[Var] = set()  # strong ones that kernels are handed as such
+        self.device, self.branches, self.around = device, branches, around or Around()
+        self.groups = Groups(None if meter is None else self.timing)
+        self.numbers = HostNumbers(program, self.bind)
         self.kernels = ProgramKernels()
-        self.made_first: list[tuple[str, ArrayType]] = []  # arrays made before anything is launched
-        self.narrowings: dict[np.dtype, str] = {}  # names of what makes numbers of a dtype
-        self.loose: dict[str, int] = {}  # arrays among the elements of stacks
+        self.named: set[str] = set()
+        self.made_first: list[tuple[str, ArrayType]] = []
+        self.loose: dict[str, int] = {}
 
     @collector_paused
     def build(self) -> CudaAssembler:
         self.begin()
         parts = [self.part(step) for step in self.program.steps]
-        self.plan = self.planned()
-        offsets = self.offsets()
+        self.arena.plan = self.planned()
+        offsets = self.arena.offsets()
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
         self.write(parts)
         if self.run:
             self.load(offsets)
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
-        if self.within is not None:
-            self.loop_body = as_loop_body(self, run)
-            run = partial(self.loop_body.in_new_arrays, self.device)
+        if self.inside:
+            self.built.loop_body = as_loop_body(self, run)
+            run = partial(self.built.loop_body.in_new_arrays, self.device)
         if self.run:
-            self.direct = self.call_of(run)
+            self.built.direct = self.call_of(run)
         return self
 
     def planned(self) -> Plan:
         """Where arrays lie: apart where steps may run at once, tight where they
         follow or memory is short.
         """
-        if self.tight or self.within is not None:
-            return plan([*self.needs.values()], ALIGNMENT)
+        if self.around.tight or self.inside:
+            return plan([*self.arena.needs.values()], ALIGNMENT)
         tuning = self.device.limits.tuning.concurrent
-        return planned_beside(self.program, [*self.needs.items()], ALIGNMENT, tuning)
+        return planned_beside(self.program, [*self.arena.needs.items()], ALIGNMENT, tuning)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of
@@ -145,22 +150,18 @@ class CudaAssembler(Assembler):
             empty=device.xp.ndarray, array=device.xp.array, ready=partial(ready, device), at=address,
             take=take, view=view, upload=partial(upload, device), again=partial(again, device),
         )  # fmt: skip
-        if self.within is not None:
-            stacked = loose(self.within, self.program.graph)
-            self.loose = {self.name(v): n for v, n in stacked.items()}
-        self.numbers = self.handed_over()
-        self.arena_buffers()
+        stacked = loose(self.around.within, self.program.graph)
+        self.loose = {self.name(v): n for v, n in stacked.items()}
+        self.arena.claim(self.program.buffers.values())
 
     def write(self, parts: Sequence[Part]) -> None:
         """The texts, of what is run inside it too if people are to read them."""
-        written = (
-            self.in_ranges(parts) if self.ranged else [line for p in self.body for line in lines(p)]
-        )
+        written = self.in_ranges(parts) if self.around.ranged else self.groups.lines()
         results = self.results()
         text = LauncherText(
             self.parameters(),
-            self.nbytes,
-            self.within is not None,
+            self.arena.nbytes,
+            self.inside,
             *self.makings(),
             (*self.start(), *written),
             results,
@@ -173,22 +174,23 @@ class CudaAssembler(Assembler):
     def load(self, offsets: Mapping[str, int]) -> None:
         """Compiles and loads the kernels, and makes of each group what launches it."""
         kernels = self.kernels.load(self.device)
-        self.had, self.code = self.kernels.had, self.kernels.code
-        spans = {name: (offsets[name], life.nbytes) for name, life in self.needs.items()}
+        built, self.built.splits = self.built, self.groups.splits
+        built.had, built.code = self.kernels.had, self.kernels.code
+        spans = {name: (offsets[name], life.nbytes) for name, life in self.arena.needs.items()}
         donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
         raw = frozenset(self.arguments) - self.named
-        callers = None if self.within is not None else (raw, self.names["ready"])
+        callers = None if self.inside else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):
             run = group.run(self.device, kernels, spans, callers, donors)
             self.names[group.name] = run
-            self.launched.append(run)
+            built.launched.append(run)
 
     def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """The program as it is called: in C where it is simple enough,
         and the device has such calls.
         """
         found = current_first(
-            self.device, run if self.silent() else partial(quietly, run), self.failed
+            self.device, run if self.silent() else partial(quietly, run), self.around.failed
         )
         work = straight(self)
         return found if work is None else self.device.call(work, found)
@@ -203,13 +205,13 @@ class CudaAssembler(Assembler):
         places, then the arrays.
         """
         outputs = self.program.graph.outputs
-        places = [self.name(outputs[i]) for i in placed(self)] if self.within is not None else []  # type: ignore[arg-type]
-        memory = ["memory"] if self.within is not None else []
+        places = [self.name(outputs[i]) for i in placed(self)] if self.inside else []  # type: ignore[arg-type]
+        memory = ["memory"] if self.inside else []
         return ", ".join([*memory, *places, *map(self.name, self.program.graph.inputs)])
 
     def start(self) -> list[Line]:
         """Arguments as kernels read them; who runs a part sees to it."""
-        if self.within is not None:
+        if self.inside:
             return []
         return [Line(f"{name} = ready({name})") for name in self.arguments if name in self.named]
 
@@ -229,10 +231,7 @@ class CudaAssembler(Assembler):
         buffer is what becomes of it.
         """
         base = buffer.base or buffer
-        return base.donor if base.donor and self.within is not None else base.name
-
-    def layout(self, v: Var) -> Layout:
-        return self.program.layouts.get(v) or plain(v.type.shape)
+        return base.donor if base.donor and self.inside else base.name
 
     def upload(self, value: Any) -> Any:
         """An array that is there from the start; a text that nobody runs
@@ -240,48 +239,37 @@ class CudaAssembler(Assembler):
         """
         return upload(self.device, value) if self.run else value
 
-    # -- the text
-
-    @property
-    def groups(self) -> list[Group]:
-        return [part for part in self.body if isinstance(part, Group)]
-
-    def split(self, eqn: Eqn, why: str) -> None:
-        """Notes what no graph holds."""
-        where = place(eqn)
-        words = f"{eqn.op.name}, {why}" + (f", at {where}" if where else "")
-        self.splits.append((sum(bool(g.launches) for g in self.groups), words))
-
-    def group(self) -> Group:
-        """That which the next launch is part of."""
-        last = self.body[-1] if self.body else None
-        if isinstance(last, Group) and not self.apart and not (self.meter and last.launches):
-            return last
-        self.apart = False
-        found = Group(len(self.groups))
-        self.body.append(found)
-        return found
-
     # -- steps
 
     def part(self, step: Step) -> Part:
         """A step's lines; if it is to be a range, with the names of
         that one and of those around it.
         """
-        first, before, self.apart = len(self.body), len(self.made), self.ranged
+        groups, before = self.groups, len(self.made)
+        first, groups.apart = len(groups.parts), self.around.ranged
         self.step(step)
-        if not self.ranged:
+        if not self.around.ranged:
             return Part((), "", ())
-        found = tuple(line for part in self.body[first:] for line in lines(part))
+        found = tuple(groups.lines(first))
         if step.kind in ("host", "view") or isinstance(step.eqn.op, Constant):
             return Part((), "", found)
         regional = step.kind in ("kernel", "copy") and len(self.made) > before
         name = self.made[before].name if regional else step.name
-        around = tuple(self.scope.split("/")) if self.scope else ()
+        around = tuple(self.around.scope.split("/")) if self.around.scope else ()
         return Part(scopes_of(step.eqn, around), title(name, step.eqn), found)
 
     def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
         return ranged(parts, lambda name: self.bind(self.device.span(name), "range_"))
+
+    @property
+    def inside(self) -> bool:
+        """True if another program runs it."""
+        return self.around.within is not None
+
+    @property
+    def seen(self) -> bool:
+        """True if each step is to be seen, or timed, by itself."""
+        return self.around.ranged or self.meter is not None
 
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
@@ -299,71 +287,39 @@ class CudaAssembler(Assembler):
 
     def write_step(self, code: CudaStep) -> None:
         self.fresh(*code.results)
-        self.computed += code.computed
-        self.uploads |= code.uploads
-        if code.computed or code.before:
-            self.group().before += [*code.computed, *code.before]
-        if self.meter is not None:
-            self.launch_each(code, self.meter)
-        elif code.launches:
-            self.group().launches += code.launches
-        if code.split:
-            self.split(code.step.eqn, code.split)
-        self.body += code.lines
-
-    def launch_each(self, code: CudaStep, meter: Meter) -> None:
-        """Adds launches each as a group of its own, which is timed."""
-        for launch, call in zip(code.launches, code.calls, strict=True):
-            group = self.group()
-            group.launches.append(launch)
-            group.through = self.bind(meter.timed(call), "timed_")
-
-    def handed_over(self) -> set[Var]:
-        """What the host computes of a dtype of its own and kernels alone read:
-        it needs no memory there.
-        """
-        made = {v for step in self.program.steps if step.kind == "host" for v in step.eqn.outs}
-        made -= {v for v in made if v.type.weak} | set(self.program.graph.outputs)
-        asking = [step.eqn for step in self.program.steps if step.kind != "kernel"]
-        return made - {a for eqn in asking for a in eqn.inputs if isinstance(a, Var)}
+        self.numbers.lines += code.computed
+        self.numbers.uploads |= code.uploads
+        self.groups.add(code)
 
     @property
     def library_name(self) -> str:
         return "NumPy" if self.device.xp is np else "CuPy"
 
     def kernel_operand(self, role: str, i: int, a: Atom) -> Operand:
-        if isinstance(a, Literal) or a.type.weak or a in self.numbers:
+        if a in self.numbers.strong:
             return Operand(role, i, (), value=True)
-        layout, buffer = self.layout(a), self.buffer(a)
-        loose = self.loose.get(self.holder(buffer), 0)
-        return Operand(role, i, layout.strides, layout.offset, loose=loose)
+        return self.program.operand(role, i, a, self.looseness(a))
+
+    def looseness(self, a: Atom) -> int:
+        """How many elements lie between two places of what is among those of a stack."""
+        return self.loose.get(self.holder(self.buffer(a)), 0) if isinstance(a, Var) else 0
 
     def problem(self, step: Step) -> Problem:
         """What a kernel of a step is chosen for, its arrays where they are in the program."""
-        ins, outs = step.eqn.inputs, step.eqn.outs
-        lie = [self.kernel_operand("in", i, a) for i, a in enumerate(ins)]
-        lie += [self.kernel_operand("out", i, v) for i, v in enumerate(outs)]
-        types = tuple(a.type for a in ins), tuple(v.type for v in outs)
-        return Problem(step.eqn.op, *types, "cuda", step.shared, tuple(lie))
+        return Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
 
     def in_order(self, a: Atom) -> bool:
         """True if an array is in C order, and begins where wide accesses may, or is a number."""
         if isinstance(a, Literal):
             return True
-        layout, loose = self.layout(a), self.loose.get(self.holder(self.buffer(a)), 0)
-        parts = (n * a.type.dtype.itemsize % 16 for n in (layout.offset, loose))
+        layout = self.program.layout(a)
+        parts = (n * a.type.dtype.itemsize % 16 for n in (layout.offset, self.looseness(a)))
         begins = a.type.size == 1 or not any(parts)
         return begins and layout.strides == plain(a.type.shape).strides
 
     def is_plain(self, a: Atom) -> bool:
         """True of an array whose address kernels may be given."""
         return not a.type.weak and self.in_order(a)
-
-    def narrowing(self, dtype: np.dtype) -> str:
-        """The name of what makes a number of Python's one of `dtype`, as a kernel holds it."""
-        if dtype not in self.narrowings:
-            self.narrowings[dtype] = self.bind(partial(narrowed, dtype, held(dtype)), "number_")
-        return self.narrowings[dtype]
 
     def at(self, atom: Atom, offset: int) -> Address:
         """A place in an array, `offset` bytes from the beginning of what holds its memory."""
@@ -375,12 +331,12 @@ class CudaAssembler(Assembler):
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""
-        for var in made if self.within is None else ():
+        for var in made if not self.inside else ():
             buffer = self.result_to_make(var)
             if buffer is None:
                 continue
             if buffer.donor:  # a donor is as launches read it: `donate` sees to that
-                self.group().before.append(
+                self.groups.current().before.append(
                     Line(f"{buffer.name} = {buffer.donor}", str(buffer.type))
                 )
             else:
@@ -402,7 +358,7 @@ class CudaAssembler(Assembler):
         if isinstance(a, Literal):
             return self.constant(a)
         buffer, t = self.buffer(a), a.type
-        base, layout = buffer.base or buffer, self.layout(a)
+        base, layout = buffer.base or buffer, self.program.layout(a)
         name = self.holder(base)
         self.named.add(name)
         if t.weak or (base is buffer and base.storage != "arena"):
@@ -417,7 +373,7 @@ class CudaAssembler(Assembler):
 
     def result(self, atom: Atom, i: int) -> str:
         """What is returned; to a program around it wherever it lies."""
-        if self.within is not None and not atom.type.weak:
+        if self.inside and not atom.type.weak:
             return self.operand(atom)
         return super().result(atom, i)
 
@@ -425,7 +381,3 @@ class CudaAssembler(Assembler):
         nbytes, text = var.type.nbytes, f"{self.operand(var)}, order='C'"
         work = Cost(0, 0, nbytes, nbytes)
         return self.timed("array", text, None, self.library_name, "copy of a result", work)
-
-
-def lines(part: Line | Group) -> list[Line]:
-    return part.lines() if isinstance(part, Group) else [part]

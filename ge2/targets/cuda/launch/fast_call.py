@@ -54,12 +54,12 @@ def straight(assembler: CudaAssembler) -> Straight | None:
         len(numbers),
         tuple(places[name] for name in weak),
         computing(assembler, weak, numbers) if numbers else None,
-        assembler.nbytes,
+        assembler.arena.nbytes,
         tuple(places[name] for name in [*group.bases, *asked]),
         tuple(places[name] for name in results if name is not None),
         assembler.names["take"],
         assembler.names["empty"],
-        partial(explain, assembler.failed),
+        partial(explain, assembler.around.failed),
         assembler.names[group.name],
     )
 
@@ -68,14 +68,14 @@ def only_group(assembler: CudaAssembler) -> Group | None:
     """The one group that the program is, if what comes before it makes arrays
     for results, or numbers.
     """
-    if assembler.within is not None or assembler.ranged or assembler.meter or assembler.uploads:
+    numbers, parts = assembler.numbers, assembler.groups.parts
+    if assembler.inside or assembler.seen or numbers.uploads:
         return None
-    group = assembler.body[0] if len(assembler.body) == 1 else None
+    group = parts[0] if len(parts) == 1 else None
     if not isinstance(group, Group):
         return None
-    plain = len(group.before) + len(assembler.made_first) == len(assembler.begun) + len(
-        assembler.computed
-    )
+    arrays = len(assembler.begun) - len(assembler.made_first)
+    plain = len(group.before) == arrays + len(numbers.lines)
     return group if group.launches and plain else None
 
 
@@ -94,7 +94,7 @@ def end(assembler: CudaAssembler, a: Any) -> str | None:
 
 def computing(assembler: CudaAssembler, weak: list[str], numbers: list[str]) -> Any:
     """What makes the numbers from the Python numbers among the arguments."""
-    lines = "\n".join(f"    {line.code}" for line in assembler.computed) or "    pass"
+    lines = "\n".join(f"    {line.code}" for line in assembler.numbers.lines) or "    pass"
     names = dict(assembler.names)
     execute(TEXT.format(", ".join(weak), lines, ", ".join(numbers)), names)
     return partial(quietly, names["compute"])

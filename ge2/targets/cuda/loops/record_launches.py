@@ -86,5 +86,5 @@ class Recorder(CudaStep):
         return Placed(self.own(type_.nbytes), type_, self.copy)
 
     def placed(self, a: Atom) -> Placed:
-        offset = 0 if isinstance(a, Literal) else self.assembler.layout(a).offset
+        offset = 0 if isinstance(a, Literal) else self.assembler.program.layout(a).offset
         return Placed(self.assembler.at(a, offset * a.type.dtype.itemsize), a.type, self.copy)

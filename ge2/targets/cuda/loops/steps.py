@@ -61,14 +61,20 @@ def as_loop_body(assembler: CudaAssembler, run: Any) -> LoopBody:
     made = tuple(types[i] for i in places)
     found = as_recorded(assembler, places)
     why = "" if found is not None else more_than_launches(assembler)
-    return LoopBody(assembler.nbytes, tuple(places), made, tuple(again), over, run, found, why)
+    return LoopBody(
+        assembler.arena.nbytes, tuple(places), made, tuple(again), over, run, found, why
+    )
 
 
 def as_recorded(assembler: CudaAssembler, places: Sequence[int]) -> RecordedBody | None:
     """The program as launches, if it is nothing else."""
-    graph, groups = assembler.program.graph, assembler.groups
+    graph, groups = assembler.program.graph, [*assembler.groups]
     weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
-    if weak or len(groups) != len(assembler.body) or any(g.before or g.numbers for g in groups):
+    if (
+        weak
+        or len(groups) != len(assembler.groups.parts)
+        or any(g.before or g.numbers for g in groups)
+    ):
         return None
     names = [assembler.name(graph.outputs[i]) for i in places]  # type: ignore[arg-type]
     ends = [end(assembler, a) for a in graph.outputs]
@@ -81,7 +87,7 @@ def as_recorded(assembler: CudaAssembler, places: Sequence[int]) -> RecordedBody
         parameters,
         launches,
         [*assembler.kernels.sources.values()],
-        assembler.offsets(),
+        assembler.arena.offsets(),
         results,
         assembler.names,
     )
@@ -89,8 +95,8 @@ def as_recorded(assembler: CudaAssembler, places: Sequence[int]) -> RecordedBody
 
 def more_than_launches(assembler: CudaAssembler) -> str:
     """What there is in a program that is no launch."""
-    if assembler.splits:
-        return assembler.splits[0][1]
+    if assembler.groups.splits:
+        return assembler.groups.splits[0][1]
     numbers = any(
         a.type.weak for a in (*assembler.program.graph.inputs, *assembler.program.graph.outputs)
     )
@@ -105,7 +111,7 @@ def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | 
     """
     if isinstance(a, Literal):
         return Address(assembler.operand(a)), a.type
-    buffer, layout = assembler.buffer(a), assembler.layout(a)
+    buffer, layout = assembler.buffer(a), assembler.program.layout(a)
     if buffer.base is None and buffer.storage != "arena":
         return assembler.holder(buffer)
     if layout.strides != plain(a.type.shape).strides:
@@ -214,7 +220,7 @@ def by_host(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) ->
     """
     eqn, op = step.eqn, step.eqn.op
     times = op.length if isinstance(op, ScanLoop | RepeatLoop) else None
-    if assembler.ranged or assembler.meter:
+    if assembler.seen:
         return "so that each is seen"
     if times is not None and config.capture == "off":
         return "capture is off"

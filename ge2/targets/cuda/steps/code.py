@@ -45,7 +45,7 @@ class CudaStep(StepCode["CudaAssembler"]):
 
     def need(self, nbytes: int) -> str:
         """The name of an array of the arena that this step has for itself."""
-        name = f"own{len(self.assembler.needs) + len(self.needs)}"
+        name = f"own{len(self.assembler.arena.needs) + len(self.needs)}"
         self.needs[name] = Lifetime(nbytes, self.step.number, self.step.number)
         return name
 
@@ -87,6 +87,6 @@ class CudaStep(StepCode["CudaAssembler"]):
             number = np.asarray(atom.value)
             return scalar(number.astype(dtype) if dtype in HALF else number, wanted)
         name = assembler.name(atom)
-        if atom in assembler.numbers:  # which are held so already
+        if atom in assembler.numbers.strong:  # which are held so already
             return HostScalar(name, wanted.itemsize)
-        return HostScalar(f"{assembler.narrowing(dtype)}({name})", wanted.itemsize)
+        return HostScalar(f"{assembler.numbers.narrowing(dtype)}({name})", wanted.itemsize)

@@ -32,8 +32,8 @@ class HostStep(CudaStep):
         super().__init__(assembler, step)
         (out,) = step.eqn.outs
         found = assembler.host_number(step)
-        if out in assembler.numbers:
-            found = f"{assembler.narrowing(out.type.dtype)}({found})"
+        if out in assembler.numbers.strong:
+            found = f"{assembler.numbers.narrowing(out.type.dtype)}({found})"
         elif not out.type.weak:
             found, self.uploads = f"upload({found})", True
         self.computed.append(Line(f"{assembler.name(out)} = {found}"))
