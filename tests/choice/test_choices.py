@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,8 +28,8 @@ APART, HOST = "or launches, step by step", "or launches, by the host"
 JOINED = "small product and region in CUDA"
 
 
-def zeros(*shape: int) -> Any:
-    return np.zeros(shape, np.float32)
+def array(*shape: int) -> Any:
+    return ge2.ShapeDtypeStruct(shape, np.float32)
 
 
 def choices(f: Callable[..., Any], *xs: Any, chip: Limits = H200, off: tuple[str, ...] = ()) -> Any:
@@ -68,18 +69,18 @@ def layer(x: Any, w: Any, b: Any) -> Any:
 
 
 def test_a_small_loop_is_one_block() -> None:
-    assert choices(halved, zeros(64)) == {"resident_kernel_0": [BLOCK, APART]}
+    assert choices(halved, array(64)) == {"resident_kernel_0": [BLOCK, APART]}
 
 
 def test_rows_that_know_nothing_of_each_other_are_shared() -> None:
-    found = choices(recurrent, zeros(128, 128), zeros(32, 128), zeros(50, 32, 128))
+    found = choices(recurrent, array(128, 128), array(32, 128), array(50, 32, 128))
     assert found == {"resident_kernel_0": [f"{PERSISTENT}, blocks share 32 rows", APART]}
 
 
 def test_rows_that_do_are_no_reason_to_wait_for_launches() -> None:
     found = choices(
         lambda w, h, xs: lax.scan(lambda h, x: (np.tanh(w @ h + x), h), h, xs),
-        zeros(64, 64), zeros(64, 64), zeros(20, 64, 64),
+        array(64, 64), array(64, 64), array(20, 64, 64),
     )  # fmt: skip
     assert found == {
         "grid_kernel_0": [
@@ -92,7 +93,7 @@ def test_rows_that_do_are_no_reason_to_wait_for_launches() -> None:
 
 
 def test_a_loop_that_no_kernel_has_room_for_is_decided_on_the_device() -> None:
-    found = choices(halved, zeros(2048, 2048))
+    found = choices(halved, array(2048, 2048))
     assert found["while_0"] == [
         f"not {BLOCK}: abs makes 4194304 elements, more than 8192",
         f"not {GRID}: values of 32.0 MB are live at once, more than 24.0 MB of the L2 cache",
@@ -105,7 +106,7 @@ def test_room_in_shared_memory() -> None:
     """The numbers are those of the chip that is asked for."""
     persistent = replace(H200.tuning.persistent, room=1 << 10, grid=Rule(True, 1, 1, 1))
     chip = replace(H200, tuning=replace(H200.tuning, persistent=persistent))
-    found = choices(halved, zeros(4096), chip=chip)
+    found = choices(halved, array(4096), chip=chip)
     assert found["while_0"][:2] == [
         f"not {BLOCK}: its values take 32.0 KB of shared memory, more than 1.0 KB",
         f"not {GRID}: abs makes 4096 elements, more than 1",
@@ -113,7 +114,7 @@ def test_room_in_shared_memory() -> None:
 
 
 def test_a_loop_of_a_library_is_launched() -> None:
-    found = choices(lambda x: lax.fori_loop(0, 3, lambda i, x: np.sort(x) * 2, x), zeros(8, 64))
+    found = choices(lambda x: lax.fori_loop(0, 3, lambda i, x: np.sort(x) * 2, x), array(8, 64))
     assert list(found) == ["scan_0/sort_0", "scan_0/pointwise_1", "scan_0"]
     quick = "an iteration has 1.0 k operations, which one block does up to 16.4 k"
     assert found["scan_0"] == [
@@ -132,7 +133,7 @@ def test_what_the_host_has_to_see() -> None:
         ge2.debug.print("{}", x.sum())
         return x * 2
 
-    found = choices(lambda x: lax.cond(x[0] > 0, told, lambda x: x, x), zeros(8))
+    found = choices(lambda x: lax.cond(x[0] > 0, told, lambda x: x, x), array(8))
     name = next(each for each in found if each.startswith("cond_") and "/" not in each)
     assert found[name][:2] == [
         f"not {BLOCK}: cond has an effect",
@@ -146,13 +147,13 @@ def test_what_the_host_has_to_see() -> None:
 
 
 def test_a_small_product_takes_in_a_region() -> None:
-    found = choices(layer, zeros(32, 64), zeros(64, 32), zeros(32))
+    found = choices(layer, array(32, 64), array(64, 32), array(32))
     assert found == {"product_region_0": [JOINED, APART]}
 
 
 def test_a_large_product_is_the_librarys_and_a_region() -> None:
     large = "a matrix has more than 524288 elements"
-    found = choices(layer, zeros(2048, 2048), zeros(2048, 2048), zeros(2048))
+    found = choices(layer, array(2048, 2048), array(2048, 2048), array(2048))
     assert found == {
         "pointwise_0": [f"not {JOINED}: {large}", "region in CUDA, elementwise"],
         "dot_general_0": [
@@ -162,7 +163,7 @@ def test_a_large_product_is_the_librarys_and_a_region() -> None:
 
 
 def test_what_is_switched_off_is_a_reason() -> None:
-    found = choices(layer, zeros(32, 64), zeros(64, 32), zeros(32), off=("small_products",))
+    found = choices(layer, array(32, 64), array(64, 32), array(32), off=("small_products",))
     off = "small products are switched off"
     assert found["pointwise_0"][0] == f"not {JOINED}: {off}"
     assert found["dot_general_0"][:2] == [f"not small product in CUDA: {off}", "product by BLAS"]
@@ -170,9 +171,56 @@ def test_what_is_switched_off_is_a_reason() -> None:
 
 def test_a_sum_beside_a_product_stays_a_region() -> None:
     """What folds is no part of a product: there is nothing to choose."""
-    found = choices(lambda x, w: (x @ w + 1).sum(0), zeros(32, 64), zeros(64, 32))
+    found = choices(lambda x, w: (x @ w + 1).sum(0), array(32, 64), array(64, 32))
     sums, product = "region in CUDA, columns over axis 0", "small product in CUDA"
     assert sorted(lines[0] for lines in found.values()) == [sums, product]
+
+
+# ------------------------------------------------------------------------- ways of one family
+
+
+def only(f: Callable[..., Any], *xs: Any) -> list[str]:
+    """The choice of the only kernel's family: its own variants alone."""
+    (lines,) = choices(f, *xs).values()
+    family = next(line for line in lines if not line.startswith(("not ", "or "))).split(",")[0]
+    return [line.replace(f"{family}, ", "") for line in lines if f"{family}, " in line]
+
+
+def test_short_lines_are_ranked_and_long_ones_sorted() -> None:
+    sort = partial(np.sort, axis=0)
+    assert only(sort, array(100, 3)) == ["ranked by a few threads", "or a block for each line"]
+    long = "not ranked by a few threads: a line has 129 elements, more than 128"
+    assert only(sort, array(129, 3)) == [long, "a block for each line"]
+
+
+def test_the_largest_of_long_lines_are_found_in_parts() -> None:
+    assert only(lambda x: lax.top_k(x, 3)[0], array(2, 1 << 17)) == [
+        "not ranked by a few threads: a line has 131072 elements, more than 128",
+        "not a block for each line: lines are long, and too few for all multiprocessors",
+        "in 8 parts of each line",
+    ]
+
+
+def test_lines_are_shared_where_they_are_few() -> None:
+    def scan(x: Any) -> Any:
+        return np.cumsum(x, 1)
+
+    assert only(scan, array(1, 1 << 20)) == ["blocks share lines", "or whole lines"]
+    assert only(scan, array(4096, 8)) == [
+        "not blocks share lines: a line is one tile", "whole lines",
+    ]  # fmt: skip
+    enough = "not blocks share lines: there are lines enough for all multiprocessors"
+    assert only(scan, array(4096, 1 << 16)) == [enough, "whole lines"]
+
+
+def test_few_parts_are_joined_by_one_kernel() -> None:
+    def joined(*xs: Any) -> Any:
+        return np.concatenate([x.T for x in xs])
+
+    few = [array(3, 4)] * 2
+    assert only(joined, *few) == ["in one kernel", "or a copy of each part"]
+    many = "not in one kernel: there are 5 parts, not 2 to 4"
+    assert only(joined, *few, *few, few[0]) == [many, "a copy of each part"]
 
 
 # ------------------------------------------------------------------------------------ the command
@@ -187,7 +235,7 @@ def test_the_command_names_each_kernel_and_loop(tmp_path: Any, capsys: Any, body
     functions: dict[str, Any] = {}
     exec(PROGRAM.format(body), functions)
     with config.using(executor="shim"):
-        low = ge2.jit(functions["f"]).lower(zeros(8, 8))
+        low = ge2.jit(functions["f"]).lower(array(8, 8))
     assert re.findall(r" choice of (\S+) ", found) == list(low.choices)
     kernels = {kernel.name: kernel.choice for kernel in low.kernels}
     assert kernels.keys() <= low.choices.keys() and None not in kernels.values()

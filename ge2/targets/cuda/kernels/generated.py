@@ -26,6 +26,17 @@ class Cuda(Family[Caps, Kernels]):
     target = "cuda"
 
 
+NOTHING = Variant("nothing", lambda: Kernels(()))  # where there are no elements
+
+
+class CudaWays(Cuda):
+    """A family of several ways, each a variant whose plan writes its kernels."""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        found: Kernels = variant.plan()
+        return found
+
+
 @final
 class Apart(Cuda):
     """The steps of a problem one by one: the other candidate where they could be one kernel. Each
@@ -42,7 +53,7 @@ class Apart(Cuda):
 
 
 @final
-class CudaRegion(Cuda):
+class CudaRegion(CudaWays):
     name = "region in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
@@ -57,10 +68,6 @@ class CudaRegion(Cuda):
         graph = region.graph
         pairs = zip((*graph.inputs, *graph.outputs), (*ins, *outs), strict=True)
         return variants(region, {v: x for v, x in pairs if isinstance(v, Var)}, caps.chip)
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        found: Kernels = variant.plan()
-        return found
 
 
 # ---------------------------------------------------------------------------------- moving elements

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from functools import partial
 from typing import final
 
 import numpy as np
@@ -26,25 +27,36 @@ from ge2.targets.cuda.emit.region_variants import regional
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.kernels.element_grid import OVER, Grid, Spread, added, far, lettered, packed
-from ge2.targets.cuda.kernels.generated import Cuda, Operands, copying, filling
+from ge2.targets.cuda.kernels.generated import Cuda, CudaWays, Operands, copying, filling
+from ge2.targets.cuda.tuning import Joins
 
 
 @final
-class CudaConcatenate(Cuda):
+class CudaConcatenate(CudaWays):
     name = "concatenate in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         (ins, outs), chip = problem.arrays, caps.chip
-        op, (to,), most = problem.op, problem.outs, chip.tuning.joins
+        op, why = problem.op, self.several(problem, chip.tuning.joins)
         assert isinstance(op, Concatenate)
-        parts = sum(x.size > 0 for x in problem.inputs)
-        if 1 < parts <= most.parts and to.size <= most.elements and not problem.shared:
-            return Kernels((joining(problem, op.axis, ins, outs[0], chip),))
-        there = [i for _, i in problem.shared]
-        return moved(joined(op.axis, problem.inputs, ins, outs[0], there), chip)
+        axis, to, there = op.axis, outs[0], [i for _, i in problem.shared]
+        one = Variant(
+            "in one kernel", lambda: Kernels((joining(problem, axis, ins, to, chip),)), why
+        )
+        copies = partial(joined, axis, problem.inputs, ins, to, there)
+        return one, Variant("a copy of each part", lambda: moved(copies(), chip))
+
+    def several(self, problem: Problem, most: Joins) -> str:
+        """Why parts are copied one by one; "" if one kernel joins them."""
+        (to,), parts = problem.outs, sum(x.size > 0 for x in problem.inputs)
+        if problem.shared:
+            return "some parts are where they belong"
+        if not 1 < parts <= most.parts:
+            return f"there are {parts} parts, not 2 to {most.parts}"
+        return f"there are {to.size} elements" if to.size > most.elements else ""
 
 
 def moved(moves: Iterable[Moved], chip: Chip) -> Kernels:

@@ -29,26 +29,39 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.region import power
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
 
 
 @final
-class CudaScan(Cuda):
+class CudaScan(CudaWays):
     name = "scan in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        (t,) = problem.inputs
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        (t,), op = problem.inputs, problem.op
         if not t.size:
-            return Kernels(())
-        op, (x, y) = problem.op, (ins[0], outs[0])
+            return (NOTHING,)
         assert isinstance(op, Running)
-        inner = math.prod(t.shape[op.axis + 1 :]) > 1
-        return (Columns if inner else Lines)(problem, t, x, y, chip).run()
+
+        (ins, outs), inner = problem.arrays, math.prod(t.shape[op.axis + 1 :]) > 1
+
+        def made() -> Scanned:
+            return (Columns if inner else Lines)(problem, t, ins[0], outs[0], caps.chip)
+
+        return (
+            Variant("blocks share lines", lambda: made().run(True), made().whole_lines),
+            Variant("whole lines", lambda: made().run(False)),
+        )
+
+
+def unshared(tiles: int, few: bool) -> str:
+    """Why blocks do not share lines of so many tiles; "" if they do."""
+    if tiles == 1:
+        return "a line is one tile"
+    return "" if few else "there are lines enough for all multiprocessors"
 
 
 # -------------------------------------------------------------------------------------------- lines
@@ -75,11 +88,12 @@ class Lines(Scanned):
             32 if packs <= 32 * self.packs else self.tuning.block, power(-(-packs // self.packs))
         )
         self.tiles = -(-self.n // (self.team * self.packs * self.pack))
-        self.shared = self.tiles > 1 and self.lines < self.tuning.lines * chip.multiprocessors
+        few = self.lines < self.tuning.lines * chip.multiprocessors
+        self.whole_lines = unshared(self.tiles, few)
 
-    def run(self) -> Kernels:
+    def run(self, shared: bool) -> Kernels:
         self.fix("PACK", self.pack, "neighbours of one access")
-        if self.shared:
+        if shared:
             return self.by_many_blocks()
         self.fix("PACKS", self.packs, "accesses of a thread at a time")
         self.fix("TEAM", self.team, "threads of a line")
@@ -169,10 +183,8 @@ class Columns(Scanned):
         self.rows = self.at_most(self.tuning.rows, 2)
         height = self.tuning.block // self.columns * self.rows
         self.tiles = -(-self.n // height)
-        self.shared = (
-            self.tiles > 1
-            and self.strip_of * self.in_packs < chip.multiprocessors * self.tuning.busy
-        )
+        few = self.strip_of * self.in_packs < chip.multiprocessors * self.tuning.busy
+        self.whole_lines = unshared(self.tiles, few)
 
     def accesses(self) -> tuple[Access, Access]:
         """How rows of x are read, and those of y written."""
@@ -184,9 +196,9 @@ class Columns(Scanned):
         x, y = (Access(w, self.step(k), a) for k, w, a in zip("xy", wides, aparts, strict=True))
         return x, y
 
-    def run(self) -> Kernels:
+    def run(self, shared: bool) -> Kernels:
         self.fix("PACK", self.pack, "columns of a thread")
-        return self.by_many_blocks() if self.shared else self.alone()
+        return self.by_many_blocks() if shared else self.alone()
 
     def begun(self, number: str, x: Access, y: Access) -> tuple[Text, ...]:
         """Where a thread's columns begin."""

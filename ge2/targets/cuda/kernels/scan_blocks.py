@@ -195,6 +195,7 @@ class Scanned(ABC):
     """
 
     pack: int  # elements of one access
+    whole_lines: str  # why blocks do not share lines; "" if they do
 
     def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
         op, self.chip, self.tuning = problem.op, chip, chip.tuning.scans
@@ -208,7 +209,8 @@ class Scanned(ABC):
         self.array("y", "result")
 
     @abstractmethod
-    def run(self) -> Kernels: ...
+    def run(self, shared: bool) -> Kernels:
+        """The kernels; `shared`: of blocks that have parts of a line."""
 
     @property
     def whole(self) -> str:

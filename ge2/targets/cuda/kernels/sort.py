@@ -13,13 +13,13 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Grid
-from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
 from ge2.targets.cuda.kernels.top_k import BLOCK, Lines, Ranking, key_name
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST
 
 
 @final
-class CudaSort(Cuda):
+class CudaSort(CudaWays):
     name = "sort in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
@@ -35,12 +35,15 @@ class CudaSort(Cuda):
             return f"a block sorts {most} elements, not {n}"
         return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         ins, outs = problem.arrays
         if not problem.outs[0].size:
-            return Kernels(())
+            return (NOTHING,)
         lines = Lines(problem, ins[0], outs, caps.chip)
-        return Kernels((lines.ranked() if lines.short else ordered(lines),))
+        return (
+            Variant("ranked by a few threads", lambda: Kernels((lines.ranked(),)), lines.long),
+            Variant("a block for each line", lambda: Kernels((ordered(lines),))),
+        )
 
 
 def longest(shared: int) -> int:

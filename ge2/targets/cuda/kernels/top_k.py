@@ -26,7 +26,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.kernels.element_grid import OVER, Grid, far, lettered
-from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST
 from ge2.targets.cuda.tuning import TopKs
 
@@ -37,7 +37,7 @@ INT: Final = np.dtype(np.int32)
 
 
 @final
-class CudaTop(Cuda):
+class CudaTop(CudaWays):
     name = "top_k in CUDA"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
@@ -55,20 +55,27 @@ class CudaTop(Cuda):
             "" if n < LONGEST and lines <= GRID_MOST[0] else "there are too many elements, or lines"
         )
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        ins, outs = problem.arrays
         if not problem.outs[0].size:
-            return Kernels(())
-        lines = Lines(problem, ins[0], outs, chip)
-        if lines.short:
-            return Kernels((lines.ranked(),))
+            return (NOTHING,)
+        lines = Lines(problem, ins[0], outs, caps.chip)
         parts = lines.parts()
-        if parts == 1:
-            return Kernels((lines.selected(1, ()),))
-        count = lines.count * parts * lines.k
-        keys = Operand("temp", 0, (1,)), Operand("temp", 1, (1,))
-        kernels = lines.cut(parts, keys), lines.selected(parts, keys)
-        return Kernels(kernels, (count * lines.key.itemsize, count * INT.itemsize))
+        idle = "" if parts == 1 else "lines are long, and too few for all multiprocessors"
+        busy = "" if parts > 1 else "lines are short, or enough for all multiprocessors"
+        return (
+            Variant("ranked by a few threads", lambda: Kernels((lines.ranked(),)), lines.long),
+            Variant("a block for each line", lambda: Kernels((lines.selected(1, ()),)), idle),
+            Variant(f"in {parts} parts of each line", lambda: in_parts(lines, parts), busy),
+        )
+
+
+def in_parts(lines: Lines, parts: int) -> Kernels:
+    """The largest of each part, and of these the largest of each line."""
+    count = lines.count * parts * lines.k
+    keys = Operand("temp", 0, (1,)), Operand("temp", 1, (1,))
+    kernels = lines.cut(parts, keys), lines.selected(parts, keys)
+    return Kernels(kernels, (count * lines.key.itemsize, count * INT.itemsize))
 
 
 @final
@@ -113,9 +120,10 @@ class Lines:
         self.far = far((self.t.size, self.count * BLOCK), (self.t.shape, x.strides), *laid)
 
     @property
-    def short(self) -> bool:
-        """Whether a few threads rank a line."""
-        return self.n <= self.chip.tuning.top_k.ranked
+    def long(self) -> str:
+        """Why a few threads do not rank a line; "" if they do."""
+        most = self.chip.tuning.top_k.ranked
+        return f"a line has {self.n} elements, more than {most}" if self.n > most else ""
 
     def parts(self) -> int:
         """Into how many parts each line is cut, so that there is a block for
