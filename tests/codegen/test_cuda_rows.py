@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emulator.device import EMULATED
 from ge2.targets.cuda.limits import A100, H200
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
@@ -203,3 +205,20 @@ def test_short_rows_of_a_block_leave_one_part(width: int, rng: np.random.Generat
     for found, wanted in zip(on_shim(slopes, x, w, y), slopes(x, w, y), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-9)
     assert "ge2_column_fold<TEAM" in kernels(slopes, x, w, y)[0][1]
+
+
+def pulls(x: Any, y: Any) -> Any:
+    r = y[None, :, :] - x[:, None, :]
+    return (r / ((r * r).sum(-1)[..., None] + 0.1) ** 1.5).sum(1)
+
+
+@pytest.mark.parametrize("width", [1, 3, 8])
+def test_a_thread_has_a_short_row_where_rows_are_many(width: int, rng: np.random.Generator) -> None:
+    """What is computed for a row is computed once, not by each thread of a team."""
+    few = replace(EMULATED, multiprocessors=1)
+    x, y = rng.normal(size=(40, width)), rng.normal(size=(61, width))
+    with config.using(tuning=(few,)):
+        np.testing.assert_allclose(on_shim(pulls, x, y), pulls(x, y), rtol=1e-11)
+    if width > 1:
+        assert "TEAM     =    1;" in kernels(pulls, x, y, chip=few)[0][1]
+        assert "TEAM     =    1;" not in kernels(pulls, x, y)[0][1]

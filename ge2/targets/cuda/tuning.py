@@ -86,6 +86,7 @@ class Rowwise:
     # elements of a row that a thread has at most; where blocks go from row to row, and keep sums
     held: int = 16
     summed: int = 32
+    brief: int = 8  # elements of a row that one thread has, where rows are many
     met: int = 4  # elements of a thread whose sums over rows a block merges before it leaves them
     words: int = 64  # registers of a thread that the elements of a row may take, of 255
     crowded: int = 24  # the same of a thread of a block of more than 512, which has 64

@@ -177,10 +177,19 @@ class Plan:
             few, words = self.tuning.summed, 2 * words
         most = max(min(few, int(words / max(self.words(), 0.5))), pack)
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
+        if n <= min(most, self.tuning.brief) and self.plenty():
+            team = 1
         block = min(self.tuning.block, self.tuning.largest)
         if self.groups:  # a block has the rows of one group, which may be few
             block = min(block, max(power(self.count) * team, WARP))
         return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    def plenty(self) -> bool:
+        """Whether the chip has work if each thread takes a row: then none does what another of its
+        team does for the same row, and none waits for another.
+        """
+        rows = self.count * math.prod(self.problem.axes.sizes[a] for a in self.groups)
+        return rows >= self.chip.multiprocessors * self.chip.threads
 
     @property
     def left(self) -> int:
