@@ -193,10 +193,24 @@ def slopes(x: Any, w: Any, y: Any) -> Any:
 
 @pytest.mark.parametrize(("rows", "width"), [(3, 3), (16, 8), (100, 5)])
 def test_rows_of_each_group_leave_one_part(rows: int, width: int, rng: np.random.Generator) -> None:
-    """A block has the few rows of a group, and no more threads than these."""
+    """A block has the few rows of a group, no more threads than these, and the result."""
     x, centres = rng.normal(size=(37, width)), rng.normal(size=(rows, width))
     centres[-1] = centres[0]  # of equals the first
     np.testing.assert_array_equal(on_shim(nearest, x, centres), nearest(x, centres))
+    assert (len(kernels(nearest, x, centres)) == 1) == (rows <= 64)
+
+
+def largest_of_groups(x: Any) -> Any:
+    """Along a row and over the rows of each group: of each element, and of all."""
+    y = x - x.mean(2, keepdims=True)
+    return y.max(1), (y**2).sum((1, 2))
+
+
+@pytest.mark.parametrize("shape", [(9, 5, 12), (40, 64, 8), (6, 300, 4), (300, 3, 70)])
+def test_of_each_group_what_its_rows_come_to(shape: Any, rng: np.random.Generator) -> None:
+    x = rng.normal(size=shape)
+    for found, wanted in zip(on_shim(largest_of_groups, x), largest_of_groups(x), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
 
 
 @pytest.mark.parametrize("width", [3, 8, 12, 60])

@@ -102,6 +102,11 @@ class Plan:
         self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
             [p for p in gathered if p.fold.over - whole]
         )
+        # one part is the result
+        self.single = (
+            bool(self.groups) and not (self.lost or alone) and self.blocks * self.left == 1
+        )
+        gathered = [] if self.single else gathered
         number = self.blocks * self.left if self.across else self.splits
         self.partials = Partials(
             problem, self.places, gathered, number, chip.tuning.parts, self.most_parts()

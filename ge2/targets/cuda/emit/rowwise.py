@@ -561,20 +561,32 @@ class Rows:
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
         group = self.places_of(self.groups)
+        if self.plan.single:
+            return self.met(w)
         if self.said.homes[w.y].dims:
             leaves = self.leaves_along(w, number, group)
             if not meets:
                 return [leaves]
-            fold = Text(
+            return [*self.met(w), Text("if (team == 0)", body=(leaves,))]
+        first = "threadIdx.x == 0" if meets else "t == 0"
+        leave = self.partials.leave(w, number, group, name)
+        return [*self.met(w), Text(f"if ({first})", body=(leave,))]
+
+    def met(self, w: Work) -> list[Text]:
+        """What the threads and teams of a block have becomes one, where they meet for it."""
+        assert w.y is not None
+        name, meets = reductions.state(w), self.plan.left < self.shape.rows
+        if not self.said.homes[w.y].dims:
+            return self.merged_all(w) + ([self.over_teams(w, name)] if meets else [])
+        if not meets:
+            return []
+        return [
+            Text(
                 f"for (int e = 0; e < {self.each}; e++)",
                 body=(self.over_teams(w, f"{name}[e]"),),
                 pragma=UNROLL,
             )
-            return [fold, Text("if (team == 0)", body=(leaves,))]
-        lines = self.merged_all(w) + ([self.over_teams(w, name)] if meets else [])
-        first = "threadIdx.x == 0" if meets else "t == 0"
-        leave = self.partials.leave(w, number, group, name)
-        return [*lines, Text(f"if ({first})", body=(leave,))]
+        ]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
         """What there is for each element of a row."""
