@@ -5,7 +5,6 @@ read back from its text.
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import shutil
 import tempfile
@@ -43,12 +42,6 @@ hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore lo
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("--all") and not config.getoption("--hypothesis-profile"):
         hypothesis.settings.load_profile("all")
-
-
-def pytest_collection_finish() -> None:
-    """What was collected stays to the end, so no collection of garbage looks at it again."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(autouse=True, scope="session")
