@@ -34,7 +34,7 @@ def rng() -> np.random.Generator:
 def library_products() -> Iterator[None]:
     """Small products are the library's too: calls that are captured, no nodes of our own."""
     before = config.passes_off
-    config.update(passes_off=(*before, "small_products"))
+    config.update(passes_off=(*before, "small_products", "products_to_sums"))
     yield
     config.update(passes_off=before)
 

@@ -1,0 +1,45 @@
+"""Sums on a GPU beside NumPy's: at indices by exact atomics, of products in place of products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+
+
+@pytest.mark.parametrize("places", [1, 50, 1000, 20_000])
+@pytest.mark.parametrize("dtype", ["f4", "f8", "c8", "f2"])
+def test_sums_at_indices(xp: Any, places: int, dtype: str, rng: np.random.Generator) -> None:
+    """The same bits each time, and nearer than a sum one after another."""
+    x = rng.normal(size=places).astype(dtype)
+    updates, index = rng.normal(size=100_000).astype(dtype), rng.integers(0, places, 100_000)
+
+    def sums(x: Any, updates: Any, index: Any) -> Any:
+        found = x.copy()
+        np.add.at(found, index, updates)
+        return found
+
+    step, arrays = ge2.jit(sums), [xp.asarray(a) for a in (x, updates, index)]
+    assert "exact_sum" in step.lower(*arrays).as_text("cuda")
+    found = step(*arrays).get()
+    for _ in range(20):
+        assert step(*arrays).get().tobytes() == found.tobytes()
+    wide = np.complex128 if dtype == "c8" else np.float64
+    wanted = sums(x.astype(wide), updates.astype(wide), index)
+    near = 4 * np.finfo(dtype).eps
+    np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_products_that_are_sums(xp: Any, dtype: str, rng: np.random.Generator) -> None:
+    def products(a: Any, x: Any, y: Any, hot: Any) -> Any:
+        return np.tanh(a @ x), y @ a, hot.T @ a[:, :7], y @ (a @ x)
+
+    arrays = [rng.normal(size=s).astype(dtype) for s in ((3000, 700), 700, 3000, (3000, 5))]
+    found = ge2.jit(products)(*map(xp.asarray, arrays))
+    near = 1e-4 if dtype == "f4" else 1e-11
+    for y, wanted in zip(found, products(*(a.astype("f8") for a in arrays)), strict=True):
+        np.testing.assert_allclose(y.get(), wanted, rtol=near, atol=near * 10)
