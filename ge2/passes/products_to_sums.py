@@ -56,6 +56,8 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     rows, columns = math.prod(a.shape[i] for i in free_a), math.prod(b.shape[i] for i in free_b)
     terms = math.prod(a.shape[i] for i in op.contract[0])
     result = rows * columns * math.prod(a.shape[i] for i in op.beside[0])
+    if rows == columns == 1:
+        return True
     if min(rows, columns) == 1:
         return result * terms >= tuning.smallest
     few = result <= tuning.few and terms >= tuning.long

@@ -80,6 +80,17 @@ def test_others_are_products(shapes: tuple[tuple[int, ...], ...]) -> None:
     assert products_to_sums(graph) is graph
 
 
+def test_of_two_vectors_there_is_no_product() -> None:
+    """However short: of a thousand terms a library's kernel took 34 us of an H200."""
+    text = after(
+        products_to_sums,
+        """{ lambda ; a:f64[1000] b:f64[1000]. let
+        c:f64[] = dot_general[contract=((0,), (0,)) beside=((), ()) precision=None out=None] a b
+        in (c,) }""",
+    )
+    assert "dot_general" not in text and "reduce_sum" in text
+
+
 def test_what_may_be_rounded_is_left_to_tensor_cores() -> None:
     text = """{ lambda ; a:f32[200,300] b:f32[300]. let
         c:f32[200] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=tf32 out=None] a b
