@@ -414,16 +414,8 @@ def module() -> ModuleType:
     for f in (ndarray, array, asarray, ascontiguousarray, asnumpy, copyto, matmul):
         setattr(made, f.__name__, f)
     for name in (
-        "empty",
-        "zeros",
-        "ones",
-        "full",
-        "arange",
-        "eye",
-        "linspace",
-        "stack",
-        "concatenate",
-    ):
+        "empty", "zeros", "ones", "full", "arange", "eye", "linspace", "stack", "concatenate",
+    ):  # fmt: skip
         setattr(made, name, maker(name))
     made.sort = lambda x, axis=-1: wrap(np.sort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]
     made.argsort = lambda x, axis=-1: wrap(np.argsort(bare(x), axis, kind="stable"))  # type: ignore[attr-defined]

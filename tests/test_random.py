@@ -242,12 +242,8 @@ def test_randint_between_arrays() -> None:
 
 def test_ranges_that_do_not_exist() -> None:
     for low, high, dtype in (
-        (3, 3, int),
-        (5, 2, int),
-        (0, 257, np.uint8),
-        (-1, 3, np.uint8),
-        (0, 2**63 + 1, np.int64),
-    ):
+        (3, 3, int), (5, 2, int), (0, 257, np.uint8), (-1, 3, np.uint8), (0, 2**63 + 1, np.int64),
+    ):  # fmt: skip
         with pytest.raises(ShapeError, match="is no range of"):
             random.randint(KEY, (), low, high, dtype)
     with pytest.raises(InputError, match=r"integer bounds; got 1\.5"):

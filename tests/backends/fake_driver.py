@@ -22,15 +22,8 @@ def fake_driver(folder, *options):
     """The driver, compiled into a folder."""
     path = folder / "fake_cuda.so"
     words = [
-        "cc",
-        "-O1",
-        "-Wall",
-        "-Werror",
-        "-shared",
-        "-fPIC",
-        *options,
-        str(HERE / "fake_cuda.c"),
-    ]
+        "cc", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", *options, str(HERE / "fake_cuda.c"),
+    ]  # fmt: skip
     subprocess.run([*words, "-o", str(path)], check=True)
     found = ctypes.CDLL(str(path))
     found.context_of_fake.restype = ctypes.c_void_p

@@ -111,16 +111,9 @@ def library(tmp_path_factory):
     source, made = folder / "programs.c", folder / "programs.so"
     source.write_text(PROGRAMS)
     command = [
-        COMPILER,
-        "-std=gnu11",
-        "-O1",
-        "-fPIC",
-        "-shared",
-        f"-I{INCLUDE}",
-        str(source),
-        "-o",
+        COMPILER, "-std=gnu11", "-O1", "-fPIC", "-shared", f"-I{INCLUDE}", str(source), "-o",
         str(made),
-    ]
+    ]  # fmt: skip
     subprocess.run(command, check=True)
     return ctypes.CDLL(str(made))
 

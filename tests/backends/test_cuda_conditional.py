@@ -368,15 +368,9 @@ def test_graphs_and_their_lists_go_with_the_run(run_of, write, driver):
     for n in range(6):
         a, b, c, rest = floats(), floats(), floats(), floats()
         call(
-            run,
-            a,
-            b,
-            c,
-            rest,
+            run, a, b, c, rest, np.zeros(1, np.bool_), np.array([n % 2], np.int32),
             np.zeros(1, np.bool_),
-            np.array([n % 2], np.int32),
-            np.zeros(1, np.bool_),
-        )
+        )  # fmt: skip
     assert seen(driver, "execs") > before[1]
     del run
     gc.collect()

@@ -61,16 +61,9 @@ def scaled(driver, x, out, add=1.0, after=()):
     function = ctypes.addressof(ctypes.c_char.in_dll(driver, "SCALED"))
     parameters = ((False, *x), (False, *out), np.float64(add).tobytes(), (True, 0, 0))
     return (
-        0,
-        function,
-        (N, 1, 1),
-        (1, 1, 1),
-        0,
-        parameters,
-        after,
-        f"scaled\n  at   model.py:{add:.0f}",
-        (),
-    )
+        0, function, (N, 1, 1), (1, 1, 1), 0, parameters, after,
+        f"scaled\n  at   model.py:{add:.0f}", (),
+    )  # fmt: skip
 
 
 def product(driver, x, y, out, after=()):
@@ -92,19 +85,9 @@ def make(driver, made):
         stream = lambda: SimpleNamespace(ptr=0)  # noqa: E731
         context, lists = driver.context_of_fake(), ((0, len(nodes)),)
         return made.Run(
-            driver.path,
-            context,
-            callers,
-            sizes,
-            nodes,
-            lists,
-            captures,
-            ready,
-            stream,
-            native.failed,
-            nodes,
-            told,
-        )
+            driver.path, context, callers, sizes, nodes, lists, captures, ready, stream,
+            native.failed, nodes, told,
+        )  # fmt: skip
 
     set_(driver, "fail_next", 0)
     set_(driver, "fail_after", 0)

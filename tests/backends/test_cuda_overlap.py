@@ -70,23 +70,8 @@ def scaled(driver, x, out, add, after=(), shift=0):
 
 def product(driver, x, y, out, after=()):
     words = (
-        N,
-        1,
-        1,
-        (False, x, 0),
-        1,
-        (False, y, 0),
-        1,
-        1,
-        (False, out, 0),
-        1,
-        1,
-        1,
-        1,
-        1,
-        1,
-        None,
-    )
+        N, 1, 1, (False, x, 0), 1, (False, y, 0), 1, 1, (False, out, 0), 1, 1, 1, 1, 1, 1, None,
+    )  # fmt: skip
     call = "fake_matmul", address_of(driver, "fake_matmul"), words, (), "OUT_OF_MEMORY {}".format
     return 1, 0, (1, 1, 1), (1, 1, 1), 0, (call,), after, "product", ()
 
@@ -252,14 +237,8 @@ def needs(items, early=True):
 def test_the_second_waits_by_itself_and_the_first_lets_it():
     foreign, large = partial(kernel, waits=False, lets=False), partial(kernel, waits=False)
     items = (
-        kernel(),
-        kernel(0),
-        foreign(1),
-        kernel(2),
-        kernel(1, 3),
-        kernel(0, 2, 4),
-        foreign(4, 5),
-    )
+        kernel(), kernel(0), foreign(1), kernel(2), kernel(1, 3), kernel(0, 2, 4), foreign(4, 5),
+    )  # fmt: skip
     assert needs(items) == [(), (~0,), (1,), (2,), (~1, ~3), (2, ~0, ~4), (4, 5)]
     assert needs(items, early=False) == [(), (0,), (1,), (2,), (1, 3), (0, 2, 4), (4, 5)]
     assert needs((kernel(), large(0), kernel(1), large(1, 2))) == [(), (0,), (~1,), (1, 2)]

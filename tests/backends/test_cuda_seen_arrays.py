@@ -25,14 +25,9 @@ from tests.backends.fake_driver import launches_extension
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F4, F8 = np.dtype(np.float32), np.dtype(np.float64)
 SHAPES = [
-    ((), 1),
-    ((7,), 1),
-    ((3, 5), 1),
-    ((2, 3, 4), 1),
-    ((5, 3), 0),
-    ((4, 2, 3), 0),
+    ((), 1), ((7,), 1), ((3, 5), 1), ((2, 3, 4), 1), ((5, 3), 0), ((4, 2, 3), 0),
     ((9, 1, 2, 8), 1),
-]
+]  # fmt: skip
 
 
 class Memory:
@@ -135,25 +130,9 @@ class Program:
         current = lambda: SimpleNamespace(ptr=self.stream)  # noqa: E731
         order = tuple(range(len(shapes)))
         self.call = made.Call(
-            0,
-            empty,
-            kinds,
-            (),
-            0,
-            (),
-            None,
-            None,
-            0,
-            order,
-            order,
-            lambda: 0,
-            0,
-            current,
-            [],
-            None,
-            None,
-            lambda *xs: None,
-        )
+            0, empty, kinds, (), 0, (), None, None, 0, order, order, lambda: 0, 0, current, [],
+            None, None, lambda *xs: None,
+        )  # fmt: skip
 
 
 def test_results_that_nobody_has_are_used_again(made: Any, fake: Any) -> None:

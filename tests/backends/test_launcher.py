@@ -142,13 +142,8 @@ def test_numbers_come_before_constants(launch):
     assert f(0.5, -3, True, 1 + 2j)[0].tolist() == [0.5, -3, 1, 1, 2, 9.5]
     assert f(2, True, False, 4)[0].tolist() == [2, 1, 0, 4, 0, 9.5]
     assert f(np.float32(2), np.array(7), np.True_, np.complex64(1j))[0].tolist() == [
-        2,
-        7,
-        1,
-        0,
-        1,
-        9.5,
-    ]
+        2, 7, 1, 0, 1, 9.5,
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -196,14 +191,10 @@ class Own(np.ndarray):
 @pytest.mark.parametrize(
     "turn",
     [
-        strided,
-        unaligned,
-        read_only,
-        lambda x: x[:],
-        lambda x: x.astype(">f4"),
+        strided, unaligned, read_only, lambda x: x[:], lambda x: x.astype(">f4"),
         lambda x: x.view(Own),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_given_away_is_not(launch, turn):
     a, b = np.ones(8, F32), turn(np.ones(8, F32))
     _, y = doubler(launch, (8,), (-1, 1))(a, b)

@@ -29,14 +29,9 @@ KEY_NAMES = [content_key(str(i)) for i in range(KEYS)]
 def run(program: str, folder: Path, *numbers: int) -> list[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OPENBLAS_NUM_THREADS": "1"}
     command = [
-        sys.executable,
-        "-W",
-        "error::UserWarning",
-        __file__,
-        program,
-        str(folder),
+        sys.executable, "-W", "error::UserWarning", __file__, program, str(folder),
         *map(str, numbers),
-    ]
+    ]  # fmt: skip
     found = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
     assert found.returncode == 0, found.stderr
     return found.stdout.split()

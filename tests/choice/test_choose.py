@@ -95,17 +95,10 @@ def test_the_command_shows_choices(tmp_path, capsys) -> None:
     place = f"{tmp_path / 'model.py'}:f"
     main(
         [
-            "show",
-            place,
-            "--args",
-            "f32[64,64]",
-            "f32[64,64]",
-            "--stage",
-            "choice",
-            "--executor",
+            "show", place, "--args", "f32[64,64]", "f32[64,64]", "--stage", "choice", "--executor",
             "shim",
         ]
-    )
+    )  # fmt: skip
     out = capsys.readouterr().out
     assert (
         "choice of small_product_0" in out

@@ -59,14 +59,9 @@ def said(capsys):
 def test_kernels_and_cubins_are_written(model, said, tmp_path):
     folder = tmp_path / "new" / "kernels"
     words = [
-        f"{model}:softmax",
-        "--args",
-        "f32[1024,1024], f32[1024]",
-        "--arch",
-        "sm_90a",
-        "-o",
+        f"{model}:softmax", "--args", "f32[1024,1024], f32[1024]", "--arch", "sm_90a", "-o",
         str(folder),
-    ]
+    ]  # fmt: skip
     text = said(*words)
     head, row, empty, last = text.splitlines()
     assert head.split()[:5] == ["kernel", "threads", "registers", "spills", "stack"]

@@ -54,13 +54,8 @@ def test_what_a_pipe_sees(monkeypatch, capsys):
     assert main(QUICK) == 0
     text = capsys.readouterr().out
     for part in (
-        "64-256-256-10",
-        "2/2 epochs",
-        "test accuracy",
-        "by hand",
-        "kernels of a step",
-        demo.SHOW,
-    ):
+        "64-256-256-10", "2/2 epochs", "test accuracy", "by hand", "kernels of a step", demo.SHOW,
+    ):  # fmt: skip
         assert part in text
     assert "\r" not in text
     assert max(map(len, text.splitlines())) <= 100

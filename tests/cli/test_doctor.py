@@ -196,13 +196,9 @@ def test_a_machine_without_a_gpu(machine, packages):
     machine(None)
     packages({})
     for look in (
-        doctor.nvidia_driver,
-        doctor.gpu,
-        doctor.cupy,
-        doctor.bindings,
-        doctor.nvmath,
+        doctor.nvidia_driver, doctor.gpu, doctor.cupy, doctor.bindings, doctor.nvmath,
         doctor.kernel,
-    ):
+    ):  # fmt: skip
         assert look().state == ABSENT
     machine(Driver((13, 0), "580", ()))
     assert doctor.nvidia_driver() == Line("NVIDIA driver", FLAWLESS, "580, runs CUDA 13.0")

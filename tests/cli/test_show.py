@@ -76,12 +76,9 @@ def test_it_shows_graph_passes_regions_and_kernels(model, capsys):
     code, out, err = shown(capsys, f"{model}:loss", *LOSS, "--executor", "blocked")
     assert (code, err) == (0, "")
     titles = (
-        "graph, as traced",
-        "after simplify",
-        "regions, after the last pass",
-        "kernels",
+        "graph, as traced", "after simplify", "regions, after the last pass", "kernels",
         "rowwise_0",
-    )
+    )  # fmt: skip
     at = [out.index(f" {title} =") for title in titles]
     assert at == sorted(at)
     assert "dot_general" in out
@@ -139,30 +136,14 @@ def test_the_plan(model, capsys):
 def test_json_and_a_file(model, capsys, tmp_path):
     file = tmp_path / "out.json"
     words = [
-        "--args",
-        "f32[100]",
-        "--executor",
-        "blocked",
-        "--stage",
-        "all",
-        "--json",
-        "-o",
-        str(file),
-    ]
+        "--args", "f32[100]", "--executor", "blocked", "--stage", "all", "--json", "-o", str(file),
+    ]  # fmt: skip
     code, out, _ = shown(capsys, f"{model}:scaled", *words)
     assert (code, out) == (0, "")
     found = json.loads(file.read_text())
     assert list(found) == [
-        "graph",
-        "widened",
-        "passes",
-        "regions",
-        "kernels",
-        "choice",
-        "source",
-        "plan",
-        "memory",
-    ]
+        "graph", "widened", "passes", "regions", "kernels", "choice", "source", "plan", "memory",
+    ]  # fmt: skip
     (kernel,) = found["kernels"]
     assert kernel["equations"][0] == "b:f32[100] = tanh a"
     assert (kernel["read"], kernel["written"]) == (400, 400)

@@ -37,14 +37,10 @@ def test_a_sum_errs_no_more_than_numpys(dtype, n):
 @pytest.mark.parametrize(
     "special",
     [
-        (math.inf,),
-        (-math.inf,),
-        (math.nan,),
-        (math.inf, -math.inf),
-        (LARGEST, LARGEST),
+        (math.inf,), (-math.inf,), (math.nan,), (math.inf, -math.inf), (LARGEST, LARGEST),
         (-LARGEST, -LARGEST),
     ],
-)
+)  # fmt: skip
 def test_a_sum_that_is_no_number_is_numpys(special, dtype, n):
     x = np.ones(n, dtype)
     x[n // 2 : n // 2 + len(special)] = special

@@ -16,20 +16,9 @@ from tests.templates.cuda_harness import needs_compiler
 
 F32, F64, I32 = (np.dtype(t) for t in ("f4", "f8", "i4"))
 REALS = (
-    0.0,
-    -0.0,
-    0.1,
-    -1.5,
-    1 / 3,
-    1e-45,
-    5e-324,
-    1e22,
-    3.4028235e38,
-    1.7e308,
-    np.inf,
-    -np.inf,
+    0.0, -0.0, 0.1, -1.5, 1 / 3, 1e-45, 5e-324, 1e22, 3.4028235e38, 1.7e308, np.inf, -np.inf,
     np.nan,
-)
+)  # fmt: skip
 
 
 def values(dtype: np.dtype) -> list[object]:

@@ -37,16 +37,9 @@ def test_a_plain_product_is_that_of_turned_matrices() -> None:
     copies, g = planned(PLAIN, (3, 5), (5, 4))
     assert copies == (None, None)
     assert g == Gemm(
-        4,
-        3,
-        5,
-        1,
-        Matrix(False, 4, 0),
-        Matrix(False, 5, 0),
-        Matrix(False, 4, 0),
-        True,
+        4, 3, 5, 1, Matrix(False, 4, 0), Matrix(False, 5, 0), Matrix(False, 4, 0), True,
         ((0, 0, 0),),
-    )
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

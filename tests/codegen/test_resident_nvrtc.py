@@ -68,10 +68,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     ),
     "narrow rnn": (ge2.grad(rnn, (0, 2)), zeros(128, 128), zeros(64, 128), zeros(99, 64, 128)),
     "gated": (
-        ge2.grad(gated, (0, 1, 3)),
-        zeros(128, 128),
-        zeros(128, 128),
-        zeros(64, 128),
+        ge2.grad(gated, (0, 1, 3)), zeros(128, 128), zeros(128, 128), zeros(64, 128),
         zeros(99, 64, 128),
     ),
     "while": (tiny, zeros(64)),
@@ -86,7 +83,7 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         zeros(512, 32, 1024),
     ),
     "an rnn of another width": (ge2.grad(rnn), zeros(768, 768), zeros(50, 768), zeros(9, 50, 768)),
-}
+}  # fmt: skip
 RESIDENT = {"rnn": 2, "rnn of two rows a block": 2, "narrow rnn": 2, "gated": 2, "wide rnn": 2}
 RESIDENT |= {"an rnn of another width": 2}
 KINDS = ("resident kernel", "grid kernel")

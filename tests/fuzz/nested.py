@@ -102,12 +102,8 @@ class Drawn:
             return
         half = x.dtype.type(0.5)
         made = (
-            np.tanh(x * y),
-            x * half + y * half,
-            np.maximum(x, y),
-            np.sin(x),
-            np.exp(-np.abs(x)),
-        )
+            np.tanh(x * y), x * half + y * half, np.maximum(x, y), np.sin(x), np.exp(-np.abs(x)),
+        )  # fmt: skip
         self.add(made[int(self.rng.integers(len(made)))])
 
     def chosen(self, x: Any) -> None:

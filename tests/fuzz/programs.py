@@ -45,32 +45,15 @@ NARROW = {COMPLEX128: COMPLEX64, FLOAT64: FLOAT32}
 LARGEST = 20_000  # elements of a value
 # Never far from one, and smooth.
 TAME = (
-    "tanh",
-    "sin",
-    "cos",
-    "abs",
-    "neg",
-    "atan",
-    "square",
-    "erf_free",
-    "is_finite",
-    "positive",
+    "tanh", "sin", "cos", "abs", "neg", "atan", "square", "erf_free", "is_finite", "positive",
     "asinh",
-)
+)  # fmt: skip
 TAME = tuple(name for name in TAME if name in BY_NAME)
 FIXED = ("sign", "rint", "floor", "ceil", "trunc", "abs", "neg")  # of exact numbers, exact numbers
 COMPLEX_TAME = ("neg", "conj", "square", "abs", "real", "imag")
 INTEGER_UNARY = (
-    "neg",
-    "abs",
-    "sign",
-    "not",
-    "population_count",
-    "square",
-    "is_finite",
-    "logical_not",
-    "floor",
-)
+    "neg", "abs", "sign", "not", "population_count", "square", "is_finite", "logical_not", "floor",
+)  # fmt: skip
 INTEGER_BINARY = (
     "add", "sub", "mul", "floor_div", "rem", "fmod", "max", "min", "and", "or", "xor", "shift_left",
     "shift_right", "gcd", "lcm", "eq", "lt", "ge",

@@ -216,18 +216,9 @@ def test_what_infinities_and_zeros_keep():
 
     def f(x):
         return (
-            x + 0.0,
-            x - 0.0,
-            -x,
-            0.0 - x,
-            x * 1.0,
-            x / 1.0,
-            x * -1.0,
-            abs(x),
-            x**1,
-            x**2,
+            x + 0.0, x - 0.0, -x, 0.0 - x, x * 1.0, x / 1.0, x * -1.0, abs(x), x**1, x**2,
             np.maximum(x, x[0]),
-        )
+        )  # fmt: skip
 
     with np.errstate(all="ignore"):
         want = f(x)

@@ -584,12 +584,9 @@ def test_the_largest_elements(cp: Any, rng: np.random.Generator) -> None:
     more than a block keeps.
     """
     cases = (
-        ((7, 5), 2, 1),
-        ((3, 1025), 33, 1),
-        ((1025, 3), 33, 0),
-        ((1, 1 << 17), 500, 1),
+        ((7, 5), 2, 1), ((3, 1025), 33, 1), ((1025, 3), 33, 0), ((1, 1 << 17), 500, 1),
         ((2, 900), 600, 1),
-    )
+    )  # fmt: skip
     table = product(cases, (np.float32, np.float64, np.float16, np.int64, np.uint8, bool))
     for (shape, k, axis), dtype in sampled(table, group=lambda case: case[0]):
         x = rng.integers(0 if dtype in (np.uint8, bool) else -9, 9, shape).astype(dtype)

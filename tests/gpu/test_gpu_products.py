@@ -83,14 +83,8 @@ def test_every_dtype_at_odd_sizes(
     device: CudaDevice, dtype: np.dtype, rng: np.random.Generator
 ) -> None:
     for m, n, k in (
-        (1, 1, 1),
-        (1, 65, 33),
-        (65, 1, 33),
-        (7, 5, 1),
-        (17, 33, 65),
-        (64, 64, 64),
-        (3, 2, 127),
-    ):
+        (1, 1, 1), (1, 65, 33), (65, 1, 33), (7, 5, 1), (17, 33, 65), (64, 64, 64), (3, 2, 127),
+    ):  # fmt: skip
         a, b = drawn(rng, dtype, m, k), drawn(rng, dtype, k, n)
         judge(on(device, PLAIN, a, b), a, b, dtype)
 

@@ -58,13 +58,8 @@ def test_every_dtype_and_turn(
     device: CudaDevice, dtype: np.dtype, turn: str, rng: np.random.Generator
 ) -> None:
     for m, n, k in (
-        (16, 16, 64),
-        (1, 65, 33),
-        (65, 1, 33),
-        (17, 31, 65),
-        (30, 127, 700),
-        (1000, 18, 12),
-    ):
+        (16, 16, 64), (1, 65, 33), (65, 1, 33), (17, 31, 65), (30, 127, 700), (1000, 18, 12),
+    ):  # fmt: skip
         a, b = drawn(rng, dtype, m, k), drawn(rng, dtype, k, n)
         judge(small(device, *turned(a, b, turn)), a, b, dtype)
 

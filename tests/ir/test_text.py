@@ -283,29 +283,9 @@ def test_what_is_no_graph_is_refused_at_its_place(text: str, says: str, where: s
 
 
 PIECES = [
-    "a",
-    "b",
-    ":",
-    "f32[3]",
-    "=",
-    "in",
-    "{",
-    "}",
-    "(",
-    ")",
-    ",",
-    "tanh",
-    "1.0",
-    "~",
-    "'",
-    "lambda",
-    "[",
-    "]",
-    "\n",
-    "True",
-    "é",
-    "\\",
-]
+    "a", "b", ":", "f32[3]", "=", "in", "{", "}", "(", ")", ",", "tanh", "1.0", "~", "'", "lambda",
+    "[", "]", "\n", "True", "é", "\\",
+]  # fmt: skip
 
 
 @given(graphs(), st.data())

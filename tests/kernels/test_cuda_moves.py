@@ -506,15 +506,8 @@ def by_digits(module: Any, places: Any, high: int) -> Any:
         module.get_function("counted")((tiles,), (256,), (places, n, np.int32(shift), counts))
         module.get_function("started")((256,), (256,), (counts, totals, np.int32(tiles)))
         given_: Sequence[Any] = (
-            places,
-            numbers,
-            n,
-            np.int32(shift),
-            counts,
-            totals,
-            order,
-            ordered,
-        )
+            places, numbers, n, np.int32(shift), counts, totals, order, ordered,
+        )  # fmt: skip
         module.get_function("moved")((tiles,), (256,), given_)
         places, numbers = ordered, order
     return numbers

@@ -225,13 +225,9 @@ def asked(m: int, n: int, k: int, dtype: Any = F32, batch: int = 1, rounded: boo
 def test_what_is_small() -> None:
     """The digits' network, and what is thin in a larger one."""
     digits = [
-        (128, 256, 64),
-        (128, 256, 256),
-        (128, 10, 256),
-        (128, 256, 10),
-        (256, 10, 128),
+        (128, 256, 64), (128, 256, 256), (128, 10, 256), (128, 256, 10), (256, 10, 128),
         (256, 256, 128),
-    ]
+    ]  # fmt: skip
     thin = [(256, 10, 1024), (256, 1024, 10), (1024, 10, 256)]
     assert [asked(*shape) for shape in digits + thin] == [""] * 9
     assert [asked(*shape, rounded=True) for shape in thin] == [""] * 3

@@ -130,14 +130,9 @@ def families() -> dict[str, list[Sample]]:
 def reductions() -> dict[str, list[Sample]]:
     found: dict[str, list[Sample]] = {}
     axes = [
-        ((2, 3), (0,)),
-        ((2, 3), (1,)),
-        ((2, 3, 2), (0, 2)),
-        ((3, 4), (0, 1)),
-        ((), ()),
-        ((1,), (0,)),
-        ((0, 2), (1,)),
-    ]
+        ((2, 3), (0,)), ((2, 3), (1,)), ((2, 3, 2), (0, 2)), ((3, 4), (0, 1)), ((), ()),
+        ((1,), (0,)), ((0, 2), (1,)),
+    ]  # fmt: skip
     for cls in (ops.ReduceSum, ops.ReduceProd, ops.ReduceMax, ops.ReduceMin):
         extreme = cls in (ops.ReduceMax, ops.ReduceMin)
         empty = [] if extreme else [((0, 2), (0,)), ((2, 0), (0, 1))]
@@ -186,11 +181,7 @@ def shapes() -> dict[str, list[Sample]]:
         "reshape": [
             of(ops.Reshape(t), s)
             for s, t in [
-                ((2, 3), (3, 2)),
-                ((4,), (2, 1, 2)),
-                ((1,), ()),
-                ((), (1, 1)),
-                ((0, 3), (0,)),
+                ((2, 3), (3, 2)), ((4,), (2, 1, 2)), ((1,), ()), ((), (1, 1)), ((0, 3), (0,)),
             ]
         ],
         "slice": [of(ops.Slice(*p), s) for s, *p in slices],
@@ -203,10 +194,7 @@ def shapes() -> dict[str, list[Sample]]:
         "iota": [
             Sample(ops.Iota(s, a, d), lambda rng, _: (), (FLOAT64,), batched=False)
             for s, a, d in [
-                ((4,), 0, INT64),
-                ((2, 3), 1, FLOAT32),
-                ((3, 2), 0, BFLOAT16),
-                ((0,), 0, U8),
+                ((4,), 0, INT64), ((2, 3), 1, FLOAT32), ((3, 2), 0, BFLOAT16), ((0,), 0, U8),
                 ((2, 2), 0, COMPLEX64),
             ]
         ],
@@ -216,7 +204,7 @@ def shapes() -> dict[str, list[Sample]]:
             of(ops.StopGradient(), (), constant=True),
         ],
         "barrier": [of(ops.Barrier(), (2, 3), (4,)), of(ops.Barrier(), ())],
-    }
+    }  # fmt: skip
 
 
 def products() -> dict[str, list[Sample]]:
@@ -313,17 +301,10 @@ def distinct(rng: Rng, shape: Dims, dtype: np.dtype) -> Any:
 
 def scans() -> dict[str, list[Sample]]:
     cases: list[tuple[Dims, int, bool]] = [
-        ((5,), 0, False),
-        ((5,), 0, True),
-        ((3, 4), 0, False),
-        ((2, 6), 1, True),
-        ((7, 2), 0, True),
-        ((1,), 0, False),
-        ((2,), 0, False),
-        ((0,), 0, False),
-        ((2, 0), 0, True),
+        ((5,), 0, False), ((5,), 0, True), ((3, 4), 0, False), ((2, 6), 1, True),
+        ((7, 2), 0, True), ((1,), 0, False), ((2,), 0, False), ((0,), 0, False), ((2, 0), 0, True),
         ((3, 2, 2), 1, False),
-    ]
+    ]  # fmt: skip
     found = {
         c.name: [of(c(a, r), s, dtypes=NUMERIC) for s, a, r in cases]
         for c in (ops.CumSum, ops.CumProd)
@@ -337,23 +318,12 @@ def scans() -> dict[str, list[Sample]]:
 
 def sorting() -> dict[str, list[Sample]]:
     cases: list[tuple[Dims, int]] = [
-        ((5,), 0),
-        ((3, 4), 0),
-        ((3, 4), 1),
-        ((2, 3, 2), 1),
-        ((1,), 0),
-        ((0,), 0),
-        ((2, 0), 0),
-    ]
+        ((5,), 0), ((3, 4), 0), ((3, 4), 1), ((2, 3, 2), 1), ((1,), 0), ((0,), 0), ((2, 0), 0),
+    ]  # fmt: skip
     searches: list[tuple[int, Dims, Dims]] = [
-        (0, (5,), (2, 3)),
-        (0, (0,), (2,)),
-        (0, (4,), ()),
-        (1, (2, 4), (2, 3)),
-        (1, (2, 4), (2,)),
-        (2, (2, 1, 3), (2, 1, 2)),
-        (0, (3,), (0,)),
-    ]
+        (0, (5,), (2, 3)), (0, (0,), (2,)), (0, (4,), ()), (1, (2, 4), (2, 3)), (1, (2, 4), (2,)),
+        (2, (2, 1, 3), (2, 1, 2)), (0, (3,), (0,)),
+    ]  # fmt: skip
 
     def search(side: str, beside: int, s: Dims, t: Dims) -> Sample:
         return Sample(
@@ -366,16 +336,9 @@ def sorting() -> dict[str, list[Sample]]:
         )
 
     tops: list[tuple[Dims, int, int]] = [
-        ((5,), 3, 0),
-        ((3, 4), 2, 0),
-        ((3, 4), 4, 1),
-        ((2, 3, 2), 1, 1),
-        ((2, 40), 3, 1),
-        ((1,), 1, 0),
-        ((0,), 0, 0),
-        ((2, 3), 0, 1),
-        ((0, 3), 2, 1),
-    ]
+        ((5,), 3, 0), ((3, 4), 2, 0), ((3, 4), 4, 1), ((2, 3, 2), 1, 1), ((2, 40), 3, 1),
+        ((1,), 1, 0), ((0,), 0, 0), ((2, 3), 0, 1), ((0, 3), 2, 1),
+    ]  # fmt: skip
     return {
         "top_k": [
             Sample(ops.TopK(k, a), lambda rng, d, s=s: (distinct(rng, s, d),), REALS)
@@ -400,21 +363,12 @@ def random() -> dict[str, list[Sample]]:
         return np.asarray(rng.integers(0, 2**32, shape, dtype=np.uint32))
 
     bits = [
-        ((), U32, ()),
-        ((5,), U32, ()),
-        ((3, 5), U64, ()),
-        ((7,), U8, (2,)),
-        ((2, 3), U16, (2, 1)),
-        ((0,), U32, ()),
-        ((9,), U64, (0,)),
-    ]
+        ((), U32, ()), ((5,), U32, ()), ((3, 5), U64, ()), ((7,), U8, (2,)), ((2, 3), U16, (2, 1)),
+        ((0,), U32, ()), ((9,), U64, (0,)),
+    ]  # fmt: skip
     folds: list[tuple[Dims, Dims]] = [
-        ((), ()),
-        ((), (3,)),
-        ((2,), (2, 3)),
-        ((2,), (2,)),
-        ((), (0,)),
-    ]
+        ((), ()), ((), (3,)), ((2,), (2, 3)), ((2,), (2,)), ((), (0,)),
+    ]  # fmt: skip
     return {
         "random_bits": [
             Sample(ops.RandomBits(s, t), lambda rng, _, k=k: (words(rng, *k, 2),), (U32,))

@@ -226,16 +226,8 @@ def sorts(draw: Draw) -> Case:
 
 
 FAMILIES = [
-    reductions,
-    arg_reductions,
-    transposes,
-    broadcasts,
-    slices,
-    updates,
-    pads,
-    joins,
-    reversals,
-]
+    reductions, arg_reductions, transposes, broadcasts, slices, updates, pads, joins, reversals,
+]  # fmt: skip
 FAMILIES += [reshapes, products, scans, sorts]
 
 

@@ -165,13 +165,9 @@ def arrays() -> list[tuple[Any, ...]]:
         for more in ((), (3, True))
     ]
     ends = (
-        (-1.0, -100.0),
-        (1, 100),
-        (1j, 8j),
-        (np.float32(1), np.float32(8)),
-        (a(1.0, 2), a(10.0, 20)),
-        (1 + 1j, -4),
-    )
+        (-1.0, -100.0), (1, 100), (1j, 8j), (np.float32(1), np.float32(8)),
+        (a(1.0, 2), a(10.0, 20)), (1 + 1j, -4),
+    )  # fmt: skip
     calls += [
         (np.geomspace, (np.asarray(x), np.asarray(y), n, whole), {})
         for x, y in ends
@@ -203,12 +199,8 @@ def arrays() -> list[tuple[Any, ...]]:
 
 def powers() -> list[tuple[Any, ...]]:
     bases = (
-        BOOLS,
-        a(1, 2, dtype=np.int8),
-        a(1.5, -2),
-        a(1.5, -2, dtype="f4"),
-        a(1.5, -2j, dtype="c8"),
-    )
+        BOOLS, a(1, 2, dtype=np.int8), a(1.5, -2), a(1.5, -2, dtype="f4"), a(1.5, -2j, dtype="c8"),
+    )  # fmt: skip
     return [
         (f, (x,), {})
         for n in (0, 1, 2, 3, 0.5, 2.0, -1, True, np.int8(2), NAN, INF, -INF, 1.5)
@@ -236,16 +228,8 @@ def casts() -> list[tuple[Any, ...]]:
 
 
 FAMILIES = (
-    gradients,
-    orders,
-    quantiles,
-    interpolations,
-    reductions,
-    products,
-    arrays,
-    powers,
-    casts,
-)
+    gradients, orders, quantiles, interpolations, reductions, products, arrays, powers, casts,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -14,18 +14,8 @@ from ge2.errors import ArgumentError, InPlaceError, OutOfBoundsError, ShapeError
 X = np.array([1.0, 5.0, 2.0])
 NUMBER = np.array(3.0)
 ALONG_NOTHING = (
-    "sum",
-    "prod",
-    "min",
-    "max",
-    "any",
-    "all",
-    "argmax",
-    "argmin",
-    "ptp",
-    "nansum",
-    "nanmax",
-)
+    "sum", "prod", "min", "max", "any", "all", "argmax", "argmin", "ptp", "nansum", "nanmax",
+)  # fmt: skip
 
 
 def traced(f: Callable[..., Any], *args: Any) -> Any:

@@ -172,12 +172,8 @@ def test_a_known_exponent_is_a_parameter() -> None:
         lambda x: [x**2, x**3, x**0.5, np.power(x, -2), x**2.5], [Input(type_of(np.ones(3)))]
     ).graph
     assert [e.op.name for e in graph.eqns] == [
-        "square",
-        "integer_pow",
-        "sqrt",
-        "integer_pow",
-        "pow",
-    ]
+        "square", "integer_pow", "sqrt", "integer_pow", "pow",
+    ]  # fmt: skip
 
 
 def test_dtype_argument(rng: np.random.Generator) -> None:
@@ -228,19 +224,9 @@ def test_operators_on_numbers_are_pythons(a: Any, b: Any) -> None:
     import operator as op
 
     for f in (
-        op.add,
-        op.sub,
-        op.mul,
-        op.truediv,
-        op.floordiv,
-        op.mod,
-        op.lt,
-        op.le,
-        op.gt,
-        op.ge,
-        op.eq,
+        op.add, op.sub, op.mul, op.truediv, op.floordiv, op.mod, op.lt, op.le, op.gt, op.ge, op.eq,
         op.ne,
-    ):
+    ):  # fmt: skip
         if not b and f in (op.truediv, op.floordiv, op.mod):
             continue
         want, got = f(a, b), weak(f, a, b)
@@ -269,12 +255,9 @@ def test_operators_keep_an_arrays_dtype_beside_numbers(
 ) -> None:
     x = draw(rng, dtype, (3,), 1)
     for f in (
-        lambda x, n: x + n,
-        lambda x, n: n * x,
-        lambda x, n: x / n,
-        lambda x, n: x**n,
+        lambda x, n: x + n, lambda x, n: n * x, lambda x, n: x / n, lambda x, n: x**n,
         lambda x, n: n < x,
-    ):
+    ):  # fmt: skip
         for n in (
             (2, 0.5) if dtype.kind != "b" else (3, 0.5)
         ):  # NumPy: np.power(True, 2) is an int64, True**2 an int8
@@ -301,16 +284,9 @@ def test_functions_of_one_array(dtype: np.dtype, rng: np.random.Generator) -> No
     for shape in ((3, 4), (0,), ()):
         x = draw(rng, dtype, shape)
         for f in (
-            np.real,
-            np.imag,
-            np.isreal,
-            np.iscomplex,
-            np.iscomplexobj,
-            np.copy,
-            np.nan_to_num,
-            np.angle,
-            np.sinc,
-        ):
+            np.real, np.imag, np.isreal, np.iscomplex, np.iscomplexobj, np.copy, np.nan_to_num,
+            np.angle, np.sinc,
+        ):  # fmt: skip
             agree(f, x)
         if dtype not in COMPLEXES:
             agree(np.fix, x) if dtype.kind != "b" else None
@@ -419,13 +395,10 @@ def test_errors_name_both_types_and_the_fix() -> None:
 @pytest.mark.parametrize(
     "x",
     [
-        np.array(["a"]),
-        np.array([1], object),
-        np.array(1, "M8[s]"),
-        np.ones(2, ">f4"),
+        np.array(["a"]), np.array([1], object), np.array(1, "M8[s]"), np.ones(2, ">f4"),
         np.longdouble(1),
     ],
-)
+)  # fmt: skip
 def test_dtypes_that_are_not_supported_are_named(x: Any) -> None:
     for f in (
         lambda: gnp.add(x, 1),

@@ -151,12 +151,9 @@ def test_a_product_in_which_nothing_is_summed_is_elementwise() -> None:
 def test_precision_reaches_the_operation() -> None:
     x = Input(type_of(np.ones((3, 3), "f4")))
     for f in (
-        gnp.matmul,
-        gnp.dot,
-        gnp.tensordot,
-        gnp.inner,
+        gnp.matmul, gnp.dot, gnp.tensordot, gnp.inner,
         lambda a, b, **p: gnp.einsum("ij,jk", a, b, **p),
-    ):
+    ):  # fmt: skip
         (eqn,) = [
             e
             for e in stage(lambda a, b, f=f: [f(a, b, precision="tf32")], [x, x]).graph.eqns

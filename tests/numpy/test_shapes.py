@@ -183,12 +183,8 @@ def test_padding_with_numbers() -> None:
 def test_padding_by_its_own_elements_is_slices() -> None:
     graph = stage(lambda x: [np.pad(x, ((1, 2), (1, 1)), "reflect")], [Input(type_of(X[0]))]).graph
     assert {e.op.name for e in graph.eqns} <= {
-        "slice",
-        "rev",
-        "concatenate",
-        "broadcast_in_dim",
-        "reshape",
-    }
+        "slice", "rev", "concatenate", "broadcast_in_dim", "reshape",
+    }  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------- arrays made
@@ -281,14 +277,9 @@ def test_full_of_a_traced_value() -> None:
 
 def test_copies_are_copies() -> None:
     for f in (
-        gnp.copy,
-        gnp.array,
-        gnp.positive,
-        lambda x: gnp.tile(x, 1),
-        lambda x: gnp.roll(x, 0),
-        gnp.conj,
-        gnp.round,
-    ):
+        gnp.copy, gnp.array, gnp.positive, lambda x: gnp.tile(x, 1), lambda x: gnp.roll(x, 0),
+        gnp.conj, gnp.round,
+    ):  # fmt: skip
         x = np.ones(3)
         f(x)[0] = 5
         assert x[0] == 1

@@ -48,12 +48,9 @@ def written(np: Any, x: Any, i: Any) -> Any:
 def constants(np: Any, x: Any, i: Any) -> Any:
     table = np.asarray([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     return (
-        table[i[1]],
-        table.T[0][i],
-        np.take(table, i[:2], 0),
-        np.arange(5)[i],
+        table[i[1]], table.T[0][i], np.take(table, i[:2], 0), np.arange(5)[i],
         np.ravel(np.eye(3))[i],
-    )
+    )  # fmt: skip
 
 
 PROGRAMS: dict[str, Callable[..., Any]] = {

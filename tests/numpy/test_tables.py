@@ -21,14 +21,8 @@ PARTS = [
 ]
 FUNCTIONS = [*gnp.FUNCTIONS, *PARTS]
 RENAMED = {
-    np.tensordot,
-    np.linalg.tensordot,
-    np.arange,
-    np.array,
-    np.clip,
-    np.einsum,
-    np.linalg.vecdot,
-}
+    np.tensordot, np.linalg.tensordot, np.arange, np.array, np.clip, np.einsum, np.linalg.vecdot,
+}  # fmt: skip
 
 
 def test_all_is_all() -> None:
@@ -101,14 +95,9 @@ def test_dtypes_and_constants() -> None:
 @pytest.mark.parametrize("dtype", ["?", "i1", "u8", "f2", "f8", "c8"])
 def test_kinds_of_dtypes(dtype: str) -> None:
     for kind in (
-        "bool",
-        "signed integer",
-        "unsigned integer",
-        "integral",
-        "real floating",
-        "complex floating",
-        "numeric",
-    ):
+        "bool", "signed integer", "unsigned integer", "integral", "real floating",
+        "complex floating", "numeric",
+    ):  # fmt: skip
         assert gnp.isdtype(np.dtype(dtype), kind) == np.isdtype(np.dtype(dtype), kind)
     assert gnp.isdtype(np.dtype(dtype), ("bool", np.dtype(dtype)))
     assert gnp.isdtype(gnp.bfloat16, "real floating")

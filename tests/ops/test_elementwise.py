@@ -67,19 +67,11 @@ def special(dtype: np.dtype) -> Any:
         info = np.iinfo(dtype)
         return np.array(
             [
-                info.min,
-                info.min + 1,
-                0,
-                1,
-                2,
-                3,
-                7,
-                info.max - 1,
-                info.max,
+                info.min, info.min + 1, 0, 1, 2, 3, 7, info.max - 1, info.max,
                 *([-1, -2] if info.min else []),
             ],
             dtype,
-        )
+        )  # fmt: skip
     if dtype.kind == "c":
         parts = special(FLOAT32 if dtype == COMPLEX64 else FLOAT64)[::2]
         return np.array(

@@ -45,13 +45,8 @@ def same(y: Any, wanted: Any) -> None:
 @DTYPES
 def test_lines_are_sorted_stably_with_nan_last(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape, axis in (
-        ((40,), 0),
-        ((3, 17, 4), 1),
-        ((5, 9), 0),
-        ((0,), 0),
-        ((2, 0), 1),
-        ((1, 1), 1),
-    ):
+        ((40,), 0), ((3, 17, 4), 1), ((5, 9), 0), ((0,), 0), ((2, 0), 1), ((1, 1), 1),
+    ):  # fmt: skip
         x = numbers(rng, shape, dtype, small=bool(rng.integers(2)))
         same(ran(Sort(axis), x), Sort(axis).reference(x))
         same(ran(ArgSort(axis), x), ArgSort(axis).reference(x))

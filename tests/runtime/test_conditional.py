@@ -298,19 +298,12 @@ def test_a_loop_and_a_branch_touch_all_that_their_lists_do():
         ("arena", 64, False), ("arena", 64, True), ("a", 0, False), ("c", 0, True), ("i", 0, False),
     }  # fmt: skip
     around = [
+        pending(Address("c")), pending(Address("a")), loop, pending(Address("a")),
         pending(Address("c")),
-        pending(Address("a")),
-        loop,
-        pending(Address("a")),
-        pending(Address("c")),
-    ]
+    ]  # fmt: skip
     assert waits([accesses(each, {"p": (64, 1)}, {"b": "c"}) for each in around]) == [
-        (),
-        (),
-        (0,),
-        (),
-        (2,),
-    ]
+        (), (), (0,), (), (2,),
+    ]  # fmt: skip
 
 
 def test_lists_within_lists_are_counted_named_and_moved():

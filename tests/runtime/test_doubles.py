@@ -107,9 +107,5 @@ def test_the_report_says_it() -> None:
 def test_ratios_are_those_of_the_architectures() -> None:
     assert [double_ratio(a) for a in ("sm_80", "sm_90a", "sm_100", "sm_100f")] == [2, 2, 2, 2]
     assert [double_ratio(a) for a in ("sm_75", "sm_86", "sm_103", "sm_120", "sm_999")] == [
-        32,
-        64,
-        64,
-        64,
-        64,
-    ]
+        32, 64, 64, 64, 64,
+    ]  # fmt: skip

@@ -40,13 +40,9 @@ def several(x: Any, w: Any, n: Any) -> Any:
     y = np.tanh(x @ w) * n
     z = lax.while_loop(lambda c: c.sum() < 1000, lambda c: c + 1, y)
     return (
-        y,
-        z,
-        np.sort(y.T, axis=0),
-        y.reshape(64),
-        np.cumsum(x),
+        y, z, np.sort(y.T, axis=0), y.reshape(64), np.cumsum(x),
         lax.cond(n > 1, np.sin, np.cos, x),
-    )
+    )  # fmt: skip
 
 
 def test_the_program_that_is_timed_gives_the_same(executor: str) -> None:

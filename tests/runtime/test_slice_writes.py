@@ -81,16 +81,8 @@ def reshaped(u, v):
 
 
 PROGRAMS = [
-    heat,
-    jacobi,
-    reflecting,
-    leapfrog,
-    in_sweeps,
-    read_between,
-    overlapping,
-    strided,
-    reshaped,
-]
+    heat, jacobi, reflecting, leapfrog, in_sweeps, read_between, overlapping, strided, reshaped,
+]  # fmt: skip
 
 
 @pytest.mark.exhaustive("f")

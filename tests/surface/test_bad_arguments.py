@@ -18,14 +18,8 @@ from ge2.base.config import config
 from ge2.errors import Ge2Error
 
 MODULES = [
-    ge2.numpy,
-    ge2.numpy.linalg,
-    ge2.numpy.fft,
-    ge2.lax,
-    ge2.random,
-    ge2.tree,
-    ge2.scipy.special,
-]
+    ge2.numpy, ge2.numpy.linalg, ge2.numpy.fft, ge2.lax, ge2.random, ge2.tree, ge2.scipy.special,
+]  # fmt: skip
 X = np.arange(6.0).reshape(2, 3)
 PROGRAMS = {"while_loop", "fori_loop"}  # loops of arguments that are no functions may never end
 BAD: dict[str, Any] = {

@@ -108,13 +108,10 @@ def test_an_expression_obeys_the_laws():
     check_op(
         logit,
         [
-            P,
-            P.astype(np.float32),
-            P.astype(np.float16),
-            P.astype(ge2.bfloat16),
+            P, P.astype(np.float32), P.astype(np.float16), P.astype(ge2.bfloat16),
             np.zeros((0, 2)) + 0.5,
         ],
-    )
+    )  # fmt: skip
     check_op(
         norm2,
         [(P, P[::-1]), (np.arange(3), np.arange(3)), (P.astype(np.float32), P.astype(np.float32))],

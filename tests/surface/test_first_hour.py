@@ -477,27 +477,13 @@ def test_shapes_that_depend_on_values():
 
 def test_the_names_of_the_package():
     transforms = {
-        "jit",
-        "grad",
-        "value_and_grad",
-        "vjp",
-        "jvp",
-        "vmap",
-        "linearize",
-        "jacfwd",
-        "jacrev",
+        "jit", "grad", "value_and_grad", "vjp", "jvp", "vmap", "linearize", "jacfwd", "jacrev",
         "jacobian",
-    }
+    }  # fmt: skip
     rules = {
-        "hessian",
-        "custom_vjp",
-        "custom_jvp",
-        "checkpoint",
-        "remat",
-        "make_jaxpr",
-        "eval_shape",
+        "hessian", "custom_vjp", "custom_jvp", "checkpoint", "remat", "make_jaxpr", "eval_shape",
         "parse",
-    }
+    }  # fmt: skip
     rest = {"ShapeDtypeStruct", "disable_jit", "clear_caches", "config", "bfloat16"}
     modules = {"lax", "tree", "tree_util", "random", "numpy", "errors"}
     assert {*transforms, *rules, *rest, *modules} <= set(vars(ge2))

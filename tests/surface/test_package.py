@@ -51,19 +51,9 @@ def test_core_dependencies():
 def test_importing_ge2_imports_none_of_the_heavy_packages():
     loaded = set(python("import sys, ge2; print(*sys.modules)", PYTHONPATH=str(ROOT)).split())
     heavy = {
-        "jinja2",
-        "cupy",
-        "cuda",
-        "nvidia",
-        "nvmath",
-        "torch",
-        "jax",
-        "sklearn",
-        "scipy",
-        "pytest",
-        "hypothesis",
-        "importlib.metadata",
-    }
+        "jinja2", "cupy", "cuda", "nvidia", "nvmath", "torch", "jax", "sklearn", "scipy", "pytest",
+        "hypothesis", "importlib.metadata",
+    }  # fmt: skip
     assert not loaded & heavy
 
 

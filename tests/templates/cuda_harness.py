@@ -36,15 +36,9 @@ INCLUDE = TEMPLATES / "cuda" / "include"
 SHIM = INCLUDE.parent / "shim"
 COMPILER = shutil.which("g++") or shutil.which("clang++")
 FLAGS = [
-    "-std=c++17",
-    "-O1",
-    "-fPIC",
-    "-shared",
-    "-fno-math-errno",
-    "-ffp-contract=off",
-    "-Wall",
+    "-std=c++17", "-O1", "-fPIC", "-shared", "-fno-math-errno", "-ffp-contract=off", "-Wall",
     "-Wextra",
-]
+]  # fmt: skip
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C++ compiler")
 GPUS = (found := driver()) is not None and bool(found.gpus)
 LACKS = "no GPU" if not GPUS else "" if importlib.util.find_spec("cupy") else "no CuPy"

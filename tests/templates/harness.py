@@ -92,18 +92,9 @@ def build(text: str, folder: Path, flags: Sequence[str] = ()) -> tuple[Path, str
     file, library = folder / "loops.c", folder / "loops.so"
     file.write_text(text)
     command = [
-        str(COMPILER),
-        *FLAGS,
-        "-Wall",
-        "-Wextra",
-        *flags,
-        f"-I{INCLUDE}",
-        f"-I{TEMPLATES / 'include'}",
-        "-o",
-        library,
-        file,
-        "-lm",
-    ]
+        str(COMPILER), *FLAGS, "-Wall", "-Wextra", *flags, f"-I{INCLUDE}",
+        f"-I{TEMPLATES / 'include'}", "-o", library, file, "-lm",
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     assert "warning:" not in done.stderr, done.stderr

@@ -87,20 +87,9 @@ def floats(dtype: np.dtype) -> np.ndarray:
     ]
     near = [np.nextafter(dtype.type(v), dtype.type(to)) for v in powers for to in (np.inf, -np.inf)]
     special = [
-        0.0,
-        -0.0,
-        np.inf,
-        -np.inf,
-        np.nan,
-        -np.nan,
-        65519.99,
-        65520.0,
-        463.99,
-        464.0,
-        464.1,
-        61440.0,
-        1e38,
-    ]
+        0.0, -0.0, np.inf, -np.inf, np.nan, -np.nan, 65519.99, 65520.0, 463.99, 464.0, 464.1,
+        61440.0, 1e38,
+    ]  # fmt: skip
     return np.concatenate(
         [
             np.array([*powers, *near, *special], dtype),

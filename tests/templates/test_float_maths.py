@@ -131,59 +131,21 @@ def special(dtype: np.dtype) -> np.ndarray:
     """Numbers at which functions change their mind, with both signs."""
     info = np.finfo(dtype)
     edges = [
-        0,
-        0.25,
-        0.5,
-        1,
-        1.5,
-        2,
-        2.5,
-        3,
-        10,
-        127,
-        1023,
-        1e6,
-        np.pi,
-        np.pi / 2,
-        np.e,
-        np.inf,
+        0, 0.25, 0.5, 1, 1.5, 2, 2.5, 3, 10, 127, 1023, 1e6, np.pi, np.pi / 2, np.e, np.inf,
         np.nan,
-    ]
+    ]  # fmt: skip
     edges += [
-        info.max,
-        info.tiny,
-        info.smallest_subnormal,
-        info.tiny / 2,
-        info.eps,
-        2.0**info.nmant,
-    ]
+        info.max, info.tiny, info.smallest_subnormal, info.tiny / 2, info.eps, 2.0**info.nmant,
+    ]  # fmt: skip
     edges += [2.0 ** (info.nmant + 1), 2.0 ** (info.nmant - 1) + 0.5, 2.0**31, 2.0**32, 2.0**63]
     edges += [
-        20,
-        40,
-        88.7,
-        88.8,
-        89,
-        104,
-        150,
-        709.7,
-        710,
-        746,
-        1075,
-        2.0**-12,
-        2.0**-27,
-        2.0**30,
+        20, 40, 88.7, 88.8, 89, 104, 150, 709.7, 710, 746, 1075, 2.0**-12, 2.0**-27, 2.0**30,
         2.0**60,
-    ]
+    ]  # fmt: skip
     edges += [
-        np.sqrt(0.5),
-        np.log(2) / 2,
-        np.log(2) * 1.5,
-        np.pi / 4,
-        3 * np.pi / 4,
-        1e22,
+        np.sqrt(0.5), np.log(2) / 2, np.log(2) * 1.5, np.pi / 4, 3 * np.pi / 4, 1e22,
         16367173 * 2.0**72,
-    ]
+    ]  # fmt: skip
     edges += [
         6381956970095103 * 2.0**797 % float(info.max)
     ]  # as this float32 times 2**72, nearly whole turns

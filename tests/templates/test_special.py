@@ -63,14 +63,8 @@ ENDS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "bessel_scaled0": ((nan, inf, -inf, 0.0), (nan, 0, 0, 1)),
 }
 PAIRS = (
-    (0, 0, 0),
-    (0, nan, nan),
-    (-0.0, 2, 0),
-    (0, inf, 0),
-    (0, -3, 0),
-    (nan, 1, nan),
-    (1, -3, nan),
-)
+    (0, 0, 0), (0, nan, nan), (-0.0, 2, 0), (0, inf, 0), (0, -3, 0), (nan, 1, nan), (1, -3, nan),
+)  # fmt: skip
 Run = Callable[..., np.ndarray]
 
 

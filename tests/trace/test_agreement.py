@@ -249,23 +249,9 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
             in said
         )
     assert set(absent) == {
-        "base",
-        "byteswap",
-        "ctypes",
-        "data",
-        "device",
-        "dump",
-        "dumps",
-        "flags",
-        "getfield",
-        "resize",
-        "setfield",
-        "setflags",
-        "strides",
-        "to_device",
-        "tobytes",
-        "tofile",
-    }
+        "base", "byteswap", "ctypes", "data", "device", "dump", "dumps", "flags", "getfield",
+        "resize", "setfield", "setflags", "strides", "to_device", "tobytes", "tofile",
+    }  # fmt: skip
 
 
 def test_the_array_namespace_is_ge2_numpy() -> None:

@@ -88,14 +88,9 @@ def in_closure() -> Any:
 
 
 HIDING = (
-    in_global,
-    in_global_list,
-    in_global_dict,
-    in_attribute,
-    in_list_of_attribute,
-    in_slot,
+    in_global, in_global_list, in_global_dict, in_attribute, in_list_of_attribute, in_slot,
     in_closure,
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("hide", HIDING)
@@ -266,14 +261,9 @@ def in_a_thread(f: Any) -> list[Any]:
 
 
 THREADED = (
-    np.sin,
-    float,
-    bool,
-    np.asarray,
-    lambda x: x + 1,
-    lambda x: x.reshape(1),
+    np.sin, float, bool, np.asarray, lambda x: x + 1, lambda x: x.reshape(1),
     lambda x: ge2.grad(np.sin)(x),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("use", THREADED)

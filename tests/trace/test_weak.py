@@ -18,26 +18,10 @@ import ge2
 
 NUMBERS = (3, -2, 0, 2.5, -0.5, True, False, 1 + 2j)
 BINARY = (
-    operator.add,
-    operator.sub,
-    operator.mul,
-    operator.truediv,
-    operator.floordiv,
-    operator.mod,
-    operator.pow,
-    operator.and_,
-    operator.or_,
-    operator.xor,
-    operator.lshift,
-    operator.rshift,
-    divmod,
-    operator.lt,
-    operator.le,
-    operator.gt,
-    operator.ge,
-    operator.eq,
-    operator.ne,
-)
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod,
+    operator.pow, operator.and_, operator.or_, operator.xor, operator.lshift, operator.rshift,
+    divmod, operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+)  # fmt: skip
 UNARY: dict[str, Callable[[Any], Any]] = {
     "-x": operator.neg,
     "+x": operator.pos,
@@ -110,15 +94,10 @@ DTYPES = ("?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 @pytest.mark.parametrize(
     "f",
     [
-        operator.add,
-        operator.mul,
-        operator.truediv,
-        operator.pow,
-        operator.lt,
-        operator.eq,
+        operator.add, operator.mul, operator.truediv, operator.pow, operator.lt, operator.eq,
         operator.mod,
     ],
-)
+)  # fmt: skip
 def test_a_weak_number_yields_to_the_dtype_of_an_array_as_nep_50_says(
     f: Any, number: Any, dtype: str
 ) -> None:
