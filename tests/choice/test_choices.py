@@ -223,6 +223,25 @@ def test_few_parts_are_joined_by_one_kernel() -> None:
     assert only(joined, *few, *few, few[0]) == [many, "a copy of each part"]
 
 
+def test_sums_at_indices_come_in_an_order_that_changes_nothing() -> None:
+    def summed(count: int, dtype: type = np.float32, places: int = 64) -> list[str]:
+        def at(x: Any, i: Any, u: Any) -> Any:
+            np.add.at(x, i, u)
+            return x
+
+        shapes = (((places,), dtype), ((count,), np.int32), ((count,), dtype))
+        return only(at, *(ge2.ShapeDtypeStruct(shape, t) for shape, t in shapes))
+
+    order = "in the order of their places"
+    floats = "not as they come: float32 depends on the order of updates"
+    assert summed(9, np.int32)[0] == "as they come"
+    few = "not by parts that are exact: there are 9 updates, fewer than 2048"
+    assert summed(9) == [floats, few, order]
+    assert summed(5000) == [floats, "by parts that are exact", f"or {order}"]
+    wide = "not by parts that are exact: updates are few for the places"
+    assert summed(5000, places=1 << 16) == [floats, wide, order]
+
+
 # ------------------------------------------------------------------------------------ the command
 
 

@@ -18,11 +18,10 @@ from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, accumulator
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Text
 from ge2.ir import ArrayType
-from ge2.targets.cuda.chip import Chip
+from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
 from ge2.targets.cuda.kernels.element_grid import Elements, Grid, added, lettered
-from ge2.targets.cuda.kernels.gather import Rows
 from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.updates import Writes, loaded
 
@@ -30,16 +29,20 @@ WHERE = "defgh"  # letters of the indexed axes
 DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
 
 
-def served(rows: Rows, chip: Chip) -> bool:
-    """True if sums at those indices are worth arrays of all elements of the result."""
-    tuning, dtype = chip.tuning.scatters, rows.x.dtype
-    return (
-        (dtype.kind in "fc" or dtype in HALF)
-        and rows.count >= tuning.unordered
-        and rows.count * rows.length <= 1 << tuning.bits
-        and rows.length <= tuning.short
-        and rows.places <= rows.count * tuning.sparse
-    )
+def unserved(writes: Writes) -> str:
+    """Why sums at indices are not worth arrays of all elements of the result; "" if they are."""
+    rows, tuning, dtype = writes.rows, writes.chip.tuning.scatters, writes.rows.x.dtype
+    if not isinstance(writes.op, ScatterAdd):
+        return "an extreme is no sum"
+    if dtype.kind not in "fc" and dtype not in HALF:
+        return f"{dtype.name} is no floating point number"
+    if rows.count < tuning.unordered:
+        return f"there are {rows.count} updates, fewer than {tuning.unordered}"
+    if rows.count * rows.length > 1 << tuning.bits:
+        return f"more than 2^{tuning.bits} elements are added"
+    if rows.length > tuning.short:
+        return f"rows have {rows.length} elements, more than {tuning.short}"
+    return "" if rows.places <= rows.count * tuning.sparse else "updates are few for the places"
 
 
 @final

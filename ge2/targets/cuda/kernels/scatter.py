@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -20,9 +20,10 @@ from ge2.codegen.moves import windowed
 from ge2.codegen.text import Text
 from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Elements
-from ge2.targets.cuda.kernels.exact_sums import ExactSums, served
+from ge2.targets.cuda.kernels.exact_sums import ExactSums, unserved
 from ge2.targets.cuda.kernels.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.scatter_sums import Sums
@@ -38,22 +39,34 @@ CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMi
 class CudaWriting(Cuda):
     """A copy of `x`, unless the result lies where it is, then the updates."""
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
-        op, (x, updates, *indices) = problem.op, problem.inputs
-        assert isinstance(op, Indexed)
-        target = replace(outs[0], strides=strides_of(x.shape))
-        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
-        part = windowed(op, x.shape, target)
-        rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
-        if not rows.count * rows.length:
-            return Kernels(first)
-        found = self.write(Writes(problem, rows, updates, chip))
-        return Kernels((*first, *found.kernels), found.temps)
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        writes = writes_of(problem, caps.chip)
+        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
 
     @abstractmethod
-    def write(self, writes: Writes) -> Kernels:
-        """The kernels that write the updates; there are some."""
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
+        target = replace(outs[0], strides=strides_of(x.shape))
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
+        writes = writes_of(problem, chip)
+        variant.plan(writes)
+        found = writes.done()
+        return Kernels((*first, *found.kernels), found.temps)
+
+
+NONE: Final = Variant("no updates", lambda writes: None)
+
+
+def writes_of(problem: Problem, chip: Chip) -> Writes:
+    """The updates, of rows of the part of the result that is written to."""
+    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
+    assert isinstance(op, Indexed)
+    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
+    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
+    return Writes(problem, rows, updates, chip)
 
 
 @final
@@ -66,20 +79,26 @@ class CudaScatter(CudaWriting):
             return f"{op.name} writes nothing at indices"
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
-    def write(self, writes: Writes) -> Kernels:
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        count = writes.rows.count
+        several = "" if count == 1 else f"there are {count} updates"
+        many = "" if writes.few else f"{count} updates are not compared each with all others"
+        return (
+            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("each that finds no later one", self.compared, many),
+            Variant("the last of each place", self.found),
+        )
+
+    def compared(self, writes: Writes) -> None:
         rows, grid = writes.rows, writes.rows.grid()
-        if rows.count == 1:
-            writes.moved(grid)
-            return writes.done()
-        if writes.few:
-            (i,) = rows.i
-            count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
-            writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
-            return writes.done()
-        last = writes.last()
+        (i,) = rows.i
+        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
+        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
+
+    def found(self, writes: Writes) -> None:
+        grid, last = writes.rows.grid(), writes.last()
         grid.array("last", last, writes.number)
-        writes.moved(grid, last=(rows.place(grid), writes.source(grid)))
-        return writes.done()
+        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
 
 
 @final
@@ -92,14 +111,15 @@ class CudaScatterReduce(CudaWriting):
             return f"{op.name} reduces nothing at indices"
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
-    def write(self, writes: Writes) -> Kernels:
-        if writes.rows.count == 1 or writes.dtype in ATOMIC:
-            self.at_once(writes)
-        elif isinstance(writes.op, ScatterAdd) and served(writes.rows, writes.chip):
-            ExactSums(writes).add()
-        else:
-            Sums(writes).add()
-        return writes.done()
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        free = writes.rows.count == 1 or writes.dtype in ATOMIC
+        ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
+        exact = "any order gives the same bits" if free else unserved(writes)
+        return (
+            Variant("as they come", self.at_once, ordered),
+            Variant("by parts that are exact", lambda w: ExactSums(w).add(), exact),
+            Variant("in the order of their places", lambda w: Sums(w).add(), exact if free else ""),
+        )
 
     def at_once(self, writes: Writes) -> None:
         """Each update is taken in where it belongs: there is one row of them, or
