@@ -27,8 +27,10 @@ from ge2.passes.fusion_group import (
     NONE,
     Group,
     Uses,
+    costly,
     leader,
     merged,
+    picked,
     round_halves,
     seen_from,
     too_large,
@@ -260,6 +262,7 @@ class Fusion:
         if (
             group.full(folds(eqn.op))
             or not group.made.isdisjoint(tables)
+            or group.keeps_apart(picked(eqn), costly(eqn))
             or group.part != self.parts.get(index, 0)
             or level >= group.limit(self.leaders)
         ):
@@ -281,6 +284,8 @@ class Fusion:
             if isinstance(op, ArgReduce):
                 whole, group.ceiling = NO_AXES, 0  # it stays alone
         group.level, group.whole, group.axes = level, whole, axes
+        group.picked = max(group.picked, picked(eqn))
+        group.costly = max(group.costly, costly(eqn))
         group.add(index, var, entry, out, uses)
         self.group_of[index] = self.home[var] = group
         if over:
@@ -296,6 +301,7 @@ class Fusion:
             or a.part != b.part
             or not a.tables.isdisjoint(b.made)
             or not b.tables.isdisjoint(a.made)
+            or a.keeps_apart(b.picked, b.costly)
             or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a))
         ):
             return
@@ -320,6 +326,7 @@ class Fusion:
         a.made |= b.made
         a.twisted |= b.twisted
         a.tables |= b.tables
+        a.picked, a.costly = max(a.picked, b.picked), max(a.costly, b.costly)
         a.consumers |= b.consumers
         a.ceiling = min(a.ceiling, b.ceiling)
         self.leaders[b] = a

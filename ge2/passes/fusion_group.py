@@ -13,7 +13,9 @@ import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
-from ge2.ops.elementwise import ConvertElementType
+from ge2.ir.op import BRANCHING
+from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
+from ge2.ops.index import Gather
 from ge2.ops.shape import Iota
 from ge2.passes.tuning import Fusion
 
@@ -29,13 +31,15 @@ class Group:
 
     `embed` has for each value made or read the axes of the space its own axes are. `whole` are the
     axes that must not be cut into blocks, since the result of a reduction over them is read inside.
-    `tables` are the arrays that are read at indices: nothing of them is made here.
+    `tables` are the arrays that are read at indices: nothing of them is made here. `picked` is how
+    many single elements are read so, `costly` for how many elements something costly is computed.
     """
 
     __slots__ = (
         "axes",
         "ceiling",
         "consumers",
+        "costly",
         "embed",
         "entries",
         "folded",
@@ -43,6 +47,7 @@ class Group:
         "level",
         "made",
         "part",
+        "picked",
         "tables",
         "tuning",
         "twisted",
@@ -60,6 +65,7 @@ class Group:
         self.twisted: set[Var] = set()  # read in more than one orientation
         self.whole: frozenset[int] = frozenset()
         self.tables: set[Var] = set()
+        self.picked = self.costly = 0
         self.consumers: set[Group] = set()
         self.halves = 0  # values of half types that are read
         # the least level of an equation outside any group that reads from here
@@ -77,6 +83,15 @@ class Group:
         most, folds = self.tuning, folds or self.folds
         too_many = count > most.folding or length > most.members
         return count > most.endless or (folds and too_many)
+
+    def keeps_apart(self, picked: int, costly: int) -> bool:
+        """True if what reads so many single elements, or computes so many costly ones, may not join.
+
+        Reads that wait for memory overlap as far as the instructions between them are few, and
+        elements that lie anywhere keep costly ones from being computed side by side.
+        """
+        picked, costly = max(picked, self.picked), max(costly, self.costly)
+        return picked > 0 and costly * self.tuning.seldom > picked
 
     @property
     def length(self) -> int:
@@ -168,6 +183,22 @@ class Group:
             self.halves += 1
         if self.embed.setdefault(var, at) != at:
             self.twisted.add(var)
+
+
+def picked(eqn: Eqn) -> int:
+    """The elements that are read at indices of their own, not as part of rows."""
+    if not isinstance(eqn.op, Gather):
+        return 0
+    count = max(a.type.size for a in eqn.inputs[1:])
+    return count if count == eqn.outs[0].type.size else 0
+
+
+def costly(eqn: Eqn) -> int:
+    """The elements that a function or a remainder of integers is computed for."""
+    shifts = eqn.op in (SHIFT_LEFT, SHIFT_RIGHT)  # whose cases are masks of vectors
+    return (
+        0 if shifts or eqn.op.cost.instructions < BRANCHING.instructions else eqn.outs[0].type.size
+    )
 
 
 def bind(found: list[int | None], taken: set[int], at: Dims, dims: Dims) -> bool:

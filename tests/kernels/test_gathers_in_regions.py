@@ -79,7 +79,7 @@ def test_a_read_is_part_of_the_region_that_computes_its_indices(rng: np.random.G
     x, at = rng.normal(size=(50, 40)), rng.integers(0, 1000, (30, 20))
 
     def f(x: Any, at: Any) -> Any:
-        return (x[at % 50, (at + 7) % 40] * 2 + 1).sum(1)
+        return (x[at & 31, (at + 7) & 15] * 2 + 1).sum(1)
 
     def rows(x: Any, at: Any) -> Any:
         return x[at % 50].mean(1)
@@ -91,12 +91,24 @@ def test_a_read_is_part_of_the_region_that_computes_its_indices(rng: np.random.G
         np.testing.assert_allclose(ge2.jit(rows)(x, at), rows(x, at))
 
 
+def test_single_elements_are_read_apart_from_costly_work() -> None:
+    """A remainder or a function beside them would be computed element by element, or the reads wait."""
+    x, at = np.arange(1.0, 101.0), np.arange(3000)
+
+    with config.using(executor="c"):
+        assert kernels(lambda x, at: np.exp(x[at & 63]), x, at) == ["pointwise_0", "pointwise_1"]
+        assert kernels(lambda x, at: x[at % 100] + 1, x, at) == ["pointwise_0", "pointwise_1"]
+        # functions of few elements are no matter
+        few = kernels(lambda x, at: np.log(x[at & 63].sum(1)), x, at.reshape(50, 60))
+        assert few == ["rowwise_0"]
+
+
 def test_what_is_read_is_made_before(rng: np.random.Generator) -> None:
     """A table is never computed by the region that reads it at indices."""
     x, at = rng.normal(size=100), rng.integers(0, 100, 100)
 
     def f(x: Any, at: Any) -> Any:
-        i = (at * 3) % 100
+        i = (at * 3) & 63
         y = np.sin(x)
         z = y[i] + y
         return z[i] * z, y
