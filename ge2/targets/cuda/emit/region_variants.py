@@ -20,8 +20,8 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.region import Problem
-from ge2.targets.cuda.emit.row_plan import Plan, planned
-from ge2.targets.cuda.emit.rowwise import Rows
+from ge2.targets.cuda.emit.rows.kernel import Rows
+from ge2.targets.cuda.emit.rows.plan import Plan, planned
 from ge2.targets.cuda.emit.split_region import cut, inhabited, is_divisible
 from ge2.targets.cuda.emit.transpose_tiles import across
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels

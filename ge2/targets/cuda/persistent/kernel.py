@@ -29,7 +29,6 @@ from ge2.targets.cuda.emit.kernel_parameters import label
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
 from ge2.targets.cuda.persistent import prefetch as ahead
-from ge2.targets.cuda.persistent.barriers import wait
 from ge2.targets.cuda.persistent.block_matrices import (
     Kept,
     keeping,
@@ -38,9 +37,10 @@ from ge2.targets.cuda.persistent.block_matrices import (
     product,
     writer,
 )
-from ge2.targets.cuda.persistent.grid import Grid, Homes
-from ge2.targets.cuda.persistent.grid_loops import Sharing, by_teams, moved
-from ge2.targets.cuda.persistent.grid_matrices import Spread, spread
+from ge2.targets.cuda.persistent.grid.barriers import wait
+from ge2.targets.cuda.persistent.grid.elements import Grid, Homes
+from ge2.targets.cuda.persistent.grid.loops import Sharing, by_teams, moved
+from ge2.targets.cuda.persistent.grid.matrices import Spread, spread
 from ge2.targets.cuda.persistent.index_text import Index, held
 from ge2.targets.cuda.persistent.nodes import (
     Choice,

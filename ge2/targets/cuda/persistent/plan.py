@@ -22,7 +22,7 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.persistent.grid import Grid, Homes, shared_products, staged
+from ge2.targets.cuda.persistent.grid.elements import Grid, Homes, shared_products, staged
 from ge2.targets.cuda.persistent.in_place import PARTS, Order, Stays, of_branches, of_loop, stays
 from ge2.targets.cuda.persistent.nodes import (
     FOLDS,

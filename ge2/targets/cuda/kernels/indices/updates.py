@@ -19,8 +19,8 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX, expression
 from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread
-from ge2.targets.cuda.kernels.gather import Rows
 from ge2.targets.cuda.kernels.generated import filling
+from ge2.targets.cuda.kernels.indices.gather import Rows
 
 
 @final

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, final
 
 from ge2.base.record import record
-from ge2.targets.cuda.persistent.grid_matrices import Spread
+from ge2.targets.cuda.persistent.grid.matrices import Spread
 from ge2.targets.cuda.persistent.nodes import Choice, Level, Loop, Node, Rounds, Unwritten
 from ge2.targets.cuda.persistent.reads import reads
 from ge2.targets.cuda.persistent.values import Array, Made

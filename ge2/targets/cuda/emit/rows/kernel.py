@@ -29,8 +29,8 @@ from ge2.targets.cuda.emit.region import (
     unrolled,
     widened,
 )
-from ge2.targets.cuda.emit.row_plan import Plan
-from ge2.targets.cuda.emit.row_stages import (
+from ge2.targets.cuda.emit.rows.plan import Plan
+from ge2.targets.cuda.emit.rows.stages import (
     End,
     Fetch,
     Load,

@@ -23,11 +23,11 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Elements
-from ge2.targets.cuda.kernels.exact_sums import ExactSums, unserved
-from ge2.targets.cuda.kernels.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.scatter_sums import Sums
-from ge2.targets.cuda.kernels.updates import Later, Writes, loaded, merge, stored
+from ge2.targets.cuda.kernels.indices.exact_sums import ExactSums, unserved
+from ge2.targets.cuda.kernels.indices.gather import Rows, nowhere
+from ge2.targets.cuda.kernels.indices.scatter_sums import Sums
+from ge2.targets.cuda.kernels.indices.updates import Later, Writes, loaded, merge, stored
 
 ATOMIC = {  # whole numbers that one instruction takes in
     np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"

@@ -23,7 +23,7 @@ from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
 from ge2.targets.cuda.kernels.element_grid import Elements, Grid, added, lettered
 from ge2.targets.cuda.kernels.generated import filling
-from ge2.targets.cuda.kernels.updates import Writes, loaded
+from ge2.targets.cuda.kernels.indices.updates import Writes, loaded
 
 WHERE = "defgh"  # letters of the indexed axes
 DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)

@@ -18,7 +18,7 @@ from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import held
 from ge2.ir import ArrayType, Eqn, Graph
 from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.persistent.grid_matrices import Tile
+from ge2.targets.cuda.persistent.grid.matrices import Tile
 from ge2.targets.cuda.persistent.nodes import Key, Unwritten
 from ge2.targets.cuda.persistent.reads import folded_axes
 from ge2.targets.cuda.persistent.size import everything, wide

@@ -23,7 +23,7 @@ from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import unrolled
 from ge2.targets.cuda.emit.types import HELD, number
 from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread, added, lettered
-from ge2.targets.cuda.kernels.updates import Writes, loaded, merge, stored
+from ge2.targets.cuda.kernels.indices.updates import Writes, loaded, merge, stored
 
 # Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
 BLOCK, DIGIT, TILE = 256, 8, 2048

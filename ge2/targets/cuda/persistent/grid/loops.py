@@ -9,8 +9,8 @@ from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text
 from ge2.targets.cuda.emit.types import HELD
-from ge2.targets.cuda.persistent.grid import Grid
-from ge2.targets.cuda.persistent.grid_matrices import Tile
+from ge2.targets.cuda.persistent.grid.elements import Grid
+from ge2.targets.cuda.persistent.grid.matrices import Tile
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
 from ge2.targets.cuda.persistent.prefetch import after

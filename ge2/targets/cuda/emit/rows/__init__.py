@@ -1,0 +1,1 @@
+"""Kernels whose threads lie along a row."""

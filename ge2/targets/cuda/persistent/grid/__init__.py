@@ -1,0 +1,1 @@
+"""What all blocks of a GPU do together in a persistent kernel."""
