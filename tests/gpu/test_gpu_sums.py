@@ -27,7 +27,7 @@ def test_sums_at_indices(xp: Any, places: int, dtype: str, rng: np.random.Genera
     found = step(*arrays).get()
     for _ in range(20):
         assert step(*arrays).get().tobytes() == found.tobytes()
-    wide = np.complex128 if dtype == "c8" else np.float64
+    wide = np.clongdouble if dtype == "c8" else np.longdouble
     wanted = sums(x.astype(wide), updates.astype(wide), index)
     near = 4 * np.finfo(dtype).eps
     np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
