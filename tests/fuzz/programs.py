@@ -63,7 +63,8 @@ FLOAT_BINARY = ("add", "sub", "mul", "max", "min", "add", "hypot", "fmax", "div"
 EXTREMES = (ops.ReduceMax, ops.ReduceMin)
 MOVES = (
     ops.BroadcastInDim, ops.Transpose, ops.Reshape, ops.Slice, ops.Rev, ops.Pad, ops.Concatenate, ops.Gather,
-    ops.Scatter, ops.UpdateSlice, ops.Sort, ops.ReduceMax, ops.ReduceMin, ops.CumMax, ops.CumMin, ops.Where,
+    ops.Scatter, ops.ScatterMax, ops.ScatterMin, ops.UpdateSlice, ops.Sort, ops.ReduceMax, ops.ReduceMin,
+    ops.CumMax, ops.CumMin, ops.Where,
     ops.ArgMax, ops.ArgMin, ops.ArgSort, ops.SearchSorted, ops.Barrier, ops.Iota,
 )  # fmt: skip
 KEEP = frozenset(
@@ -475,13 +476,26 @@ class Program:
             return
         indices = [self.places(v.type.shape[a], shape) for a in axes]
         if choice == 0:
-            self.apply(ops.Gather(axes), v, *indices)
+            sizes = [v.type.shape[a] for a in axes]
+            self.apply(ops.Gather(axes), v, *map(self.computed, indices, sizes))
             return
         rest = tuple(n for a, n in enumerate(v.type.shape) if a not in axes)
         dtype = FLOAT32 if self.kind(v) in "fc" else self.nominal[v]
         updates = self.convert(self.input((*shape, *rest), dtype), self.nominal[v])
-        write = ops.Scatter(axes) if choice == 1 else ops.ScatterAdd(axes)
-        self.tame(self.apply(write, v, updates, *indices))
+        merges: tuple[Op, ...] = (ops.ScatterAdd(axes),)
+        if self.kind(v) != "c":  # whose order depends on the last bits
+            merges = (*merges, ops.ScatterMax(axes), ops.ScatterMin(axes))
+        merge = merges[len(self.eqns) % len(merges)]
+        self.tame(self.apply(ops.Scatter(axes) if choice == 1 else merge, v, updates, *indices))
+
+    def computed(self, i: Var, n: int) -> Var:
+        """The same indices, most of them by an equation: a region may read at these."""
+        if i.type.dtype.kind == "u" or len(self.eqns) % 4 == 0:
+            return i
+        out = Var(i.type)
+        self.eqns.append(Eqn(BY_NAME["max"], (i, self.number(i, -n)), (out,)))
+        self.nominal[out] = self.nominal[i]
+        return out
 
     def update(self, v: Var) -> None:
         start = tuple(int(self.rng.integers(n)) for n in v.type.shape)
