@@ -82,9 +82,7 @@ class ProductsToSums:
     # numbers of a matrix that is multiplied by a vector, at least: a library's launch is short
     # beside a loop that takes in smaller ones
     smallest: int = 1 << 14
-    # elements of a result at most, of sums that are long: 24 won against the library on an H200,
-    # 144 lost
-    few: int = 64
+    few: int = 256  # elements of a result at most, of sums that are long:
     long: int = 2048  # which have so many terms,
     most: int = 1 << 25  # and are so many terms in all at most, as each is read by many threads
 
