@@ -12,7 +12,7 @@ from random import Random
 from statistics import median
 
 SAMPLE = 0.004  # seconds; a sample of a quick candidate is as many calls as fill it
-PAUSE = 0.02  # lets a peer's spinning threads fall asleep before another candidate is timed
+PAUSE = 0.05  # lets spinning threads fall asleep: OpenBLAS spins for 2^26 ticks, 26 ms at 2.6 GHz
 LEAST = 5  # rounds are made whatever they take
 
 
