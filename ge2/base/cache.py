@@ -98,6 +98,11 @@ class Entry:
     about: dict[str, str]
     trouble: str = ""
 
+    @property
+    def kind(self) -> str:
+        """What it is: "cubin", "C program", ...; "unknown" of what does not say, or is damaged."""
+        return self.about.get("kind", "unknown")
+
 
 @final
 class Damaged(Exception):

@@ -19,7 +19,15 @@ from ge2.cli.load import columns, deliver
 
 SHORT = 12  # characters of a key: enough to tell entries apart
 ENDLESS = 1 << 62
-ORDER = ("name", "source", "made", "seconds", "compiler", "options", "version")
+ORDER = ("kind", "name", "source", "made", "seconds", "compiler", "options", "version")
+KINDS = {
+    "cubin": "cubins",
+    "PTX": "PTX",
+    "C program": "C programs",
+    "compiler": "facts of compilers",
+    "texts": "rendered texts",
+    "unknown": "of unknown kind",
+}
 
 
 @record
@@ -46,6 +54,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             )
         if name == "verify":
             sub.add_argument("--remove", action="store_true", help="remove what is damaged")
+        if name in ("list", "verify", "clear"):
+            sub.add_argument("--kind", choices=KINDS, help="of what is of this kind alone")
         if name == "prune":
             sub.add_argument(
                 "--limit", type=megabytes, metavar="MB", help="in place of GE2_CACHE_LIMIT"
@@ -74,17 +84,23 @@ def info(kept: Cache, options: argparse.Namespace) -> Answer:
     total = sum(entry.size for entry in entries)
     damaged = sum(bool(entry.trouble) for entry in entries)
     limit = kept.limit
+    kinds = {kind: totals(of_kind(entries, kind)) for kind in present(entries)}
     data = {
         "folder": kept.path,
         "entries": len(entries),
         "bytes": total,
         "limit": limit,
         "damaged": damaged,
+        "kinds": kinds,
     }
     rows = [
         ("folder", str(kept.path)),
         ("entries", str(len(entries))),
         ("size", f"{size_words(total)} of {size_words(limit) if limit else 'any size'}"),
+    ]
+    rows += [
+        (f"  {KINDS[kind]}", f"{found['entries']}, {size_words(found['bytes'])}")
+        for kind, found in kinds.items()
     ]
     if entries:
         rows += [("last used", when(entries[0].used)), ("longest idle", when(entries[-1].used))]
@@ -95,10 +111,10 @@ def info(kept: Cache, options: argparse.Namespace) -> Answer:
 
 def list_(kept: Cache, options: argparse.Namespace) -> Answer:
     """all that it holds, the last used first"""
-    entries = kept.entries()
+    entries = of_kind(kept.entries(), options.kind)
     if not entries:
-        return Answer([], f"{kept.path} holds nothing")
-    head = ("key", "size", "last used", "compiled in", "name", "source")
+        return Answer([], f"{kept.path} holds {'nothing' if not options.kind else 'no such entry'}")
+    head = ("key", "kind", "size", "last used", "compiled in", "name", "source")
     rows = [head, *map(listed, entries)]
     return Answer([as_data(entry) for entry in entries], table(rows))
 
@@ -120,7 +136,7 @@ def show(kept: Cache, options: argparse.Namespace) -> Answer:
 
 def verify(kept: Cache, options: argparse.Namespace) -> Answer:
     """read every entry, and compare it with its checksum"""
-    entries = kept.entries(verify=True)
+    entries = of_kind(kept.entries(verify=True), options.kind)
     damaged = [entry for entry in entries if entry.trouble]
     if options.remove:
         kept.remove(damaged)
@@ -147,7 +163,9 @@ def prune(kept: Cache, options: argparse.Namespace) -> Answer:
 
 
 def clear(kept: Cache, options: argparse.Namespace) -> Answer:
-    """remove everything"""
+    """remove everything, or all of a kind"""
+    if options.kind:
+        return removed(kept.remove(of_kind(kept.entries(), options.kind)))
     return removed(kept.clear())
 
 
@@ -173,6 +191,24 @@ def removed(entries: list[Entry]) -> Answer:
     )
 
 
+def of_kind(entries: list[Entry], kind: str | None) -> list[Entry]:
+    """The entries of a kind; without one, all."""
+    return [entry for entry in entries if kind in (None, kind_of(entry))]
+
+
+def kind_of(entry: Entry) -> str:
+    """Its kind, as far as this version knows it."""
+    return entry.kind if entry.kind in KINDS else "unknown"
+
+
+def present(entries: list[Entry]) -> list[str]:
+    return [kind for kind in KINDS if of_kind(entries, kind)]
+
+
+def totals(entries: list[Entry]) -> dict[str, int]:
+    return {"entries": len(entries), "bytes": sum(entry.size for entry in entries)}
+
+
 def the_one(entries: list[Entry], start: str) -> Entry:
     """The entry whose key begins so."""
     found = [entry for entry in entries if entry.key.startswith(start)]
@@ -189,6 +225,7 @@ def the_one(entries: list[Entry], start: str) -> Entry:
 def as_data(entry: Entry) -> dict[str, Any]:
     return {
         "key": entry.key,
+        "kind": kind_of(entry),
         "bytes": entry.size,
         "used": entry.used,
         "about": entry.about,
@@ -200,7 +237,8 @@ def listed(entry: Entry) -> tuple[str, ...]:
     seconds = f"{entry.about['seconds']} s" if "seconds" in entry.about else ""
     name = f"damaged: {entry.trouble}" if entry.trouble else entry.about.get("name", "")
     source = entry.about.get("source", "")
-    return (entry.key[:SHORT], size_words(entry.size), when(entry.used), seconds, name, source)
+    size, used = size_words(entry.size), when(entry.used)
+    return (entry.key[:SHORT], kind_of(entry), size, used, seconds, name, source)
 
 
 def when(seconds: float) -> str:

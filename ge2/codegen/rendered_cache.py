@@ -65,7 +65,7 @@ def kept_pages(title: str, *looks: str) -> Iterator[None]:
     finally:
         _pages.reset(token)
     if on_disk and not pages.has.keys() <= pages.there.keys():
-        about = {"name": f"texts of {title}", "version": VERSION}
+        about = {"kind": "texts", "name": f"texts of {title}", "version": VERSION}
         cache().put(key, written(pages.has), about)
 
 
@@ -157,7 +157,7 @@ def compiled_templates(jinja: str, users: str) -> dict[str, bytes]:
 
 def keep_compiled(found: dict[str, bytes], jinja: str, users: str) -> None:
     texts = {key: code.decode("latin-1") for key, code in found.items()}
-    about = {"name": "compiled templates", "version": VERSION}
+    about = {"kind": "texts", "name": "compiled templates", "version": VERSION}
     cache().put(compiled_key(jinja, users), written(texts), about)
 
 

@@ -6,13 +6,16 @@ import json
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+import ge2
 from ge2.base.cache import cache, content_key
 from ge2.base.config import config
 from ge2.cli.main import main
 
 ABOUT = {
+    "kind": "cubin",
     "name": "softmax",
     "source": "model.py:42",
     "seconds": "0.120",
@@ -60,7 +63,7 @@ def test_info(filled, said):
     assert (data["folder"], data["entries"], data["limit"]) == (filled.path, 4, 1 << 30)
     assert data["bytes"] > 10 << 19
     spoil(filled, KEYS[0])
-    assert "damaged       1; see" in said("info")
+    assert "1; see 'ge2 cache verify'" in said("info")
 
 
 def test_an_empty_cache(kept, said):
@@ -74,7 +77,17 @@ def test_an_empty_cache(kept, said):
 
 def test_list(filled, said):
     head, *lines = said("list").splitlines()
-    assert head.split() == ["key", "size", "last", "used", "compiled", "in", "name", "source"]
+    assert head.split() == [
+        "key",
+        "kind",
+        "size",
+        "last",
+        "used",
+        "compiled",
+        "in",
+        "name",
+        "source",
+    ]
     assert [line.split()[0] for line in lines] == [key[:12] for key in reversed(KEYS)]
     assert {line.index("kernel") for line in lines} == {head.index("name")}
     assert all(line.endswith("model.py:42") and "0.120 s" in line for line in lines)
@@ -92,6 +105,37 @@ def test_show(filled, said):
     assert json.loads(said("show", KEYS[1], "--json"))["about"]["hint"] == "of mine"
     spoil(filled, KEYS[1])
     assert "its length" in said("show", KEYS[1])
+
+
+def test_kinds(filled, said):
+    filled.put(content_key("c"), b"library", ABOUT | {"kind": "C program", "name": "loss"})
+    filled.put(content_key("old"), b"older", {"name": "of another version"})
+    spoil(filled, KEYS[0])
+    text = said("info")
+    for part in (
+        "  cubins           3, 4.5 MB",
+        "  C programs       1, ",
+        "  of unknown kind  2, ",
+    ):
+        assert part in text
+    data = json.loads(said("info", "--json"))["kinds"]
+    assert {kind: found["entries"] for kind, found in data.items()} == {
+        "cubin": 3,
+        "C program": 1,
+        "unknown": 2,
+    }
+    assert len(said("list", "--kind", "cubin").splitlines()) == 4
+    assert said("list", "--kind", "PTX") == f"{filled.path} holds no such entry\n"
+    assert said("verify", "--kind", "cubin") == "3 entries, 0 damaged\n"
+    assert said("clear", "--kind", "cubin").startswith("removed 3 entries")
+    left = sorted(entry["kind"] for entry in json.loads(said("list", "--json")))
+    assert left == ["C program", "unknown", "unknown"]
+
+
+def test_what_is_compiled_names_its_kind(kept, said):
+    ge2.jit(lambda x: np.tanh(x) * 2)(np.ones(5))
+    assert {"C program", "texts"} <= {entry.kind for entry in kept.entries()}
+    assert "unknown" not in {entry.kind for entry in kept.entries()}
 
 
 def test_show_needs_one_key(filled, capsys):

@@ -213,8 +213,9 @@ def _saved(
 def _about(order: Order, tools: Toolchain, seconds: float) -> dict[str, str]:
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     options = " ".join((*tools.flags, *order.flags))
-    words = {"name": order.name, "made": made, "seconds": f"{seconds:.3f}", "version": VERSION}
-    return words | {"compiler": tools.version, "options": options} | dict(order.about)
+    words = {"kind": "C program", "name": order.name, "made": made, "seconds": f"{seconds:.3f}"}
+    more = {"version": VERSION, "compiler": tools.version, "options": options}
+    return words | more | dict(order.about)
 
 
 # --------------------------------------------------------------------------------------------- keys

@@ -179,7 +179,8 @@ def _record_key(identity: str, target: str) -> str:
 
 def _remember(tools: Toolchain) -> None:
     text = "\n".join((tools.version, *tools.flags))
-    about = {"name": "C compiler", "compiler": tools.version, "options": " ".join(tools.flags)}
+    about = {"kind": "compiler", "name": "C compiler", "compiler": tools.version}
+    about["options"] = " ".join(tools.flags)
     cache().put(_record_key(tools.identity, tools.target), text.encode(), about)
 
 

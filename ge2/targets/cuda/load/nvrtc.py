@@ -126,7 +126,7 @@ def ptx(source: str, name: str) -> bytes:
         with _program(tools, order) as program:
             _built(tools, program, order, [option.encode() for option in PTX_FLAGS])
             found = VERSION_LINE.sub(b".version 7.0", _read(tools, program, "PTX"), count=1)
-        cache().put(key, found, {"name": order.file, "version": VERSION})
+        cache().put(key, found, {"kind": "PTX", "name": order.file, "version": VERSION})
     return found
 
 
@@ -227,10 +227,11 @@ def _compiled(order: Order, key: str) -> Binary:
 
 def _about(order: Order, tools: Nvrtc, seconds: float) -> dict[str, str]:
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-    words = {"name": order.file, "made": made, "seconds": f"{seconds:.3f}", "version": VERSION}
+    words = {"kind": "cubin", "name": order.file, "made": made, "seconds": f"{seconds:.3f}"}
     compiler = "NVRTC {}.{}".format(*tools.version)
     options = " ".join((order.arch, *FLAGS, *order.options))
-    return words | {"compiler": compiler, "options": options} | dict(order.about)
+    more = {"version": VERSION, "compiler": compiler, "options": options}
+    return words | more | dict(order.about)
 
 
 def _packed(cubin: bytes, log: str) -> bytes:
