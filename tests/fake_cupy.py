@@ -493,6 +493,9 @@ class StandIn(Contract):
     def prepare(self, sources: list[str]) -> None:
         self.shim.prepare(sources)
 
+    def missing(self, sources: list[str]) -> int:
+        return self.shim.missing(sources)
+
     def module(self, source: str) -> Any:
         found = self.shim.module(source)
         return SimpleNamespace(get_function=lambda name: Launched(found.get_function(name)))

@@ -21,6 +21,16 @@ PLACEMENT = Placement()
 
 @final
 @record
+class CompilePrice:
+    """The time in which a target's compiler makes a kernel, as long as it has a core."""
+
+    kernel_seconds: float  # of one with little in it
+    share: float = 1.0  # of what gcc needs at -O3 for what is in it
+    line: int = 8  # equations of one line of Python from which on it stands in a loop
+
+
+@final
+@record
 class Concurrent:
     """Which arrays of steps that may run at once lie apart, though their lifetimes do not meet."""
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import ge2
 from ge2.base.log import Ge2Warning
 from ge2.base.toolchain.compiler import library
+from ge2.compile.compile import compile_graph
 from ge2.passes.loops.roll import compile_seconds
+from ge2.program.tuning import CompilePrice
 from ge2.targets.c import compile_price, linked
 from ge2.targets.c.tuning import Files, Tuning
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.load import offline
+from tests.nvrtc import needs_nvrtc
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
 X = np.linspace(0.1, 1, 7)
@@ -42,7 +49,7 @@ def flags(monkeypatch):
 
 def of_kernels(seconds):
     """Inside, a kernel is said to be compiled in so many seconds."""
-    return ge2.config.using(tuning=(Tuning(files=Files(kernel_seconds=seconds)),))
+    return ge2.config.using(tuning=(Tuning(files=Files(price=CompilePrice(seconds))),))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +80,46 @@ def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
     f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
     with of_kernels(99.0):
         np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
+
+
+def three(x):
+    for f in FUNCTIONS[:3]:
+        x = np.cumsum(f(x))
+    return x
+
+
+def slow_to_compile(limits):
+    """A chip whose kernels are said to take a minute each, and a line of three to be a loop."""
+    price = CompilePrice(60.0, line=3)
+    return replace(limits, tuning=replace(limits.tuning, compile_price=price))
+
+
+WORDS = "(?s)3 iterations became .* kernels.*compiled once.*at .*in three.*fori_loop"
+
+
+def test_a_loop_for_the_emulator_is_announced(monkeypatch):
+    graph, device = ge2.make_jaxpr(three)(X).graph, ShimDevice(slow_to_compile(ShimDevice().limits))
+    monkeypatch.setattr(ShimDevice, "missing", lambda self, sources: len(sources))
+    with pytest.warns(Ge2Warning, match=WORDS) as seen:
+        (found,) = compile_graph(graph, device=device)(X)
+    assert len(seen) == 1
+    np.testing.assert_allclose(found, three(X), rtol=1e-12)
+    monkeypatch.undo()  # what is in the cache by now needs no patience
+    compile_graph(graph, device=ShimDevice(slow_to_compile(ShimDevice().limits)))(X)
+
+
+@needs_nvrtc
+def test_a_loop_for_a_gpu_is_announced_before_nvrtc_begins(monkeypatch):
+    graph, began = ge2.make_jaxpr(three)(X).graph, []
+    device = offline.OfflineDevice(slow_to_compile(offline.limits_of("sm_90a")))
+    monkeypatch.setattr(offline, "missing", len)
+    compile_all = offline.compile_all
+    monkeypatch.setattr(offline, "compile_all", lambda x: began.append(len(seen)) or compile_all(x))
+    with pytest.warns(Ge2Warning, match=WORDS) as seen:
+        compile_graph(graph, device=device).build()
+    assert len(seen) == 1 and set(began) == {1}
+    monkeypatch.undo()
+    compile_graph(graph, device=device).build()
 
 
 def test_long_functions_cost_more_than_sums():

@@ -20,11 +20,11 @@ from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
+from ge2.program.compile_price import kernel_seconds
 from ge2.program.cost import bytes_behind
 from ge2.program.program import WRITES, Buffer, Program, Step
 from ge2.program.records import Made
 from ge2.targets.c.caps import Caps
-from ge2.targets.c.compile_price import kernel_seconds
 from ge2.targets.c.emit.file import CFile, Named, Run, same_code
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
@@ -198,7 +198,7 @@ class Native:
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:
             name = self.define(kernel)
-            self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files))
+            self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files.price))
             if self.short:
                 self.inlined.add(name)
             handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]

@@ -10,6 +10,7 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.tuning import Blocks, Nests
+from ge2.program.tuning import CompilePrice
 
 
 @final
@@ -117,10 +118,9 @@ class Files:
     calls: int = 32  # of kernels in a function, from which on they are worth loops
     iterations: int = 3  # the fewest of such a loop
     periods: int = 4  # candidates that are tried at a time
-    kernel_seconds: float = 0.03  # of compiling a kernel with little in it, at -O3
+    price: CompilePrice = CompilePrice(kernel_seconds=0.03)  # at -O3
     call_seconds: float = 0.004  # for a call of one, which is inlined
     quick: float = 0.35  # the part of that time that a compiler needs at -O1
-    line: int = 8  # equations of one line of Python from which on it stands in a loop
     heavy: int = 1 << 15  # elements from which on the interpreter's lock is worth giving up
 
 

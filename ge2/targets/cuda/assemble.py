@@ -25,6 +25,7 @@ from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Literal, Op, Var
 from ge2.ops.shape import Constant
 from ge2.program.assembler import Assembler
+from ge2.program.compile_price import announce, is_too_long
 from ge2.program.cost import Cost
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Part, ranged, scopes_of, title
@@ -173,6 +174,7 @@ class CudaAssembler(Assembler):
 
     def load(self, offsets: Mapping[str, int]) -> None:
         """Compiles and loads the kernels, and makes of each group what launches it."""
+        self.announce()
         kernels = self.kernels.load(self.device)
         built, self.built.splits = self.built, self.groups.splits
         built.had, built.code = self.kernels.had, self.kernels.code
@@ -184,6 +186,17 @@ class CudaAssembler(Assembler):
             run = group.run(self.device, kernels, spans, callers, donors)
             self.names[group.name] = run
             built.launched.append(run)
+
+    def announce(self) -> None:
+        """Warns of a Python loop whose kernels compile longer than the user's patience."""
+        kernels, price = self.kernels, self.device.limits.tuning.compile_price
+        sources = [step.eqn.source for step in self.program.steps]
+        if not is_too_long(kernels.seconds, sources, price):
+            return  # before anybody asks the cache
+        seconds = kernels.missing_seconds(self.device)
+        if is_too_long(seconds, sources, price):
+            way = "each is compiled once, and then found in the cache"
+            announce(self.title, sources, len(kernels.texts), seconds, way)
 
     def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """The program as it is called: in C where it is simple enough,

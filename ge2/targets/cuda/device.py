@@ -64,6 +64,9 @@ class Device(Protocol):
         Several threads may ask at once.
         """
 
+    def missing(self, sources: list[str]) -> int:
+        """How many of the sources are yet to be compiled."""
+
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import final
 
 from ge2.base.record import record
-from ge2.program.tuning import Concurrent
+from ge2.program.tuning import CompilePrice, Concurrent
 
 
 @final
@@ -298,4 +298,6 @@ class Tuning:
     tiles: Tiles = Tiles()
     persistent: Persistent = Persistent()
     grid: GridKernel = GridKernel()
+    # of NVRTC, which takes 0.05 s for sums of arrays and 0.2 for rows and running sums
+    compile_price: CompilePrice = CompilePrice(kernel_seconds=0.1, share=0.5)
     spare: int = 4 << 10

@@ -26,7 +26,7 @@ from ge2.base.cache import cache
 from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.source import templates
 from ge2.base.toolchain.command import TookTooLong, run, workplace
-from ge2.base.toolchain.compiler import Library, folders_digest, library
+from ge2.base.toolchain.compiler import Library, folders_digest, is_known, library
 from ge2.targets.cuda.emulator.source import as_cpp, entries
 
 FLAGS: Final = (
@@ -135,11 +135,17 @@ def compiled(source: str, watched: bool) -> Library:
     CompileError with what the compiler says.
     """
     name = entries(source)[0].name
-    flags = (*FLAGS, *QUICK, *_include(), *_script(), *(WATCH if watched else ()), *LIBRARIES)
     try:
-        return library(as_cpp(source, name), name, flags, _digest(), symbol="ge2_shim_module_of")
+        return library(
+            as_cpp(source, name), name, _flags(watched), _digest(), symbol="ge2_shim_module_of"
+        )
     except CompilerTrouble as trouble:
         raise CompileError(f"the CUDA source of {name} is no C++", where=_told(trouble)) from None
+
+
+def is_compiled(source: str, watched: bool) -> bool:
+    """True if the library of a CUDA source is there already."""
+    return is_known(as_cpp(source, entries(source)[0].name), _flags(watched), _digest())
 
 
 def lines(module: Library, places: list[int]) -> list[str]:
@@ -159,6 +165,10 @@ def lines(module: Library, places: list[int]) -> list[str]:
             return []
     found = (os.path.basename(line.split(" ")[0]) for line in outcome.output.splitlines())
     return [line for line in found if outcome.status == 0 and "?" not in line]
+
+
+def _flags(watched: bool) -> tuple[str, ...]:
+    return (*FLAGS, *QUICK, *_include(), *_script(), *(WATCH if watched else ()), *LIBRARIES)
 
 
 def _told(trouble: CompilerTrouble) -> str:

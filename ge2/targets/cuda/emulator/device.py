@@ -25,6 +25,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
 from ge2.base.record import record
 from ge2.base.toolchain.compiler import Library
+from ge2.program.tuning import CompilePrice
 from ge2.targets.cuda.device import Device, address
 from ge2.targets.cuda.emulator.build import (
     Kernel,
@@ -34,6 +35,7 @@ from ge2.targets.cuda.emulator.build import (
     Report,
     Span,
     compiled,
+    is_compiled,
     launcher,
     lines,
 )
@@ -53,7 +55,10 @@ WORDS: Final = {
     "s": "a struct",
 }
 
-EMULATED: Final = replace(H200, emulated=4)  # whose blocks wait for each other sooner
+# whose blocks wait for each other sooner, and whose kernels a C++ compiler makes
+EMULATED: Final = replace(
+    H200, emulated=4, tuning=replace(H200.tuning, compile_price=CompilePrice(kernel_seconds=0.4))
+)
 _running = Lock()  # the runtime runs one kernel at a time
 
 
@@ -115,6 +120,10 @@ class ShimDevice(Device):
         """Compiles sources, so that `module` finds them compiled."""
         for source in sources:
             compiled(source, self.watched)
+
+    def missing(self, sources: list[str]) -> int:
+        """How many of the sources are yet to be compiled."""
+        return sum(not is_compiled(source, self.watched) for source in sources)
 
     def module(self, source: str) -> ShimModule:
         """A source, compiled. CompileError if it is no C++, or has no kernel."""

@@ -30,7 +30,7 @@ from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.cubins import loaded
 from ge2.targets.cuda.load.cublaslt import Blas
 from ge2.targets.cuda.load.driver import broken, check_process, context, driver, resident_blocks
-from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of
+from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of, missing
 from ge2.targets.cuda.load.scratch import Scratch
 from ge2.targets.cuda.load.vmm_arena import Arenas, DriverAddresses
 
@@ -178,6 +178,10 @@ class CudaDevice(Device):
     def prepare(self, sources: list[str]) -> None:
         """Compiles sources several at once, so that `module` finds them compiled."""
         compile_all([Order(source, self.limits.architecture) for source in sources])
+
+    def missing(self, sources: list[str]) -> int:
+        """How many of the sources are yet to be compiled."""
+        return missing([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> CudaModule:
         """A source, compiled and loaded; remembered for as long as somebody has it, by all that its

@@ -21,16 +21,17 @@ from ge2.targets.cuda.load.compile_errors import Written, blamed
 class ProgramKernels:
     """The sources of a program's kernels, equal code once, in the order of their numbers.
 
-    `owned`: texts of the user's in kernels, by their names; `had`: how the code of each was had;
-    `code`: its bytes.
+    `owned`: texts of the user's in kernels, by their names; `prices`: the seconds in which a
+    compiler makes each; `had`: how the code of each was had; `code`: its bytes.
     """
 
-    __slots__ = ("code", "had", "numbers", "owned", "sources", "texts")
+    __slots__ = ("code", "had", "numbers", "owned", "prices", "sources", "texts")
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
         self.numbers: dict[str, int] = {}
         self.owned: dict[str, list[Written]] = {}
+        self.prices: dict[int, float] = {}
         self.texts: list[str] = []
         self.had: list[Had] = []
         self.code = 0
@@ -61,6 +62,17 @@ class ProgramKernels:
             modules = [self.blaming(device.module, n, s) for n, s in enumerate(sources)]
             self.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
             return [m.get_function(s.name) for s, m in zip(sources, modules, strict=True)]
+
+    def missing_seconds(self, device: Device) -> float:
+        """The time for the kernels that are yet to be compiled, on as many threads as there are."""
+        missing = device.missing(self.texts) / max(len(self.texts), 1)
+        return self.seconds * missing
+
+    @property
+    def seconds(self) -> float:
+        """The time for all kernels, if nobody has compiled one yet."""
+        threads = max(min(len(self.prices), config.thread_count()), 1)
+        return sum(self.prices.values()) / threads
 
     def compile(self, device: Device) -> None:
         """Compiles kernels at once, each under the settings of here and now."""

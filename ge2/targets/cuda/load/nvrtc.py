@@ -147,6 +147,12 @@ def compile_all(orders: Sequence[Order]) -> list[Binary]:
     return [_compile(order, keys[order]) for order in orders]
 
 
+def missing(orders: Sequence[Order]) -> int:
+    """How many of several sources are yet to be compiled."""
+    keys = {key_of(order) for order in orders}
+    return sum(key not in _binaries and cache().get(key) is None for key in keys)
+
+
 def flags(arch: str, options: Sequence[str] = ()) -> tuple[str, ...]:
     """All that NVRTC is told."""
     return (f"--gpu-architecture={arch}", *FLAGS, *(f"-I{each}" for each in folders()), *options)

@@ -16,7 +16,7 @@ from ge2.targets.cuda.launch.launches import LaunchList, Run, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
 from ge2.targets.cuda.limits import KB, KNOWN, MB, Limits, double_ratio, multiprocessor
-from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all
+from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, missing
 
 
 @final
@@ -37,6 +37,10 @@ class OfflineDevice(Device):
     def prepare(self, sources: list[str]) -> None:
         """Compiles sources, so that `module` finds them compiled."""
         compile_all([Order(source, self.limits.architecture) for source in sources])
+
+    def missing(self, sources: list[str]) -> int:
+        """How many of the sources are yet to be compiled."""
+        return missing([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> OfflineModule:
         """A source, compiled. CompileError if NVRTC refuses it."""

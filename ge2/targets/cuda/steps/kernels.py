@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.choice.choose import Choice, settled
 from ge2.choice.problem import prefs
+from ge2.program.compile_price import kernel_seconds
 from ge2.program.cost import Cost, bytes_behind, computing
 from ge2.program.program import Step
 from ge2.program.records import Made, place
@@ -51,6 +52,8 @@ class KernelStep(CudaStep):
         number, first = assembler.kernels.number(kernel)
         name = f"{first.name}_{number}"
         assembler.kernels.owned[name] = written(eqn.op)
+        price = assembler.device.limits.tuning.compile_price
+        assembler.kernels.prices.setdefault(number, kernel_seconds(eqn, price))
         early = kernel.fits(assembler.device.limits.threads) and first.waits
         given = tuple(map(self.argument, kernel.given))
         self.launches.append(launch_of(kernel, number, given, name, place(eqn), early))
