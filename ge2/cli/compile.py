@@ -11,12 +11,10 @@ import os
 from collections.abc import Iterator
 from typing import Any, Final, cast, final
 
-import ge2
 from ge2.base.errors import Ge2Error
 from ge2.base.formatting import size_words, table
 from ge2.base.record import record
-from ge2.cli.load import EXAMPLE, arguments, load
-from ge2.cli.show import Look, check
+from ge2.cli.load import add_function, named
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.program.records import PLACES, KernelRecord, cut, places
@@ -71,26 +69,19 @@ class Compiled:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
-    )
+    add_function(parser)
     option = parser.add_argument
-    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
     option(
         "--arch",
         default="sm_90a",
         help="what to compile for: sm_80, sm_100, ...; sm_90a unless told",
     )
-    option("--grad", action="store_true", help="its derivative by the first argument")
     option("--json", action="store_true", help="print JSON and nothing else")
     option("-o", "--output", metavar="DIR", help="folder for the kernels (.cu) and cubins")
 
 
 def run(options: argparse.Namespace) -> int:
-    function, module = load(options.place)
-    args, kwargs = arguments(options.args, vars(module))
-    check(function, args, kwargs, options.place)
-    graph = Look(ge2.grad(function) if options.grad else function, args, kwargs).graph()
+    graph = named(options).graph()
     executable = compile_graph(graph, device=OfflineDevice(limits_of(options.arch)))
     kernels = compiled(executable, options.arch)
     written = write(kernels, options.output) if options.output else []

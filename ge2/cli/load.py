@@ -1,12 +1,15 @@
-"""A function of a user's file, named `FILE.py:function`.
+"""A function of a user's file or module, named `FILE.py:function`, and its arguments.
 
 What the file does under `__main__` is not done.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
+import importlib
 import importlib.util
+import inspect
 import math
 import os
 import re
@@ -21,9 +24,12 @@ from typing import Any, Final, TextIO, final
 
 import numpy as np
 
+import ge2
+from ge2.base.config import config
 from ge2.base.dtypes import LONG
 from ge2.base.errors import Ge2Error, InputError
 from ge2.base.record import record
+from ge2.ir import Graph
 from ge2.transforms.inspect import ShapeDtypeStruct
 
 # ------------------------------------------------------------------------------------------ screen
@@ -115,16 +121,38 @@ def deliver(text: str, output: str | None) -> None:
 # -------------------------------------------------------------------------------------------- load
 
 
-FORM: Final = "ge2 show FILE.py:function"
+FORM: Final = "model.py:function, or package.module:function"
 
 
 def load(place: str) -> tuple[Callable[..., Any], ModuleType]:
-    """The function, and the module that its file became. InputError if there is no such thing."""
+    """The function, and the module that it is of. InputError if there is no such thing."""
     path, colon, name = place.rpartition(":")
     if not colon or not path or not name:
-        raise InputError(f"{place!r} names no function of a file", fix=FORM)
-    module = module_of(path)
+        raise InputError(f"{place!r} names no function of a file or a module", fix=FORM)
+    module = imported(path) if is_module(path) else module_of(path)
     return function_of(module, name, path), module
+
+
+def is_module(path: str) -> bool:
+    """True for the name of a module, unless a file is called so."""
+    parts = path.split(".")
+    return parts[-1] != "py" and all(map(str.isidentifier, parts)) and not os.path.isfile(path)
+
+
+def imported(name: str) -> ModuleType:
+    """The module of that name, which may be of the current folder."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        missing = error.name or "" if isinstance(error, ModuleNotFoundError) else ""
+        if missing and f"{name}.".startswith(f"{missing}."):
+            near = get_close_matches(name, [f.removesuffix(".py") for f in os.listdir()], 1)
+            fix = f"{near[0]}.py:..." if near else FORM
+            raise InputError(f"there is no module {missing}", fix=fix) from None
+        where = last_line(error, f"{name.replace('.', os.sep)}.py")
+        raise Ge2Error(f"{name} fails when it is imported: {words(error)}", where=where) from error
 
 
 def module_name(path: str) -> str:
@@ -302,3 +330,106 @@ class Spec:
 
     def wrong(self, why: str, fix: str = "") -> InputError:
         return InputError(f"--args {self.text!r} cannot be read: {why}", fix=fix or EXAMPLE)
+
+
+# ---------------------------------------------------------------------------------------- function
+# A function and its arguments as every command names them.
+
+
+FUNCTION: Final = "FILE.py:function"
+HELP: Final = "a function of a file, or of a module, which is imported: model.py:f, package.model:f"
+
+
+def add_function(parser: argparse.ArgumentParser) -> None:
+    """The words that name a function, its arguments, and what is to become of it first."""
+    parser.add_argument("place", metavar=FUNCTION, help=HELP)
+    option = parser.add_argument
+    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
+    option("--grad", action="store_true", help="its derivative by the first argument")
+    option(
+        "--vmap", metavar="AXES", help="it over an axis more of its arguments: 0, or 0,None of two"
+    )
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
+
+
+def named(options: argparse.Namespace, each: Callable[[Any], Any] | None = None) -> Look:
+    """The function that the words of `add_function` name, with its arguments.
+
+    `each` is done to every leaf of the arguments. InputError if there is no such function, or it
+    takes no such arguments.
+    """
+    function, module = load(options.place)
+    args, kwargs = arguments(options.args, vars(module))
+    check(function, args, kwargs, options.place)
+    if each is not None:
+        args, kwargs = ge2.tree.map(each, (args, kwargs))
+    return Look(transformed(function, options.grad, options.vmap), args, kwargs)
+
+
+def transformed(function: Callable[..., Any], grad: bool, axes: str | None) -> Callable[..., Any]:
+    """The function, its derivative, and either of them for each element along an axis."""
+    function = ge2.grad(function) if grad else function
+    if axes is None:
+        return function
+    try:
+        in_axes = ast.literal_eval(axes)
+    except (ValueError, SyntaxError):
+        what = f"--vmap takes an axis of all arguments, or one for each; got {axes!r}"
+        raise InputError(what, fix='--vmap 0, --vmap "0, None"') from None
+    return ge2.vmap(function, in_axes)
+
+
+def check(
+    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str
+) -> None:
+    """That the function takes these arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # of a function that is not written in Python
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        given = f"--args gives {len(args) + len(kwargs)}"
+        names = " ".join(f'"{name}"' for name in signature.parameters)
+        fix = f"--args {names}, in place of each name what it is, such as f32[128,64]"
+        raise InputError(f"{place} takes {signature}; {given}: {error}", fix=fix) from None
+
+
+class Look:
+    """A function with its arguments; each thing about it is found when it is asked for."""
+
+    def __init__(
+        self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
+    ) -> None:
+        self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
+        self.args, self.kwargs = args, kwargs
+
+    def traced(self) -> Any:
+        """The function's trace; no kernel is made for it."""
+        with config.using(executor="reference"):
+            return self.guarded(self.function.trace)
+
+    def graph(self) -> Graph:
+        graph: Graph = self.traced().jaxpr
+        return graph
+
+    def lowered(self) -> Any:
+        return self.guarded(self.function.lower)
+
+    def guarded(self, ask: Callable[..., Any]) -> Any:
+        """What goes wrong in the user's function is told by the user's line."""
+        try:
+            return ask(*self.args, **self.kwargs)
+        except Ge2Error:
+            raise
+        except Exception as error:
+            inner = inspect.unwrap(self.function)
+            path = getattr(getattr(inner, "__code__", None), "co_filename", "")
+            raise Ge2Error(
+                f"the function fails: {words(error)}", where=last_line(error, path)
+            ) from error

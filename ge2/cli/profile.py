@@ -14,8 +14,7 @@ import numpy as np
 import ge2
 from ge2.base.config import config
 from ge2.base.formatting import count_words, size_words, table
-from ge2.cli.load import EXAMPLE, arguments, deliver, load
-from ge2.cli.show import Look, check, transformed
+from ge2.cli.load import add_function, add_output, deliver, named
 from ge2.dispatch.profile import ROUNDS, Profile, Row, profile
 from ge2.program.records import PLACES, cut
 from ge2.targets.cuda.device import upload
@@ -31,21 +30,13 @@ DRAWN: Final = "arrays hold drawn numbers: floating ones normal, others 0 or 1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
-    )
+    add_function(parser)
     option = parser.add_argument
-    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
-    option("--grad", action="store_true", help="its derivative by the first argument")
-    option(
-        "--vmap", metavar="AXES", help="it over an axis more of its arguments: 0, or 0,None of two"
-    )
     option("--device", choices=("cuda", "cpu"), help="where; cuda if there is a GPU, unless told")
     option("--executor", choices=("c", "blocked"), help="on the CPU, in place of GE2_EXECUTOR")
     option("--rounds", type=positive, default=ROUNDS, help="how often, at most (%(default)s)")
     option("--cold", action="store_true", help="empty the caches before each step")
-    option("--json", action="store_true", help="print JSON and nothing else")
-    option("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
+    add_output(parser)
 
 
 def positive(text: str) -> int:
@@ -56,14 +47,11 @@ def positive(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     put, here = place(options.device or usual())
-    function, module = load(options.place)
-    args, kwargs = arguments(options.args, vars(module))
-    check(function, args, kwargs, options.place)
     with here(), config.using(executor=options.executor or config.executor):
-        args, kwargs = ge2.tree.map(Drawn(put), (args, kwargs))
-        look = Look(transformed(function, options.grad, options.vmap), args, kwargs)
+        look = named(options, Drawn(put))
         look.lowered()
-        found = profile(look.function, tuple(args), kwargs, options.rounds, options.cold)
+        args, kwargs = tuple(look.args), look.kwargs
+        found = profile(look.function, args, kwargs, options.rounds, options.cold)
     text = json.dumps(as_data(found), indent=1) if options.json else "\n".join(report(found))
     deliver(text, options.output)
     return 0

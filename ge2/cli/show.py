@@ -5,20 +5,15 @@ graph to the kernels it runs.
 from __future__ import annotations
 
 import argparse
-import ast
-import inspect
 import json
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import ge2
 from ge2.base.config import config
-from ge2.base.errors import Ge2Error, InputError
 from ge2.base.formatting import count_words, size_words
 from ge2.base.record import record
-from ge2.cli.load import EXAMPLE, arguments, columns, deliver, last_line, load, words
+from ge2.cli.load import Look, add_function, add_output, columns, deliver, named
 from ge2.compile.compile import how_to_make, stand_in
-from ge2.ir import Graph
 
 WIDTH = 100
 TITLES: Final = {"c": "the C file", "cuda": "the CUDA files", "python": "what Python runs"}
@@ -49,34 +44,17 @@ class Shown:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="FILE.py:function", help="a function of a file, which is imported"
-    )
+    add_function(parser)
     option, stages = parser.add_argument, (*STAGES, "all")
-    option("--args", nargs="*", default=[], metavar="SPEC", help=f"its arguments, as in: {EXAMPLE}")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
-    parser.add_argument(
-        "--grad", action="store_true", help="of its derivative by the first argument"
-    )
-    option(
-        "--vmap",
-        metavar="AXES",
-        help="of it over an axis more of its arguments: 0, or 0,None of two",
-    )
     executors = ("c", "blocked", "shim")
-    parser.add_argument(
-        "--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU"
-    )
-    parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
-    parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
+    option("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
+    add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    function, module = load(options.place)
-    args, kwargs = arguments(options.args, vars(module))
-    check(function, args, kwargs, options.place)
+    look = named(options)
     with config.using(executor=options.executor or config.executor):
-        look = Look(transformed(function, options.grad, options.vmap), args, kwargs)
         shown = {name: STAGES[name](look) for name in chosen(options.stage)}
     if options.json:
         text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
@@ -91,74 +69,6 @@ def chosen(stages: list[str] | None) -> tuple[str, ...]:
     if not stages:
         return USUAL
     return tuple(STAGES) if "all" in stages else tuple(s for s in STAGES if s in stages)
-
-
-def transformed(function: Callable[..., Any], grad: bool, axes: str | None) -> Callable[..., Any]:
-    """The function, its derivative, and either of them for each element along an axis."""
-    function = ge2.grad(function) if grad else function
-    if axes is None:
-        return function
-    try:
-        in_axes = ast.literal_eval(axes)
-    except (ValueError, SyntaxError):
-        what = f"--vmap takes an axis of all arguments, or one for each; got {axes!r}"
-        raise InputError(what, fix='--vmap 0, --vmap "0, None"') from None
-    return ge2.vmap(function, in_axes)
-
-
-def check(
-    function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str
-) -> None:
-    """That the function takes these arguments."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):  # of a function that is not written in Python
-        return
-    try:
-        signature.bind(*args, **kwargs)
-    except TypeError as error:
-        given = f"--args gives {len(args) + len(kwargs)}"
-        names = " ".join(f'"{name}"' for name in signature.parameters)
-        fix = f"--args {names}, in place of each name what it is, such as f32[128,64]"
-        raise InputError(f"{place} takes {signature}; {given}: {error}", fix=fix) from None
-
-
-# ------------------------------------------------------------------------------------------ looking
-
-
-class Look:
-    """A function with its arguments; each thing about it is found when it is asked for."""
-
-    def __init__(
-        self, function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]
-    ) -> None:
-        self.function: Any = function if hasattr(function, "lower") else ge2.jit(function)
-        self.args, self.kwargs = args, kwargs
-
-    def traced(self) -> Any:
-        """The function's trace; no kernel is made for it."""
-        with config.using(executor="reference"):
-            return self.guarded(self.function.trace)
-
-    def graph(self) -> Graph:
-        graph: Graph = self.traced().jaxpr
-        return graph
-
-    def lowered(self) -> Any:
-        return self.guarded(self.function.lower)
-
-    def guarded(self, ask: Callable[..., Any]) -> Any:
-        """What goes wrong in the user's function is told by the user's line."""
-        try:
-            return ask(*self.args, **self.kwargs)
-        except Ge2Error:
-            raise
-        except Exception as error:
-            inner = inspect.unwrap(self.function)
-            path = getattr(getattr(inner, "__code__", None), "co_filename", "")
-            raise Ge2Error(
-                f"the function fails: {words(error)}", where=last_line(error, path)
-            ) from error
 
 
 def graph(look: Look) -> Shown:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -285,3 +288,41 @@ def test_what_a_gpu_would_run_is_shown_without_one(capsys, model):
     code, out, err = shown(capsys, f"{model}:scaled", *words)
     assert (code, err) == (0, "")
     assert "__global__" in out and "<<<" in out
+
+
+def test_a_function_of_a_module(model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a_package").mkdir()
+    (tmp_path / "a_package" / "__init__.py").write_text("")
+    (tmp_path / "a_package" / "inner.py").write_text("from a_model import scaled\n1 / 0\n")
+    for name in ("a_model", "neighbour", "a_package", "a_package.inner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    args = ["--args", "f32[3]", "--stage", "graph"]
+    code, by_module, _ = shown(capsys, "a_model:scaled", *args)
+    assert code == 0
+    assert by_module == shown(capsys, f"{model}:scaled", *args)[1]
+    assert "has no function scale" in refused(capsys, "a_model:scale", *args)
+    err = refused(capsys, "a_modle:scaled", *args)
+    assert "there is no module a_modle" in err
+    assert "a_model.py:..." in err
+    err = refused(capsys, "a_package.inner:scaled", *args)
+    assert "a_package.inner fails when it is imported: ZeroDivisionError" in err
+    assert "inner.py:2" in err
+    for name in ("a_model", "neighbour", "a_package", "a_package.inner"):
+        sys.modules.pop(name, None)
+
+
+def test_commands_name_a_function_alike():
+    """What one command takes to name a function and its arguments, all of them take."""
+    found = []
+    for command in ("show", "profile", "compile"):
+        parser = argparse.ArgumentParser()
+        importlib.import_module(f"ge2.cli.{command}").add_arguments(parser)
+        known = {action.dest: action for action in parser._actions}
+        found.append(
+            [
+                (name, known[name].help, known[name].metavar)
+                for name in ("place", "args", "grad", "vmap", "json")
+            ]
+        )
+    assert found[1:] == found[:1] * (len(found) - 1)
