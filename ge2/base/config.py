@@ -66,17 +66,23 @@ class Settings:
     traceback:    str = setting("short", "frames of ge2 in tracebacks: none, or all", ("short", "full"))
     templates:    str = setting("", "folder of kernel templates that come before ge2's own", keyed=True)
     progress:     str = setting("auto", "tell what a first call of seconds does", ("auto", "on", "off"))
+    tune: str = setting("cached", "choose kernels as measured; on: measures", ("off", "cached", "on"), keyed=True)
+    prefer:       tuple[str, ...] = setting((), "families of kernels to take; -family: to leave out", keyed=True)
+    deterministic: bool = setting(True, "no kernels that add up in another order each time", keyed=True)
+    workspace:    int = setting(32, "megabytes of scratch that a call of a library may have", keyed=True)
+    pins:         tuple[object, ...] = setting((), "kernels that problems are pinned to; from Python alone", keyed=True)
     tuning: tuple[object, ...] = setting((), "records that kernels are planned by; from Python alone", keyed=True)
 # fmt: on
 
 
 FIELDS: Final = {f.name: f for f in fields(Settings)}
 KEYED: Final = tuple(name for name, f in FIELDS.items() if f.metadata["keyed"])
+RECORDS: Final = ("tuning", "pins")  # settings that are no texts, of which nothing is known here
 
 
 def _parse(name: str, text: str) -> Any:
     """The value that an environment variable gives; ValueError in words if it gives none."""
-    if name == "tuning":
+    if name in RECORDS:
         raise ValueError("is given by config.using alone")
     default = FIELDS[name].default
     if isinstance(default, bool):
@@ -99,7 +105,7 @@ def _checked(name: str, value: Any) -> Any:
         value = _parse(name, value)
     if isinstance(f.default, tuple) and isinstance(value, list):
         value = tuple(value)
-    texts = name != "tuning"  # else records, of which we know nothing here
+    texts = name not in RECORDS
     if type(value) is not type(f.default) or (
         isinstance(value, tuple) and texts and {*map(type, value)} - {str}
     ):
@@ -119,7 +125,7 @@ def _kind(name: str) -> str:
         bool: "True or False",
         int: "a whole number",
         str: "a string",
-        tuple: "a tuple of records" if name == "tuning" else "a tuple of strings",
+        tuple: "a tuple of records" if name in RECORDS else "a tuple of strings",
     }
     return kinds[type(f.default)]
 
@@ -147,6 +153,7 @@ _lock = RLock()  # reentrant: a scope may die, and take it, at any line
 _environment: dict[str, str] = {}
 # equal keys are one, so that calls need not compare them
 _keys: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+_edition: list[int] = [0]  # of what else decides which kernels are chosen: see `Config.renew`
 
 
 class Config:
@@ -176,6 +183,11 @@ class Config:
     templates: str
     progress: str
     traceback: str
+    tune: str
+    prefer: tuple[str, ...]
+    deterministic: bool
+    workspace: int
+    pins: tuple[object, ...]
     tuning: tuple[object, ...]
     key: tuple[Any, ...]  # the settings that change what is compiled
 
@@ -196,7 +208,7 @@ class Config:
         )
 
     def __dir__(self) -> list[str]:
-        return [*FIELDS, "key", "update", "using", "snapshot", "thread_count", "tuned"]
+        return [*FIELDS, "key", "update", "renew", "using", "snapshot", "thread_count", "tuned"]
 
     def __repr__(self) -> str:
         """The settings as a table: name, value, variable, meaning."""
@@ -211,7 +223,16 @@ class Config:
 
         InputError for a name or a value that is not one.
         """
-        values = _all_checked(changes)
+        self._change(_all_checked(changes))
+
+    def renew(self) -> None:
+        """Has calls from now on build programs anew: kernels were registered, or measurements have
+        another winner. Programs that are built stay as they are.
+        """
+        _edition[0] += 1
+        self._change({})
+
+    def _change(self, values: dict[str, Any]) -> None:
         with _lock:
             self.__dict__.update(values)
             self.__dict__.pop("key", None)
@@ -294,7 +315,7 @@ def _base(name: str) -> Any:
 
 def _key_of(values: dict[str, Any]) -> tuple[Any, ...]:
     """The key of the settings with these changes; with the lock held."""
-    key = tuple(values[each] if each in values else _base(each) for each in KEYED)
+    key = (*(values[each] if each in values else _base(each) for each in KEYED), _edition[0])
     return _keys.setdefault(key, key)
 
 

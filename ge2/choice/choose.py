@@ -1,50 +1,68 @@
 """The choice of a kernel: candidates of families, and what speaks for the one that is taken.
 
-What is predicted for all candidates decides by the least time; where a family has no prediction,
-the order of the catalog does, and within a family that of its variants.
+A pin decides first, then what was measured, then what is predicted for all candidates: the least
+time. Where a family has no prediction, the order of the catalog does, and within a family that of
+its variants.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, final
+from typing import Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice.problem import Family, Prefs, Problem, Variant
+from ge2.choice.measured import Measured
+from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
 
 Catalog = tuple[Family[Any, Any], ...]
 NONE = Prefs()
+BY: Final = {  # what may have decided a choice, in words
+    "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
+}  # fmt: skip
 
 
 @final
 @record
 class Candidate:
-    """A family and one of its variants, or why it has none; `seconds` as predicted."""
+    """A family and one of its variants, or why it has none; seconds of a call as they are
+    `predicted`, and as they were `measured`.
+    """
 
     family: Family[Any, Any]
     variant: Variant = Variant()
-    seconds: float | None = None
+    predicted: float | None = None
     refusal: str = ""
+    measured: Measured | None = None
 
     @property
     def title(self) -> str:
         return ", ".join(filter(None, (self.family.name, self.variant.name)))
 
+    @property
+    def seconds(self) -> float | None:
+        """What a call takes: as measured, or else as predicted."""
+        if self.measured is not None and self.measured.believed:
+            return self.measured.median
+        return self.predicted
+
+    def is_pinned(self, pin: Pin) -> bool:
+        return pin.family == self.family.name and pin.variant in ("", self.variant.name)
+
     def __str__(self) -> str:
         if self.refusal:
             return f"not {self.title}: {self.refusal}"
-        return self.title + (
-            f", predicted {self.seconds * 1e6:.3g} us" if self.seconds is not None else ""
-        )
+        predicted = f"predicted {self.predicted * 1e6:.3g} us" if self.predicted is not None else ""
+        measured = str(self.measured) if self.measured is not None else ""
+        return ", ".join(filter(None, (self.title, measured, predicted)))
 
 
 @final
 @record
 class Choice:
-    """The candidate that was taken for a problem, the refusals before it, and
-    `by` what it was decided.
+    """The candidate that was taken for a problem, the refusals before it, and what decided: `by` is
+    "pinned", "measured", "predicted" or "order".
     """
 
     problem: Problem
@@ -60,20 +78,34 @@ class Choice:
         return self.taken.family
 
     @property
+    def candidates(self) -> tuple[Candidate, ...]:
+        """All of them: the one that was taken, those that could have been as well, the likeliest
+        first, and those that are refused.
+        """
+        if self.caps is None:
+            return (self.taken, *self.refused)
+        found = [*candidates(self.problem, self.caps, self.prefs, self.catalog)]
+        known = {(c.title, c.refusal) for c in found}
+        earlier = (c for c in self.refused if (c.title, c.refusal) not in known)
+        return (self.taken, *self.others, *earlier, *(c for c in found if c.refusal))
+
+    @property
     def others(self) -> tuple[Candidate, ...]:
-        """The candidates that could have been taken as well."""
+        """The candidates that could have been taken as well, the likeliest first."""
         if self.caps is None:
             return ()
         found = candidates(self.problem, self.caps, self.prefs, self.catalog)
-        return tuple(c for c in found if not c.refusal and c.title != self.taken.title)
+        rest = [c for c in found if not c.refusal and c.title != self.taken.title]
+        if all(c.seconds is not None for c in rest):
+            rest.sort(key=lambda c: c.seconds or 0.0)
+        return tuple(rest)
 
     def kernels(self) -> Any:
         """The kernels of the candidate that was taken."""
         return self.family.kernels(self.problem, self.taken.variant, self.caps)
 
     def __str__(self) -> str:
-        taken = str(self.taken) if self.by == "order" else f"{self.taken}, by {self.by}"
-        lines = [*map(str, self.refused), taken]
+        lines = [*map(str, self.refused), f"{self.taken}{BY[self.by]}"]
         return "\n".join([*lines, *(f"or {other}" for other in self.others)])
 
 
@@ -91,28 +123,37 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
             yield Candidate(family)
         else:
             for variant in family.variants(problem, caps):
-                seconds = None if variant.refusal else family.seconds(problem, variant, caps)
-                yield Candidate(family, variant, seconds, variant.refusal)
+                refusal = prefs.refuses_variant(variant)
+                seconds = None if refusal else family.seconds(problem, variant, caps)
+                yield Candidate(family, variant, seconds, refusal)
 
 
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take for a problem. NoRuleError if every family refuses it."""
     refused: list[Candidate] = []
     possible: list[Candidate] = []
+    pinned = None
     for candidate in candidates(problem, caps, prefs, catalog):
         if candidate.refusal:
             if not possible:
                 refused.append(candidate)
             continue
         possible.append(candidate)
-        if candidate.seconds is None:  # so the order decides, and nobody has to ask further
+        if prefs.pins and any(map(candidate.is_pinned, prefs.pins)):
+            pinned = candidate
             break
+        if candidate.predicted is None and not prefs.pins:
+            break  # the order decides, and nobody has to ask further
+    if not possible and prefs.only:  # none of those serves it, and something has to
+        return choose(problem, caps, replace(prefs, only=()), catalog)
     if not possible:
         where = [(c.family.name, c.refusal) for c in refused]
         raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=where)
-    predicted = all(c.seconds is not None for c in possible)
-    taken = min(possible, key=lambda c: c.seconds or 0.0) if predicted else possible[0]
-    by = "prediction" if predicted and len(possible) > 1 else "order"
+    predicted = all(c.predicted is not None for c in possible)
+    taken = min(possible, key=lambda c: c.predicted or 0.0) if predicted else possible[0]
+    by = "predicted" if predicted and len(possible) > 1 else "order"
+    if pinned is not None:
+        taken, by = pinned, "pinned"
     return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
 
 

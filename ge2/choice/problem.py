@@ -69,19 +69,61 @@ def described(problem: Problem) -> str:
 
 @final
 @record
+class Pin:
+    """A variant of a family that is to be taken for problems of a class, or for all (`problem` "");
+    without the name of a variant, the best of the family.
+    """
+
+    family: str
+    variant: str = ""
+    problem: str = ""
+
+
+@final
+@record
 class Prefs:
-    """`off`: names of families, and of rules of choice, that are switched off."""
+    """Preferences of a user. `off`: names of passes, families and rules of choice that are switched
+    off. `tune`: "off", "cached" (what was measured decides where it was) or "on" (it is measured
+    when a program is built). `only`: of families that serve a problem these are taken, if any is
+    among them; `without`: these never are. `deterministic`: no variants that add up in another
+    order each time. `workspace`: bytes of scratch that a call of a library may have.
+    """
 
     off: frozenset[str] = frozenset()
+    tune: str = "cached"
+    only: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
+    deterministic: bool = True
+    workspace: int = 32 << 20
+    pins: tuple[Pin, ...] = ()
 
     def refuses(self, name: str) -> str:
         """The reason why nothing of that name is chosen; "" if it may be."""
-        return f"{name} is switched off" if name in self.off else ""
+        if name in self.off:
+            return f"{name} is switched off"
+        if name in self.without:
+            return "the preferences leave it out"
+        return (
+            f"the preferences take {' or '.join(self.only)}"
+            if self.only and name not in self.only
+            else ""
+        )
+
+    def refuses_variant(self, variant: Variant) -> str:
+        """The reason why a variant is not chosen, its own if it has one."""
+        if variant.refusal or variant.ordered or not self.deterministic:
+            return variant.refusal
+        return "it adds up in another order each time, and the settings want the same bits"
 
 
 def prefs() -> Prefs:
     """The preferences that the settings of now express."""
-    return Prefs(frozenset(config.passes_off))
+    return Prefs(
+        frozenset(config.passes_off), config.tune,
+        tuple(name for name in config.prefer if not name.startswith("-")),
+        tuple(name[1:].strip() for name in config.prefer if name.startswith("-")),
+        config.deterministic, config.workspace << 20, config.pins,  # type: ignore[arg-type]
+    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ family
@@ -96,12 +138,14 @@ Code = TypeVar("Code")  # kernels as the assembler of the target takes them
 @record
 class Variant:
     """One of the ways in which a family does a problem; `plan` is what was worked out to offer it,
-    `refusal` the reason why it is not offered, if only working it out showed that.
+    `refusal` the reason why it is not offered, if only working it out showed that. `ordered`: it
+    adds up in the same order each time.
     """
 
     name: str = ""
     plan: Any = None
     refusal: str = ""
+    ordered: bool = True
 
 
 ONLY = (Variant(),)

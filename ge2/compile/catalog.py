@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
+from ge2.base.config import config
+from ge2.base.errors import InputError
 from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.targets.reference.library import Library, Product
@@ -45,3 +47,32 @@ def select(problem: Problem, catalog: Catalog | None = None) -> Choice:
     return choose(
         problem, caps_of(target), prefs(), catalog_of(target) if catalog is None else catalog
     )
+
+
+def family_names() -> tuple[str, ...]:
+    """The names of all families of kernels, of every target."""
+    catalogs = (*map(catalog_of, TARGETS), joint_families())
+    return tuple(dict.fromkeys(family.name for each in catalogs for family in each))
+
+
+def joint_families() -> Catalog:
+    """Families of several equations, which passes ask for a kernel."""
+    from ge2.compile.product_epilogue import CATALOG
+
+    return CATALOG
+
+
+def know_families() -> None:
+    """InputError, with the nearest, for a name in the setting `prefer` that no family has."""
+    for name in config.prefer:
+        check_family(name.removeprefix("-").strip())
+
+
+def check_family(name: str) -> None:
+    """InputError, with the nearest, unless a family has the name."""
+    known = family_names()
+    if name not in known:
+        from difflib import get_close_matches  # hardly ever needed
+
+        nearest = get_close_matches(name, known, 1, 0.0)
+        raise InputError(f"no family of kernels is called {name!r}", fix=repr(nearest[0]))

@@ -12,6 +12,7 @@ from ge2.base.errors import DeviceError
 from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.base.toolchain.detect import toolchain
+from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable
 from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
 from ge2.compile.repro import dump_repro
@@ -106,6 +107,8 @@ def compile_graph(
     device = device or stand_in()
     if not part:
         know_passes()
+        if config.prefer:
+            know_families()
         if device is not None:
             refuse_results(graph, device, name, len(writes.each) if writes else 0)
     called = label(name)

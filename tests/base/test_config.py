@@ -67,9 +67,13 @@ def test_the_environment_is_read() -> None:
     }
     out = run("print(config.snapshot()); print(config.key)", "-W", "error", **environment)
     wanted = Settings(True, False, "reference", 3, True, ("fuse", "fold"), "dumps")
+    key = (
+        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', "
+        "True, '', 'cached', (), True, 32, (), (), 0)"
+    )
     assert out.stdout.splitlines() == [
         repr(wanted),
-        "(True, 'reference', 3, ('fuse', 'fold'), '', '', False, False, False, False, 'auto', True, '', ())",
+        key,
     ]
 
 

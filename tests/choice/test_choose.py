@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.errors import NoRuleError
+from ge2.base.config import config
+from ge2.base.errors import InputError, NoRuleError
 from ge2.choice.choose import choose
-from ge2.choice.problem import Family, Prefs, Problem, Variant
+from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant, prefs
 from ge2.cli.main import main
 from ge2.ir import ArrayType
 from ge2.ops.shape import Transpose
@@ -64,6 +65,55 @@ def test_what_is_switched_off() -> None:
     assert taken(Offer("a"), Offer("b"), off=("a",)) == "b, only"
     with pytest.raises(NoRuleError, match="no kernel for"):
         taken(Offer("a"), off=("a",))
+
+
+def test_what_is_preferred() -> None:
+    a, b = Offer("a", one=1.0), Offer("b", two=2.0)
+
+    def by(**given: object) -> tuple[str, str]:
+        found = choose(PROBLEM, 1, Prefs(**given), (a, b))  # type: ignore[arg-type]
+        return found.taken.title, found.by
+
+    assert by() == ("a, one", "predicted")
+    assert by(only=("b",)) == ("b, two", "order") and by(without=("a",)) == ("b, two", "order")
+    assert by(only=("c",)) == ("a, one", "predicted")  # it does not serve, and something has to
+    assert by(pins=(Pin("b", "two"),)) == ("b, two", "pinned")
+    assert by(pins=(Pin("b", "three"),)) == ("a, one", "predicted")
+
+
+def test_what_adds_up_in_any_order_is_asked_for() -> None:
+    class AnyOrder(Offer):
+        def variants(self, problem: Problem, caps: int) -> tuple[Variant, ...]:
+            return (Variant("atomics", ordered=False), Variant("sorted"))
+
+    a = AnyOrder("a", atomics=1.0, sorted=2.0)
+    assert taken(a) == "a, sorted"
+    found = choose(PROBLEM, 1, Prefs(), (a,))
+    assert [c.title for c in found.candidates] == ["a, sorted", "a, atomics"]
+    assert "the same bits" in found.candidates[1].refusal
+    assert choose(PROBLEM, 1, Prefs(deterministic=False), (a,)).taken.title == "a, atomics"
+
+
+def test_preferences_are_settings() -> None:
+    with config.using(prefer=("product in C", "-region in C"), workspace=1, tune="off"):
+        assert prefs() == Prefs(
+            tune="off", only=("product in C",), without=("region in C",), workspace=1 << 20
+        )
+    with config.using(prefer=("-region in C",)):
+        low = ge2.jit(lambda x: np.tanh(x) + 1).lower(np.ones(3))
+        assert low.regions == 0 and low.executable.program.count("library") == 1
+    with (
+        config.using(prefer="product by BLASS"),
+        pytest.raises(InputError, match="'product by BLASS'\n  try  'product by BLAS'"),
+    ):
+        ge2.jit(np.tanh)(np.ones(3))
+
+
+def test_a_new_edition_builds_anew() -> None:
+    before, f = config.key, ge2.jit(lambda x: x + 1)
+    first = f.lower(np.ones(3)).executable
+    config.renew()
+    assert config.key != before and f.lower(np.ones(3)).executable is not first
 
 
 def test_a_choice_tells_all_of_it() -> None:
