@@ -45,6 +45,18 @@ class Sharing:
     count: str = "threads"
 
 
+def leaves(view: Any) -> Iterator[Text]:
+    """The statements of a view that enclose no others."""
+    if isinstance(view, Text) and not view.body:
+        yield view
+    elif isinstance(view, tuple):
+        for each in view:
+            yield from leaves(each)
+    elif is_dataclass(view):
+        for f in fields(view):
+            yield from leaves(getattr(view, f.name))
+
+
 def length(text: Text) -> int:
     """The lines that it takes."""
     return 1 + sum(map(length, text.body))

@@ -93,6 +93,49 @@ def test_a_block_of_a_c_kernel_is_replaced(tmp_path: Path) -> None:
         np.testing.assert_array_equal(f(x), [1, 2, 3])
 
 
+LOOPS = """{% extends "c/loops.c.jinja" %}
+{% block iterations %}
+{{ super() | replace("t < rounds", "t < rounds - 1") }}
+{% endblock %}
+"""
+PERSISTENT = """{% extends "cuda/persistent.cu.jinja" %}
+{% block iterations %}
+{{ super() | replace("round < rounds", "round < rounds - 1") }}
+{% endblock %}
+"""
+
+
+def repeated(x: Any) -> Any:
+    return ge2.lax.fori_loop(0, 5, lambda i, x: 2 * x, x)
+
+
+@needs_compiler
+def test_a_block_of_a_library_of_loops_is_replaced(tmp_path: Path) -> None:
+    """Templates that import its macros have the user's; here a loop has an iteration less."""
+    folder = written(tmp_path, "c/loops.c.jinja", LOOPS)
+    x = np.ones(3, np.float32)
+    graph = ge2.make_jaxpr(repeated)(x).graph
+    with config.using(executor="c", templates=folder):
+        (mine,) = compile_graph(graph)(x)
+    np.testing.assert_array_equal(mine, 16 * x)
+
+
+@needs_compiler
+def test_a_stage_of_a_persistent_kernel_is_replaced(tmp_path: Path) -> None:
+    folder = written(tmp_path, "cuda/persistent.cu.jinja", PERSISTENT)
+    x = np.ones(3, np.float32)
+
+    def summed(x: Any) -> Any:
+        return ge2.lax.fori_loop(0, 5, lambda i, x: x + x.sum(), x)
+
+    graph = ge2.make_jaxpr(summed)(x).graph
+    with config.using(templates=folder):
+        (mine,) = compile_graph(graph, device=ShimDevice())(x)
+    (plain,) = compile_graph(graph, device=ShimDevice())(x)
+    np.testing.assert_array_equal(mine, 4**4 * x)
+    np.testing.assert_array_equal(plain, 4**5 * x)
+
+
 def test_texts_that_are_kept_are_those_of_the_folder(tmp_path: Path) -> None:
     with config.using(cache_dir=str(tmp_path / "cache")):
         ((_, plain),) = kernels(total, X)
@@ -131,6 +174,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         kernels(total, X)
 
 
+LIBRARIES = ("c/loops.c.jinja", "cuda/packs.cu.jinja")  # of macros, whose blocks are theirs
 FOLDER = Path(templates())
 NAMES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.jinja"))
 
@@ -145,5 +189,5 @@ def test_every_template_says_what_it_is_and_extends_what_all_kernels_have() -> N
             continue
         assert text.startswith("{#"), name
         assert "{% macro" in text or "{% block" in text, name
-        if name not in ("c/kernel.c.jinja", "cuda/kernel.cu.jinja") and "{% block" in text:
+        if name not in ("c/kernel.c.jinja", "cuda/kernel.cu.jinja", *LIBRARIES):
             assert '{% extends "' in text, name

@@ -96,11 +96,11 @@ def called(texts, numbers):
 
     def run(texts, env):
         for text in texts:
-            head = re.match(r"for \(int64_t (\w+) = 0; \w+ < (.*); ", text.code)
-            for t in range(eval(head[2], env)) if head else ():
-                run(text.body, {**env, head[1]: t})
-            if head is None:
+            if isinstance(text, Text):
                 eval(text.code.rstrip(";"), env)
+                continue
+            for t in range(eval(text.end, env)):
+                run(text.body, {**env, text.index: t})
 
     run(texts, {**functions, "n": numbers, "p": range(9), "k": range(9)})
     return found

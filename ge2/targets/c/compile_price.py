@@ -6,13 +6,12 @@ run as blocked NumPy.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ge2.base.config import config
 from ge2.base.errors import TooLong
 from ge2.base.toolchain.compiler import is_known
-from ge2.codegen.text import Text
+from ge2.codegen.text import leaves
 from ge2.program.compile_price import announce, is_too_long
 
 if TYPE_CHECKING:
@@ -23,12 +22,8 @@ SOONER = ("-O1",)  # options to compile sooner
 
 def program_seconds(native: Native) -> float:
     """The time for all kernels of a file, and the functions that call them."""
-    called = native.tuning.files.call_seconds * sum(calls(run.calls) for run in native.runs)
-    return sum(native.prices.values()) + called
-
-
-def calls(texts: Iterable[Text]) -> int:
-    return sum(calls(text.body) if text.body else 1 for text in texts)
+    calls = sum(1 for run in native.runs for _ in leaves(run.calls))
+    return sum(native.prices.values()) + native.tuning.files.call_seconds * calls
 
 
 def cheaper(title: str, native: Native, source: str, flags: tuple[str, ...]) -> tuple[str, ...]:

@@ -1,5 +1,5 @@
-"""Loops and branches as C: the function of a round, and the statements that
-call it again and again.
+"""Loops and branches as C: the function of a round, and the stage that calls it again and again,
+which `templates/c/loops.c.jinja` prints.
 
 A round is a program of its own, written into the same file. What it reads and writes are pointers
 in an array `q`: constants stay, elements and results move on by one, and a carry has two places
@@ -22,6 +22,7 @@ from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
 from ge2.program.program import CONTROL, Program, Step, branch_pairs
+from ge2.targets.c.emit.skeleton import Braces, Branches, Iterations, Stage
 from ge2.targets.c.emit.types import STORED
 
 if TYPE_CHECKING:
@@ -200,14 +201,10 @@ class Loop:
         self.each: list[Text] = []  # after it
         self.after: list[Text] = []
 
-    def texts(self) -> list[Text]:
+    def stage(self) -> Stage:
         if isinstance(self.op, COUNTED):
-            body = self.scan()
-        elif isinstance(self.op, WhileLoop):
-            body = self.while_loop()
-        else:
-            body = self.cond()
-        return [Text("", body=tuple(body), comment=self.op.name)]
+            return self.scan()
+        return self.while_loop() if isinstance(self.op, WhileLoop) else self.cond()
 
     # -- arrays
 
@@ -234,14 +231,14 @@ class Loop:
         call = turn.call.format(name)
         return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
 
-    def looks(self, turn: Round) -> list[Text]:
+    def looks(self, turn: Round) -> tuple[Text, ...]:
         """The statement that lets an interrupt end the loop; of short
         iterations, one in many has a look.
         """
         self.native.fails = True
         often = self.tuning.often
         seldom = "" if turn.work > self.tuning.small else f"(t & {often}) == {often} && "
-        return [Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}")]
+        return (Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}"),)
 
     def array(self, name: str, pointers: Sequence[str]) -> Text:
         """Pointers as an array, a few of them a line."""
@@ -313,7 +310,7 @@ class Loop:
 
     # -- kinds
 
-    def scan(self) -> list[Text]:
+    def scan(self) -> Stage:
         (turn,) = self.rounds
         op, graph = self.op, turn.program.graph
         first = op.consts + op.carry
@@ -333,23 +330,28 @@ class Loop:
             self.stacked(turn, n, moves)
         work = turn.work * op.length
         self.segment.work += work
-        length = Text(f"const int64_t rounds = {self.size(op.length)};")
-        looks = self.looks(turn) if work >= self.tuning.long else []
-        rounds = Text(
-            "for (int64_t t = 0; t < rounds; t++)",
-            body=(*looks, *self.first, self.called(turn), *self.each, *moves),
-        )
+        length = self.size(op.length)
+        looks = self.looks(turn) if work >= self.tuning.long else ()
         if op.length == 0:
-            return [
-                self.copied(y, x, v)
-                for y, x, v in zip(
-                    self.results,
-                    self.given[op.consts :],
-                    graph.inputs[op.consts : first],
-                    strict=False,
-                )
-            ]
-        return [*self.before, self.array("q", self.pointers), length, rounds, *self.after]
+            given = zip(
+                self.results, self.given[op.consts :], graph.inputs[op.consts : first], strict=False
+            )
+            return Braces(tuple(self.copied(y, x, v) for y, x, v in given))
+        self.each += moves
+        return self.iterations(turn, (self.array("q", self.pointers),), length, looks, ())
+
+    def iterations(
+        self,
+        turn: Round,
+        pointers: tuple[Text, ...],
+        length: str,
+        looks: tuple[Text, ...],
+        test: tuple[Text, ...],
+    ) -> Iterations:
+        return Iterations(
+            tuple(self.before), pointers, length, looks, test, tuple(self.first),
+            (self.called(turn),), tuple(self.each), tuple(self.after),
+        )  # fmt: skip
 
     def stack(self, first: int, i: int) -> int:
         """The number of stack `i` among the inputs or results, which begin with `first` others."""
@@ -401,7 +403,7 @@ class Loop:
             return False
         return self.stack_of(turn, outputs[n], i) == n
 
-    def while_loop(self) -> list[Text]:
+    def while_loop(self) -> Iterations:
         test, turn = self.rounds
         op = self.op
         consts, carry = op.cond_consts, len(turn.program.graph.outputs)
@@ -410,7 +412,7 @@ class Loop:
             self.carry(turn, i, op.body_consts, None)
         self.segment.work += turn.work * self.tuning.rounds
         decided = test.program.graph.outputs[0]
-        lines = [*self.before, self.array("q", self.pointers)]
+        pointers = [self.array("q", self.pointers)]
         if decided in test.program.graph.inputs:
             at = test.slot(decided)
             place = self.given[at] if at < consts else f"q[{at - consts + op.body_consts}]"
@@ -418,26 +420,18 @@ class Loop:
         else:
             place = "on"
             inputs = [f"q[{i + op.body_consts}]" for i in range(carry)]
-            lines.append(Text("char on[8];"))
+            pointers.append(Text("char on[8];"))
             stops = [self.array("c", [*self.given[:consts], *inputs, "on"]), self.called(test, "c")]
         stops.append(Text(f"if (!*(const uint8_t *){place}) break;"))
-        body = (*self.looks(turn), *stops, self.called(turn), *self.each)
-        return [*lines, Text("for (int64_t t = 0;; t++)", body=body), *self.after]
+        return self.iterations(turn, tuple(pointers), "", self.looks(turn), tuple(stops))
 
-    def cond(self) -> list[Text]:
+    def cond(self) -> Branches:
         index = self.step.eqn.inputs[0]
         read = f"*(const {STORED[index.type.dtype]} *)({self.given[0]})"
-        texts: list[Text] = []
-        last = len(self.rounds) - 1
-        for n, turn in enumerate(self.rounds):
-            head = "else" if n == last and n else f"if ({read} {'<=' if n == 0 else '=='} {n})"
-            if n and n != last:
-                head = f"else {head}"
-            texts.append(Text(head if last else "", body=tuple(self.branch(turn))))
         self.segment.work += max(turn.work for turn in self.rounds)
-        return texts
+        return Branches(read, tuple(map(self.branch, self.rounds)))
 
-    def branch(self, turn: Round) -> list[Text]:
+    def branch(self, turn: Round) -> tuple[Text, ...]:
         outputs = turn.program.graph.outputs
         pointers = [*self.given[1:], *("0" for _ in turn.made)]
         copies = []
@@ -446,4 +440,4 @@ class Loop:
                 pointers[turn.slot(out)] = self.results[n]
             else:
                 copies.append(self.copied(self.results[n], f"q[{turn.slot(out)}]", out))
-        return [self.array("q", pointers), self.called(turn), *copies]
+        return (self.array("q", pointers), self.called(turn), *copies)

@@ -26,6 +26,7 @@ from ge2.program.program import WRITES, Buffer, Program, Step
 from ge2.program.records import Made
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.file import CFile, Named, Run, same_code
+from ge2.targets.c.emit.skeleton import Stage
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces
@@ -62,7 +63,7 @@ class Segment:
     written: set[int] = field(default_factory=set)
     sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
     constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
-    calls: list[Text] = field(default_factory=list)
+    calls: list[Stage] = field(default_factory=list)
     local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
     work: int = 0
 
@@ -190,7 +191,7 @@ class Native:
         if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
             segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
         if step.kind == "loop":
-            segment.calls += Loop(self, segment, step).texts()
+            segment.calls.append(Loop(self, segment, step).stage())
             return
         choice = choose(self.problem(step), self.caps, prefs(), FAMILIES)
         pieces: Pieces = choice.kernels()

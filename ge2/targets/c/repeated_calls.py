@@ -14,20 +14,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from ge2.codegen.text import Text
+from ge2.targets.c.emit.skeleton import For, Stage
 from ge2.targets.c.tuning import Files
 
 REFERENCE = re.compile(r"\b([npk])\[(\d+)\]")
 MARK = "\0"  # in place of a number
 
 # statements with marks, and the numbers they stand for, in order
-Node = tuple[Text, tuple[int, ...]]
+Node = tuple[Stage, tuple[int, ...]]
 # appends integers to `n`, and returns the index of the first
 Table = Callable[[Sequence[int]], int]
 
 
-def repeated_calls(calls: Sequence[Text], table: Table, tuning: Files) -> tuple[Text, ...]:
+def repeated_calls(calls: Sequence[Stage], table: Table, tuning: Files) -> tuple[Stage, ...]:
     """The same calls in the same order, those that repeat as loops."""
     if len(calls) < tuning.calls:
         return tuple(calls)
@@ -40,13 +42,13 @@ def repeated_calls(calls: Sequence[Text], table: Table, tuning: Files) -> tuple[
     raise AssertionError
 
 
-def parsed(call: Text) -> Node:
+def parsed(call: Stage) -> Node:
     """A call with marks for its numbers.
 
     >>> parsed(Text("f(p[2], n[10]);"))
     (Text(code='f(p[\\x00], n[\\x00]);', comment='', body=(), pragma='', end=''), (2, 10))
     """
-    if call.body:  # a loop of the user's, which has its own numbers
+    if not isinstance(call, Text):  # a loop of the user's, which has its own numbers
         return call, ()
     found = tuple(int(m[2]) for m in REFERENCE.finditer(call.code))
     return replace(call, code=REFERENCE.sub(rf"\1[{MARK}]", call.code)), found
@@ -54,7 +56,7 @@ def parsed(call: Text) -> Node:
 
 def with_loops(nodes: Sequence[Node], variable: str, table: Table, tuning: Files) -> list[Node]:
     """The nodes, with every run that repeats by the shortest period at which any does as a loop."""
-    known: dict[Text, int] = {}
+    known: dict[Stage, int] = {}
     keys = [known.setdefault(text, len(known)) for text, _ in nodes]
     for period in periods(keys, tuning.periods):
         found = runs(keys, period, tuning.iterations)
@@ -108,8 +110,7 @@ def looped(nodes: Sequence[Node], period: int, variable: str, table: Table) -> N
     marks = iter([mark for mark, _ in moved])
     body = tuple(marked(text, marks) for text, _ in nodes[:period])
     length = table([len(iterations)])
-    head = f"for (int64_t {variable} = 0; {variable} < n[{MARK}]; {variable}++)"
-    return Text(head, body=body), (length, *(first for _, first in moved))
+    return For(variable, "0", f"n[{MARK}]", body), (length, *(first for _, first in moved))
 
 
 def by_iteration(column: Sequence[int], variable: str, table: Table) -> tuple[str, int]:
@@ -125,12 +126,21 @@ def by_iteration(column: Sequence[int], variable: str, table: Table) -> tuple[st
     return f"n[{MARK} + {variable}]", table(column)
 
 
-def marked(text: Text, marks: Iterator[str]) -> Text:
-    """The text with something else for each mark."""
-    first, *rest = text.code.split(MARK)
-    code = first + "".join(next(marks) + part for part in rest)
-    return replace(text, code=code, body=tuple(marked(each, marks) for each in text.body))
+def marked(call: Stage, marks: Iterator[str]) -> Any:
+    """The call with something else for each mark."""
+
+    def text(code: str) -> str:
+        first, *rest = code.split(MARK)
+        return first + "".join(next(marks) + part for part in rest)
+
+    if isinstance(call, Text):
+        return replace(call, code=text(call.code))
+    if not isinstance(call, For):
+        return call
+    end = text(call.end)
+    return replace(call, end=end, body=tuple(marked(each, marks) for each in call.body))
 
 
-def filled(text: Text, numbers: Iterator[int]) -> Text:
-    return marked(text, map(str, numbers))
+def filled(call: Stage, numbers: Iterator[int]) -> Stage:
+    found: Stage = marked(call, map(str, numbers))
+    return found

@@ -8,7 +8,8 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.codegen.environment import render
-from ge2.codegen.text import CKernel, Text, checked, coded
+from ge2.codegen.text import CKernel, checked, coded
+from ge2.targets.c.emit.skeleton import Stage
 from ge2.targets.c.emit.types import headers
 from ge2.targets.c.tuning import Files
 
@@ -43,7 +44,7 @@ class Run:
     """A function that the launcher, or a loop, calls: `int name(p, n, k, arena, threads, lib)`."""
 
     name: str
-    calls: tuple[Text, ...]
+    calls: tuple[Stage, ...]
     inner: bool = False  # another function of the file calls it
     short: bool = False  # and it becomes part of that one
 
@@ -83,7 +84,7 @@ class CFile:
 
     @property
     def headers(self) -> tuple[str, ...]:
-        called = [c for run in self.runs for c in codes(run.calls)]
+        called = [c for run in self.runs for c in coded(run.calls)]
         found = {*headers("".join([*self.helpers, *self.kernels, *called]))}
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
@@ -126,9 +127,5 @@ def in_parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
-    head = [kernel.parameters, kernel.total, *kernel.helpers, *codes(kernel.body)]
+    head = [kernel.parameters, kernel.total, *kernel.helpers, *coded(kernel.body)]
     return "\n".join([*head, kernel.template, *coded(kernel.view)])
-
-
-def codes(texts: Sequence[Text]) -> list[str]:
-    return [line for t in texts for line in (t.pragma, t.code, "{", *codes(t.body), "}")]

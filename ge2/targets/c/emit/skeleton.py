@@ -1,4 +1,4 @@
-"""The parts of a region's kernel, as its template prints them (`templates/c/region.c.jinja`)."""
+"""The parts of a C function, as templates print them (`stages` of `templates/c/loops.c.jinja`)."""
 
 from __future__ import annotations
 
@@ -54,11 +54,39 @@ class Tasks:
     kind: ClassVar = "tasks"
 
 
-Stage = Text | For | Braces | Tasks
+@final
+@record
+class Iterations:
+    """A loop of the user's: in each iteration its body, a function, is called with pointers `q`."""
+
+    before: tuple[Text, ...]
+    pointers: tuple[Text, ...]  # declarations of arrays of them
+    length: str  # "" if `test` ends the loop
+    interrupt: tuple[Text, ...]
+    test: tuple[Text, ...]
+    first: tuple[Text, ...]
+    call: tuple[Text, ...]
+    each: tuple[Text, ...]  # after the call: pointers move on, the carry changes roles
+    after: tuple[Text, ...]
+    kind: ClassVar = "iterations"
+
+
+@final
+@record
+class Branches:
+    """A choice of branches by an index, which is clamped."""
+
+    chosen: str
+    branches: tuple[tuple[Text, ...], ...]
+    kind: ClassVar = "branches"
+
+
+Stage = Text | For | Braces | Tasks | Iterations | Branches
 
 
 def length(stage: Stage) -> int:
     """The lines that a stage takes."""
     if isinstance(stage, Text):
         return length_of_text(stage)
+    assert isinstance(stage, For | Braces | Tasks)  # others are of programs
     return 1 + sum(map(length, stage.body))
