@@ -4,6 +4,7 @@ defines its function.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from types import FunctionType
@@ -53,6 +54,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     kept = set(drawn)
     config.hook.pytest_deselected(items=[item for item in found if item not in kept])
     items[:] = drawn
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """The collector leaves the tests themselves alone, millions of objects that it
+    would look through in each of them.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def is_published(item: DoctestItem) -> bool:

@@ -5,6 +5,7 @@ read back from its text.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import shutil
 import tempfile
@@ -88,6 +89,22 @@ def executor_of_any(request: pytest.FixtureRequest) -> Iterator[None]:
 
     with config.using(executor="blocked"):
         yield
+
+
+@pytest.fixture(autouse=True, scope="module")
+def collector_leaves_what_tests_left() -> Iterator[None]:
+    """Caches of a file's programs are not looked through in each later test."""
+    yield
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture
+def collector_sees_modules() -> Iterator[None]:
+    """For tests of who refers to a value, where the answer is a module."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture

@@ -93,6 +93,7 @@ HIDING = (
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("collector_sees_modules")
 @pytest.mark.parametrize("hide", HIDING)
 def test_a_leaked_value_is_named_with_its_line_and_who_kept_it(hide: Any) -> None:
     use, kept = hide()
