@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice.measured import Measured
+from ge2.choice.measured import Measured, anything
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
+
+if TYPE_CHECKING:
+    from ge2.choice.record import Entry, ProblemClass
 
 Catalog = tuple[Family[Any, Any], ...]
 NONE = Prefs()
@@ -50,6 +53,11 @@ class Candidate:
     def is_pinned(self, pin: Pin) -> bool:
         return pin.family == self.family.name and pin.variant in ("", self.variant.name)
 
+    def is_of(self, row: Measured | None) -> bool:
+        """True if a row is a measurement of it."""
+        name = row and (row.family, row.variant)
+        return name == (self.family.name, self.variant.name)
+
     def __str__(self) -> str:
         if self.refusal:
             return f"not {self.title}: {self.refusal}"
@@ -82,9 +90,7 @@ class Choice:
         """All of them: the one that was taken, those that could have been as well, the likeliest
         first, and those that are refused.
         """
-        if self.caps is None:
-            return (self.taken, *self.refused)
-        found = [*candidates(self.problem, self.caps, self.prefs, self.catalog)]
+        found = self.offered()
         known = {(c.title, c.refusal) for c in found}
         earlier = (c for c in self.refused if (c.title, c.refusal) not in known)
         return (self.taken, *self.others, *earlier, *(c for c in found if c.refusal))
@@ -92,13 +98,18 @@ class Choice:
     @property
     def others(self) -> tuple[Candidate, ...]:
         """The candidates that could have been taken as well, the likeliest first."""
-        if self.caps is None:
-            return ()
-        found = candidates(self.problem, self.caps, self.prefs, self.catalog)
-        rest = [c for c in found if not c.refusal and c.title != self.taken.title]
+        rest = [c for c in self.offered() if not c.refusal and c.title != self.taken.title]
         if all(c.seconds is not None for c in rest):
             rest.sort(key=lambda c: c.seconds or 0.0)
         return tuple(rest)
+
+    def offered(self) -> list[Candidate]:
+        """What all families offer, or why they offer nothing, with what was measured."""
+        if self.caps is None:
+            return []
+        given = self.problem, self.caps, self.prefs, self.catalog
+        found, known = candidates(*given), recorded(*given)
+        return [c if known is None else known.told(c) for c in found]
 
     def kernels(self) -> Any:
         """The kernels of the candidate that was taken."""
@@ -130,31 +141,115 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
 
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take for a problem. NoRuleError if every family refuses it."""
+    pins = [*pinned(problem, prefs)] if prefs.pins else []
+    known = None if pins else recorded(problem, caps, prefs, catalog)
     refused: list[Candidate] = []
     possible: list[Candidate] = []
-    pinned = None
-    for candidate in candidates(problem, caps, prefs, catalog):
+    for offered in candidates(problem, caps, prefs, catalog):
+        candidate = offered if known is None else known.told(offered)
         if candidate.refusal:
             if not possible:
                 refused.append(candidate)
             continue
         possible.append(candidate)
-        if prefs.pins and any(map(candidate.is_pinned, prefs.pins)):
-            pinned = candidate
+        if any(map(candidate.is_pinned, pins)):
+            return Choice(problem, candidate, tuple(refused), caps, catalog, prefs, "pinned")
+        if known is not None and known.is_won_by(candidate):
             break
-        if candidate.predicted is None and not prefs.pins:
+        if candidate.predicted is None and not pins and known is None:
             break  # the order decides, and nobody has to ask further
     if not possible and prefs.only:  # none of those serves it, and something has to
         return choose(problem, caps, replace(prefs, only=()), catalog)
+    if not possible and known is not None:  # all failed when they were measured
+        return choose(problem, caps, replace(prefs, tune="off"), catalog)
     if not possible:
         where = [(c.family.name, c.refusal) for c in refused]
         raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=where)
-    predicted = all(c.predicted is not None for c in possible)
-    taken = min(possible, key=lambda c: c.predicted or 0.0) if predicted else possible[0]
-    by = "predicted" if predicted and len(possible) > 1 else "order"
-    if pinned is not None:
-        taken, by = pinned, "pinned"
+    taken, by = decided(possible, known)
+    if known is not None and by == "measured":
+        known.took(taken)
     return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
+
+
+def decided(possible: list[Candidate], known: Known | None) -> tuple[Candidate, str]:
+    """The candidate that is taken, and by what."""
+    if known is not None and (best := known.best(possible)) is not None:
+        return best, "measured"
+    if len(possible) > 1 and all(c.predicted is not None for c in possible):
+        return min(possible, key=lambda c: c.predicted or 0.0), "predicted"
+    return possible[0], "order"
+
+
+def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
+    """The pins that are for a problem."""
+    from ge2.choice.record import class_of  # hardly ever needed
+
+    for pin in prefs.pins:
+        if not pin.problem or (problem.settled and pin.problem == class_of(problem).key):
+            yield pin
+
+
+# --------------------------------------------------------------------------------- what is measured
+
+
+def recorded(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Known | None:
+    """What the record has of a problem whose layouts are settled; None if it has nothing."""
+    if prefs.tune == "off" or caps is None or not problem.settled or not anything():
+        return None
+    kind = getattr(caps, "kind", "")
+    if not kind:
+        return None
+    from ge2.choice import record as kept  # nobody pays for it who has measured nothing
+
+    problem_class = kept.class_of(problem)
+    entry = kept.find(kind, problem_class, catalog)
+    near = None if entry is not None else kept.neighbour(kind, problem_class)
+    if entry is None and near is None:
+        return None
+    return Known(kind, problem_class, entry, near)
+
+
+@final
+@record
+class Known:
+    """What is known of a problem by measurements: the entry of its class, or the family and the
+    variant that this program has for a neighbouring one.
+    """
+
+    kind: str
+    problem: ProblemClass
+    entry: Entry | None
+    near: tuple[str, str] | None
+
+    def told(self, candidate: Candidate) -> Candidate:
+        """A candidate with its measurement; what failed then is refused."""
+        if self.entry is None:
+            return candidate
+        row = self.entry.row(candidate.family.name, candidate.variant.name)
+        if row is None:
+            return candidate
+        failure = "" if row.stale else row.failure
+        return replace(candidate, measured=row, refusal=candidate.refusal or failure)
+
+    def is_won_by(self, candidate: Candidate) -> bool:
+        """True if nobody has to ask further."""
+        if self.entry is None:
+            return self.near == (candidate.family.name, candidate.variant.name)
+        return self.entry.is_won and candidate.is_of(self.entry.best)
+
+    def best(self, possible: list[Candidate]) -> Candidate | None:
+        """The candidate that measurements decide for, if they do: all were measured, or raced."""
+        if self.entry is None:
+            return next((c for c in possible if self.is_won_by(c)), None)
+        rows = [c for c in possible if c.measured is not None and c.measured.believed]
+        left = [c for c in possible if c.measured is None or c.measured.stale]
+        found = min(rows, key=lambda c: c.seconds or 0.0, default=None)
+        return found if not left or (self.entry.is_won and found is not None) else None
+
+    def took(self, candidate: Candidate) -> None:
+        from ge2.choice import record as kept
+
+        kept.remember(self.kind, self.problem, candidate.family.name, candidate.variant.name)
 
 
 def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:

@@ -1,10 +1,15 @@
-"""A measurement of a kernel: what the record of measurements keeps of it."""
+"""A measurement of a kernel, and whether there are any: what a first call has to know of the record."""
 
 from __future__ import annotations
 
-from typing import final
+import os
+from functools import cache as once
+from typing import Final, final
 
+from ge2.base.cache import FORMAT
+from ge2.base.config import cache_folder
 from ge2.base.record import record
+from ge2.base.source import FOLDER
 
 
 @final
@@ -42,3 +47,37 @@ class Measured:
         else:
             words = f"measured {self.median * 1e6:.3g} us, spread {self.spread:.1%}"
         return f"{words}, of another text" if self.stale else words
+
+
+# ------------------------------------------------------------------------------- is there a record
+
+
+TUNED: Final = "tuned"  # the folder of measurements, in that of the cache
+SHIPPED: Final = os.path.join(FOLDER, "choice", "shipped")  # those that come with the package
+
+
+def recorded_keys() -> frozenset[str]:
+    """The keys of all that this user measured, looked up once a process."""
+    return listed(cache_folder())
+
+
+@once
+def listed(folder: str | None) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(os.path.join(folder, TUNED, f"v{FORMAT}")) if folder else ())
+    except OSError:
+        return frozenset()
+
+
+@once
+def ships() -> bool:
+    """True if measurements come with the package."""
+    try:
+        return any(name.endswith(".jsonl") for name in os.listdir(SHIPPED))
+    except OSError:
+        return False
+
+
+def anything() -> bool:
+    """True if there are measurements to read."""
+    return bool(recorded_keys()) or ships()

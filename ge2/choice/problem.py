@@ -159,6 +159,8 @@ class Family(ABC, Generic[Caps, Code]):
 
     name: ClassVar[str]
     target: ClassVar[str] = ""  # the one it serves; "" for any
+    # what its kernels are made of beside its own module: files of ge2, and templates
+    texts: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def refuses(self, problem: Problem, caps: Caps | None) -> str:

@@ -208,6 +208,18 @@ def _cpu() -> str:
     )
 
 
+@once
+def processor_name() -> str:
+    """The processor as its maker calls it; the machine's kind where the system does not say."""
+    try:
+        with open("/proc/cpuinfo", "rb") as file:
+            lines = file.read(1 << 12).decode("utf-8", "replace").splitlines()
+    except OSError:
+        return _cpu_of_sysctl() or os.uname().machine
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, "") or os.uname().machine
+
+
 def _cpu_of_sysctl() -> str:
     import ctypes
 

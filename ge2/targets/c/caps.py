@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import final
 
 from ge2.base.record import record
+from ge2.base.toolchain.detect import processor_name
 from ge2.targets.c.tuning import Tuning
 
 
@@ -18,3 +20,27 @@ class Caps:
     threads: int
     blas: bool = True
     tuning: Tuning = Tuning()
+
+    @property
+    def kind(self) -> str:
+        """The device as the record of measurements names it."""
+        return kind_of(self.threads)
+
+    @property
+    def driver(self) -> str:
+        """The compiler."""
+        from ge2.base.toolchain.detect import toolchain
+
+        found = toolchain()
+        return "" if found is None else found.version
+
+    @property
+    def libraries(self) -> tuple[tuple[str, str], ...]:
+        import numpy as np
+
+        return (("numpy", np.__version__),)
+
+
+@cache
+def kind_of(threads: int) -> str:
+    return f"{processor_name()}, {max(threads, 1)} threads"

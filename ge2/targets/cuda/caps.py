@@ -34,3 +34,26 @@ class Caps:
     def product(self, wanted: Wanted) -> Callee | None:
         """The library's product of matrices; None if it has none such."""
         return None if self.device is None else self.device.product(wanted)
+
+    @property
+    def kind(self) -> str:
+        """The chip as the record of measurements names it."""
+        limits = self.limits
+        name = limits.name.removeprefix("NVIDIA ").split()[0]
+        kind = f"{name} {limits.multiprocessors} x {limits.architecture}"
+        return f"an emulator of {kind}" if limits.emulated else kind
+
+    @property
+    def driver(self) -> str:
+        """The version of the driver."""
+        from ge2.targets.cuda.load.driver import driver
+
+        found = driver()
+        return "" if found is None else str(found.version)
+
+    @property
+    def libraries(self) -> tuple[tuple[str, str], ...]:
+        """The versions of what makes kernels."""
+        from ge2.targets.cuda.load.toolkit import nvrtc
+
+        return (("nvrtc", "{}.{}".format(*nvrtc().version)),)

@@ -1,0 +1,216 @@
+"""The record of measurements: classes of problems, what is believed, and what it costs to ask."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ge2.base.config import config
+from ge2.choice import record
+from ge2.choice.choose import Choice, choose
+from ge2.choice.measured import Measured
+from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
+from ge2.choice.record import class_of, code_of, keep
+from ge2.codegen.text import whole
+from ge2.ir import ArrayType
+from ge2.ops.shape import Transpose
+
+
+class Chip:
+    kind = "a chip"
+
+
+class Offer(Family[Chip, str]):
+    target = "here"
+
+    def __init__(self, name: str, *names: str, seconds: float | None = None) -> None:
+        self.title, self.names, self.predicted = name, names, seconds
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        return self.title
+
+    def refuses(self, problem: Problem, caps: Chip | None) -> str:
+        return ""
+
+    def variants(self, problem: Problem, caps: Chip) -> tuple[Variant, ...]:
+        return tuple(map(Variant, self.names))
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Chip) -> float | None:
+        return self.predicted
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Chip) -> str:
+        return variant.name
+
+
+A, B = Offer("a", "one", "two"), Offer("b", "other")
+CHIP, CODE = Chip(), code_of(A)
+
+
+def problem(*shape: int, layout: bool = True) -> Problem:
+    x = ArrayType(shape, np.dtype(np.float32))
+    y = x.with_shape(shape[::-1])
+    lie = (whole("in", 0, x.shape), whole("out", 0, y.shape)) if layout else ()
+    return Problem(Transpose((1, 0)), (x,), (y,), "here", operands=lie)
+
+
+def row(family: str, variant: str, median: float, **more: Any) -> Measured:
+    return Measured(family, variant, median, code=more.pop("code", CODE), **more)
+
+
+def chosen(*shape: int, **prefs: Any) -> Choice:
+    return choose(problem(*shape), CHIP, Prefs(**prefs), (A, B))
+
+
+def told(*shape: int, **prefs: Any) -> tuple[str, str]:
+    found = chosen(*shape, **prefs)
+    return found.taken.title, found.by
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    monkeypatch.setattr(record, "_taken", {})
+    with config.using(cache_dir=str(tmp_path)):
+        record.forget()
+        yield tmp_path
+    record.forget()
+
+
+# ----------------------------------------------------------------------------------------- classes
+
+
+def test_a_class_rounds_extents() -> None:
+    assert class_of(problem(100, 3)) == class_of(problem(97, 3))
+    assert class_of(problem(100, 3)) != class_of(problem(104, 3))  # by 8
+    assert class_of(problem(128, 3)) != class_of(problem(129, 3))
+    assert class_of(problem(1, 3)) != class_of(problem(2, 3))
+    near, far = class_of(problem(257, 3)), class_of(problem(1025, 3))
+    assert class_of(problem(130, 3)).is_near(near) and not class_of(problem(130, 3)).is_near(far)
+
+
+def test_a_class_knows_how_arrays_lie() -> None:
+    from dataclasses import replace
+
+    plain = problem(4, 6)
+    x, y = plain.operands
+    turned = replace(plain, operands=(replace(x, strides=(1, 4)), y))
+    apart = replace(plain, operands=(replace(x, strides=(8, 1)), y))
+    shifted = replace(plain, operands=(replace(x, offset=1), y))
+    classes = {class_of(each).text for each in (plain, turned, apart, shifted)}
+    assert len(classes) == 4
+
+
+# ------------------------------------------------------------------------------------------ belief
+
+
+def test_the_winner_of_a_race_is_taken() -> None:
+    assert told(100, 3) == ("a, one", "order")
+    rows = [row("a", "one", 3.0), row("a", "two", 2.0), row("b", "other", 1.0)]
+    keep("a chip", class_of(problem(100, 3)), True, rows)
+    assert told(100, 3) == ("b, other", "measured")
+    assert told(99, 3) == ("b, other", "measured")  # of one class
+    assert told(100, 3, tune="off") == ("a, one", "order")
+    assert told(100, 3, without=("b",)) == ("a, two", "measured")
+    assert [c.title for c in chosen(100, 3).others] == ["a, two", "a, one"]
+    assert "measured 1e+06 us, spread 0.0%, by measurement" in str(chosen(100, 3))
+
+
+def test_it_takes_all_to_be_measured_or_raced() -> None:
+    keep("a chip", class_of(problem(100, 3)), False, [row("b", "other", 1.0)])
+    assert told(100, 3) == ("a, one", "order")
+    keep("a chip", class_of(problem(100, 3)), False, [row("a", "one", 3.0), row("a", "two", 2.0)])
+    assert told(100, 3) == ("b, other", "measured")
+
+
+def test_what_failed_never_wins() -> None:
+    failed = row("a", "one", 0.0, failure="it writes outside of its result")
+    keep("a chip", class_of(problem(8, 3)), True, [failed, row("a", "two", 2.0)])
+    found = chosen(8, 3)
+    assert (found.taken.title, found.by) == ("a, two", "measured")
+    assert str(found).startswith("not a, one: it writes outside of its result\na, two")
+    rows = [
+        row(*each, 0.0, failure="wrong") for each in (("a", "one"), ("a", "two"), ("b", "other"))
+    ]
+    keep("a chip", class_of(problem(8, 3)), True, rows)
+    assert told(8, 3) == ("a, one", "order")  # something has to serve
+
+
+def test_what_is_stale_is_shown_and_not_believed() -> None:
+    old = row("b", "other", 1.0, code="of another text")
+    keep("a chip", class_of(problem(8, 3)), True, [row("a", "one", 3.0), row("a", "two", 2.0), old])
+    found = chosen(8, 3)
+    assert (found.taken.title, found.by) == ("a, one", "order")
+    assert "b, other, measured 1e+06 us, spread 0.0%, of another text" in str(found)
+
+
+def test_the_users_record_stands_above_the_shipped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record, "SHIPPED", str(tmp_path))
+    monkeypatch.setattr("ge2.choice.measured.SHIPPED", str(tmp_path))
+    rows = tuple(row(*each) for each in (("a", "one", 3.0), ("a", "two", 2.0), ("b", "other", 9.0)))
+    lines = [
+        record.Entry(class_of(problem(n, 3)).text, "a chip", True, rows).line() for n in (8, 64)
+    ]
+    (tmp_path / "a_chip.jsonl").write_text("\n".join(["no entry", *lines]))
+    record.forget()
+    assert told(8, 3) == told(64, 3) == ("a, two", "measured")
+    keep("a chip", class_of(problem(8, 3)), True, [row("b", "other", 1.0), *rows[:2]])
+    assert told(8, 3) == ("b, other", "measured") and told(64, 3) == ("a, two", "measured")
+    record.forget()
+
+
+def test_a_neighbour_compiles_nothing() -> None:
+    """A class without measurements takes the variant that this program has for a like one."""
+    rows = [row("a", "one", 3.0), row("a", "two", 2.0), row("b", "other", 1.0)]
+    keep("a chip", class_of(problem(64, 3)), True, rows)
+    assert told(40, 3) == ("a, one", "order")  # nothing is built yet
+    assert told(64, 3) == told(40, 3) == told(100, 3) == ("b, other", "measured")
+    assert told(1000, 3) == ("a, one", "order")
+
+
+def test_damage_is_a_miss() -> None:
+    keep("a chip", class_of(problem(8, 3)), True, [row("b", "other", 1.0)])
+    (path,) = Path(str(record.store().path)).iterdir()
+    path.write_bytes(path.read_bytes()[:-3])
+    record.forget()
+    with pytest.warns(Warning, match="is not used"):
+        assert told(8, 3) == ("a, one", "order")
+
+
+def test_a_pin_is_for_its_class() -> None:
+    pin = Pin("b", "other", class_of(problem(8, 3)).key)
+    assert told(8, 3, pins=(pin,)) == ("b, other", "pinned")
+    assert told(80, 3, pins=(pin,)) == ("a, one", "order")
+
+
+# ------------------------------------------------------------------------------------------- costs
+
+
+def test_an_empty_record_is_one_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    record.forget()
+    looks, listed = list[str](), os.listdir
+
+    def counted(path: str) -> list[str]:
+        looks.append(path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", counted)
+    for n in range(2, 9):
+        assert told(n, 3)[1] == "order"
+    assert len([p for p in looks if p.endswith(os.path.join("tuned", "v1"))]) == 1
+
+
+def test_what_is_read_is_kept() -> None:
+    """A record that another process changes meanwhile does not change this one's choices."""
+    rows = [row("a", "one", 3.0), row("a", "two", 2.0), row("b", "other", 1.0)]
+    keep("a chip", class_of(problem(64, 3)), True, rows)
+    assert told(64, 3) == ("b, other", "measured")
+    for path in Path(str(record.store().path)).iterdir():
+        path.unlink()
+    assert told(64, 3) == ("b, other", "measured")
