@@ -59,10 +59,19 @@ ROWS = """{% extends "cuda/rowwise.cu.jinja" %}
 """
 
 
+MERGE = """{% extends "cuda/reduce.cu.jinja" %}
+{% block merge %}
+{{ super() }}
+    {{ s.value }} = 2.0f;
+{% endblock %}
+"""
+
+
 @needs_compiler
-def test_the_rows_of_a_user_are_reduced_otherwise(tmp_path: Path) -> None:
-    """A block of a stage sees the stage."""
-    folder = written(tmp_path, "cuda/rowwise.cu.jinja", ROWS)
+@pytest.mark.parametrize(("name", "text"), [("rowwise", ROWS), ("reduce", MERGE)])
+def test_the_rows_of_a_user_are_reduced_otherwise(tmp_path: Path, name: str, text: str) -> None:
+    """A block of a stage sees the stage; so does that of a macro which the template imports."""
+    folder = written(tmp_path, f"cuda/{name}.cu.jinja", text)
     x = np.arange(1, 61, dtype=np.float32).reshape(4, 15)
     graph = ge2.make_jaxpr(lambda x: x / x.sum(1, keepdims=True))(x).graph
     with config.using(templates=folder):
@@ -174,7 +183,11 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         kernels(total, X)
 
 
-LIBRARIES = ("c/loops.c.jinja", "cuda/packs.cu.jinja")  # of macros, whose blocks are theirs
+LIBRARIES = (
+    "c/loops.c.jinja",
+    "cuda/packs.cu.jinja",
+    "cuda/reduce.cu.jinja",
+)  # of macros, whose blocks are theirs
 FOLDER = Path(templates())
 NAMES = sorted(str(path.relative_to(FOLDER)) for path in FOLDER.rglob("*.jinja"))
 

@@ -17,6 +17,7 @@ from ge2.codegen.parameters import AxesParameters
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
+from ge2.targets.c.emit.skeleton import For, Stage
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX, baked, number
 
 LETTERS = "ijklmuvw"
@@ -78,7 +79,7 @@ class Places(AxesParameters):
         """The size of a block, of which the last may be smaller."""
         return f"{self.letters[a]}_width"
 
-    def over(self, loop: Loop, body: tuple[Text, ...], blocks: bool = False) -> Text:
+    def over(self, loop: Loop, body: Stage, blocks: bool = False) -> For:
         """A loop over one axis, whole or within its block; with `blocks`,
         over all blocks as one.
         """
@@ -86,8 +87,7 @@ class Places(AxesParameters):
         a = loop.spec.axes[0]
         letter = self.letters[a]
         end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
-        first = f"{letter}0 = 0, {letter} = 0" if blocks else f"{letter} = 0"
-        return Text(f"for (int64_t {first}; {letter} < {end}; {letter}++)", body=body)
+        return For(letter, "0", end, (body,), of_block=f"{letter}0" if blocks else "")
 
     # -- elements of arrays
 

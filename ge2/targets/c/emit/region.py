@@ -83,9 +83,9 @@ class Partial:
     last, and what follows all.
     """
 
-    first: tuple[Text, ...]
-    last: tuple[Text, ...]
-    after: tuple[Text, ...]
+    first: tuple[Stage, ...]
+    last: tuple[Stage, ...]
+    after: tuple[Stage, ...]
 
 
 @final
@@ -228,7 +228,7 @@ class Writer:
 
     # -- reductions
 
-    def begin(self, w: Work, loop: Loop) -> list[Text]:
+    def begin(self, w: Work, loop: Loop) -> list[Stage]:
         """The state of a reduction, before the first loop that it folds."""
         assert w.y is not None
         home, name = self.homes[w.y], self.state(w)
@@ -237,19 +237,19 @@ class Writer:
         self.keep(w.y, home, state_type(w), name)
         return self.each(home, f"{name}{self.places.at(home)} = {start(w)};", loop)
 
-    def each(self, home: Home, code: str, within: Loop) -> list[Text]:
+    def each(self, home: Home, code: str, within: Loop) -> list[Stage]:
         """A statement for each element of a state, but for the loops that are
         open around `within`.
         """
         around = [] if within.parent is None else within.parent.path
-        line = Text(code)
+        line: Stage = Text(code)
         closed = [loop for loop in home.dims if loop not in around and loop.spec is not None]
         blocks = {
             a for loop in closed if loop.spec and loop.spec.role in BLOCKED for a in loop.spec.axes
         }
         for loop in reversed(closed):
             if loop.spec and loop.spec.role not in BLOCKED:
-                line = self.places.over(loop, (line,), not blocks.isdisjoint(loop.spec.axes))
+                line = self.places.over(loop, line, not blocks.isdisjoint(loop.spec.axes))
         return [line]
 
     def gathered(
@@ -463,9 +463,7 @@ class Writer:
         """Each of `tasks` tasks (`count` in C) has states of its own,
         which are merged in their order.
         """
-        first: list[Text] = []
-        last: list[Text] = []
-        after: list[Text] = []
+        first, last, after = list[Stage](), list[Stage](), list[Stage]()
         for w in folds:
             assert w.y is not None
             home, name, ctype = self.homes[w.y], self.state(w), state_type(w)
@@ -485,9 +483,7 @@ class Writer:
                 last.append(Text(f"{parts}[task] = {name};"))
                 after.append(Text(f"{ctype} {name} = {parts}[0];"))
                 merging = [Text(merged(w, name, f"{parts}[task]"))]
-            after.append(
-                Text(f"for (int64_t task = 1; task < {count}; task++)", body=tuple(merging))
-            )
+            after.append(For("task", "1", count, tuple(merging)))
         return Partial(tuple(first), tuple(last), tuple(after))
 
     # -- statements

@@ -20,6 +20,7 @@ class For:
     body: tuple[Stage, ...]
     pragma: str = ""
     step: str = ""
+    of_block: str = ""  # the index of blocks that the loop takes as one, which begin at 0
     kind: ClassVar = "loop"
 
     @property
@@ -50,7 +51,7 @@ class Tasks:
     grain: str
     body: tuple[Stage, ...]
     sharing: Sharing
-    after: tuple[Text, ...]
+    after: tuple[Stage, ...]
     kind: ClassVar = "tasks"
 
 

@@ -22,7 +22,7 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.narrow_columns import narrow
-from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested, unrolled
+from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
 from ge2.targets.cuda.emit.types import HELD, STORED
 from ge2.targets.cuda.limits import WARP
@@ -46,7 +46,7 @@ class RowLoop:
     """A loop over rows; in narrow blocks a thread reads some of them at once."""
 
     at: int
-    states: tuple[Text, ...]
+    states: tuple[reductions.Stage, ...]
     row: str
     count: str
     split: tuple[Text, ...]
@@ -66,7 +66,7 @@ class End:
     """The end of a loop over rows."""
 
     at: int
-    after: tuple[Text, ...]
+    after: tuple[reductions.Stage, ...]
     narrow: bool
     braces: bool
     kind: ClassVar = "end"
@@ -460,7 +460,7 @@ class Lanes:
         if self.partials.count > 1:
             start, step = f"blockIdx.y * {height} + {start}", f"gridDim.y * {height}"
         r = places.linear(self.over, "r")
-        states = tuple(line for w in gathered for line in self.begin(w))
+        states = tuple(map(self.begin, gathered))
         split = tuple(map(Text, places.split(r, self.over)))
         if self.narrow is not None:
             rooms, reads, inner = self.several_rows(loop, at + 8)
@@ -503,30 +503,19 @@ class Lanes:
             self.said.packs[p] = f"{name}_at"
         return lines
 
-    def begin(self, w: Work) -> list[Text]:
+    def begin(self, w: Work) -> reductions.State:
         assert w.y is not None
-        name, ctype = reductions.state(w), reductions.state_type(w)
-        if not self.said.homes[w.y].dims:
-            return [Text(f"{ctype} {name} = {reductions.start(w)};")]
-        return [
-            Text(f"{ctype} {name}[PACK];"),
-            unrolled("v", "PACK", [Text(f"{name}[v] = {reductions.start(w)};")]),
-        ]
+        return reductions.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
 
-    def end(self, w: Work) -> list[Text]:
+    def end(self, w: Work) -> list[reductions.Stage]:
         """Merges what the threads of a column have, and leaves it where blocks share the rows."""
         assert w.y is not None
         several = bool(self.said.homes[w.y].dims)
         mine = f"{reductions.state(w)}[v]" if several else reductions.state(w)
         if self.narrow is not None:
-            return [
-                Text(
-                    f"{mine} = ge2_columns_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});"
-                )
-            ]
-        lines = [
-            Text(f"{mine} = ge2_column_fold<COLUMNS, {self.block}>({mine}, {reductions.merge(w)});")
-        ]
+            return [reductions.merge(w, mine, f"ge2_columns_fold<COLUMNS, {self.block}>")]
+        fold = reductions.merge(w, mine, f"ge2_column_fold<COLUMNS, {self.block}>")
+        lines: list[reductions.Stage] = [fold]
         p = next((p for p in self.partials.parts if p.fold is w), None)
         if p is not None:
             tests = ["here"] if self.kept else []
@@ -540,7 +529,7 @@ class Lanes:
             tests += [f"{self.places.letters[a]} == 0" for a in self.kept if a not in p.axes]
             leave = self.partials.leave(w, "blockIdx.y", self.linear(p.axes, several), mine)
             lines.append(Text(f"if ({' && '.join(tests)})", body=(leave,)) if tests else leave)
-        return [unrolled("v", "PACK", lines)] if several else lines
+        return [reductions.Each("v", "PACK", tuple(lines))] if several else lines
 
     def linear(self, axes: Sequence[int], several: bool) -> str:
         """Which of all elements along some of the kept axes a thread has."""

@@ -1,16 +1,75 @@
-"""Reductions in CUDA: the state that gathers a result, how it begins,
-takes in a value, and is merged.
+"""Reductions in CUDA: the state that gathers a result, how it begins, takes in a value, and is
+merged, which `templates/cuda/reduce.cu.jinja` prints.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar, final
 
 import numpy as np
 
+from ge2.base.record import record
 from ge2.codegen.loop_nest import Work
+from ge2.codegen.text import Text
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.cuda.emit.types import GATHERED, HELD, SUFFIX, expression, number
+
+
+@final
+@record
+class State:
+    """A state as it begins; with a `count`, an array of so many."""
+
+    type: str
+    name: str
+    start: str
+    count: str = ""
+    index: str = "e"
+    kind: ClassVar = "state"
+
+
+@final
+@record
+class Gather:
+    """A thread's share of a reduction: elements k from `first` to `end` by `step` are taken in."""
+
+    first: str
+    end: str
+    step: int
+    taken: tuple[Text, ...]
+    kind: ClassVar = "gather"
+
+
+@final
+@record
+class Merge:
+    """States of several threads become one, by a `function` that is handed how two of them do."""
+
+    value: str
+    function: str
+    type: str
+    merged: str
+    in_place: bool = False  # the value is an array of states
+    kind: ClassVar = "merge"
+
+
+@final
+@record
+class Each:
+    """The same for each of `count` states, in a loop that the compiler writes out."""
+
+    index: str
+    count: str
+    body: tuple[Stage, ...]
+    kind: ClassVar = "each"
+
+    @property
+    def braces(self) -> bool:
+        """Whether it encloses more than one statement."""
+        return len(self.body) > 1 or (isinstance(self.body[0], Text) and bool(self.body[0].body))
+
+
+Stage = Text | State | Gather | Merge | Each
 
 
 def op_of(w: Work) -> Any:
@@ -43,11 +102,20 @@ def state_bytes(w: Work) -> int:
 
 
 def start(w: Work) -> str:
-    """What the state is of nothing at all."""
-    text, dtype = op_of(w).lowering.start, dtype_of(w)
+    return start_of(op_of(w), dtype_of(w))
+
+
+def start_of(op: Any, dtype: np.dtype) -> str:
+    """What the state of a reduction is of nothing at all."""
+    text = op.lowering.start
     if "(" in text:
         return expression(text, [], dtype, dtype)
     return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
+
+
+def begun(w: Work, count: str = "", index: str = "e") -> State:
+    """The state of a reduction, or those of `count` elements, before anything is gathered."""
+    return State(state_type(w), state(w), start(w), count, index)
 
 
 def merged(w: Work, mine: str, other: str) -> str:
@@ -64,10 +132,13 @@ def taken_in(w: Work, mine: str, value: str, index: str) -> str:
     return f"{mine} = {merged(w, mine, value)};"
 
 
-def merge(w: Work) -> str:
-    """The merging of two states as a function."""
-    t = state_type(w)
-    return f"[]({t} mine, {t} other) {{ return {merged(w, 'mine', 'other')}; }}"
+def merge(w: Work, value: str, function: str, in_place: bool = False) -> Merge:
+    """The merging of a state with those of other threads."""
+    return Merge(value, function, state_type(w), merge_of(w), in_place)
+
+
+def merge_of(w: Work) -> str:
+    return merged(w, "mine", "other")
 
 
 def read(w: Work, text: str) -> str:

@@ -182,7 +182,7 @@ class Partials:
         place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"
         merged = reductions.merged(w, state, "some[u]")
         return Gathered(
-            state, reductions.state_type(w), reductions.start(w), name, place, merged, reductions.merge(w)
+            state, reductions.state_type(w), reductions.start(w), name, place, merged, reductions.merge_of(w)
         )  # fmt: skip
 
     def stored(self, p: Part, store: Work, places: Places) -> Text:

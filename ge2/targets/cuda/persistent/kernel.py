@@ -26,6 +26,7 @@ from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import label
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
 from ge2.targets.cuda.persistent import prefetch as ahead
@@ -359,7 +360,8 @@ class Writer:
 
     def rounds(self, node: Rounds) -> list[Stage]:
         start: list[Stage] = [Text(f"int {node.side} = 0;", "which of two places the carry has")]
-        turns = [*(moved(node, self.grid) if self.grid else []), Text(f"{node.side} ^= 1;")]
+        turns: list[Stage] = [*moved(node, self.grid)] if self.grid else []
+        turns.append(Text(f"{node.side} ^= 1;"))
         if node.decided is None:
             self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
@@ -460,7 +462,8 @@ class Writer:
         row = f" + row * {k.sums}" if k.rows > 1 else ""
         operand = f"{self.address(k.other)}{row}"
         self.apart = k.rows > 1
-        lines = [Text(f"const int {E} = {place(k, 'row')};"), *product(k, first.y.name, operand)]
+        lines: list[Reduction] = [Text(f"const int {E} = {place(k, 'row')};")]
+        lines += product(k, first.y.name, operand)
         lines.append(
             Text(f"const float {first.y.name} = ge2_kept_sum<{k.slices}>({first.y.name}_sums);",
                  self.note(k.eqn))
@@ -477,7 +480,7 @@ class Writer:
         self.touch(home)
         return f"{home.name} + {home.start}" if home.start else home.name
 
-    def over(self, size: int, body: Sequence[Text]) -> Elements:
+    def over(self, size: int, body: Sequence[Reduction]) -> Elements:
         """A loop in which each thread has elements of its own."""
         return Elements(size, self.threads, tuple(body))
 
@@ -489,7 +492,7 @@ class Writer:
         mine = [h for h in x.homes if h.mine] if own else []
         return next(h for h in (*mine, *x.homes) if own or not h.mine)
 
-    def statement(self, s: Statement) -> list[Text]:
+    def statement(self, s: Statement) -> list[Reduction]:
         at = Index(s.y.type.shape, E)
         if s.eqn is None:
             value = self.reader.element(s.xs[0], at) if s.y.name else ""

@@ -14,13 +14,15 @@ from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text
 from ge2.ir import Eqn
 from ge2.ops.reduce import ArgReduce
+from ge2.targets.cuda.emit.reductions import Gather, Merge, State, start_of
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.types import HELD, SUFFIX, expression, number
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Parts, Statement, Unwritten
 from ge2.targets.cuda.persistent.reads import multiplied, taken
 from ge2.targets.cuda.persistent.values import Reader, Value
 
-Merge = Callable[[str, str], str]
+Merging = Callable[[str, str], str]
 
 
 @final
@@ -30,7 +32,7 @@ class Folds:
 
     reader: Reader
 
-    def fold(self, s: Statement, eqn: Eqn, team: int, comment: str) -> list[Text]:
+    def fold(self, s: Statement, eqn: Eqn, team: int, comment: str) -> list[Reduction]:
         """The lines of a fold, each element by a team of so many threads; or
         of one of its stages.
         """
@@ -41,7 +43,7 @@ class Folds:
         held_as = f"ge2_indexed_{SUFFIX[dtype]}" if indexed else HELD[dtype]
         merge, p, chunk = merging(op, dtype), s.parts, s.key is not None and s.key.stage == "chunk"
         count = eqn.inputs[0].type.size // eqn.outs[0].type.size
-        before = list[Text]()
+        before = list[Reduction]()
         if p is None:
             value = self.lifted(eqn, s.xs[0], taken(eqn, E, "k"), "k")
         elif chunk:
@@ -53,17 +55,11 @@ class Folds:
         added = f"{name} = {merge(name, value)};"
         begin, end = ("", str(count)) if not chunk or p is None else bounds(p, count)
         state = gathered(name, held_as, start_of(op, dtype), end, team, Text(added, comment), begin)
-        found = merged(name, held_as, merge, team)
         if chunk:
-            whole = [] if found == name else [Text(f"{name} = {found};")]
-            return [*before, *state, *whole]
-        result = (
-            f"{found}.index"
-            if indexed
-            else found
-            if dtype == widened(s.y.type.dtype)
-            else f"({t}){found}"
-        )
+            return [*before, *state, *together(name, held_as, merge, team)]
+        found = merged(name, held_as, merge, team)
+        out = f"({t}){found}" if dtype != widened(s.y.type.dtype) else found
+        result = f"{found}.index" if indexed else out
         return [*state, Text(f"const {t} {s.y.name} = {result};")]
 
     def lifted(self, eqn: Eqn, x: Value, at: Index, place: str) -> str:
@@ -74,7 +70,7 @@ class Folds:
             return expression(op.lowering.lift, [value, place], dtype, dtype)
         return value
 
-    def product(self, s: Statement, eqn: Eqn, team: int, comment: str) -> list[Text]:
+    def product(self, s: Statement, eqn: Eqn, team: int, comment: str) -> list[Reduction]:
         """The lines of a product, likewise."""
         a, b = s.xs
         op: Any = eqn.op
@@ -106,22 +102,26 @@ class Folds:
         ]
 
 
-def merging(op: Any, dtype: np.dtype) -> Merge:
+def merging(op: Any, dtype: np.dtype) -> Merging:
     """How two states of a reduction become one."""
     return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)
 
 
 def gathered(
     name: str, held_as: str, start: str, count: int | str, team: int, added: Text, begin: str = ""
-) -> list[Text]:
+) -> list[Reduction]:
     """What a thread gathers of `count` elements k, or those from `begin` on."""
-    first, step = ("lane", f"k += {team}") if team > 1 else ("0", "k++")
-    first = begin if begin and first == "0" else f"{begin} + {first}" if begin else first
-    loop = Text(f"for (int k = {first}; k < {count}; {step})", body=(added,))
-    return [Text(f"{held_as} {name} = {start};"), loop]
+    first = " + ".join(filter(None, [begin, "lane" if team > 1 else ""])) or "0"
+    return [State(held_as, name, start), Gather(first, str(count), team, (added,))]
 
 
-def merged(name: str, held_as: str, merge: Merge, team: int) -> str:
+def together(name: str, held_as: str, merge: Merging, team: int) -> list[Reduction]:
+    """What the threads of a team gathered becomes one state."""
+    function = f"ge2_team_fold<{team}, THREADS>"
+    return [Merge(name, function, held_as, merge("mine", "other"))] if team > 1 else []
+
+
+def merged(name: str, held_as: str, merge: Merging, team: int) -> str:
     """What the threads of a team gathered, as one state."""
     if team == 1:
         return name
@@ -129,19 +129,11 @@ def merged(name: str, held_as: str, merge: Merge, team: int) -> str:
     return f"ge2_team_fold<{team}, THREADS>({name}, {of_two})"
 
 
-def start_of(op: Any, dtype: np.dtype) -> str:
-    """The state of a reduction of nothing at all."""
-    text = op.lowering.start
-    if "(" in text:
-        return expression(text, [], dtype, dtype)
-    return {"false": "false", "true": "true"}.get(text) or number(int(text), dtype)
-
-
 def state_name(p: Parts) -> str:
     return f"{p.name}_state"
 
 
-def chunked(p: Parts) -> list[Text]:
+def chunked(p: Parts) -> list[Reduction]:
     """Which result a part is of, and which part of it."""
     if p.size == 1:
         return [Text(f"const int spot = 0, chunk = {E};")]

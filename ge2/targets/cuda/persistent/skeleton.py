@@ -9,6 +9,13 @@ from typing import Any, ClassVar, Final, final
 
 from ge2.base.record import record
 from ge2.codegen.text import Text
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
+
+
+def single(body: Sequence[Reduction]) -> bool:
+    """Whether a loop that encloses these needs no braces."""
+    first = body[0] if len(body) == 1 else None
+    return isinstance(first, Text) and not first.body and not first.pragma
 
 
 @final
@@ -27,8 +34,12 @@ class Elements:
 
     size: int
     threads: int
-    body: tuple[Text, ...]
+    body: tuple[Reduction, ...]
     kind: ClassVar = "elements"
+
+    @property
+    def braces(self) -> bool:
+        return not single(self.body)
 
 
 @final
@@ -42,7 +53,7 @@ class Teams:
     at_once: int
     team: int
     element: str
-    lines: tuple[Text, ...]
+    lines: tuple[Reduction, ...]
     guard: str
     writes: tuple[Text, ...]
     kind: ClassVar = "teams"
@@ -56,7 +67,7 @@ class Columns:
     """
 
     rows: int
-    lines: tuple[Text, ...]
+    lines: tuple[Reduction, ...]
     writer: str
     writes: tuple[Text, ...]
     after: tuple[Text, ...]
@@ -71,8 +82,12 @@ class Own:
     count: int
     place: tuple[Text, ...]
     guard: str
-    body: tuple[Text, ...]
+    body: tuple[Reduction, ...]
     kind: ClassVar = "own"
+
+    @property
+    def braces(self) -> bool:
+        return not single(self.body)
 
 
 @final
@@ -141,7 +156,7 @@ class Branches:
 
 
 Stage = (
-    Text
+    Reduction
     | Barrier
     | Elements
     | Teams

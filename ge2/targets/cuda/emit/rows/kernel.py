@@ -20,9 +20,10 @@ from ge2.codegen.text import Text
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.fast_reductions import Pick, largest_of, paired, pick, without
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.reductions import Each, Merge, State
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.region import (
     OF_PACK,
-    UNROLL,
     Plain,
     mentions,
     tested,
@@ -136,24 +137,21 @@ class Rows:
         if not self.plan.across:
             return [RowLoop(at, "one", r, count), *inner]
         fetch = self.fetching(split) if self.plan.ahead and not self.plan.alone else None
-        states = tuple(line for w in gathered for line in self.started(w))
+        states = tuple(map(self.started, gathered))
         finish = self.completed if self.plan.alone else self.left_over
         after = tuple(line for w in gathered for line in finish(w))
         form = "all" if self.plan.alone else "walk"
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
-    def completed(self, w: Work) -> list[Text]:
+    def completed(self, w: Work) -> list[Reduction]:
         """What the teams of the only block have gathered becomes one,
         which all of its threads know.
         """
         assert w.y is not None
         name, sizes = reductions.state(w), f"TEAM, {self.shape.block}"
         if self.said.homes[w.y].dims:
-            return [Text(f"ge2_columns_merge<{sizes}>({name}, {reductions.merge(w)});")]
-        return [
-            *self.merged_all(w),
-            Text(f"{name} = ge2_columns_fold<{sizes}>({name}, {reductions.merge(w)});"),
-        ]
+            return [reductions.merge(w, name, f"ge2_columns_merge<{sizes}>", in_place=True)]
+        return [*self.merged_all(w), reductions.merge(w, name, f"ge2_columns_fold<{sizes}>")]
 
     def fetching(self, split: tuple[Text, ...]) -> Fetch:
         """How a row is read ahead: into a place of each thread's own, from which it is taken."""
@@ -263,17 +261,17 @@ class Rows:
         works = [w for w in loop.works if w not in self.partials.aside]
         if not works:
             return []
-        states = tuple(line for w in self.gathered(loop) for line in self.started(w))
+        states = tuple(map(self.started, self.gathered(loop)))
         picks = [self.picks[w] for w in works if w in self.picks]
         at_once = tuple(line for each in picks for line in self.at_once(each))
         waits, self.waits = self.waits, False
         self.gone |= {each.fold for each in picks}
         works = without(works, self.gone, self.said)
-        prepared, striped = self.prepared(works), self.stripe(loop)
-        prepared += [line for w in striped for line in self.stripes(w)]
+        striped = self.stripe(loop)
+        prepared: list[Reduction] = [*self.prepared(works), *map(self.stripes, striped)]
         loops, near = self.looped(works)
         self.said.striped = {}
-        folds = [self.together(w) for w in striped]
+        folds: list[Reduction] = [self.together(w) for w in striped]
         folds += [line for w in self.gathered(loop) for line in self.merged(w)]
         return [Pass(at, states, at_once, waits, tuple(prepared), loops, near, tuple(folds))]
 
@@ -353,16 +351,14 @@ class Rows:
         self.said.striped = {w: f"{reductions.state(w)}_of[v]" for w in found}
         return found
 
-    def stripes(self, w: Work) -> list[Text]:
-        name = f"{reductions.state(w)}_of"
-        first = Text(f"{name}[v] = {reductions.start(w)};")
-        return [Text(f"{reductions.state_type(w)} {name}[PACK];"), unrolled("v", "PACK", [first])]
+    def stripes(self, w: Work) -> State:
+        found = reductions.begun(w, "PACK", "v")
+        return replace(found, name=f"{found.name}_of")
 
-    def together(self, w: Work) -> Text:
+    def together(self, w: Work) -> Each:
         name = reductions.state(w)
-        return unrolled(
-            "v", "PACK", [Text(f"{name} = {reductions.merged(w, name, f'{name}_of[v]')};")]
-        )
+        merged = Text(f"{name} = {reductions.merged(w, name, f'{name}_of[v]')};")
+        return Each("v", "PACK", (merged,))
 
     def prepared(self, works: Sequence[Work]) -> list[Text]:
         """The numbers of a row that its elements are divided by."""
@@ -526,24 +522,16 @@ class Rows:
 
     # -- reductions
 
-    def started(self, w: Work) -> list[Text]:
+    def started(self, w: Work) -> State:
         assert w.y is not None
-        name, ctype = reductions.state(w), reductions.state_type(w)
-        if not self.said.homes[w.y].dims:
-            return [Text(f"{ctype} {name} = {reductions.start(w)};")]
-        first = Text(
-            f"for (int e = 0; e < {self.each}; e++)",
-            body=(Text(f"{name}[e] = {reductions.start(w)};"),),
-            pragma=UNROLL,
-        )
-        return [Text(f"{ctype} {name}[{self.each}];"), first]
+        return reductions.begun(w, self.each if self.said.homes[w.y].dims else "")
 
-    def merged(self, w: Work) -> list[Text]:
+    def merged(self, w: Work) -> list[Reduction]:
         """What the threads of a team have of a row becomes one, which all of them know."""
         name = reductions.state(w)
-        lines = (
-            [self.together_with_others(w)] if self.shape.team > 1 and w not in self.picks else []
-        )
+        lines: list[Reduction] = []
+        if self.shape.team > 1 and w not in self.picks:
+            lines.append(self.together_with_others(w))
         if any(p.fold is w for p in self.partials.parts):
             place = self.places_of(self.walked)
             tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
@@ -555,7 +543,7 @@ class Rows:
             )
         return lines
 
-    def left_over(self, w: Work) -> list[Text]:
+    def left_over(self, w: Work) -> list[Reduction]:
         """What a team, or a block, has gathered over its rows is left for another kernel."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
@@ -572,7 +560,7 @@ class Rows:
         leave = self.partials.leave(w, number, group, name)
         return [*self.met(w), Text(f"if ({first})", body=(leave,))]
 
-    def met(self, w: Work) -> list[Text]:
+    def met(self, w: Work) -> list[Reduction]:
         """What the threads and teams of a block have becomes one, where they meet for it."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
@@ -580,13 +568,7 @@ class Rows:
             return self.merged_all(w) + ([self.over_teams(w, name)] if meets else [])
         if not meets:
             return []
-        return [
-            Text(
-                f"for (int e = 0; e < {self.each}; e++)",
-                body=(self.over_teams(w, f"{name}[e]"),),
-                pragma=UNROLL,
-            )
-        ]
+        return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
         """What there is for each element of a row."""
@@ -600,18 +582,17 @@ class Rows:
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 
-    def over_teams(self, w: Work, value: str) -> Text:
+    def over_teams(self, w: Work, value: str) -> Merge:
         """What the teams of a block have becomes one."""
-        fold = f"ge2_column_fold<TEAM, {self.shape.block}>({value}, {reductions.merge(w)})"
-        return Text(f"{value} = {fold};")
+        return reductions.merge(w, value, f"ge2_column_fold<TEAM, {self.shape.block}>")
 
-    def merged_all(self, w: Work) -> list[Text]:
+    def merged_all(self, w: Work) -> list[Reduction]:
         """Each thread has its own of what is folded along the row too."""
         if w.over.isdisjoint(self.row) or self.shape.team == 1:
             return []
         return [self.together_with_others(w)]
 
-    def together_with_others(self, w: Work) -> Text:
+    def together_with_others(self, w: Work) -> Merge:
         """What the threads of a team have becomes one.
 
         A loop over rows that has a single such place comes back to it with no other between.
@@ -619,8 +600,7 @@ class Rows:
         meetings = [each for each in self.plan.inner_folds() if each not in self.picks]
         again = self.plan.across and w.over <= set(self.row) and len(meetings) == 1
         sizes = f"TEAM, {self.shape.block}{'' if again else ', false'}"
-        name = reductions.state(w)
-        return Text(f"{name} = ge2_team_fold<{sizes}>({name}, {reductions.merge(w)});")
+        return reductions.merge(w, reductions.state(w), f"ge2_team_fold<{sizes}>")
 
     def places_of(self, axes: Sequence[int], text: str = "") -> str:
         """Which of all elements along some axes, in C order; after those along others."""

@@ -6,6 +6,7 @@ from typing import ClassVar, final
 
 from ge2.base.record import record
 from ge2.codegen.text import Text
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.region import Plain
 
 
@@ -41,7 +42,7 @@ class RowLoop:
     form: str
     row: str
     count: str
-    states: tuple[Text, ...] = ()
+    states: tuple[Reduction, ...] = ()
     fetch: Fetch | None = None
     kind: ClassVar = "rows"
 
@@ -52,7 +53,7 @@ class End:
     """The end of a loop over rows."""
 
     at: int
-    after: tuple[Text, ...]
+    after: tuple[Reduction, ...]
     kind: ClassVar = "end"
 
 
@@ -80,13 +81,13 @@ class Pass:
     """A stage that goes through a row."""
 
     at: int
-    states: tuple[Text, ...]
+    states: tuple[Reduction, ...]
     picks: tuple[Text, ...]
     waits: bool
-    prepared: tuple[Text, ...]
+    prepared: tuple[Reduction, ...]
     loops: tuple[PassLoop, ...]
     near: str
-    folds: tuple[Text, ...]
+    folds: tuple[Reduction, ...]
     kind: ClassVar = "pass"
 
 

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, final
 from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Text
+from ge2.targets.cuda.emit.reductions import Each, State, start_of
+from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.types import HELD
 from ge2.targets.cuda.persistent.grid.elements import Grid
 from ge2.targets.cuda.persistent.grid.matrices import Tile
 from ge2.targets.cuda.persistent.index_text import Index
 from ge2.targets.cuda.persistent.nodes import E, Key, Loop, Rounds, Statement
 from ge2.targets.cuda.persistent.prefetch import after
-from ge2.targets.cuda.persistent.reductions import merged, merging, start_of, state_name
+from ge2.targets.cuda.persistent.reductions import merging, state_name, together
 from ge2.targets.cuda.persistent.skeleton import Own, Scope, Stage, Strides, Teams, named
 
 if TYPE_CHECKING:
@@ -54,7 +56,8 @@ class Sharing:
         """A loop over a thread's own elements. What goes to memory is written when all was read."""
         for s in loop.statements:
             s.y.name = s.y.name or self.writer.plan.label("copied")
-        lines, late, kept, known = list[Text](), list[Text](), list[Text](), set(self.writer.early)
+        lines, late, kept = list[Reduction](), list[Reduction](), list[Text]()
+        known = set(self.writer.early)
         count = self.at_once(loop.key.size)
         for s in loop.statements:
             lines += [*self.writer.statement(s), *self.writer.writes(s, lambda home: home.mine)]
@@ -73,7 +76,7 @@ class Sharing:
         each = self.grid.each(size)
         return each if each <= self.grid.tuning.unrolled else self.grid.tuning.together
 
-    def each(self, size: int, *bodies: list[Text]) -> list[Stage]:
+    def each(self, size: int, *bodies: list[Reduction]) -> list[Stage]:
         """Loops over the elements of a thread of the grid, all of one body,
         then all of the next.
         """
@@ -90,7 +93,7 @@ class Sharing:
             found.append(Own(count, place, guard, tuple(body)))
         return [*found] if whole else [Strides(size, count, tuple(found))]
 
-    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Text]]) -> list[Stage]:
+    def in_tiles(self, tile: Tile, count: int, bodies: Sequence[list[Reduction]]) -> list[Stage]:
         """The same where the blocks share the elements by tiles."""
         return [
             Own(count, tuple(tile.place(named(E, body))), tile.guard, tuple(body))
@@ -109,16 +112,20 @@ class Sharing:
         taken_in = Text(f"{name} = {merge(name, value)};", self.writer.note(s.eqn))
         p = s.parts
         return [
-            Text(f"{p.state} {name} = {start_of(op, dtype)};"),
+            State(p.state, name, start_of(op, dtype)),
             *self.each(s.xs[0].type.size, [taken_in]),
             Text(f"{p.turn} ^= 1;"),
-            Text(f"{name} = {merged(name, p.state, merge, self.grid.threads)};"),
+            *together(name, p.state, merge, self.grid.threads),
             Text(f"if (thread == 0) {p.name}[{p.start} + blockIdx.x] = {name};"),
         ]
 
 
 def by_teams(
-    key: Key, threads: int, lines: Sequence[Text], writes: Sequence[Text], thread: str = "thread"
+    key: Key,
+    threads: int,
+    lines: Sequence[Reduction],
+    writes: Sequence[Text],
+    thread: str = "thread",
 ) -> Teams:
     """A loop in which threads side by side have an element together; the first of them writes it.
 
@@ -136,12 +143,10 @@ def by_teams(
     return Teams(size, at_once, team, clamped, tuple(lines), guard, tuple(writes))
 
 
-def moved(node: Rounds, grid: Grid) -> list[Text]:
+def moved(node: Rounds, grid: Grid) -> list[Each]:
     """What of a carry is in registers goes to its other place."""
-    found = []
-    for _, now, then in node.pairs:
-        if now.mine:
-            move = Text(f"{now.name}[i] = {then.name}[i];")
-            head = f"for (int i = 0; i < {grid.each(now.type.size)}; i++)"
-            found.append(Text(head, body=(move,), pragma="#pragma unroll"))
-    return found
+    return [
+        Each("i", str(grid.each(now.type.size)), (Text(f"{now.name}[i] = {then.name}[i];"),))
+        for _, now, then in node.pairs
+        if now.mine
+    ]
