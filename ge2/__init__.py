@@ -78,6 +78,7 @@ __all__ = [
     "disable_jit",
     "errors",
     "eval_shape",
+    "explain",
     "extend",
     "float0",
     "grad",
@@ -112,6 +113,7 @@ _hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
     from ge2 import test_util as test_util
+    from ge2.dispatch.explain import explain as explain
 
     __version__: str
 else:
@@ -127,10 +129,12 @@ else:
                 return version("ge2")
             except PackageNotFoundError:
                 return "0.0.0+checkout"  # run from a folder, without being installed
-        if name == "test_util":
+        if name in ("test_util", "explain"):
             from importlib import import_module
 
-            return import_module("ge2.test_util")
+            if name == "test_util":
+                return import_module("ge2.test_util")
+            return import_module("ge2.dispatch.explain").explain
         raise AttributeError(f"module 'ge2' has no attribute {name!r}")
 
 

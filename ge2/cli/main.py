@@ -35,6 +35,9 @@ COMMANDS = {
     "doctor": Command(
         "ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"
     ),
+    "explain": Command(
+        "ge2.cli.explain", "say for each kernel what it covers, what else could run, and why"
+    ),
     "profile": Command(
         "ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"
     ),

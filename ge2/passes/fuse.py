@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from itertools import accumulate, count, pairwise
-from typing import Any
+from typing import Any, Final
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
@@ -39,9 +39,15 @@ from ge2.passes.scalars import early, on_host
 from ge2.passes.tuning import Fusion as Sizes
 
 NO_AXES: frozenset[int] = frozenset()
+BETWEEN: Final = "another step reads from the one and is read by the other"
 
 
 def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
+    return gathered(graph, context).rebuilt()
+
+
+def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
+    """The groups of a graph's equations that become regions."""
     graph, tuning = without_dead_code(graph), context.tuning.fusion
     fusion = Fusion(graph, tuning, gathers=context.gathers)
     fusion.gather()
@@ -49,7 +55,7 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
     if parts:
         fusion = Fusion(graph, tuning, parts, context.gathers)
         fusion.gather()
-    return fusion.rebuilt()
+    return fusion
 
 
 def dims_of(op: Op, x: Var | Any, out: Dims) -> Dims | None:
@@ -294,32 +300,15 @@ class Fusion:
 
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
-        level = max(a.level, b.level)
-        if (
-            a.full(b.folds, b)
-            or b.full(a.folds, a)
-            or a.part != b.part
-            or not a.tables.isdisjoint(b.made)
-            or not b.tables.isdisjoint(a.made)
-            or a.keeps_apart(b.picked, b.costly)
-            or level >= min(a.limit(self.leaders, b), b.limit(self.leaders, a))
-        ):
+        if self.apart(a, b):
             return
         names = merged(a, b)
         if names is None:
             return
-        axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
-        folded = {
-            **a.folded,
-            **{var: frozenset(named(names, over)) for var, over in b.folded.items()},
-        }
-        read = [folded[v] for v in a.embed if v in b.folded] + [
-            folded[v] for v in b.embed if v in a.folded
-        ]
-        whole = a.whole.union(named(names, b.whole), *read)
+        axes, folded, whole = joint(a, b, names)
         if too_large(axes, whole, self.tuning):
             return
-        a.level, a.axes, a.folded, a.whole = level, axes, folded, whole
+        a.level, a.axes, a.folded, a.whole = max(a.level, b.level), axes, folded, whole
         for var, at in b.embed.items():
             a.read(var, named(names, at))
         a.entries.update((index, named(names, entry)) for index, entry in b.entries.items())
@@ -330,6 +319,20 @@ class Fusion:
         a.consumers |= b.consumers
         a.ceiling = min(a.ceiling, b.ceiling)
         self.leaders[b] = a
+
+    def apart(self, a: Group, b: Group) -> str:
+        """The reason why `a` cannot take `b` in whatever their axes are; "" if there is none."""
+        if a.full(b.folds, b) or b.full(a.folds, a):
+            return "together they have more equations than a region may have"
+        if a.part != b.part:
+            return "a region that was too long was cut here, where fewest bytes cross"
+        if not (a.tables.isdisjoint(b.made) and b.tables.isdisjoint(a.made)):
+            return "one reads elements at indices from an array that the other makes"
+        if a.keeps_apart(b.picked, b.costly):
+            return "one waits for elements at indices, while the other computes functions of many"
+        if max(a.level, b.level) >= min(a.limit(self.leaders, b), b.limit(self.leaders, a)):
+            return BETWEEN
+        return ""
 
     def settle(self) -> None:
         """Gives early scalars to the group that reads them, if it is the only reader."""
@@ -431,6 +434,20 @@ def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int
 def named(names: Mapping[int, int], axes: Iterable[int]) -> Dims:
     """Axes of one group as another calls them."""
     return tuple(NONE if axis == NONE else names[axis] for axis in axes)
+
+
+def joint(
+    a: Group, b: Group, names: Mapping[int, int]
+) -> tuple[dict[int, int], dict[Var, frozenset[int]], frozenset[int]]:
+    """The axes of two groups in one, the results of their reductions, and the axes that must not
+    be cut; `names` says which axis of `a` each of `b` is.
+    """
+    axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
+    of_b = {var: frozenset(named(names, over)) for var, over in b.folded.items()}
+    folded = {**a.folded, **of_b}
+    read = [folded[v] for v in a.embed if v in b.folded]
+    read += [folded[v] for v in b.embed if v in a.folded]
+    return axes, folded, a.whole.union(named(names, b.whole), *read)
 
 
 def folded_axes(op: Any) -> Dims:
