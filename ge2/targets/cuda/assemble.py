@@ -35,10 +35,10 @@ from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
 from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.fast_call import straight
-from ge2.targets.cuda.launch.groups import Groups
+from ge2.targets.cuda.launch.groups import Assembled, Groups
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
-from ge2.targets.cuda.loops.steps import as_loop_body, loop_code, placed
+from ge2.targets.cuda.loops.steps import End, as_loop_body, loop_code, placed
 from ge2.targets.cuda.steps.code import CudaStep
 from ge2.targets.cuda.steps.host import HostStep, LibraryStep
 from ge2.targets.cuda.steps.kernels import KernelStep
@@ -125,7 +125,9 @@ class CudaAssembler(Assembler):
             execute(self.texts["python"], self.names)
         run: Any = self.names.get("run")
         if self.inside:
-            self.built.loop_body = as_loop_body(self, run)
+            results = [*map(self.end, self.program.graph.outputs)]
+            names, splits = self.parameters()[1:], self.groups.splits
+            self.built.loop_body = as_loop_body(self.assembled(), names, results, splits, run)
             run = partial(self.built.loop_body.in_new_arrays, self.device)
         if self.run:
             self.built.direct = self.call_of(run)
@@ -160,7 +162,7 @@ class CudaAssembler(Assembler):
         written = self.in_ranges(parts) if self.around.ranged else self.groups.lines()
         results = self.results()
         text = LauncherText(
-            self.parameters(),
+            ", ".join(self.parameters()),
             self.arena.nbytes,
             self.inside,
             *self.makings(),
@@ -205,22 +207,30 @@ class CudaAssembler(Assembler):
         found = current_first(
             self.device, run if self.silent() else partial(quietly, run), self.around.failed
         )
-        work = straight(self)
+        if self.inside or self.seen or self.numbers.uploads or self.named & {*self.arguments}:
+            return found
+        work = straight(self.assembled(), self.begun, len(self.made_first), self.around.failed)
         return found if work is None else self.device.call(work, found)
+
+    def assembled(self) -> Assembled:
+        return Assembled(
+            self.program, self.groups.parts, self.numbers.lines, self.names, self.arena.nbytes,
+            self.arena.offsets(), [*self.kernels.sources.values()],
+        )  # fmt: skip
 
     def silent(self) -> bool:
         """Whether NumPy computes nothing, and so cannot warn."""
         numbers = any(v.type.weak for v in self.program.graph.inputs)
         return not numbers and all(step.kind in ON_DEVICE for step in self.program.steps)
 
-    def parameters(self) -> str:
+    def parameters(self) -> list[str]:
         """What the function takes: if another program runs it the memory and the
         places, then the arrays.
         """
         outputs = self.program.graph.outputs
-        places = [self.name(outputs[i]) for i in placed(self)] if self.inside else []  # type: ignore[arg-type]
+        places = [self.name(outputs[i]) for i in placed(self.program)] if self.inside else []  # type: ignore[arg-type]
         memory = ["memory"] if self.inside else []
-        return ", ".join([*memory, *places, *map(self.name, self.program.graph.inputs)])
+        return [*memory, *places, *map(self.name, self.program.graph.inputs)]
 
     def start(self) -> list[Line]:
         """Arguments as kernels read them; who runs a part sees to it."""
@@ -389,6 +399,21 @@ class CudaAssembler(Assembler):
         if self.inside and not atom.type.weak:
             return self.operand(atom)
         return super().result(atom, i)
+
+    def end(self, a: Atom) -> End | None:
+        """A result to a program around it: by the name of a parameter, or by its place; None for a
+        number, and for one that is in another order.
+        """
+        if a.type.weak:
+            return None
+        if isinstance(a, Literal):
+            return Address(self.operand(a)), a.type
+        buffer, layout = self.buffer(a), self.program.layout(a)
+        if buffer.base is None and buffer.storage != "arena":
+            return self.holder(buffer)
+        if layout.strides != plain(a.type.shape).strides:
+            return None
+        return self.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
     def copy_of_result(self, var: Var, again: bool) -> str:
         nbytes, text = var.type.nbytes, f"{self.operand(var)}, order='C'"

@@ -4,18 +4,21 @@ their call is made in C.
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ge2.base.source import execute
-from ge2.ir import Literal, Var
+from ge2.ir import Atom, Literal
+from ge2.program.program import Program
 from ge2.targets.cuda.device_arrays import explain, quietly
 from ge2.targets.cuda.launch.arguments import ARENA
+from ge2.targets.cuda.launch.groups import Assembled
 from ge2.targets.cuda.launch.launches import Straight
 from ge2.targets.cuda.launch.template import Group
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import CudaAssembler
+    from ge2.targets.cuda.device_arrays import Failed
 
 TEXT = """def compute({}):
 {}
@@ -23,19 +26,25 @@ TEXT = """def compute({}):
 """
 
 
-def straight(assembler: CudaAssembler) -> Straight | None:
-    """The program as such a call; None if it is more than that."""
-    group = only_group(assembler)
-    if group is None or assembler.named.intersection(assembler.arguments):
+def straight(
+    p: Assembled, begun: AbstractSet[str], extra: int, failed: Failed | None
+) -> Straight | None:
+    """The program as such a call; None if it is more than that.
+
+    `begun`: the results that have an array; `extra`: how many of these are not made within the group.
+    """
+    group = only_group(p, len(begun) - extra)
+    if group is None:
         return None
-    given = [assembler.name(v) for v in assembler.program.graph.inputs]
-    homes = [b for b in assembler.program.buffers.values() if b.name in assembler.begun]
+    buffers, graph = p.program.buffers, p.program.graph
+    given = [buffers[v].name for v in graph.inputs]
+    homes = [b for b in buffers.values() if b.name in begun]
     made = [b for b in homes if not b.donor]
-    taken = {*given, *assembler.begun}
-    known = [name for name in group.bases if name in assembler.names and name not in taken]
-    results = [end(assembler, a) for a in assembler.program.graph.outputs]
+    taken = {*given, *begun}
+    known = [name for name in group.bases if name in p.names and name not in taken]
+    results = [end(p.program, a, begun) for a in graph.outputs]
     asked = [n.text for n in group.numbers]
-    numbers = [*asked, *(r for r in results if r and r not in {*given, *assembler.begun})]
+    numbers = [*asked, *(r for r in results if r and r not in taken)]
     places = {
         name: i for i, name in enumerate([*given, *(b.name for b in made), *known, *numbers, ARENA])
     }
@@ -46,55 +55,49 @@ def straight(assembler: CudaAssembler) -> Straight | None:
         or not places.keys() >= {*group.bases, *results}
     ):
         return None
-    weak = [assembler.name(v) for v in assembler.program.graph.inputs if v.type.weak]
+    weak = [buffers[v].name for v in graph.inputs if v.type.weak]
     return Straight(
         len(given),
-        tuple((b.type.shape, assembler.names[b.type.dtype.name]) for b in made),
-        tuple(assembler.names[name] for name in known),
+        tuple((b.type.shape, p.names[b.type.dtype.name]) for b in made),
+        tuple(p.names[name] for name in known),
         len(numbers),
         tuple(places[name] for name in weak),
-        computing(assembler, weak, numbers) if numbers else None,
-        assembler.arena.nbytes,
+        computing(p, weak, numbers) if numbers else None,
+        p.nbytes,
         tuple(places[name] for name in [*group.bases, *asked]),
         tuple(places[name] for name in results if name is not None),
-        assembler.names["take"],
-        assembler.names["empty"],
-        partial(explain, assembler.around.failed),
-        assembler.names[group.name],
+        p.names["take"],
+        p.names["empty"],
+        partial(explain, failed),
+        p.names[group.name],
     )
 
 
-def only_group(assembler: CudaAssembler) -> Group | None:
-    """The one group that the program is, if what comes before it makes arrays
-    for results, or numbers.
+def only_group(p: Assembled, arrays: int) -> Group | None:
+    """The one group that the program is, if what comes before it makes so many arrays for results,
+    or numbers.
     """
-    numbers, parts = assembler.numbers, assembler.groups.parts
-    if assembler.inside or assembler.seen or numbers.uploads:
+    if len(p.parts) != 1 or not isinstance(group := p.parts[0], Group):
         return None
-    group = parts[0] if len(parts) == 1 else None
-    if not isinstance(group, Group):
-        return None
-    arrays = len(assembler.begun) - len(assembler.made_first)
-    plain = len(group.before) == arrays + len(numbers.lines)
+    plain = len(group.before) == arrays + len(p.computed)
     return group if group.launches and plain else None
 
 
-def end(assembler: CudaAssembler, a: Any) -> str | None:
+def end(program: Program, a: Atom, begun: AbstractSet[str]) -> str | None:
     """The name of a result: of an array made for it, or donated to it, or of a
     number that was computed.
     """
     if isinstance(a, Literal):
         return None
-    assert isinstance(a, Var)
-    found = assembler.buffer(a)
+    found = program.buffers[a]
     if a.type.weak:
-        return None if a in assembler.program.graph.inputs else found.name
-    return found.name if found.storage == "output" and found.name in assembler.begun else None
+        return None if a in program.graph.inputs else found.name
+    return found.name if found.storage == "output" and found.name in begun else None
 
 
-def computing(assembler: CudaAssembler, weak: list[str], numbers: list[str]) -> Any:
+def computing(p: Assembled, weak: list[str], numbers: list[str]) -> Any:
     """What makes the numbers from the Python numbers among the arguments."""
-    lines = "\n".join(f"    {line.code}" for line in assembler.numbers.lines) or "    pass"
-    names = dict(assembler.names)
+    lines = "\n".join(f"    {line.code}" for line in p.computed) or "    pass"
+    names = dict(p.names)
     execute(TEXT.format(", ".join(weak), lines, ", ".join(numbers)), names)
     return partial(quietly, names["compute"])

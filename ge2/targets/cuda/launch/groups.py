@@ -2,17 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, final
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.record import record
 from ge2.codegen.layout import Line
 from ge2.ir import Eqn
+from ge2.program.program import Program
 from ge2.program.records import place
 from ge2.program.timer import Call
 from ge2.targets.cuda.launch.template import Group
 
 if TYPE_CHECKING:
+    from ge2.targets.cuda.emit.file import Source
     from ge2.targets.cuda.steps.code import CudaStep
+
+
+@final
+@record
+class Assembled:
+    """A program that is assembled, as what calls it in C, or as a loop's body, needs to know it.
+
+    `computed`: the lines that compute numbers. `sources`: those of its kernels.
+    """
+
+    program: Program
+    parts: Sequence[Line | Group]
+    computed: Sequence[Line]
+    names: dict[str, Any]
+    nbytes: int  # of the arena
+    offsets: Mapping[str, int]  # in it
+    sources: Sequence[Source]
+
+    @property
+    def groups(self) -> list[Group]:
+        return [part for part in self.parts if isinstance(part, Group)]
+
+    @property
+    def numbers(self) -> bool:
+        """Whether it takes or returns Python numbers."""
+        graph = self.program.graph
+        return any(a.type.weak for a in (*graph.inputs, *graph.outputs))
 
 
 @final

@@ -17,13 +17,14 @@ from ge2.base.config import config
 from ge2.choice.choose import settled
 from ge2.choice.problem import Family, Problem, Variant, prefs
 from ge2.codegen.layout import Line, plain
-from ge2.ir import ArrayType, Atom, Literal, Var
+from ge2.ir import ArrayType, Atom, Var
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
-from ge2.program.program import Buffer, Step
+from ge2.program.program import Buffer, Program, Step
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.device import put
 from ge2.targets.cuda.launch.arguments import Address
+from ge2.targets.cuda.launch.groups import Assembled
 from ge2.targets.cuda.loops.conditional import conditional
 from ge2.targets.cuda.loops.iterate import LoopBody, iterated, second_places
 from ge2.targets.cuda.loops.record_launches import Recorder
@@ -36,13 +37,17 @@ if TYPE_CHECKING:
 NUMBERS: Final = "numbers that Python computes"
 
 
-def placed(assembler: CudaAssembler) -> list[int]:
+# a result of a body: by the name of a parameter, or by its place
+End = str | tuple[Address, ArrayType]
+
+
+def placed(program: Program) -> list[int]:
     """The results for which there is an array beforehand, but for those made in an argument's."""
-    outputs = assembler.program.graph.outputs
+    outputs = program.graph.outputs
     return [
         i
         for i, a in enumerate(outputs)
-        if isinstance(a, Var) and a not in outputs[:i] and of_its_own(assembler.buffer(a))
+        if isinstance(a, Var) and a not in outputs[:i] and of_its_own(program.buffers[a])
     ]
 
 
@@ -50,73 +55,45 @@ def of_its_own(buffer: Buffer) -> bool:
     return buffer.storage == "output" and not buffer.donor
 
 
-def as_loop_body(assembler: CudaAssembler, run: Any) -> LoopBody:
-    """The program as a part of another one."""
-    outputs, places = assembler.program.graph.outputs, placed(assembler)
+def as_loop_body(
+    p: Assembled,
+    parameters: Sequence[str],
+    results: Sequence[End | None],
+    splits: Sequence[tuple[int, str]],
+    run: Any,
+) -> LoopBody:
+    """The program as a part of another one.
+
+    `parameters`: places of results, then inputs. `splits`: what the host does between launches.
+    """
+    outputs, buffers, places = p.program.graph.outputs, p.program.buffers, placed(p.program)
     again = [(i, j) for i in places for j in range(i + 1, len(outputs)) if outputs[i] is outputs[j]]
     types = tuple(a.type for a in outputs)
-    inputs = [v.name for v in map(assembler.buffer, assembler.program.graph.inputs)]
-    donors = {i: assembler.buffer(a).donor for i, a in enumerate(outputs) if isinstance(a, Var)}
+    inputs = [buffers[v].name for v in p.program.graph.inputs]
+    donors = {i: buffers[a].donor for i, a in enumerate(outputs) if isinstance(a, Var)}
     over = {i: inputs.index(donor) for i, donor in donors.items() if donor}
     made = tuple(types[i] for i in places)
-    found = as_recorded(assembler, places)
-    why = "" if found is not None else more_than_launches(assembler)
-    return LoopBody(
-        assembler.arena.nbytes, tuple(places), made, tuple(again), over, run, found, why
-    )
+    why = more_than_launches(p, splits, None in results)
+    body = None if why else recorded_body(p, parameters, [r for r in results if r is not None])
+    return LoopBody(p.nbytes, tuple(places), made, tuple(again), over, run, body, why)
 
 
-def as_recorded(assembler: CudaAssembler, places: Sequence[int]) -> RecordedBody | None:
-    """The program as launches, if it is nothing else."""
-    graph, groups = assembler.program.graph, [*assembler.groups]
-    weak = any(a.type.weak for a in (*graph.inputs, *graph.outputs))
-    if (
-        weak
-        or len(groups) != len(assembler.groups.parts)
-        or any(g.before or g.numbers for g in groups)
-    ):
-        return None
-    names = [assembler.name(graph.outputs[i]) for i in places]  # type: ignore[arg-type]
-    ends = [end(assembler, a) for a in graph.outputs]
-    results = [e for e in ends if e is not None]
-    if len(results) < len(ends):
-        return None
-    launches = [each for group in groups for each in group.launches]
-    parameters = [*names, *map(assembler.name, graph.inputs)]
-    return RecordedBody(
-        parameters,
-        launches,
-        [*assembler.kernels.sources.values()],
-        assembler.arena.offsets(),
-        results,
-        assembler.names,
-    )
+def recorded_body(p: Assembled, parameters: Sequence[str], results: list[End]) -> RecordedBody:
+    """The program as launches, where it is nothing else."""
+    launches = [each for group in p.groups for each in group.launches]
+    return RecordedBody([*parameters], launches, [*p.sources], dict(p.offsets), results, p.names)
 
 
-def more_than_launches(assembler: CudaAssembler) -> str:
-    """What there is in a program that is no launch."""
-    if assembler.groups.splits:
-        return assembler.groups.splits[0][1]
-    numbers = any(
-        a.type.weak for a in (*assembler.program.graph.inputs, *assembler.program.graph.outputs)
-    )
-    if numbers or any(g.before or g.numbers for g in assembler.groups):
+def more_than_launches(p: Assembled, splits: Sequence[tuple[int, str]], strided: bool) -> str:
+    """What there is in a program that is no launch; "" if there is nothing."""
+    alone = len(p.groups) == len(p.parts) and not any(g.before or g.numbers for g in p.groups)
+    if alone and not p.numbers and not strided:
+        return ""
+    if splits:
+        return splits[0][1]
+    if p.numbers or any(g.before or g.numbers for g in p.groups):
         return NUMBERS
     return "a result whose elements lie in another order"
-
-
-def end(assembler: CudaAssembler, a: Atom) -> str | tuple[Address, ArrayType] | None:
-    """A result by the name of a parameter, or by its place; None for one that
-    is in another order.
-    """
-    if isinstance(a, Literal):
-        return Address(assembler.operand(a)), a.type
-    buffer, layout = assembler.buffer(a), assembler.program.layout(a)
-    if buffer.base is None and buffer.storage != "arena":
-        return assembler.holder(buffer)
-    if layout.strides != plain(a.type.shape).strides:
-        return None
-    return assembler.at(a, layout.offset * a.type.dtype.itemsize), a.type
 
 
 def loop_code(assembler: CudaAssembler, step: Step) -> CudaStep:
