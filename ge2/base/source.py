@@ -9,6 +9,7 @@ import functools
 import linecache
 import os
 import sys
+from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -68,6 +69,7 @@ LIBRARIES = (
 )
 _inner: dict[CodeType, bool] = {}
 _ours: dict[CodeType, bool] = {}
+_lines: dict[CodeType, tuple[list[int], list[int]]] = {}
 _scope: ContextVar[str] = ContextVar("ge2_scope", default="")
 
 
@@ -85,10 +87,11 @@ class Source:
 
     @property
     def line(self) -> int:
-        for start, end, line in self.code.co_lines():
-            if start <= self.lasti < end and line is not None:
-                return line
-        return self.code.co_firstlineno
+        known = _lines.get(self.code)
+        if known is None:
+            known = _lines[self.code] = line_table(self.code)
+        starts, lines = known
+        return lines[bisect_right(starts, self.lasti) - 1]
 
     @property
     def function(self) -> str:
@@ -101,6 +104,14 @@ class Source:
 
     def __str__(self) -> str:
         return f"{os.path.basename(self.file)}:{self.line} in {self.within}"
+
+
+def line_table(code: CodeType) -> tuple[list[int], list[int]]:
+    """Where each run of instructions begins, and its line. Instructions that have no line get the
+    function's first one. A long loop asks for the same lines tens of thousands of times.
+    """
+    runs = [(start, line) for start, _, line in code.co_lines()]
+    return [r[0] for r in runs], [code.co_firstlineno if r[1] is None else r[1] for r in runs]
 
 
 def is_library(code: CodeType) -> bool:

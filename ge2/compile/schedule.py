@@ -305,14 +305,16 @@ class Scheduler:
 
     def lend(self) -> None:
         """Puts what an update or a loop writes over into the result's memory,
-        if nobody reads it later.
+        if nobody reads it later. Last equations first: of a chain of updates each array then goes
+        to its last place at once, instead of with all before it at each update.
         """
         views: dict[int, list[Buffer]] = {}
         for buffer in self.buffers.values():
             if buffer.base is not None:
                 views.setdefault(id(buffer.base), []).append(buffer)
-        for n, eqn in enumerate(self.graph.eqns):
-            for i, k in self.over.get(n, {}).items():
+        for n in sorted(self.over, reverse=True):
+            eqn = self.graph.eqns[n]
+            for i, k in self.over[n].items():
                 x = eqn.inputs[k]
                 old = self.buffers[x] if isinstance(x, Var) else None
                 if (

@@ -352,12 +352,18 @@ def spoken(graph: Graph) -> tuple[str, ...]:
     """All that a graph's equations say of the user's lines: graphs may be
     equal that differ in it.
     """
-    return tuple(lines(graph))
+    return tuple(lines(graph, {}))
 
 
-def lines(graph: Graph) -> Iterator[str]:
+def lines(graph: Graph, said: dict[object, str]) -> Iterator[str]:
+    """`said` has the places that were met: an unrolled loop is at the same few over and over."""
     for eqn in graph.eqns:
-        yield str(eqn.source)
+        s = eqn.source
+        place = None if s is None else (id(s.code), s.lasti, s.scope)
+        words = said.get(place)
+        if words is None:
+            words = said[place] = str(s)
+        yield words
         if isinstance(eqn.op, GraphOp):
             for inner in eqn.op.graphs():
-                yield from lines(inner)
+                yield from lines(inner, said)
