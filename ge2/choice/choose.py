@@ -8,6 +8,8 @@ its variants.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -113,7 +115,8 @@ class Choice:
 
     def kernels(self) -> Any:
         """The kernels of the candidate that was taken."""
-        return self.family.kernels(self.problem, self.taken.variant, self.caps)
+        variant = self.taken.variant
+        return self.family.kernels(self.problem, variant, variant.caps or self.caps)
 
     def __str__(self) -> str:
         lines = [*map(str, self.refused), f"{self.taken}{BY[self.by]}"]
@@ -139,8 +142,53 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
                 yield Candidate(family, variant, seconds, refusal)
 
 
+Made = dict[Problem, list[tuple[Any, str, str]]]  # limits, the candidate's title, what decided
+_made: ContextVar[Made | None] = ContextVar("ge2_choices", default=None)
+
+
+@contextmanager
+def made_once(made: Made) -> Iterator[None]:
+    """Inside, what was chosen for a problem stays chosen: a program that is built does not change
+    its choices when its text is written again, whatever was measured since.
+    """
+    token = _made.set(made)
+    try:
+        yield
+    finally:
+        _made.reset(token)
+
+
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take for a problem. NoRuleError if every family refuses it."""
+    made = _made.get()
+    if made is None or caps is None or not problem.settled:
+        return chosen(problem, caps, prefs, catalog)
+    earlier = made.setdefault(problem, [])
+    for known, title, by in earlier:
+        if known == caps and (found := again(problem, caps, prefs, catalog, title)) is not None:
+            return replace(found, by=by)
+    found = chosen(problem, caps, prefs, catalog)
+    earlier.append((caps, found.taken.title, found.by))
+    return found
+
+
+def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str) -> Choice | None:
+    """The candidate of a title, its plan worked out anew: that of an earlier text is used up."""
+    refused: list[Candidate] = []
+    known = recorded(problem, caps, prefs, catalog)
+    for offered in candidates(problem, caps, prefs, catalog):
+        candidate = offered if known is None else known.told(offered)
+        if offered.title == title and not offered.refusal:
+            return Choice(
+                problem, replace(candidate, refusal=""), tuple(refused), caps, catalog, prefs
+            )
+        if candidate.refusal:
+            refused.append(candidate)
+    return None
+
+
+def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
+    """The candidate to take, now."""
     pins = [*pinned(problem, prefs)] if prefs.pins else []
     known = None if pins else recorded(problem, caps, prefs, catalog)
     refused: list[Candidate] = []
@@ -159,9 +207,9 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
         if candidate.predicted is None and not pins and known is None:
             break  # the order decides, and nobody has to ask further
     if not possible and prefs.only:  # none of those serves it, and something has to
-        return choose(problem, caps, replace(prefs, only=()), catalog)
+        return chosen(problem, caps, replace(prefs, only=()), catalog)
     if not possible and known is not None:  # all failed when they were measured
-        return choose(problem, caps, replace(prefs, tune="off"), catalog)
+        return chosen(problem, caps, replace(prefs, tune="off"), catalog)
     if not possible:
         where = [(c.family.name, c.refusal) for c in refused]
         raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=where)

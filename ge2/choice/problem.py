@@ -139,13 +139,15 @@ Code = TypeVar("Code")  # kernels as the assembler of the target takes them
 class Variant:
     """One of the ways in which a family does a problem; `plan` is what was worked out to offer it,
     `refusal` the reason why it is not offered, if only working it out showed that. `ordered`: it
-    adds up in the same order each time.
+    adds up in the same order each time. `caps`: the limits, or numbers of tuning, by which its
+    kernels are written in place of the target's.
     """
 
     name: str = ""
     plan: Any = None
     refusal: str = ""
     ordered: bool = True
+    caps: Any = None
 
 
 ONLY = (Variant(),)

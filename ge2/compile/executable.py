@@ -19,6 +19,8 @@ from ge2.base.gpu import host
 from ge2.base.interpreter import hush, restore
 from ge2.base.record import mutable
 from ge2.base.toolchain.detect import excuse, toolchain
+from ge2.choice.choose import Made as Choices
+from ge2.choice.choose import made_once
 from ge2.codegen.rendered_cache import kept_pages
 from ge2.compile import analysis
 from ge2.compile.analysis import Memory
@@ -247,6 +249,7 @@ class Executable:
     _how: str = ""
     _code: int = 0  # bytes of what was compiled
     _text: Assembler | None = None
+    _choices: Choices = field(default_factory=dict, repr=False)
     _inner: Inner | None = None
     _loop_body: LoopBody | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
@@ -396,6 +399,7 @@ class Executable:
     def written(self, run: bool = True) -> Assembler:
         with (
             spent("render"),
+            made_once(self._choices),
             kept_pages(self.name, self.program.target, *looks(self.program.graph)),
         ):
             return self.assemble(run)

@@ -14,8 +14,12 @@ from typing import Any
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, real_part
+from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, INEXACT
 from ge2.base.errors import ParseError
+from ge2.choice.bench import difference as difference
+from ge2.choice.bench import eps as eps
+from ge2.choice.bench import tolerance as tolerance
+from ge2.choice.bench import widened as widened
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify, write
 from ge2.ir.text import op_text
@@ -134,19 +138,6 @@ def pulled(graph: Graph, wanted: Flags) -> Graph:
 
 def close(a: Any, b: Any, scale: float) -> bool:
     return bool(np.allclose(a, b, rtol=1e-7, atol=1e-7 * scale))
-
-
-def widened(x: Any) -> Any:
-    """In float64 or complex128."""
-    x = np.asarray(x)
-    return x.astype(COMPLEX128 if x.dtype in COMPLEX else FLOAT64) if x.dtype in INEXACT else x
-
-
-def eps(dtype: np.dtype) -> float:
-    dtype = real_part(dtype)
-    if dtype not in HALF:
-        return float(np.finfo(dtype).eps)
-    return 2.0**-7 if dtype.itemsize == 2 and dtype.kind == "V" else 2.0**-10
 
 
 # -------------------------------------------------------------------------------- types and meaning
@@ -425,17 +416,3 @@ def launched(device: Device, op: Op, graph: Graph, arrays: Arrays, want: Arrays)
     for y, w, a in zip(got, want, graph.outputs, strict=True):
         why = difference(download(y), w, a.type)
         claim(not why, op, arrays, f"executed in CUDA: {why}")
-
-
-def difference(y: Any, w: Any, t: ArrayType) -> str:
-    """In what a computed array differs from the one that is wanted; nothing if it does not."""
-    if np.asarray(y).dtype != t.dtype or np.shape(y) != t.shape:
-        return f"{np.asarray(y).dtype}{np.shape(y)} instead of {t}"
-    rtol = tolerance(t.dtype)
-    same = np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol, equal_nan=True)
-    return "" if same else f"{y}, not {w}"
-
-
-def tolerance(dtype: np.dtype) -> float:
-    """Sums may be taken in another order; half types are rounded once, from float32."""
-    return (2 if dtype in HALF else 16) * eps(dtype) if dtype in INEXACT else 0

@@ -13,7 +13,7 @@ from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
-from ge2.choice.choose import Choice, choose
+from ge2.choice.choose import Choice, settled
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.text import ALONE, Argument, CKernel, Text
 from ge2.ir import Eqn, Graph, Literal, Var
@@ -193,7 +193,8 @@ class Native:
         if step.kind == "loop":
             segment.calls.append(Loop(self, segment, step).stage())
             return
-        choice = choose(self.problem(step), self.caps, prefs(), FAMILIES)
+        problem = self.problem(step)
+        choice = settled(step.eqn.choice, problem, self.caps, prefs(), FAMILIES)
         pieces: Pieces = choice.kernels()
         self.products |= pieces.products
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
@@ -256,7 +257,7 @@ class Native:
 
     def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
         if a.kind == "threads":
-            return "1" if self.caps.threads == ALONE else "threads"
+            return "1" if ALONE in (self.caps.threads, a.value) else "threads"
         if a.kind == "services":
             return "lib"
         if a.kind == "size":

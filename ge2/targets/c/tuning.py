@@ -135,6 +135,17 @@ class Results:
 
 @final
 @record
+class Variants:
+    """The variants that are measured beside the usual one."""
+
+    least: int = 1 << 12  # elements of a problem from which on it is worth measuring more than one
+    sooner: int = 8  # times less work than usual, of which threads take a part
+    tiles: tuple[int, ...] = (16, 64)  # elements along each side, in place of `Nests.tile`
+    loops: int = 1 << 18  # multiplications of one product up to which loops are tried beside BLAS
+
+
+@final
+@record
 class Tuning:
     """The numbers of each family and writer.
 
@@ -152,6 +163,7 @@ class Tuning:
     loops: Loops = Loops()
     files: Files = Files()
     results: Results = Results()
+    variants: Variants = Variants()
     shared: int = 1 << 17
 
 

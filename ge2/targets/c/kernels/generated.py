@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
 from ge2.base.record import record
-from ge2.choice.problem import Family, Problem, Variant
+from ge2.choice.problem import ONLY, Family, Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied
-from ge2.codegen.text import CKernel, Operand
+from ge2.codegen.text import ALONE, CKernel, Operand
 from ge2.ir import ArrayType, Var
 from ge2.ops.graphs.region import Region
 from ge2.targets.c.caps import Caps
@@ -30,14 +31,58 @@ class Pieces:
 
 
 class Generated(Family[Caps, Pieces]):
-    """Kernels in C."""
+    """Kernels in C. By default threads share what is worth it by the numbers of tuning; variants do
+    without, or share sooner.
+    """
 
     target = "c"
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
+        return shared(ONLY, problem, caps)
+
+
+def shared(usual: Iterable[Variant], problem: Problem, caps: Caps) -> Iterator[Variant]:
+    """Variants, and beside them those that share work among threads otherwise."""
+    yield from usual
+    work = max((t.size for t in (*problem.inputs, *problem.outs)), default=0)
+    if caps.threads <= 1 or work < caps.tuning.variants.least:
+        return
+    (first, *_) = usual
+    for name, other in (
+        ("one thread", replace(caps, threads=ALONE)),
+        ("threads sooner", sooner(caps)),
+    ):
+        title = ", ".join(filter(None, (first.name, name)))
+        yield replace(first, name=title, caps=other)
+
+
+def sooner(caps: Caps) -> Caps:
+    """Limits by which threads share less work than usual."""
+    tuning, by = caps.tuning, caps.tuning.variants.sooner
+    regions = replace(
+        tuning.regions, grain=tuning.regions.grain // by, task=tuning.regions.task // by
+    )
+    moves = replace(tuning.moves, grain=tuning.moves.grain // by)
+    return replace(caps, tuning=replace(tuning, regions=regions, moves=moves))
 
 
 @final
 class CRegion(Generated):
     name = "region in C"
+    texts = ("targets/c/emit/region.py", "codegen/loop_nest.py", "c/region.c.jinja")
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        """Tiles of other sizes where arrays lie across each other, panels where rows are reduced."""
+        yield from shared(ONLY, problem, caps)
+        op = problem.op
+        assert isinstance(op, Region)
+        if math.prod(op.space) < caps.tuning.variants.least or len(op.space) < 2:
+            return
+        nests, by = caps.tuning.nests, caps.tuning.variants.tiles
+        for n in by:
+            nest = replace(nests, tile=n, panel=nests.panel * n // nests.tile)
+            other = replace(caps, tuning=replace(caps.tuning, nests=nest))
+            yield Variant(f"tiles of {n}", caps=other)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator
 from itertools import pairwise
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
-from ge2.targets.c.kernels.generated import Generated, Pieces, copying
+from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 
 Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
@@ -44,6 +44,7 @@ class CProduct(Generated):
     """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
 
     name = "product in C"
+    texts = ("c/include/ge2/product.h",)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, DotGeneral):
@@ -54,17 +55,19 @@ class CProduct(Generated):
             return "C cannot call the BLAS of this NumPy"
         return ""
 
-    def variants(self, problem: Problem, caps: Caps) -> Sequence[Variant]:
-        sizes, tuning = sides(problem), caps.tuning.products
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        """The likeliest first: loops over few terms, or of known sizes, or BLAS; then others."""
+        sizes, tuning = sides(problem), caps.tuning
         if product_dtype(problem) not in FLOATS | COMPLEX:
-            return (LOOPS,)
-        return (
-            (THIN_LOOPS, BLAS)
-            if is_thin(*sizes, tuning.thin)
-            else (SMALL_LOOPS,)
-            if small(sizes, tuning.few)
-            else (BLAS,)
-        )
+            return shared((LOOPS,), problem, caps)
+        usual = [BLAS] if caps.blas else []
+        if math.prod(sizes[1:]) <= tuning.variants.loops or not caps.blas:
+            usual.append(LOOPS)
+        if is_thin(*sizes, tuning.products.thin):
+            usual.insert(0, THIN_LOOPS)
+        elif small(sizes, tuning.products.few):
+            usual.insert(0, SMALL_LOOPS)
+        return shared(usual, problem, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         return Multiply(problem, variant, caps).run()
@@ -159,11 +162,12 @@ class Multiply:
             Argument(f"{ctype} *c", "result", (out, self.dtype)),
             Argument("int64_t count", "size", sizes[0]),
         ]
-        write = {THIN_LOOPS: thin, LOOPS: by_loops}.get(self.variant, by_blas)
-        few = small(sizes, self.tuning.few)
+        named = self.variant.name
+        write = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
+        few = self.variant.name.startswith(SMALL_LOOPS.name)
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
         if write is by_blas and not few:  # which counts by itself, and shares tiles
-            arguments.append(Argument("int threads", "threads"))
+            arguments.append(Argument("int threads", "threads", self.caps.threads))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
         sharing = None
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
@@ -253,6 +257,10 @@ def thin(
         f"rows, columns, {k}, {matrix('a', a, 'row', 'column')}, {matrix('b', b, 'row', 'column')}"
     )
     return Text(f"ge2_product_terms_{suffix}({both}, c + i * rows * columns, columns, 1);")
+
+
+# by the beginnings of the names of variants; that of loops begins others
+WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, by_blas), (LOOPS, by_loops))
 
 
 def volume(t: ArrayType, axes: Dims) -> int:

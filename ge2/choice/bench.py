@@ -1,0 +1,252 @@
+"""One step of a program on a bench: memory in which its candidates run, and what they should make.
+
+Every array lies between guard bands, results are filled with NaN before each run, and everything
+that is not a result must be as it was. So what is wrong, or writes outside, is found before it is
+timed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, python_type, real_part
+from ge2.base.record import record
+from ge2.choice.choose import Candidate, Catalog
+from ge2.choice.problem import Problem
+from ge2.codegen.layout import Layout
+from ge2.ir import ArrayType, Atom, Evaluate, Literal, Var
+from ge2.ops.sort import SearchSorted
+from ge2.program.program import Buffer, Program, Step
+from ge2.program.timer import Clock
+
+GUARD: Final = 256  # bytes on either side; a multiple of every alignment that kernels rely on
+NOTHING: Final = 0xFF  # a byte: floating numbers of such bytes are NaN
+SEED: Final = 17
+Run = Callable[[], object]
+
+
+# -------------------------------------------------------------------------------------- comparing
+
+
+def difference(y: Any, w: Any, t: ArrayType, scale: float = 1.0) -> str:
+    """In what a computed array differs from the one that is wanted; nothing if it does not.
+
+    `scale`: of numbers beside which a rounding error is small.
+    """
+    if np.asarray(y).dtype != t.dtype or np.shape(y) != t.shape:
+        return f"{np.asarray(y).dtype}{np.shape(y)} instead of {t}"
+    rtol = tolerance(t.dtype)
+    same = np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol * scale, equal_nan=True)
+    return "" if same else f"{y}, not {w}"
+
+
+def tolerance(dtype: np.dtype) -> float:
+    """Sums may be taken in another order; half types are rounded once, from float32."""
+    return (2 if dtype in HALF else 16) * eps(dtype) if dtype in INEXACT else 0
+
+
+def widened(x: Any) -> Any:
+    """In float64 or complex128."""
+    x = np.asarray(x)
+    return x.astype(COMPLEX128 if x.dtype in COMPLEX else FLOAT64) if x.dtype in INEXACT else x
+
+
+def eps(dtype: np.dtype) -> float:
+    dtype = real_part(dtype)
+    if dtype not in HALF:
+        return float(np.finfo(dtype).eps)
+    return 2.0**-7 if dtype.itemsize == 2 and dtype.kind == "V" else 2.0**-10
+
+
+# ------------------------------------------------------------------------------------------ memory
+
+
+@final
+@record
+class Array:
+    """An array of the step as part of the memory of a buffer."""
+
+    type: ArrayType
+    layout: Layout
+    buffer: Buffer
+
+    def of(self, memory: Any) -> Any:
+        """The array in a memory of bytes with guard bands."""
+        t, size = self.type, self.type.dtype.itemsize
+        if not t.size:
+            return np.empty(t.shape, t.dtype)
+        first = memory[GUARD + self.layout.offset * size :]
+        strides = tuple(n * size for n in self.layout.strides)
+        one = first[:size].view(np.dtype((np.void, size)))
+        held = np.lib.stride_tricks.as_strided(one, t.shape, strides)
+        return held.view(t.dtype) if t.ndim else held.reshape(1).view(t.dtype).reshape(())
+
+
+def aligned(nbytes: int) -> Any:
+    """Bytes of an array between guard bands; it lies where the widest access may begin."""
+    memory = np.full(nbytes + 3 * GUARD, NOTHING, np.uint8)
+    return memory[-memory.ctypes.data % GUARD :][: nbytes + 2 * GUARD]
+
+
+def copied(memory: Any) -> Any:
+    """Bytes of the host, and as aligned."""
+    copy = aligned(memory.size - 2 * GUARD)
+    copy[...] = memory
+    return copy
+
+
+@final
+class Images:
+    """The memory of all that a step reads and writes, as it is before a run."""
+
+    def __init__(self, program: Program, step: Step, signs: bool) -> None:
+        self.program, self.eqn = program, step.eqn
+        self.rng = np.random.default_rng(SEED)
+        self.signs = signs
+        self.outs = [self.array(v) for v in step.eqn.outs]
+        self.inputs = [self.array(a) if is_array(a) else None for a in step.eqn.inputs]
+        arrays = [x for x in (*self.inputs, *self.outs) if x is not None]
+        self.buffers = {id(x.buffer): x.buffer for x in arrays}
+        read = {id(x.buffer) for x in self.inputs if x is not None}
+        self.most = self.indices()
+        self.bytes = {n: self.image(b, n in read) for n, b in self.buffers.items()}
+        self.numbers = {a: self.number(a) for a in step.eqn.inputs if not is_array(a)}
+
+    def array(self, a: Atom) -> Array:
+        assert isinstance(a, Var)
+        buffer = self.program.buffers[a]
+        return Array(a.type, self.program.layout(a), buffer.base or buffer)
+
+    def indices(self) -> int:
+        """Whole numbers are drawn below it: any may be an index."""
+        sizes = [n for x in self.inputs if x is not None for n in x.type.shape if n > 1]
+        return min([*sizes, 1 << 15])
+
+    def image(self, buffer: Buffer, is_read: bool) -> Any:
+        """NaN between guard bands; drawn numbers between them if the step reads it."""
+        memory = aligned(buffer.type.nbytes)
+        if is_read and buffer.type.size:
+            drawn = np.ascontiguousarray(self.drawn(buffer.type)).reshape(-1).view(np.uint8)
+            memory[GUARD : GUARD + drawn.size] = drawn
+        return memory
+
+    def drawn(self, t: ArrayType) -> Any:
+        """Numbers near 1, whose sums and products are well conditioned; an eighth of them negative
+        where `signs` are wanted. Whole numbers are indices.
+        """
+        rng, dtype = self.rng, t.dtype
+        if dtype.kind == "b":
+            return rng.integers(0, 2, t.shape).astype(dtype)
+        if dtype.kind in "iu":
+            return rng.integers(0, self.most, t.shape).astype(dtype)
+        x = rng.random(t.shape, np.float32) + np.float32(0.5)
+        if self.signs:
+            x = np.where(rng.random(t.shape, np.float32) < 0.125, -x, x)
+        if dtype in COMPLEX:
+            x = x + 0.25j * rng.random(t.shape, np.float32)
+        if isinstance(self.eqn.op, SearchSorted):
+            x = np.sort(x)
+        return x.astype(dtype)
+
+    def number(self, a: Atom) -> Any:
+        return a.value if isinstance(a, Literal) else python_type(a.type.dtype)(1)
+
+    def wanted(self) -> list[Any]:
+        """The results, by the reference."""
+        given = [
+            self.numbers[a] if x is None else np.array(x.of(self.bytes[id(x.buffer)]))
+            for a, x in zip(self.eqn.inputs, self.inputs, strict=True)
+        ]
+        with np.errstate(all="ignore"):
+            return [np.asarray(y) for y in Evaluate().apply(self.eqn.op, given)]
+
+    def wrong(self, found: dict[int, Any], wanted: Sequence[Any]) -> str:
+        """Why the memory after a run is not what it should be; "" if it is."""
+        for x, w in zip(self.outs, wanted, strict=True):
+            y = np.array(x.of(found[id(x.buffer)]))
+            finite = np.abs(widened(w))[np.isfinite(widened(w))] if w.dtype in INEXACT else w
+            scale = max(float(np.max(finite, initial=0)), 1.0) if w.dtype in INEXACT else 1.0
+            if why := difference(y, w, x.type, scale):
+                return f"its result is {why.replace(chr(10), ' ')[:200]}"
+        return self.outside(found)
+
+    def outside(self, found: dict[int, Any]) -> str:
+        """That something is written which is no result."""
+        rest = {n: memory.copy() for n, memory in found.items()}
+        for x in self.outs:
+            if x.type.size:
+                x.of(rest[id(x.buffer)])[...] = x.of(self.bytes[id(x.buffer)])
+        for n, memory in rest.items():
+            if not np.array_equal(memory, self.bytes[n]):
+                return "it writes outside of its result"
+        return ""
+
+
+def is_array(a: Atom) -> bool:
+    return isinstance(a, Var) and not a.type.weak
+
+
+# ------------------------------------------------------------------------------------------- bench
+
+
+@final
+@record
+class Prepared:
+    """A compiled candidate. `code`: all that tells it from others; `bound`: what runs it in memory,
+    by the buffers of the images.
+    """
+
+    code: tuple[object, ...]
+    bound: Callable[[dict[int, Any], Images], Run]
+
+
+class Bench(ABC):
+    """A step of a program, and what runs its candidates; a target says how."""
+
+    def __init__(self, program: Program, step: Step, catalog: Catalog, caps: Any) -> None:
+        self.program, self.step, self.catalog, self.caps = program, step, catalog, caps
+
+    @property
+    @abstractmethod
+    def problem(self) -> Problem:
+        """What kernels are chosen for, its arrays where they are in the program."""
+
+    @property
+    @abstractmethod
+    def clock(self) -> Clock:
+        """What times a run."""
+
+    @property
+    def colds(self) -> tuple[Clock, ...]:
+        """Further clocks, that empty caches before."""
+        return ()
+
+    @abstractmethod
+    def put(self, memory: Any) -> Any:
+        """Bytes as memory of the device: a copy."""
+
+    @abstractmethod
+    def get(self, memory: Any) -> Any:
+        """Memory of the device as bytes of the host."""
+
+    @abstractmethod
+    def prepared(self, candidate: Candidate) -> Prepared:
+        """A candidate, compiled."""
+
+    def here(self) -> AbstractContextManager[Any]:
+        return nullcontext()
+
+    def images(self) -> Iterator[Images]:
+        """What candidates are checked with: positive numbers, then some negative ones among them."""
+        return (Images(self.program, self.step, signs) for signs in (False, True))
+
+    def memory(self, images: Images) -> dict[int, Any]:
+        return {n: self.put(memory) for n, memory in images.bytes.items()}
+
+    def found(self, memory: dict[int, Any]) -> dict[int, Any]:
+        return {n: self.get(each) for n, each in memory.items()}

@@ -1,0 +1,345 @@
+"""Races: the candidates for the kernels of a program are checked, timed, and written down.
+
+Each candidate is compiled by itself, must make what the reference makes and write nothing else, and
+is timed in turns with the others; then the best two again. What is wrong, writes outside, does not
+compile or finds no memory never wins, is kept with its reason, and stops nothing.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import field, replace
+from functools import partial
+from statistics import median
+from typing import Final, final
+
+from ge2.base.config import config
+from ge2.base.errors import Ge2Error
+from ge2.base.formatting import table
+from ge2.base.record import mutable, record
+from ge2.choice import record as kept
+from ge2.choice.bench import Bench, Prepared, Run
+from ge2.choice.choose import Candidate, candidates
+from ge2.choice.measured import Measured
+from ge2.choice.problem import prefs
+from ge2.choice.record import Entry, ProblemClass, class_of, code_of
+from ge2.compile.executable import Executable
+from ge2.program.program import Program, Step
+from ge2.program.timer import Clock, seconds
+
+ROUNDS: Final = 7  # medians of so many times of each
+AGAIN: Final = 9  # of the best two, once more
+NOISE: Final = 0.1  # of a spread, beyond which the best two run again, so many times
+TRIES: Final = 3
+LEAST: Final = 2e-4  # seconds that a time is of: as many runs as that takes
+MOST: Final = 1.0  # seconds of all rounds of one candidate
+CLOSE: Final = 2.0  # times the best: a candidate beyond needs no more rounds
+
+Tell = Callable[[str], None]
+
+
+# ---------------------------------------------------------------------------------------- problems
+
+
+def benches(executable: Executable) -> Iterator[Bench]:
+    """The kernel problems of a program, of loops and branches too; those that move most come first."""
+    found = [(program, step) for program in programs(executable) for step in program.steps]
+    kernels = [(p, s) for p, s in found if s.kind in ("kernel", "copy", "matmul")]
+    for program, step in sorted(kernels, key=lambda each: -size(each[1])):
+        bench = bench_of(executable, program, step)
+        if bench is not None:
+            yield bench
+
+
+def programs(executable: Executable) -> Iterator[Program]:
+    yield executable.program
+    for inner in executable.branches.values():
+        for each in inner:
+            yield from programs(each)
+
+
+def size(step: Step) -> int:
+    return sum(a.type.nbytes for a in (*step.eqn.inputs, *step.eqn.outs))
+
+
+def bench_of(executable: Executable, program: Program, step: Step) -> Bench | None:
+    """What races the candidates of a step; None where there are none."""
+    if program.target == "c":
+        from ge2.targets.c.bench import CBench
+        from ge2.targets.c.caps import Caps
+        from ge2.targets.c.load.blas import services
+
+        caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
+        return CBench(program, step, caps)
+    if program.target == "cuda" and executable.device is not None:
+        from ge2.targets.cuda.bench import CudaBench
+
+        return CudaBench(program, step, executable.device)
+    return None
+
+
+# ------------------------------------------------------------------------------------------- races
+
+
+@final
+@mutable
+class Racer:
+    """A candidate in a race: what runs it, its times, or why it does not serve."""
+
+    candidate: Candidate
+    run: Run | None = None
+    failure: str = ""
+    times: list[float] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        """The time of a call: of one whose arrays are in caches, and one whose are not, the mean."""
+        warm = undisturbed(self.times)
+        return (warm + undisturbed(self.cold)) / 2 if self.cold else warm
+
+    @property
+    def spread(self) -> float:
+        """How far apart the faster half of its times is, as a part of the median."""
+        ordered = sorted(self.times)
+        return (ordered[len(ordered) // 2] - ordered[0]) / max(self.median, 1e-12)
+
+
+def undisturbed(times: Sequence[float]) -> float:
+    """The median of the faster half: what other programs take from a kernel is not its own."""
+    return median(sorted(times)[: (len(times) + 1) // 2])
+
+
+@final
+@record
+class Race:
+    """What came of one: the entry of the record, the problem in words, and predictions beside it.
+
+    `before`: what would have been chosen without it.
+    """
+
+    problem: str
+    entry: Entry
+    predicted: tuple[tuple[str, float | None], ...]
+    before: str = ""
+
+    @property
+    def winner(self) -> str:
+        best = self.entry.best
+        return "" if best is None else ", ".join(filter(None, (best.family, best.variant)))
+
+    @property
+    def changed(self) -> bool:
+        return bool(self.winner) and self.winner != self.before
+
+
+def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> Race | None:
+    """The race for a problem, and its entry in the record; None if nothing competes, or the time
+    that there is (`end`, by the clock of `time.monotonic`) is over.
+    """
+    problem, caps = bench.problem, bench.caps
+    fair = replace(prefs(), tune="off", pins=(), only=())
+    offered = [c for c in candidates(problem, caps, fair, bench.catalog) if not c.refusal]
+    if len(offered) < 2 or time.monotonic() > end or not getattr(caps, "kind", ""):
+        return None
+    before = first_choice(offered)
+    with bench.here():
+        racers = [Racer(c) for c in offered]
+        whole = checked(bench, racers, end, tell)
+        timed(bench, [r for r in racers if r.run is not None], end)
+    rows = [row(bench, r) for r in racers if r.failure or r.times]
+    entry = kept.keep(caps.kind, class_of(problem), whole, rows)
+    return Race(
+        str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
+        entry.believed(bench.catalog),
+        tuple((r.candidate.title, r.candidate.predicted) for r in racers),
+        before.title,
+    )
+
+
+def first_choice(offered: Sequence[Candidate]) -> Candidate:
+    """What is chosen without measurements."""
+    if all(c.predicted is not None for c in offered):
+        return min(offered, key=lambda c: c.predicted or 0.0)
+    return offered[0]
+
+
+def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None) -> bool:
+    """Compiles and checks each; False if there was no time for all."""
+    met: set[tuple[object, ...]] = set()
+    for n, racer in enumerate(racers):
+        if time.monotonic() > end and n >= 2:
+            return False
+        if tell is not None:
+            tell(f"{bench.step.name}: {racer.candidate.title}, {n + 1} of {len(racers)}")
+        try:
+            prepared = bench.prepared(racer.candidate)
+            if prepared.code not in met:  # else another variant becomes the same
+                met.add(prepared.code)
+                racer.run, racer.failure = verified(bench, prepared)
+        except MemoryError as error:
+            racer.failure = f"there is no memory for it: {first_line(error)}"
+        except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
+            racer.failure = f"{type(error).__name__}: {first_line(error)}"
+    return True
+
+
+def verified(bench: Bench, prepared: Prepared) -> tuple[Run | None, str]:
+    """What runs a candidate, if it makes what it should; else the reason."""
+    run = None
+    for images in bench.images():
+        wanted = images.wanted()
+        memory = bench.memory(images)
+        run = prepared.bound(memory, images)
+        run()
+        bench.clock.wait()
+        if why := images.wrong(bench.found(memory), wanted):
+            return None, why
+    return run, ""
+
+
+def first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [""])[0][:200]
+
+
+def timed(bench: Bench, racers: Sequence[Racer], end: float) -> None:
+    """Times in turns; the best two once more, so that chance decides less."""
+    counts = [calls(bench.clock, racer) for racer in racers]
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        rounds(bench, [*zip(racers, counts, strict=True)], ROUNDS, end)
+        ranked = sorted(zip(racers, counts, strict=True), key=lambda each: each[0].median)
+        for _ in range(TRIES if len(ranked) > 1 else 0):
+            rounds(bench, ranked[:2], AGAIN, end)
+            if max(r.spread for r, _ in ranked[:2]) < NOISE:
+                break
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def calls(clock: Clock, racer: Racer) -> int:
+    """How many runs one time is of."""
+    assert racer.run is not None
+    racer.run()
+    once = seconds(clock, racer.run)
+    return max(1, min(1000, round(LEAST / max(once, 1e-7))))
+
+
+def rounds(bench: Bench, racers: Sequence[tuple[Racer, int]], count: int, end: float) -> None:
+    for n in range(count):
+        best = min((min(r.times) for r, _ in racers if r.times), default=0.0)
+        for racer, many in racers:
+            slow = n > 1 and min(racer.times) > CLOSE * best
+            long = n > 1 and sum(racer.times) * many > MOST
+            if slow or long or (n > 0 and time.monotonic() > end):
+                continue
+            racer.times.append(seconds(bench.clock, partial(repeat, racer, many)) / many)
+            for cold in bench.colds:
+                assert racer.run is not None
+                racer.cold.append(seconds(cold, racer.run))
+
+
+def repeat(racer: Racer, many: int) -> None:
+    assert racer.run is not None
+    for _ in range(many):
+        racer.run()
+
+
+def row(bench: Bench, racer: Racer) -> Measured:
+    family, caps = racer.candidate.family, bench.caps
+    found = Measured(
+        family.name, racer.candidate.variant.name, code=code_of(family), device=caps.kind,
+        driver=caps.driver, libraries=caps.libraries,
+        when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    )  # fmt: skip
+    if racer.failure:
+        return replace(found, failure=racer.failure)
+    words = "as the reference, nothing outside"
+    return replace(found, median=racer.median, spread=racer.spread, verified=words)
+
+
+# ---------------------------------------------------------------------------------------- programs
+
+
+@final
+@record
+class Tuned:
+    """What tuning a program came to: a race for each class of problems, and how long it took.
+
+    `left`: problems for which there was no time; `known`: those that the record had.
+    """
+
+    races: tuple[Race, ...]
+    seconds: float
+    known: int = 0
+    left: int = 0
+
+    @property
+    def changed(self) -> bool:
+        """True if a race was won by another candidate than would have been taken."""
+        return any(race.changed for race in self.races)
+
+    def __str__(self) -> str:
+        rows = [("problem", "taken before", "winner", "us", "spread", "failed")]
+        for each in self.races:
+            best = each.entry.best
+            failed = sum(bool(r.failure) for r in each.entry.rows)
+            time, spread = (f"{best.median * 1e6:.3g}", f"{best.spread:.1%}") if best else ("", "")
+            rows.append((each.problem, each.before, each.winner, time, spread, str(failed or "")))
+        words = f"{len(self.races)} races in {self.seconds:.1f} s"
+        words += f", {self.known} were in the record" if self.known else ""
+        words += f", {self.left} left for want of time" if self.left else ""
+        return f"{table(rows)}\n{words}" if self.races else words
+
+
+def tune(
+    executable: Executable,
+    budget: float | None = None,
+    tell: Tell | None = None,
+    again: bool = False,
+) -> Tuned:
+    """Races for all kernel problems of a program that the record lacks, in `budget` seconds.
+
+    `again`: for those that it has, too. Programs are built anew by what changed.
+    """
+    begin = time.monotonic()
+    end = float("inf") if budget is None else begin + budget
+    met: set[ProblemClass] = set()
+    races, known, left = list[Race](), 0, 0
+    for bench in benches(executable):
+        problem = class_of(bench.problem)
+        if problem in met:
+            continue
+        met.add(problem)
+        if not again and is_known(bench, problem):
+            known += 1
+        elif time.monotonic() > end:
+            left += 1
+        elif (found := race(bench, end, tell)) is not None:
+            races.append(found)
+    tuned = Tuned(tuple(races), time.monotonic() - begin, known, left)
+    if tuned.changed:
+        config.renew()
+    return tuned
+
+
+def is_known(bench: Bench, problem: ProblemClass) -> bool:
+    """True if the record has a race of today's kernels."""
+    entry = kept.find(bench.caps.kind, problem, bench.catalog)
+    return entry is not None and entry.raced and not any(r.stale for r in entry.rows)
+
+
+def on_stderr(text: str) -> None:
+    """Progress as a line, which on a terminal replaces the last one; by the setting `progress`."""
+    if config.progress == "off" or sys.stderr is None:
+        return
+    if sys.stderr.isatty():
+        sys.stderr.write(f"\r\x1b[Kge2 tune: {text[:100]}")
+    else:
+        sys.stderr.write(f"ge2 tune: {text}\n")
+    sys.stderr.flush()

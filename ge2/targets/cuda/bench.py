@@ -1,0 +1,108 @@
+"""A step of a program for a GPU on a bench: the launches of each candidate by themselves."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.locks import computed
+from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
+from ge2.choice.choose import Candidate, Choice
+from ge2.choice.problem import Problem
+from ge2.ir import Var
+from ge2.program.program import Program, Step
+from ge2.program.timer import Clock, HostClock
+from ge2.targets.cuda.assemble import CudaAssembler
+from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.device import Device, download
+from ge2.targets.cuda.families import FAMILIES
+from ge2.targets.cuda.launch.arguments import Address
+from ge2.targets.cuda.launch.launches import itself
+from ge2.targets.cuda.launch.template import Group, rebound
+from ge2.targets.cuda.steps.kernels import KernelStep
+
+
+@final
+class CudaBench(Bench):
+    """On a GPU, or on the CPU that runs kernels in its place."""
+
+    def __init__(self, program: Program, step: Step, device: Device) -> None:
+        super().__init__(program, step, FAMILIES, Caps.of(device))
+        self.device = device
+
+    def assembler(self) -> CudaAssembler:
+        found = CudaAssembler(self.program, "tuning", self.device, {})
+        found.begin()
+        return found
+
+    @computed
+    def problem(self) -> Problem:
+        return self.assembler().problem(self.step)
+
+    @computed
+    def clock(self) -> Clock:
+        return clock_of(self.device, False)
+
+    @computed
+    def colds(self) -> tuple[Clock, ...]:
+        return (clock_of(self.device, True),) if self.device.xp is not np else ()
+
+    def put(self, memory: Any) -> Any:
+        if self.device.xp is not np:
+            return self.device.xp.array(memory)
+        return copied(memory)
+
+    def get(self, memory: Any) -> Any:
+        return download(memory)
+
+    def here(self) -> AbstractContextManager[Any]:
+        return self.device.here()
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        """CompileError if the compiler refuses it."""
+        assembler = self.assembler()
+        chosen = Choice(self.problem, candidate, (), self.caps, self.catalog)
+        step = replace(self.step, eqn=replace(self.step.eqn, choice=chosen))
+        code = KernelStep(assembler, step)
+        texts = assembler.kernels.write()
+        kernels = assembler.kernels.load(self.device)
+        launches = *texts, *map(str, code.launches)
+        return Prepared(launches, partial(self.bound, assembler, code, kernels))
+
+    def bound(
+        self,
+        assembler: CudaAssembler,
+        code: KernelStep,
+        kernels: list[Any],
+        memory: dict[int, Any],
+        images: Images,
+    ) -> Run:
+        """The launches in memory: what lies in the arena of the program is an array by itself."""
+
+        def apart(a: Any) -> Any:
+            return replace(a, in_arena=False) if isinstance(a, Address) else a
+
+        group = Group(0, launches=[rebound(each, apart, itself) for each in code.launches])
+        run = group.run(self.device, kernels, {}, (frozenset(), itself), {})
+        names = {assembler.holder(b): memory[n][GUARD:] for n, b in images.buffers.items()}
+        names |= {
+            name: self.device.xp.empty(max(life.nbytes, 1), np.uint8)
+            for name, life in code.needs.items()
+        }
+        numbers = {assembler.name(a): x for a, x in images.numbers.items() if isinstance(a, Var)}
+        known = assembler.names | numbers
+        given = [names[name] if name in names else known[name] for name in group.bases]
+        return partial(run, *given, *(eval(each.text, known) for each in group.numbers))
+
+
+def clock_of(device: Device, cold: bool) -> Clock:
+    """What times launches: events on a GPU, with its L2 cache overwritten before if `cold`."""
+    if device.xp is np:
+        return HostClock()
+    from ge2.targets.cuda.load.timing import EventClock
+
+    return EventClock(device, cold)  # type: ignore[arg-type]

@@ -1,0 +1,194 @@
+"""Races: what is checked, what never wins, what is written down; in C and on the emulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.base.errors import CompileError
+from ge2.choice import record
+from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run
+from ge2.choice.choose import Candidate
+from ge2.choice.problem import Family, Problem, Variant
+from ge2.compile import race
+from ge2.ir import Graph
+from ge2.program.program import Program
+from ge2.program.timer import Clock, HostClock
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(record, "_taken", {})
+    monkeypatch.setattr(race, "LEAST", 1e-6)
+    with config.using(cache_dir=str(tmp_path), threads=2, progress="off"):
+        record.forget()
+        yield
+    record.forget()
+
+
+# ------------------------------------------------------------------------- candidates in Python
+
+
+class Chip:
+    kind, driver, libraries = "a chip", "1", ()
+
+
+def right(x: Any, y: Any) -> None:
+    y[...] = x.view(np.float32).reshape(4, 3).T.ravel().view(np.uint8)
+
+
+def slow(x: Any, y: Any) -> None:
+    for _ in range(400):
+        right(x, y)
+
+
+def wrong(x: Any, y: Any) -> None:
+    right(x, y)
+    y[-4:] = 0
+
+
+def unwritten(x: Any, y: Any) -> None:
+    """What was there stays there."""
+
+
+def outside(x: Any, y: Any) -> None:
+    right(x, y)
+    y.base[GUARD - 1] = 0
+
+
+def over_input(x: Any, y: Any) -> None:
+    right(x, y)
+    x[:4] = 0
+
+
+def hungry(x: Any, y: Any) -> None:
+    raise MemoryError("8 TB")
+
+
+def broken(x: Any, y: Any) -> None:
+    raise CompileError("error: expected ';'")
+
+
+WAYS = {f.__name__: f for f in (slow, right, wrong, unwritten, outside, over_input, hungry, broken)}
+
+
+class InPython(Family[Chip, Any]):
+    name, target = "python", "c"
+
+    def refuses(self, problem: Problem, caps: Chip | None) -> str:
+        return ""
+
+    def variants(self, problem: Problem, caps: Chip) -> Iterator[Variant]:
+        return (Variant(name) for name in WAYS)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Chip) -> Any:
+        return WAYS[variant.name]
+
+
+class PythonBench(Bench):
+    def __init__(self, program: Program) -> None:
+        (step,) = program.steps
+        super().__init__(program, step, (InPython(),), Chip())
+
+    @property
+    def problem(self) -> Problem:
+        return Problem.of(self.step.eqn, "c", self.program.operand)
+
+    @property
+    def clock(self) -> Clock:
+        return HostClock()
+
+    def put(self, memory: Any) -> Any:
+        return memory.copy()
+
+    def get(self, memory: Any) -> Any:
+        return memory
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        work: Callable[[Any, Any], None] = candidate.family.kernels(
+            self.problem, candidate.variant, self.caps
+        )
+
+        def bound(memory: dict[int, Any], images: Images) -> Run:
+            x, y = (memory[id(a.buffer)] for a in (*images.inputs, *images.outs) if a is not None)
+            return lambda: work(x[GUARD:-GUARD], y[GUARD:-GUARD])
+
+        return Prepared((candidate.title,), bound)
+
+
+def turned() -> Program:
+    x = np.ones((4, 3), np.float32)
+    graph = ge2.make_jaxpr(lambda x: x.T.copy())(x).graph
+    assert isinstance(graph, Graph)
+    program: Program = ge2.jit(lambda x: x.T.copy()).lower(x).executable.program
+    return program
+
+
+def test_what_is_wrong_never_wins_and_is_kept() -> None:
+    program = turned()
+    kernels = tuple(s for s in program.steps if s.kind in ("kernel", "copy"))
+    bench = PythonBench(Program(program.graph, kernels, program.buffers, program.layouts, "c"))
+    found = race.race(bench)
+    assert found is not None and found.winner == "python, right" and found.changed
+    reasons = {row.variant: row.failure for row in found.entry.rows}
+    assert reasons.pop("right") == reasons.pop("slow") == ""
+    assert reasons.pop("wrong").startswith("its result is ")
+    assert reasons.pop("unwritten").startswith("its result is [[nan nan nan nan]")
+    assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
+    assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
+    assert reasons.pop("broken").startswith("CompileError: error: expected ';'") and not reasons
+    again = record.find("a chip", record.class_of(bench.problem), bench.catalog)
+    assert again is not None and again.best is not None and again.best.variant == "right"
+    assert again.best.verified and again.best.when and again.best.median > 0
+
+
+# --------------------------------------------------------------------------------- real programs
+
+
+def rows(x: Any) -> Any:
+    y = x - x.mean(1, keepdims=True)
+    return y / np.sqrt((y * y).mean(1, keepdims=True)), np.sort(x, 1), x[::-1, 1:] @ x.T[1:]
+
+
+def test_a_program_in_c() -> None:
+    x = np.random.default_rng(0).random((64, 128), np.float32)
+    f = ge2.jit(rows)
+    before = f(x)
+    low = f.lower(x)
+    tuned = race.tune(low.executable)
+    assert len(tuned.races) == 3 and tuned.left == 0
+    assert all(not row.failure for each in tuned.races for row in each.entry.rows)
+    again = ge2.jit(rows).lower(x)
+    assert [c.by for c in again.choices.values()] == ["measured"] * 3  # type: ignore[attr-defined]
+    # what is built stays as it is, and says so
+    assert [c.by for c in low.choices.values()] == ["order"] * 3  # type: ignore[attr-defined]
+    for y, z in zip(before, ge2.jit(rows)(x), strict=True):
+        np.testing.assert_allclose(y, z, rtol=1e-5, atol=1e-5)
+    warm = race.tune(again.executable)
+    assert not warm.races and warm.known == 3
+    with config.using(tune="off"):
+        off = ge2.jit(rows).lower(x).choices.values()
+        assert {c.by for c in off} == {"order"}  # type: ignore[attr-defined]
+
+
+def test_a_program_on_the_emulator() -> None:
+    x = np.random.default_rng(0).random((8, 16), np.float32)
+    with config.using(executor="shim"):
+        low = ge2.jit(rows).lower(x)
+        tuned = race.tune(low.executable)
+        failures = [row.failure for each in tuned.races for row in each.entry.rows]
+        assert len(tuned.races) >= 2 and not any(failures)
+        found = ge2.jit(rows).lower(x).choices.values()
+        assert [c.by for c in found].count("measured") == len(tuned.races)  # type: ignore[attr-defined]
+
+
+def test_no_time_is_left() -> None:
+    x = np.ones((64, 128), np.float32)
+    tuned = race.tune(ge2.jit(rows).lower(x).executable, budget=0.0)
+    assert not tuned.races and tuned.left == 3
