@@ -103,6 +103,7 @@ __all__ = [
     "test_util",
     "tree",
     "tree_util",
+    "tuning",
     "value_and_grad",
     "vjp",
     "vmap",
@@ -114,9 +115,16 @@ _hides_methods(type(config))
 if _typing.TYPE_CHECKING:
     from ge2 import test_util as test_util
     from ge2.dispatch.explain import explain as explain
+    from ge2.dispatch.tune import tuning as tuning
 
     __version__: str
 else:
+    _LATE = {
+        "explain": "ge2.dispatch.explain",
+        "test_util": "ge2.test_util",
+        "tuning": "ge2.dispatch.tune",
+    }
+    _WHOLE = ("test_util",)  # which are modules themselves
 
     def __getattr__(name):
         """Names that are imported when they are first asked for: seldom
@@ -129,12 +137,11 @@ else:
                 return version("ge2")
             except PackageNotFoundError:
                 return "0.0.0+checkout"  # run from a folder, without being installed
-        if name in ("test_util", "explain"):
+        if name in _LATE:
             from importlib import import_module
 
-            if name == "test_util":
-                return import_module("ge2.test_util")
-            return import_module("ge2.dispatch.explain").explain
+            module = import_module(_LATE[name])
+            return module if name in _WHOLE else getattr(module, name)
         raise AttributeError(f"module 'ge2' has no attribute {name!r}")
 
 

@@ -20,7 +20,8 @@ class Measured:
 
     `code` is the content hash of what its text is made of, `verified` how far its results were from
     the reference, in words; `failure` is the reason why it did not serve, and then it has no time.
-    `stale`: its text is another one today, so it is shown and not believed.
+    `predicted`: the time that was expected, 0 if none was. `stale`: its text is another one today,
+    so it is shown and not believed.
     """
 
     family: str
@@ -34,6 +35,7 @@ class Measured:
     when: str = ""
     verified: str = ""
     failure: str = ""
+    predicted: float = 0.0
     stale: bool = False
 
     @property

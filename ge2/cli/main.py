@@ -44,6 +44,9 @@ COMMANDS = {
     "show": Command(
         "ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"
     ),
+    "tune": Command(
+        "ge2.cli.tune", "measure the candidates for each kernel, and keep what is best"
+    ),
 }
 
 MISSPELT, FAILED, INTERRUPTED = 2, 1, 130

@@ -122,6 +122,10 @@ def compile_graph(
     made.part = part
     made.writes = writes
     made.watched, made.label = graph if not part and watching() else None, called
+    if config.tune == "on" and not part:
+        from ge2.compile.race import tune_first  # hardly ever needed
+
+        tune_first(made)
     if called:
         dump_repro(counted(graph, how.context), made)
     return made

@@ -11,6 +11,8 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, replace
 from functools import partial
 from statistics import median
@@ -29,9 +31,11 @@ from ge2.choice.record import Entry, ProblemClass, class_of, code_of
 from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
 from ge2.program.timer import Clock, seconds
+from ge2.targets.c.native import made
 
 ROUNDS: Final = 7  # medians of so many times of each
 AGAIN: Final = 9  # of the best two, once more
+BUDGET: Final = 30.0  # seconds for a program, unless told otherwise
 NOISE: Final = 0.1  # of a spread, beyond which the best two run again, so many times
 TRIES: Final = 3
 LEAST: Final = 2e-4  # seconds that a time is of: as many runs as that takes
@@ -55,10 +59,20 @@ def benches(executable: Executable) -> Iterator[Bench]:
 
 
 def programs(executable: Executable) -> Iterator[Program]:
-    yield executable.program
+    """A program, and those of its loops and branches."""
+    yield from nested(executable.program, executable.tuning.c.loops.small)
     for inner in executable.branches.values():
         for each in inner:
             yield from programs(each)
+
+
+def nested(program: Program, small: int) -> Iterator[Program]:
+    """A program and those in it, but for the bodies of loops in C which are too small for threads."""
+    yield program
+    for bodies in program.inner.values():
+        for body in bodies:
+            if program.target != "c" or sum(map(made, body.steps)) > small:
+                yield from nested(body, small)
 
 
 def size(step: Step) -> int:
@@ -254,7 +268,7 @@ def row(bench: Bench, racer: Racer) -> Measured:
     family, caps = racer.candidate.family, bench.caps
     found = Measured(
         family.name, racer.candidate.variant.name, code=code_of(family), device=caps.kind,
-        driver=caps.driver, libraries=caps.libraries,
+        driver=caps.driver, libraries=caps.libraries, predicted=racer.candidate.predicted or 0.0,
         when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
     if racer.failure:
@@ -305,7 +319,7 @@ def tune(
 ) -> Tuned:
     """Races for all kernel problems of a program that the record lacks, in `budget` seconds.
 
-    `again`: for those that it has, too. Programs are built anew by what changed.
+    `again`: for those that it has, too. What is built stays as it is.
     """
     begin = time.monotonic()
     end = float("inf") if budget is None else begin + budget
@@ -318,14 +332,31 @@ def tune(
         met.add(problem)
         if not again and is_known(bench, problem):
             known += 1
-        elif time.monotonic() > end:
+        elif time.monotonic() >= end:
             left += 1
         elif (found := race(bench, end, tell)) is not None:
             races.append(found)
-    tuned = Tuned(tuple(races), time.monotonic() - begin, known, left)
-    if tuned.changed:
-        config.renew()
-    return tuned
+    return Tuned(tuple(races), time.monotonic() - begin, known, left)
+
+
+_end: ContextVar[float | None] = ContextVar("ge2_tuning_ends", default=None)
+
+
+@contextmanager
+def lasting(end: float) -> Iterator[None]:
+    """Inside, programs are tuned until then, by the clock of `time.monotonic`."""
+    token = _end.set(end)
+    try:
+        yield
+    finally:
+        _end.reset(token)
+
+
+def tune_first(executable: Executable) -> Tuned:
+    """Races for a program that is not built yet, so that it is built of the winners."""
+    end = _end.get()
+    budget = BUDGET if end is None else max(end - time.monotonic(), 0.0)
+    return tune(executable, budget, on_stderr)
 
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:

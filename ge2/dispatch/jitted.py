@@ -61,6 +61,7 @@ from ge2.trace.writes import is_scalar
 if TYPE_CHECKING:
     import numpy as np
 
+    from ge2.compile.race import Tuned
     from ge2.dispatch.cache_report import CacheReport, Signature
     from ge2.dispatch.lowered import Lowered, Report, Traced
 
@@ -360,6 +361,28 @@ class Jitted(Generic[P, R]):
         return self.trace(*args, **kwargs).lower()
 
     @hides
+    def tune(self, *args: Any, budget: float = 30.0, again: bool = False, **kwargs: Any) -> Tuned:
+        """Measures the candidates for each kernel that a call with these arguments (or
+        ShapeDtypeStructs) runs, for so many seconds, and records them; the next call runs the
+        winners. What the record has is measured only `again`. Printed, the result is a table.
+
+        Raises ArgumentError for a budget that is no number of seconds.
+        """
+        from ge2.dispatch.tune import tuned
+
+        return tuned(self, args, kwargs, budget, again)
+
+    def entry_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+        """What is remembered of these arguments."""
+        return self._find(args, kwargs, abstract=True)[0]
+
+    def forget(self, entry: Entry) -> None:
+        """Traces and compiles for its signature anew when it is met again."""
+        self._entries.pop(entry.key, None)
+        self._quick.clear()
+        self._last = self._again = None
+
+    @hides
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The structure, shapes and dtypes of the result for these
         arguments (or ShapeDtypeStructs).
@@ -493,6 +516,9 @@ class Method(Generic[P, R]):
 
     def lower(self, *args: Any, **kwargs: Any) -> Lowered:
         return self.__func__.lower(self.__self__, *args, **kwargs)
+
+    def tune(self, *args: Any, budget: float = 30.0, again: bool = False, **kwargs: Any) -> Tuned:
+        return self.__func__.tune(self.__self__, *args, budget=budget, again=again, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)

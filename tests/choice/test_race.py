@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,12 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.errors import CompileError
+from ge2.base.errors import ArgumentError, CompileError
 from ge2.choice import record
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
+from ge2.cli.main import main
 from ge2.compile import race
 from ge2.ir import Graph
 from ge2.program.program import Program
@@ -28,6 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(race, "LEAST", 1e-6)
     with config.using(cache_dir=str(tmp_path), threads=2, progress="off"):
         record.forget()
+        ge2.clear_caches()
         yield
     record.forget()
 
@@ -164,6 +167,7 @@ def test_a_program_in_c() -> None:
     tuned = race.tune(low.executable)
     assert len(tuned.races) == 3 and tuned.left == 0
     assert all(not row.failure for each in tuned.races for row in each.entry.rows)
+    ge2.clear_caches()
     again = ge2.jit(rows).lower(x)
     assert [c.by for c in again.choices.values()] == ["measured"] * 3  # type: ignore[attr-defined]
     # what is built stays as it is, and says so
@@ -184,6 +188,7 @@ def test_a_program_on_the_emulator() -> None:
         tuned = race.tune(low.executable)
         failures = [row.failure for each in tuned.races for row in each.entry.rows]
         assert len(tuned.races) >= 2 and not any(failures)
+        ge2.clear_caches()
         found = ge2.jit(rows).lower(x).choices.values()
         assert [c.by for c in found].count("measured") == len(tuned.races)  # type: ignore[attr-defined]
 
@@ -192,3 +197,68 @@ def test_no_time_is_left() -> None:
     x = np.ones((64, 128), np.float32)
     tuned = race.tune(ge2.jit(rows).lower(x).executable, budget=0.0)
     assert not tuned.races and tuned.left == 3
+
+
+# ------------------------------------------------------------------------------------- functions
+
+
+def by(f: Any, *xs: Any) -> set[str]:
+    return {c.by for c in f.lower(*xs).choices.values()}
+
+
+def double(x: Any) -> Any:
+    return np.tanh(x) * 2
+
+
+BIG = np.linspace(0, 1, 1 << 13, dtype=np.float32)
+
+
+def test_a_function_is_tuned() -> None:
+    f = ge2.jit(double)
+    assert by(f, BIG) == {"order"}
+    found = f.tune(ge2.ShapeDtypeStruct(BIG.shape, BIG.dtype))
+    assert len(found.races) == 1 and "1 races in " in str(found)
+    if found.changed:
+        assert by(f, BIG) == {"measured"}
+    assert by(ge2.jit(lambda x: double(x)), BIG) == {"measured"}
+    assert not f.tune(BIG).races and len(f.tune(BIG, again=True).races) == 1
+    np.testing.assert_allclose(f(BIG), double(BIG), rtol=1e-6)
+    with pytest.raises(ArgumentError, match="a budget is a number of seconds, 0 or more; got -1"):
+        f.tune(BIG, budget=-1)
+
+
+def test_what_is_built_inside_is_tuned() -> None:
+    f = ge2.jit(double)
+    with ge2.tuning(budget=30):
+        f(BIG)
+        assert by(f, BIG) == {"measured"}
+    assert len(record.entries()) == 1 and by(ge2.jit(double), BIG) == {"measured"}
+    with ge2.tuning(budget=0):
+        ge2.jit(lambda x: np.exp(x) + 1)(BIG)
+    assert len(record.entries()) == 1
+
+
+def test_the_command(tmp_path: Path, capsys: Any) -> None:
+    (tmp_path / "model.py").write_text(
+        "import numpy as np\n\ndef f(x):\n    return np.tanh(x) * 2\n"
+    )
+    place = f"{tmp_path / 'model.py'}:f"
+    assert main(["tune", place, "--args", "f32[8192]"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("problem ") and "1 races in " in out and "region in C" in out
+    assert main(["tune", place, "--args", "f32[8192]", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"races": []}
+    keep_predicted()
+    assert main(["tune", "--report"]) == 0
+    report = capsys.readouterr().out.splitlines()
+    assert report[0].split()[:2] == ["device", "family"] and "1.50" in report[1]
+    assert main(["tune"]) == 1
+    assert "ge2 tune takes a function, or --report" in capsys.readouterr().err
+
+
+def keep_predicted() -> None:
+    from ge2.choice.measured import Measured
+
+    problem = record.ProblemClass("a form", ("4",))
+    rows = [Measured("a", "", 3.0, predicted=2.0), Measured("b", "", 1.0, predicted=2.5)]
+    record.keep("a chip", problem, True, rows)
