@@ -161,7 +161,7 @@ class Entry:
     """One signature of one function."""
 
     __slots__ = (
-        "build", "captured", "device", "donated", "executable", "fresh", "graph", "hits", "input_names",
+        "build", "captured", "classes", "device", "donated", "executable", "fresh", "graph", "hits", "input_names",
         "key", "limit", "looked", "match", "names", "positions", "scalars", "settings", "single", "spelt",
         "spent", "structure", "title", "writes",
     )  # fmt: skip
@@ -194,6 +194,7 @@ class Entry:
         ] = []  # of the graph's inputs, but for the captured arrays, which come first
         self.title = "f"
         self.key: Any = None
+        self.classes: tuple[type, ...] = ()  # of the user's, of arguments that have methods
         self.match: Match | None = None  # for calls of the same signature
         self.build: Build = structure.unflatten
         self.spelt = False

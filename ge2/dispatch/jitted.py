@@ -34,7 +34,7 @@ from ge2.base.pytrees.pytree import Structure, flatten, register_leaf
 from ge2.base.source import here
 from ge2.base.tracebacks import hide, hides
 from ge2.dispatch.cache import Entry
-from ge2.dispatch.closures.capture import NOTHING, Closure, Seen
+from ge2.dispatch.closures.capture import NOTHING, Closure, Seen, coded_classes
 from ge2.dispatch.donation import Donation, spoiling, stands
 from ge2.dispatch.signature import (
     ARRAY_TYPE,
@@ -143,6 +143,8 @@ class Jitted(Generic[P, R]):
         if leaves is None:
             return None
         seen = NOTHING if self._closure.empty else self._closure.look()
+        if entry.classes:
+            seen = self._with_classes(seen, entry.classes)
         if seen.key != entry.key.closure:
             return None
         if entry.donated:
@@ -221,7 +223,7 @@ class Jitted(Generic[P, R]):
             )
         except (Refused, InputError):
             keys = careful_keys(self._function, leaves, structure, abstract)
-        seen = self._look(leaves, keys)
+        seen = self._look(leaves, keys, structure)
         donated = self._accepted(structure, leaves, seen)
         return Key(keys, structure, seen.key, config.key, donated), leaves, seen
 
@@ -235,7 +237,7 @@ class Jitted(Generic[P, R]):
         )
         return args, {n: frozen(f, x, n) if n in names else x for n, x in kwargs.items()}
 
-    def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...]) -> Seen:
+    def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...], structure: Structure) -> Seen:
         """What the function closes over, and what functions among its arguments do."""
         closure = self._closure
         if closure is None:
@@ -246,6 +248,13 @@ class Jitted(Generic[P, R]):
             if is_function(x):
                 more = closure_of(x, closure).look()
                 seen = Seen((seen.key, more.key), (*seen.arrays, *more.arrays))
+        return self._with_classes(seen, coded_classes(structure))
+
+    def _with_classes(self, seen: Seen, classes: Sequence[type]) -> Seen:
+        """With what methods of the arguments' classes read."""
+        for cls in classes:
+            more = closure_of(cls, self._closure).look()
+            seen = Seen((seen.key, more.key), (*seen.arrays, *more.arrays))
         return seen
 
     def _accepted(self, structure: Structure, leaves: Sequence[Any], seen: Seen) -> frozenset[int]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.source import originals
 from ge2.dispatch.cache import Entry
-from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen
+from ge2.dispatch.closures.capture import NO_NAMES, Closure, Plan, Seen, coded_classes
 from ge2.dispatch.closures.objects import is_namespace, is_plain
 from ge2.dispatch.closures.rebind import Rebound
 from ge2.dispatch.closures.unseen import Purity, refuse_values, watched
@@ -42,7 +42,8 @@ def trace(
         for i, t in zip(positions, arguments.types(), strict=True)
     ]
     returned, frozen = Results(), set[int]()
-    plans = plans_of(leaves, closure)
+    classes = coded_classes(key.structure)
+    plans = plans_of([*leaves, *classes], closure)
     refuse_values(f, plans)
     results = (
         rebinding(f, arguments, returned, plans, hidden, frozen)
@@ -64,7 +65,7 @@ def trace(
     entry = entry_of(closed, returned, positions if len(positions) < len(leaves) else None)
     entry.key, entry.names, entry.title, entry.limit = key, names, title(f), limit
     entry.input_names = [*(given.name for given in hidden), *(names[i] for i in positions)]
-    entry.scalars = changing.scalars
+    entry.classes, entry.scalars = classes, changing.scalars
     captured = ["a constant array"] * len(closed.captured)
     entry.writes = changing.writes(entry.title, [*captured, *entry.input_names])
     given = [(names[i], leaves[i]) for i in positions]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
 import types
+import weakref
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -553,3 +556,191 @@ def test_what_a_method_makes_of_a_global_that_is_also_read_directly(
     assert f(np.ones(2)).tolist() == [2, 2]
     monkeypatch.setitem(globals(), "FRESH", FRESH * 5)
     assert f(np.ones(2)).tolist() == [10, 10]
+
+
+# ------------------------------------------------------------------------- looked at by code of its own
+
+
+class Base:
+    factor = 1.0
+
+    def scaled(self, x):
+        return x * self.factor
+
+
+class Held(Base):
+    """Of every sort of thing that a function may read."""
+
+    def __init__(self):
+        self.w, self.rate, self.inner = X.copy(), 2.0, Slotted()
+        self.rows, self.table = [X.copy(), 1.0], {"a": X.copy(), "b": 3}
+
+    def __call__(self, x):
+        return self.scaled(x) + self.w * self.rate + self.inner.k + self.rows[0] + self.table["a"]
+
+
+class Slotted:
+    __slots__ = ("k",)
+
+    def __init__(self):
+        self.k = 4.0
+
+
+class Fields(NamedTuple):
+    w: Any
+    k: float
+
+
+@dataclass
+class Point:
+    w: Any
+    k: float = 2.0
+
+
+def once_calm(f, change):
+    """What f returns after a change, when code of its own has told that nothing changed before."""
+    with ge2.config.using(executor="blocked"):
+        compiled = ge2.jit(f)
+        for _ in range(5):
+            np.testing.assert_array_equal(compiled(X), f(X))
+        assert compiled._closure is not None and compiled._closure.same is not None
+        change()
+        for _ in range(4):
+            np.testing.assert_array_equal(compiled(X), f(X))
+
+
+def reshaped(x):
+    x.shape = (1, *x.shape)
+
+
+def in_class(monkeypatch, name, value):
+    return lambda m: monkeypatch.setattr(Held, name, value, raising=False)
+
+
+CHANGES = {
+    "an attribute's elements": lambda m: m.w.__setitem__(0, 9.0),
+    "an attribute": lambda m: setattr(m, "rate", 5.0),
+    "its type": lambda m: setattr(m, "rate", 2),
+    "an array": lambda m: setattr(m, "w", X + 1),
+    "the dtype of an array": lambda m: setattr(m, "w", X.astype(np.float32)),
+    "the shape of an array": lambda m: reshaped(m.w),
+    "an element of a list": lambda m: m.rows.__setitem__(0, X * 2),
+    "a value of a dict": lambda m: m.table.__setitem__("a", X * 2),
+    "a slot": lambda m: setattr(m.inner, "k", 7.0),
+    "an inner object": lambda m: setattr(m, "inner", type("Other", (), {"k": 8.0})()),
+    "an attribute before the class's": lambda m: setattr(m, "factor", 3.0),
+    "the whole dict": lambda m: setattr(m, "__dict__", {**m.__dict__, "rate": 6.0}),
+    "a method of the object": lambda m: setattr(m, "scaled", lambda x: x * 11),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_change_inside_an_object_is_seen(change):
+    m = Held()
+    once_calm(lambda x: m(x), lambda: change(m))
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "value"),
+    [
+        (Base, "factor", 3.0),
+        (Held, "factor", 4.0),
+        (Base, "scaled", lambda self, x: x * 12),
+        (Held, "scaled", lambda self, x: x * 13),
+        (Held, "__call__", lambda self, x: x - self.w),
+    ],
+)
+def test_a_change_of_a_class_is_seen(cls, name, value, monkeypatch):
+    m = Held()
+    change = partial(monkeypatch.setattr, cls, name, value, raising=False)
+    once_calm(lambda x: m(x), change)
+    monkeypatch.undo()
+    once_calm(lambda x: m.scaled(x), change)
+
+
+def test_a_change_of_a_container_is_seen():
+    fields, point, pair, rows = Fields(X.copy(), 2.0), Point(X.copy()), (X.copy(), [1.0]), [1.0]
+    scale = partial(lambda k, x: x * k["by"], {"by": 2.0})
+    once_calm(lambda x: fields.w * x * fields.k, lambda: fields.w.__setitem__(0, 5.0))
+    once_calm(lambda x: point.w * x * point.k, lambda: setattr(point, "k", 3.0))
+    once_calm(lambda x: pair[0] * x * pair[1][0], lambda: pair[1].__setitem__(0, 4.0))
+    once_calm(lambda x: x * len(rows), lambda: rows.append(2.0))
+    once_calm(lambda x: scale(x), lambda: scale.args[0].update(by=3.0))
+
+
+def test_a_change_of_a_function_is_seen():
+    def helper(x, k=2.0, *, more=1.0):
+        return x * k * more
+
+    once_calm(lambda x: helper(x), lambda: setattr(helper, "__defaults__", (3.0,)))
+    once_calm(lambda x: helper(x), lambda: helper.__kwdefaults__.update(more=4.0))
+    other = (lambda x, k=2.0, *, more=1.0: x - k).__code__
+    once_calm(lambda x: helper(x), lambda: setattr(helper, "__code__", other))
+
+
+def test_one_array_in_place_of_two_is_seen():
+    m = Held()
+    m.rows[0] = X.copy()
+    once_calm(lambda x: m.w + m.rows[0] * x, lambda: setattr(m, "w", m.rows[0]))
+
+
+def test_an_array_that_nobody_else_has_is_not_kept():
+    m = Held()
+    f, kept = ge2.jit(lambda x: m(x)), weakref.ref(m.w)
+    for _ in range(5):
+        f(X)
+    m.w = None
+    gc.collect()  # of cycles that tracing leaves
+    assert kept() is None
+
+
+def test_what_changes_at_each_call_gets_no_code_again_and_again():
+    m, made = Held(), []
+    f = ge2.jit(lambda x: x * m.w)
+    for i in range(60):
+        if i % 6 == 0:
+            m.w = X + i
+        np.testing.assert_array_equal(f(X), X * m.w)
+        made.append(f._closure.same)
+    assert len(set(made) - {None}) == 2  # soon, and after more calls; then no more
+
+
+SCALE = 2.0
+
+
+@dataclass
+class Scaled:
+    """A pytree with methods."""
+
+    w: Any
+    by = 3.0
+
+    def __call__(self, x):
+        return self.w * x * SCALE * self.by
+
+
+class Pair(NamedTuple):
+    w: Any
+
+    def __call__(self, x):
+        return self.w * x * SCALE
+
+
+@pytest.mark.parametrize("cls", [Scaled, Pair])
+@pytest.mark.parametrize("argument", [True, False])
+def test_what_methods_of_a_pytree_read_is_seen(cls, argument, monkeypatch):
+    """Whether it is an argument, or closed over, or in a container of either."""
+    m = cls(X.copy())
+    given, f = ([m],), (lambda ms, x: ms[0](x)) if argument else (lambda x: m(x))
+    args = (*given, X) if argument else (X,)
+    compiled = ge2.jit(f)
+    changes = [
+        lambda: monkeypatch.setitem(globals(), "SCALE", 5.0),
+        lambda: monkeypatch.setattr(Scaled, "by", 7.0),
+        lambda: monkeypatch.setattr(cls, "__call__", lambda self, x: self.w - x),
+    ]
+    with ge2.config.using(executor="blocked"):
+        for change in (lambda: None, *changes):
+            change()
+            for _ in range(5):
+                np.testing.assert_array_equal(compiled(*args), f(*args))

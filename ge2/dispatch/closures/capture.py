@@ -12,7 +12,7 @@ from __future__ import annotations
 import builtins
 import functools
 import sys
-from collections.abc import Iterator, Mapping, MutableSequence, Set, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableSequence, Set, ValuesView
 from contextvars import ContextVar
 from itertools import accumulate, zip_longest
 from operator import attrgetter, is_, itemgetter, methodcaller
@@ -24,7 +24,7 @@ import numpy as np
 from ge2.base.dtypes import NUMBERS, known
 from ge2.base.errors import PytreeError
 from ge2.base.gpu import gpu_of, is_masked, loaded, numpy_generators, on_gpu
-from ge2.base.pytrees.pytree import flatten, key_paths, keystr
+from ge2.base.pytrees.pytree import Structure, flatten, key_paths, keystr
 from ge2.base.pytrees.treedef import kind_of
 from ge2.base.record import record
 from ge2.base.source import PACKAGE
@@ -36,6 +36,7 @@ from ge2.dispatch.closures.objects import (
     attribute,
     attributes_of,
     cell_value,
+    class_attributes,
     holds_names,
     is_namespace,
     is_plain,
@@ -44,6 +45,7 @@ from ge2.dispatch.closures.objects import (
     opens,
     own_attributes,
     reads_of,
+    users_classes,
 )
 from ge2.dispatch.signature import Same, Static
 from ge2.trace import is_traced
@@ -64,6 +66,8 @@ DYNAMIC: Final = frozenset(
 GETTERS: Final = (attrgetter, methodcaller)
 NO_NAMES: Final = frozenset[str]()
 CONTAINERS: Final = (Set, MutableSequence, Mapping, ValuesView, np.ndarray, ContextVar)
+CALM: Final = 2  # equal looks in a row that are worth code of their own
+GENERATED: Final = "<string>"  # the file of what dataclasses and named tuples define
 LIMIT = 512  # functions that are followed from one
 
 
@@ -221,6 +225,33 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
             for inner in own_attributes(leaf).values():
                 if callable(inner):
                     yield from followed(inner)
+    for cls in node_classes(value):
+        yield from methods_of(cls)
+
+
+def node_classes(value: Any) -> tuple[type, ...]:
+    """The user's classes of pytrees in a value, such as dataclasses: their methods are code, too."""
+    structure = leaves_of(value)[1]
+    return () if structure is None else coded_classes(structure)
+
+
+@functools.lru_cache(maxsize=1024)
+def coded_classes(structure: Structure) -> tuple[type, ...]:
+    """The user's classes among the nodes of a structure, as far as they have methods or data."""
+    todo, found = [structure], dict[type, None]()
+    while todo:
+        node = todo.pop()
+        todo += node.children
+        if is_namespace(node.kind.type) and has_code(node.kind.type):
+            found[node.kind.type] = None
+    return tuple(found)
+
+
+@functools.lru_cache(maxsize=1024)
+def has_code(cls: type) -> bool:
+    """True for a class that defines more than the fields of a dataclass or a named tuple."""
+    files = (f.__code__.co_filename for f in methods_of(cls))
+    return any(file != GENERATED for file in files) or any(class_attributes(cls, None))
 
 
 def random_types() -> tuple[type, ...]:
@@ -235,6 +266,8 @@ class Plan:
 
     outer: Any
     scopes: tuple[Scope, ...]
+    classes: tuple[type, ...]  # the user's, whose methods may be replaced
+    nodes: tuple[type, ...]  # those of pytrees, whose attributes are read through their instances
     values: list[Any]
     token: Token
     live: list[Any]  # arrays and containers, which are looked into at each call
@@ -244,7 +277,7 @@ class Plan:
         found = outer_values(self.outer)
         for scope in self.scopes:
             found += scope.values()
-        return found
+        return [*found, *own_methods(self.classes), *self.nodes]
 
     def generators(self) -> list[Any]:
         """The generators of random numbers that the function could draw from."""
@@ -283,6 +316,9 @@ def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
         values += found
         labelled = zip_longest(scope.labels, found, fillvalue="")
         todo += [g for label, v in labelled if label not in scope.handed for g in functions_in(v)]
+    classes = tuple(dict.fromkeys(base for v in values for base in classes_of(v)))
+    nodes = tuple(dict.fromkeys(cls for v in values for cls in node_classes(v)))
+    values += [*own_methods(classes), *nodes]
     attributes = frozenset[str]().union(*(reads_of(s.function.__code__).attributes for s in scopes))
     dynamic = attributes & DYNAMIC or any(
         not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes
@@ -291,7 +327,24 @@ def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
     live = [v for v in values if is_live(v)]
     token = Token(tuple(map(still_key, values)))
     wanted = None if dynamic else attributes | (more or NO_NAMES)
-    return Plan(function, tuple(scopes), values, token, live, wanted)
+    return Plan(function, tuple(scopes), classes, nodes, values, token, live, wanted)
+
+
+def classes_of(value: Any) -> Iterator[type]:
+    """The user's classes of the objects in a value, of which some code may call methods."""
+    for leaf in leaves_of(value)[0]:
+        if is_plain(leaf):
+            cls: type = type(leaf)
+            yield from users_classes(cls)
+        elif isinstance(leaf, type) and is_namespace(leaf):
+            yield from users_classes(leaf)
+    for cls in node_classes(value):
+        yield from users_classes(cls)
+
+
+def own_methods(classes: Iterable[type]) -> list[Any]:
+    """The functions and descriptors of classes."""
+    return [x for cls in classes for x in vars(cls).values() if hasattr(x, "__get__")]
 
 
 def is_near(function: FunctionType, home: str) -> bool:
@@ -317,11 +370,14 @@ def outer_values(function: Any) -> list[Any]:
 class Closure:
     """All that one function reads besides its arguments."""
 
-    __slots__ = ("more", "plan")
+    __slots__ = ("more", "patience", "plan", "same", "times", "was")
 
     def __init__(self, function: Any, more: frozenset[str] | None = NO_NAMES) -> None:
         self.more = more
         self.plan = plan(function, more)
+        self.same: Callable[[], Seen | None] | None = None  # what was seen, if it still is so
+        self.was: Any = None
+        self.times, self.patience = 0, CALM  # how often it was seen, and is to be for a function
 
     @property
     def empty(self) -> bool:
@@ -330,6 +386,30 @@ class Closure:
 
     def look(self) -> Seen:
         """The key and the hidden inputs as they are now."""
+        same = self.same
+        if same is not None:
+            found = same()
+            if found is not None:
+                return found
+            self.same, self.patience, self.times = None, 2 * self.patience, 0
+        seen = self.looked()
+        self.expect(seen)
+        return seen
+
+    def expect(self, seen: Seen) -> None:
+        """Has code made that tells the same again, once it was seen often enough in a row."""
+        was = seen.key, [id(x) for x in seen.arrays]  # holding the arrays would keep their memory
+        self.times = self.times + 1 if was == self.was else 0
+        self.was = was
+        if self.times == self.patience:
+            from ge2.dispatch.closures.unchanged import unchanged  # not needed for first calls
+
+            same, again = unchanged(self.plan, seen), self.looked()
+            if same is not None and same() is not None and again.key == seen.key:
+                self.same = same  # nothing changed while it was made
+
+    def looked(self) -> Seen:
+        """The same, read anew."""
         now = self.plan
         values = now.gather()
         if len(values) != len(now.values) or not all(map(is_, values, now.values)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -272,6 +273,11 @@ STORES: Final = (
     "types.SimpleNamespace",
     "argparse.Namespace",
 )  # of the library, for attributes of the user's
+# where functions are from that Python puts into classes, such as the `__repr__` of dataclasses
+LIBRARY: Final = tuple(
+    os.path.join(os.path.dirname(os.__file__), name)
+    for name in ("dataclasses", "collections", "typing")
+)
 HEAP: Final = 1 << 9  # the flag of a class that Python code made
 
 
@@ -435,7 +441,9 @@ def methods_of(cls: type) -> Iterator[FunctionType]:
     """The functions and properties of a class and its metaclass, as far as they are the user's."""
     for base in users_classes(cls):
         for found in list(vars(base).values()):
-            yield from behind(found)
+            for f in behind(found):
+                if not f.__code__.co_filename.startswith(LIBRARY):
+                    yield f
 
 
 def behind(found: Any) -> Iterator[FunctionType]:
