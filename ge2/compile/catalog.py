@@ -51,8 +51,11 @@ def select(problem: Problem, catalog: Catalog | None = None) -> Choice:
 
 def family_names() -> tuple[str, ...]:
     """The names of all families of kernels, of every target."""
+    from ge2.targets.c.loops import CLoop
+
     catalogs = (*map(catalog_of, TARGETS), joint_families())
-    return tuple(dict.fromkeys(family.name for each in catalogs for family in each))
+    found = [family.name for each in catalogs for family in each]
+    return tuple(dict.fromkeys([*found, CLoop.name]))
 
 
 def joint_families() -> Catalog:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ge2.base.compile_times import spent
 from ge2.base.interpreter import collector_paused
+from ge2.choice.choose import choose
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
@@ -16,7 +19,7 @@ from ge2.compile.slice_writes import join_update
 from ge2.compile.step_kinds import NATIVE, in_place, kind_of
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
-from ge2.ir import Atom, Eqn, Graph, Literal, Names, Var
+from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.shape import (
@@ -38,10 +41,8 @@ from ge2.program.program import (
     origin,
     overwritten,
 )
-from ge2.targets.c.loops import carried, held, stands
-
-IN_C = ("kernel", "copy", "loop")
-
+from ge2.targets.c.loops import CLoop, carried, held
+from ge2.targets.reference.library import Library
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
 
@@ -104,21 +105,6 @@ def written_parts(graph: Graph, homes: dict[Var, Var]) -> dict[Var, Var]:
     }
 
 
-def rounds(op: Any, target: str, tuning: Tuning) -> tuple[Program, ...] | None:
-    """The programs that a loop or a branch runs, if they need nothing but C."""
-    if target != "c" or not isinstance(op, CONTROL):
-        return None
-    found = []
-    for i, graph in enumerate(held(op)):
-        if any(v.type.weak for v in graph.inputs):
-            return None
-        program = scheduled_round(op, i, target, tuning)
-        if not stands(program, IN_C):
-            return None
-        found.append(program)
-    return tuple(found)
-
-
 class Scheduler:
     def __init__(
         self,
@@ -140,6 +126,7 @@ class Scheduler:
         self.read = {a for e in graph.eqns for a in e.inputs} | self.returned
         self.reads = Counter([a for e in graph.eqns for a in e.inputs] + list(graph.outputs))
         self.inner: dict[int, tuple[Program, ...]] = {}
+        self.choices: dict[int, object] = {}
         # results of steps, and the operands they may write over
         self.over: dict[int, dict[int, int]] = {}
         self.makers = {v: e for e in graph.eqns for v in e.outs}
@@ -169,19 +156,26 @@ class Scheduler:
         return buffer
 
     def kind(self, n: int, eqn: Eqn) -> str:
-        programs = rounds(eqn.op, self.target, self.tuning)
-        if programs is None or any(a.type.weak or isinstance(a, Literal) for a in eqn.inputs):
+        programs, kind = self.in_c(n, eqn), "loop"
+        if not programs:
             kind = kind_of(eqn, self.target)
             if kind == "kernel" and isinstance(eqn.op, WRITES):
                 self.over[n] = {0: 0}
             if kind != "hosted":
                 return kind
             programs = tuple(self.programs(eqn, i) for i in range(len(held(eqn.op))))
-        else:
-            kind = "loop"
         self.inner[n] = programs
         self.over[n] = overwritten(eqn.op, programs)
         return kind
+
+    def in_c(self, n: int, eqn: Eqn) -> tuple[Program, ...]:
+        """The programs of a loop or a branch whose iterations C runs, if it is chosen for that."""
+        if self.target != "c" or not isinstance(eqn.op, CONTROL):
+            return ()
+        program = partial(scheduled_round, eqn.op, target="c", tuning=self.tuning)
+        catalog = CLoop(eqn, program), Library()
+        choice = self.choices[n] = choose(Problem.of(eqn, "c"), self.tuning, prefs(), catalog)
+        return choice.kernels() if isinstance(choice.family, CLoop) else ()
 
     def run(self) -> Program:
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
@@ -198,7 +192,15 @@ class Scheduler:
             self.step(n, kind, eqn)
             for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True))
         )
-        return Program(self.graph, steps, self.buffers, self.layouts, self.target, self.inner)
+        return Program(
+            self.graph,
+            steps,
+            self.buffers,
+            self.layouts,
+            self.target,
+            self.inner,
+            choices=self.choices,
+        )
 
     def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
         """Where result `i` of an equation lies."""

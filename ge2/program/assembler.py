@@ -57,7 +57,7 @@ class Assembler(ABC):
         self.program, self.title, self.run, self.meter = program, title, run, meter
         self.names: dict[str, Any] = {}  # what the names of the text stand for
         self.made: list[Made] = []  # the kernels, for people
-        self.choices: dict[int, object] = {}  # by step, what was chosen for it
+        self.choices = dict(program.choices)  # by step, what was chosen for it
         self.arena = Arena()
         self.begun: set[str] = set()  # results that have an array
         self.texts: dict[str, str] = {}  # by language: what each call runs

@@ -80,6 +80,8 @@ class Program:
     # of loops and branches, by the step's number: the programs of their graphs
     inner: dict[int, tuple[Program, ...]] = field(default_factory=dict)
     label: str = ""  # what the files of a graph in a loop begin with, where there are any
+    # of loops and branches, by the step's number: by what their iterations were chosen to be run
+    choices: dict[int, object] = field(default_factory=dict)
 
     def count(self, *kinds: str) -> int:
         """How many steps are of these kinds."""

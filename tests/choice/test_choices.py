@@ -232,14 +232,100 @@ def test_sums_at_indices_come_in_an_order_that_changes_nothing() -> None:
         shapes = (((places,), dtype), ((count,), np.int32), ((count,), dtype))
         return only(at, *(ge2.ShapeDtypeStruct(shape, t) for shape, t in shapes))
 
-    order = "in the order of their places"
+    first, places = "by the first of each place", "in the order of their places, by"
+    ranks, digits = f"{places} ranks", f"{places} digits"
     floats = "not as they come: float32 depends on the order of updates"
     assert summed(9, np.int32)[0] == "as they come"
     few = "not by parts that are exact: there are 9 updates, fewer than 2048"
-    assert summed(9) == [floats, few, order]
-    assert summed(5000) == [floats, "by parts that are exact", f"or {order}"]
+    assert summed(9) == [floats, few, first, f"or {ranks}", f"or {digits}"]
+    exact = "by parts that are exact"
+    assert summed(5000) == [floats, exact, f"or {ranks}", f"or {digits}"]
+    assert summed(9000) == [floats, exact, f"or {digits}"]
     wide = "not by parts that are exact: updates are few for the places"
-    assert summed(5000, places=1 << 16) == [floats, wide, order]
+    many = [
+        f"not {first}: 9000 updates are not compared each with all others",
+        f"not {ranks}: each of 9000 updates is compared with all others, more than 8192",
+    ]
+    assert summed(9000, places=1 << 16) == [floats, wide, *many, digits]
+
+
+# ------------------------------------------------------------------------------------------- in C
+
+
+def in_c(f: Callable[..., Any], *xs: Any, prefer: tuple[str, ...] = ()) -> Any:
+    """The printed choices of a program in C."""
+    with config.using(executor="c", prefer=prefer):
+        found = ge2.jit(f).lower(*xs).choices
+    return {name: str(choice).splitlines() for name, choice in found.items()}
+
+
+def ways(family: str, f: Callable[..., Any], *xs: Any) -> list[str]:
+    """The variants of a family as the choice of the only kernel has them."""
+    (lines,) = in_c(f, *xs).values()
+    return [line.replace(f"{family}, ", "") for line in lines if f"{family}, " in line]
+
+
+def test_a_loop_is_run_by_c() -> None:
+    assert in_c(halved, array(64))["while_0"] == ["loop in C", "or library"]
+
+
+def test_a_loop_that_needs_python_says_why() -> None:
+    """So does a branch; a user who does not want C's loops has Python's, with the same results."""
+
+    def printing(x: Any) -> Any:
+        ge2.debug.print("{}", x.sum())
+        return x * 2
+
+    found = in_c(lambda x: lax.fori_loop(0, 3, lambda i, x: printing(x), x), array(8))
+    assert found["scan_1"] == [
+        "not loop in C: in an iteration, Python computes its debug_print",
+        "library",
+    ]
+    found = in_c(lambda x: lax.cond(x[0] > 0, printing, lambda x: x, x), array(8))
+    (branch,) = (lines for name, lines in found.items() if name.startswith("cond"))
+    assert branch == ["not loop in C: in a branch, Python computes its debug_print", "library"]
+    found = in_c(halved, array(64), prefer=("-loop in C",))
+    assert found["while_0"] == ["not loop in C: the preferences leave it out", "library"]
+    x = np.arange(64.0)
+    with config.using(executor="c", prefer=("-loop in C",)):
+        np.testing.assert_array_equal(ge2.jit(halved)(x), halved(x))
+
+
+def test_the_largest_elements_in_c() -> None:
+    def largest(k: int) -> list[str]:
+        return ways("top_k in C", lambda x: lax.top_k(x, k), array(4, 100))
+
+    assert largest(5) == ["a heap for each line", "or sorted lines"]
+    many = "not a heap for each line: 60 of 100 elements are more than one in 8"
+    assert largest(60) == [many, "sorted lines"]
+
+
+def test_running_sums_in_c() -> None:
+    def along(f: Callable[..., Any], axis: int) -> list[str]:
+        return ways("scan in C", lambda x: f(x, axis), array(30, 40))
+
+    after = "its lines lie one after another"
+    sides, chunks, lines = "lines side by side", "lines in chunks", "line by line"
+    assert along(np.cumsum, 0) == [sides]
+    assert along(np.cumsum, 1) == [f"not {sides}: {after}", chunks, f"or {lines}"]
+    overflow = "a product of a chunk may overflow where 0 goes before it"
+    assert along(np.cumprod, 1) == [f"not {sides}: {after}", f"not {chunks}: {overflow}", lines]
+
+
+def test_tables_of_sums_at_indices_in_c() -> None:
+    def summed(count: int, places: int = 64) -> list[str]:
+        def at(x: Any, i: Any, u: Any) -> Any:
+            np.add.at(x, i, u)
+            return x
+
+        types = ge2.ShapeDtypeStruct((count,), np.int32), array(count)
+        return ways("scatter_reduce in C", at, array(places), *types)
+
+    table = "a table for each stretch"
+    assert summed(1 << 20) == [table, "or place by place"]
+    few = f"not {table}: 100 updates of 64 places are no more than"
+    assert summed(100)[0].startswith(few) and summed(100)[1] == "place by place"
+    assert summed(1 << 20, 1 << 20)[0] == f"not {table}: a table has 4.0 MB, more than 256.0 KB"
 
 
 # ------------------------------------------------------------------------------------ the command

@@ -16,7 +16,8 @@ from ge2.targets.c.caps import Caps
 from ge2.targets.c.compile_price import cheaper
 from ge2.targets.c.load.blas import services
 from ge2.targets.c.load.launcher import Array, Input, Number, Output, make_launcher
-from ge2.targets.c.native import IN_C, Native, Need, Segment, packed
+from ge2.targets.c.loops import IN_C
+from ge2.targets.c.native import Native, Need, Segment, packed
 
 BYTES = np.dtype(np.uint8)
 LOADED = "nothing compiled: the same code is loaded for other sizes"

@@ -9,11 +9,12 @@ that change roles, or a single one where a round may write over what it reads.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable
+from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.text import Text
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.graphs.control import Cond
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from ge2.targets.c.native import Native, Need, Segment
 
 COUNTED = (ScanLoop, RepeatLoop)
+IN_C = ("kernel", "copy", "loop")  # kinds of steps
 ALIGNED = "__attribute__((aligned(64)))"
 STOPS = "return lib->error->code;"
 
@@ -92,15 +94,55 @@ def grounded(graph: Graph, context: Context) -> Graph:
     return graph if not made else Graph(graph.inputs, tuple(eqns), results, graph.consts)
 
 
-def stands(program: Program, kinds: Sequence[str]) -> bool:
-    """Whether a program needs nothing but C."""
-    given = set(program.graph.inputs)
-    return all(step.kind in (*kinds, "view") for step in program.steps) and all(
-        isinstance(a, Var)
-        and not a.type.weak
-        and (a in given or program.buffers[a].storage == "output")
-        for a in program.graph.outputs
-    )
+def needs_python(program: Program, kinds: Sequence[str]) -> str:
+    """The reason why a program needs more than C; "" if it does not."""
+    for step in program.steps:
+        if step.kind not in (*kinds, "view"):
+            return f"Python computes its {step.eqn.op.name}"
+    for a in program.graph.outputs:
+        if a.type.weak:
+            return "it makes a Python number"
+        made = a in program.graph.inputs or program.buffers[a].storage == "output"  # type: ignore[index]
+        if isinstance(a, Literal) or not made:
+            return "a result of it is no array of its own"
+    return ""
+
+
+@final
+class CLoop(Family[Any, tuple[Program, ...]]):
+    """A loop or a branch whose iterations are functions of the C file.
+
+    `program` makes the program of each graph of the operation.
+    """
+
+    name = "loop in C"
+    target = "c"
+
+    def __init__(self, eqn: Eqn, program: Callable[[int], Program]) -> None:
+        self.eqn, self.program = eqn, program
+
+    def refuses(self, problem: Problem, caps: object) -> str:
+        if not isinstance(problem.op, CONTROL):
+            return f"{problem.op.name} is no loop and no branch"
+        if any(a.type.weak for a in self.eqn.inputs):
+            return "an input is a Python number"
+        return (
+            "an input is a literal" if any(isinstance(a, Literal) for a in self.eqn.inputs) else ""
+        )
+
+    def variants(self, problem: Problem, caps: object) -> tuple[Variant, ...]:
+        found, part = [], "a branch" if isinstance(problem.op, Cond) else "an iteration"
+        for i, graph in enumerate(held(problem.op)):
+            if any(v.type.weak for v in graph.inputs):
+                return (Variant(refusal=f"{part} is given a Python number"),)
+            found.append(self.program(i))
+            if why := needs_python(found[-1], IN_C):
+                return (Variant(refusal=f"in {part}, {why}"),)
+        return (Variant(plan=tuple(found)),)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: object) -> tuple[Program, ...]:
+        found: tuple[Program, ...] = variant.plan
+        return found
 
 
 @final

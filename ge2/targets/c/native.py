@@ -30,10 +30,9 @@ from ge2.targets.c.emit.skeleton import Stage
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces
-from ge2.targets.c.loops import ALIGNED, Loop
+from ge2.targets.c.loops import ALIGNED, IN_C, Loop
 from ge2.targets.c.repeated_calls import repeated_calls
 
-IN_C = ("kernel", "copy", "loop")
 SHOWN = 400  # equations of a graph that its file begins with
 
 

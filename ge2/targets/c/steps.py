@@ -22,7 +22,8 @@ from ge2.program.records import Made
 from ge2.program.step_code import StepCode
 from ge2.targets.c.blocked.family import Launch
 from ge2.targets.c.families import BLOCKED
-from ge2.targets.c.native import IN_C, Need, Segment
+from ge2.targets.c.loops import IN_C
+from ge2.targets.c.native import Need, Segment
 from ge2.targets.c.numpy_steps import note, product, reference_of, view_text
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, HALF, accumulator
+from ge2.base.formatting import size_words
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
+from ge2.choice.problem import ONLY, Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.moves import windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, whole
@@ -322,13 +323,23 @@ class CScatterReduce(CWriting):
     def held(self, dtype: np.dtype) -> np.dtype:
         return accumulator(dtype)
 
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        """Many updates of few places are reduced stretch by stretch, each in a table of its own; the
+        plan says whether they are.
+        """
+        if not problem.settled:
+            return ONLY
+        ins, outs = problem.arrays
+        rows, target = self.rows_of(problem, ins, outs[0], caps)
+        why = self.refuses_tables(rows, target, self.held(rows.x.dtype))
+        return Variant("a table for each stretch", True, why), Variant("place by place")
+
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        """Many updates of few places are reduced stretch by stretch, each in places of its own."""
+        if not variant.plan:
+            return super().kernels(problem, variant, caps)
         ins, outs = problem.arrays
         rows, target = self.rows_of(problem, ins, outs[0], caps)
         held = self.held(rows.x.dtype)
-        if not self.worth_stretches(rows, target, held):
-            return super().kernels(problem, variant, caps)
         own = max(caps.threads, 1) * rows.x.size * held.itemsize
         if held == rows.x.dtype:
             first = unless_same(copying(rows.x, rows.x, ins[0], outs[0], caps))
@@ -342,17 +353,24 @@ class CScatterReduce(CWriting):
         )
         return Pieces(kernels, (wide.nbytes, own))
 
-    def worth_stretches(self, rows: Rows, target: Operand, held: np.dtype) -> bool:
-        """True for many updates of single elements of an array that fits into a cache."""
+    def refuses_tables(self, rows: Rows, target: Operand, held: np.dtype) -> str:
+        """The reason why stretches have no tables; "" for many updates of single elements of an
+        array that fits into a cache.
+        """
         x, tuning = rows.x, rows.head.tuning.moves
+        if rows.along or len(rows.over) != 1 or len(rows.op.axes) != x.ndim:
+            return "updates are not single elements along one axis"
+        if target.strides != strides_of(x.shape):
+            return "only a part of the array is written to"
+        if held.kind not in "iuf":
+            return f"there is no table of {held.name}"
+        if (size := x.size * held.itemsize) > tuning.own:
+            return f"a table has {size_words(size)}, more than {size_words(tuning.own)}"
+        fewest = max(tuning.grain, tuning.per_place * x.size)
         return (
-            len(rows.over) == 1
-            and not rows.along
-            and len(rows.op.axes) == x.ndim
-            and target.strides == strides_of(x.shape)
-            and held.kind in "iuf"
-            and x.size * held.itemsize <= tuning.own
-            and rows.work > max(tuning.grain, tuning.per_place * x.size)
+            f"{rows.work} updates of {x.size} places are no more than {fewest}"
+            if rows.work <= fewest
+            else ""
         )
 
     def stretches(

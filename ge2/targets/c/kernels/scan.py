@@ -19,7 +19,7 @@ from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged
 from ge2.codegen.text import Operand, Sharing, Text
 from ge2.ir import Dims
-from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum, Running, state_of
+from ge2.ops.scan import CumMax, CumProd, CumSum, Running, state_of
 from ge2.ops.scan import Scan as Lowered
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.reductions import running
@@ -37,6 +37,19 @@ class CScan(Generated):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
 
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        """By where lines lie; the plan is the method that has the kernel."""
+        op, (t,) = problem.op, problem.inputs
+        assert isinstance(op, Running)
+        beside = math.prod(t.shape[op.axis + 1 :]) != 1
+        along = "its lines lie side by side" if beside else ""
+        alone = "" if beside else "its lines lie one after another"
+        return (
+            Variant("lines side by side", Scan.columns, alone),
+            Variant("lines in chunks", Scan.in_chunks, along or unchunked(op, t.dtype)),
+            Variant("line by line", Scan.by_lines, along),
+        )
+
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
@@ -45,10 +58,15 @@ class CScan(Generated):
         scan = Scan(op, t.dtype, Head(caps))
         scan.head.array("x", x, t.dtype)
         scan.head.array("y", y, t.dtype, written=True)
-        inner = math.prod(t.shape[op.axis + 1 :])
-        view = scan.columns(t.shape, x, y) if inner != 1 else scan.line(t.shape, x, y)
-        template = "scan/columns" if inner != 1 else "scan/lines"
+        view = variant.plan(scan, t.shape, x, y)
+        template = "scan/columns" if isinstance(view, ColumnsView) else "scan/lines"
         return Pieces((scan.head.skeleton(op.name, problem, template, view),))
+
+
+def unchunked(op: Running, dtype: np.dtype) -> str:
+    """Why the total of a chunk cannot be found without what comes before."""
+    overflows = isinstance(op, CumProd) and dtype in INEXACT
+    return "a product of a chunk may overflow where 0 goes before it" if overflows else ""
 
 
 def directed(operand: Operand, n: int, op: Running) -> Operand:
@@ -104,7 +122,6 @@ class Scan:
         self.tuning = head.tuning.scans
         self.held = state_of(op, dtype)
         self.simd = dtype not in COMPLEX
-        self.exact = isinstance(op, CumMax | CumMin) or dtype not in INEXACT
 
     @property
     def lowering(self) -> Lowered:
@@ -146,7 +163,13 @@ class Scan:
 
     # -- one line after the other
 
-    def line(self, shape: Dims, x: Operand, y: Operand) -> LinesView:
+    def in_chunks(self, shape: Dims, x: Operand, y: Operand) -> LinesView:
+        return self.line(True, shape, x, y)
+
+    def by_lines(self, shape: Dims, x: Operand, y: Operand) -> LinesView:
+        return self.line(False, shape, x, y)
+
+    def line(self, chunked: bool, shape: Dims, x: Operand, y: Operand) -> LinesView:
         head, axis = self.head, self.op.axis
         over, (x_over, y_over) = merged(shape[:axis], x.strides[:axis], y.strides[:axis])
         letters, lines, n = LETTERS[: len(over)], math.prod(over), shape[axis]
@@ -157,10 +180,10 @@ class Scan:
         writes = follow(head.place("y", letters, y_over), y_step)
         view = LinesView(
             nest_of(letters, ends), None, GATHERED[self.held], self.start, self.taken("state", reads),
-            self.stored(writes, "state"), self.clause if self.simd and self.chunked else "", self.chunked,
+            self.stored(writes, "state"), self.clause if self.simd and chunked else "", chunked,
             size, "", self.merged("state", "total"),
         )  # fmt: skip
-        if not self.chunked:
+        if not chunked:
             sharing = shared(head, len(ends), lines * n, lines=4) if ends else None
             return replace(view, sharing=sharing)
         chunks = max(-(-n // self.tuning.chunk), 1) if lines < self.tuning.lines else 1
@@ -175,13 +198,6 @@ class Scan:
         """Where the totals of a line begin."""
         sizes = [math.prod(over[i + 1 :]) for i in range(len(over))]
         return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
-
-    @property
-    def chunked(self) -> bool:
-        """Whether the total of a chunk can be found without what comes before: a product may
-        overflow where 0 goes before it.
-        """
-        return self.exact or isinstance(self.op, CumSum)
 
     def along(self, *steps: int) -> list[str]:
         """How far element `t` is from the first, in x and in y."""

@@ -118,6 +118,14 @@ class CTop(Generated):
             else "the line is too long for its indices"
         )
 
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        """By the share of a line that is wanted; the plan says whether there is a heap."""
+        op, share = problem.op, caps.tuning.sorts.heap
+        assert isinstance(op, TopK)
+        n = problem.inputs[0].shape[op.axis]
+        many = f"{op.k} of {n} elements are more than one in {share}" if op.k * share > n else ""
+        return Variant("a heap for each line", True, many), Variant("sorted lines", False)
+
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
         op, (t,) = problem.op, problem.inputs
@@ -143,7 +151,7 @@ class CTop(Generated):
             head.array(name, operand, out.dtype, written=True)
             at = head.place(name, (*letters, "t"), (*strides, operand.strides[op.axis]))
             writes.append(Text(f"{name}[{at}] = {value};"))
-        heaped = op.k * caps.tuning.sorts.heap <= n
+        heaped: bool = variant.plan
         pairs = op.k if heaped else 2 * n
         own = -(-pairs * 2 * max(t.dtype.itemsize, 4) // 64) * 64
         head.size("per_thread", own)

@@ -115,10 +115,29 @@ class CudaScatterReduce(CudaWriting):
         free = writes.rows.count == 1 or writes.dtype in ATOMIC
         ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
         exact = "any order gives the same bits" if free else unserved(writes)
+        no_order, n, ranked = (
+            exact if free else "",
+            writes.rows.count,
+            writes.chip.tuning.scatters.ranked,
+        )
+        few = "" if writes.few else f"{n} updates are not compared each with all others"
+        many = f"each of {n} updates is compared with all others, more than {ranked}"
         return (
             Variant("as they come", self.at_once, ordered),
             Variant("by parts that are exact", lambda w: ExactSums(w).add(), exact),
-            Variant("in the order of their places", lambda w: Sums(w).add(), exact if free else ""),
+            Variant(
+                "by the first of each place", lambda w: Sums(w).by_the_first(), no_order or few
+            ),
+            Variant(
+                "in the order of their places, by ranks",
+                lambda w: Sums(w).in_order(Sums.ranked),
+                no_order or (many if n > ranked else ""),
+            ),
+            Variant(
+                "in the order of their places, by digits",
+                lambda w: Sums(w).in_order(Sums.by_digits),
+                no_order,
+            ),
         )
 
     def at_once(self, writes: Writes) -> None:

@@ -11,7 +11,7 @@ the pieces of one place.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import final
 
 from ge2.base.dtypes import accumulator
@@ -63,21 +63,16 @@ class Sums:
         self.pack = 1 if self.rows.of_y.value else self.rows.pack
         self.held = HELD[accumulator(self.dtype)]
 
-    def add(self) -> None:
-        if self.writes.few:
-            self.by_the_first()
-            return
-        order, places = self.ordered()
+    def in_order(self, ordered: Callable[[Sums, Operand], tuple[Operand, Operand]]) -> None:
+        """Puts the numbers of the updates in the order of their places, then sums runs of them."""
+        order, places = ordered(self, self.places())
         parts = self.pieces(order, places) if self.count > self.tuning.window else None
         self.sums(order, places, parts)
 
     # -- the order
 
-    def ordered(self) -> tuple[Operand, Operand]:
+    def by_digits(self, found: Operand) -> tuple[Operand, Operand]:
         """The numbers of the updates in the order of their places, and those places."""
-        found = self.places()
-        if self.count <= self.tuning.ranked:
-            return self.ranked(found)
         tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
         scratch, pairs = (
             (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
@@ -107,6 +102,7 @@ class Sums:
         return found
 
     def ranked(self, places: Operand) -> tuple[Operand, Operand]:
+        """The same, by counting for each those before it."""
         to = self.pair()
         made, what = (
             dict(zip(("order", "sorted"), to, strict=True)),
