@@ -88,12 +88,14 @@ __all__ = [
     "jacrev",
     "jit",
     "jvp",
+    "kernels",
     "lax",
     "linear_transpose",
     "linearize",
     "make_jaxpr",
     "named_scope",
     "numpy",
+    "op_call",
     "parse",
     "pure_callback",
     "random",
@@ -113,18 +115,22 @@ _publish(globals())
 _hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
+    from ge2 import kernels as kernels
     from ge2 import test_util as test_util
     from ge2.dispatch.explain import explain as explain
+    from ge2.dispatch.op_call import op_call as op_call
     from ge2.dispatch.tune import tuning as tuning
 
     __version__: str
 else:
     _LATE = {
         "explain": "ge2.dispatch.explain",
+        "kernels": "ge2.kernels",
+        "op_call": "ge2.dispatch.op_call",
         "test_util": "ge2.test_util",
         "tuning": "ge2.dispatch.tune",
     }
-    _WHOLE = ("test_util",)  # which are modules themselves
+    _WHOLE = ("kernels", "test_util")  # which are modules themselves
 
     def __getattr__(name):
         """Names that are imported when they are first asked for: seldom

@@ -114,6 +114,7 @@ def test_a_new_edition_builds_anew() -> None:
     first = f.lower(np.ones(3)).executable
     config.renew()
     assert config.key != before and f.lower(np.ones(3)).executable is not first
+    assert "kernels were registered since" in str(f.cache_report())
 
 
 def test_a_choice_tells_all_of_it() -> None:
