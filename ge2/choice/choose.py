@@ -137,9 +137,24 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
             yield Candidate(family)
         else:
             for variant in family.variants(problem, caps):
-                refusal = prefs.refuses_variant(variant)
+                refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
                 seconds = None if refusal else family.seconds(problem, variant, caps)
                 yield Candidate(family, variant, seconds, refusal)
+
+
+# what turned out not to serve in this process, by problem, family and variant: the reason
+_failed: dict[tuple[Problem, str, str], str] = {}
+
+
+def fail(choice: Choice, reason: str) -> None:
+    """Has the next candidate taken for a problem from now on."""
+    family, variant = choice.family, choice.taken.variant
+    _failed[choice.problem, family.name, variant.name] = reason
+
+
+def failure(problem: Problem, family: Family[Any, Any], variant: Variant) -> str:
+    """Why a variant does not serve a problem, as this process has found out; "" if it may."""
+    return _failed.get((problem, family.name, variant.name), "") if _failed else ""
 
 
 Made = dict[Problem, list[tuple[Any, str, str]]]  # limits, the candidate's title, what decided
@@ -178,7 +193,9 @@ def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: st
     known = recorded(problem, caps, prefs, catalog)
     for offered in candidates(problem, caps, prefs, catalog):
         candidate = offered if known is None else known.told(offered)
-        if offered.title == title and not offered.refusal:
+        if offered.title == title and offered.refusal:
+            return None  # it failed since
+        if offered.title == title:
             return Choice(
                 problem, replace(candidate, refusal=""), tuple(refused), caps, catalog, prefs
             )

@@ -357,9 +357,11 @@ class Executable:
         )
 
     def assembled(self) -> Runner:
-        """What runs the program in C; without a compiler that works, as blocked NumPy."""
+        """What runs the program, the next candidates in place of kernels that do not compile; in C
+        without a compiler that works, as blocked NumPy.
+        """
         try:
-            assembler = self.surely_written()
+            assembler = self.served()
         except CompilerTrouble as trouble:
             if self.program.target != "c":
                 raise
@@ -378,6 +380,17 @@ class Executable:
         if self.part:
             self._inner, self._loop_body = inner_of(assembler), built.loop_body
         return runner(assembler)
+
+    def served(self) -> Assembler:
+        """The text of kernels that compile, and for which there is memory."""
+        try:
+            return self.surely_written()
+        except (CompileError, MemoryError) as error:
+            from ge2.compile.fallback import fallen  # hardly ever needed
+
+            if not fallen(self, error):
+                raise
+        return self.served()
 
     def words(self, built: Built) -> str:
         """The way in which a program was compiled, in words; on a GPU, of programs that it runs too."""
