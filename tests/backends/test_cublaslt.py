@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gc
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -115,6 +116,14 @@ def test_products_are_those_of_numpy(device, made, how, name):
         kept.append((x, z, found))
     if how == "graph":
         assert run.trouble is None and run.counts[:3] == (12, 1, 4)
+
+
+def test_further_algorithms_are_asked_for(device):
+    wanted, _ = wanted_of("with scratch")
+    blas = cublaslt.Blas(device)
+    found = [blas.product(replace(wanted, algorithm=n)) for n in range(4)]
+    assert [call is not None for call in found] == [True, True, True, False]
+    assert [call.owner.heuristic.algorithm.data[1] for call in found[:3]] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("how", ["one by one", "python"])

@@ -70,7 +70,8 @@ class CudaBench(Bench):
         code = KernelStep(assembler, step)
         texts = assembler.kernels.write()
         kernels = assembler.kernels.load(self.device)
-        launches = *texts, *map(str, code.launches)
+        of_library = any(getattr(each, "of_library", False) for each in code.launches)
+        launches = *texts, *map(str, code.launches), candidate.title if of_library else ""
         return Prepared(launches, partial(self.bound, assembler, code, kernels))
 
     def bound(

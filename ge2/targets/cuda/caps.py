@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import final
 
+from ge2.base.config import config
 from ge2.base.record import record
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.device import Device
@@ -16,16 +17,18 @@ from ge2.targets.cuda.limits import Limits
 @record
 class Caps:
     """A chip, its limits as its driver tells them, and the device whose library multiplies
-    matrices; None in a pass, which knows the limits alone.
+    matrices; None in a pass, which knows the limits alone. `workspace`: bytes of scratch that a
+    call of the library may have.
     """
 
     chip: Chip
     limits: Limits
     device: Device | None = None
+    workspace: int = 32 << 20
 
     @staticmethod
     def of(device: Device) -> Caps:
-        return Caps(Chip.of(device.limits), device.limits, device)
+        return Caps(Chip.of(device.limits), device.limits, device, config.workspace << 20)
 
     @staticmethod
     def before(limits: Limits) -> Caps:

@@ -244,7 +244,7 @@ class Products:
     docs/design/small_products.md counts them.
     """
 
-    scratch: int = 32 << 20  # bytes that one by the library may ask for
+    algorithms: int = 8  # of the library for one product that are variants
     calls: int = 16  # of the library, beyond which a copy of an operand costs less
     slices: int = 16  # threads that share a sum of four terms, or two of float64
     ends: int = 1100  # clocks of a block before its first and after its last product

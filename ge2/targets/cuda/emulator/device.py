@@ -130,9 +130,9 @@ class ShimDevice(Device):
         watched = self.watched
         return ShimModule(self, compiled(source, watched), watched, WAIT in source, entries(source))
 
-    def product(self, wanted: Wanted) -> HostProduct:
-        """A product of matrices, by NumPy."""
-        return HostProduct(wanted)
+    def product(self, wanted: Wanted) -> HostProduct | None:
+        """A product of matrices, by NumPy, which has one algorithm."""
+        return None if wanted.algorithm else HostProduct(wanted)
 
     def launches(self, work: LaunchList) -> Run:
         """Launches, one by one; by a seed in any order in which a graph may have them."""

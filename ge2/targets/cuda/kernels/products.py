@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import final
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
@@ -78,13 +79,22 @@ class CudaBlas(Cuda):
             return "there is nothing to multiply"
         if caps is None or not problem.settled:
             return ""
-        found = matrices(problem, caps.chip.tuning.products.calls)
+        found = matrices(problem, caps)
         if found is None:
             return "BLAS takes no matrices that lie so"
         return "" if caps.product(found.wanted) else "the library has no such product"
 
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        """What the library thinks best, then its further algorithms for the product."""
+        yield Variant()
+        for n in range(1, caps.chip.tuning.products.algorithms):
+            found = matrices(problem, caps, n)
+            if found is None or caps.product(found.wanted) is None:
+                return
+            yield Variant(f"algorithm {n + 1}", n)
+
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        found = matrices(problem, caps.chip.tuning.products.calls)
+        found = matrices(problem, caps, variant.plan or 0)
         product = found and caps.product(found.wanted)
         assert found is not None and product is not None, "it was not refused"
         kernels = list[CudaKernel]()
@@ -108,10 +118,11 @@ class Matrices:
     operands: tuple[Operand, Operand, Operand]
 
 
-def matrices(problem: Problem, calls: int) -> Matrices | None:
-    """The product of matrices that a problem is, in so many `calls` of the library if it can be;
-    None if no copies make it one.
+def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | None:
+    """The product of matrices that a problem is, in few calls of the library if it can be; None if
+    no copies make it one.
     """
+    calls = caps.chip.tuning.products.calls
     (first, second), (result,) = problem.arrays
     (a, b), (y,), op = problem.inputs, problem.outs, problem.op
     assert isinstance(op, DotGeneral)
@@ -132,7 +143,8 @@ def matrices(problem: Problem, calls: int) -> Matrices | None:
         math.gcd(16, alignment(x, size), *(call[n] * size for call in g.calls))
         for n, (x, size) in enumerate(zip(factors, sizes, strict=True))
     )
-    wanted = Wanted(g, a.dtype, y.dtype, precision(op), aligned)  # type: ignore[arg-type]
+    rounding = precision(op)
+    wanted = Wanted(g, a.dtype, y.dtype, rounding, aligned, algorithm, caps.workspace)  # type: ignore[arg-type]
     return Matrices(wanted, tuple(copies), factors)
 
 

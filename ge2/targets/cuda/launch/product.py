@@ -17,7 +17,9 @@ class Wanted:
     """A product of matrices of `dtype`, whose result is of `out`.
 
     `precision`: None is IEEE; "tf32" and "bf16" let float32 be multiplied so. `aligned`: bytes of
-    which the places of the first factor, the other one and the result are multiples.
+    which the places of the first factor, the other one and the result are multiples. `algorithm`:
+    the number of one among those that the library thinks best; `workspace`: the most bytes of
+    scratch that it may ask for.
     """
 
     gemm: Gemm
@@ -25,6 +27,8 @@ class Wanted:
     out: np.dtype
     precision: str | None = None
     aligned: tuple[int, int, int] = (16, 16, 16)
+    algorithm: int = 0
+    workspace: int = 32 << 20
 
 
 @final

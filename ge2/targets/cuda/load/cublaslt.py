@@ -230,11 +230,13 @@ class Matmul:
         return found
 
     def choose(self) -> bool:
-        """Asks which algorithm is best; whether there is one."""
+        """Asks which algorithms are best; whether there is the one that is wanted."""
         lib, (a, b, y), count = self.blas.library, self.layouts, c_int()
+        asked = self.wanted.algorithm + 1
+        found = (Heuristic * asked)()
         owner = Owner()
         preference = lib.made(owner, "cublasLtMatmulPreference")
-        most = c_uint64(self.blas.device.limits.tuning.products.scratch)
+        most = c_uint64(self.wanted.workspace)
         lib.set("cublasLtMatmulPreference", preference, MOST_SCRATCH, most)
         if self.wanted.out in (FLOAT16, BFLOAT16):
             lib.set("cublasLtMatmulPreference", preference, REDUCTIONS, c_uint32(IN_COMPUTE_TYPE))
@@ -249,13 +251,14 @@ class Matmul:
             y,
             y,
             preference,
-            1,
-            byref(self.heuristic),
+            asked,
+            found,
             byref(count),
         )
         if status not in (0, NOT_SUPPORTED):
             raise lib.failed("cublasLtMatmulAlgoGetHeuristic", status)
-        return not (status or not count.value or self.heuristic.state)
+        self.heuristic = found[self.wanted.algorithm]
+        return not (status or count.value < asked or self.heuristic.state)
 
     def call(self) -> LibraryCall:
         """The product as a launch, of both factors, the result and the scratch."""

@@ -46,9 +46,9 @@ class OfflineDevice(Device):
         """A source, compiled. CompileError if NVRTC refuses it."""
         return OfflineModule(compile(source, self.limits.architecture))
 
-    def product(self, wanted: Wanted) -> HostProduct:
-        """A product of matrices, which takes the place of one in a text."""
-        return HostProduct(wanted)
+    def product(self, wanted: Wanted) -> HostProduct | None:
+        """A product of matrices, which takes the place of one in a text; None of further algorithms."""
+        return None if wanted.algorithm else HostProduct(wanted)
 
     def launches(self, work: LaunchList) -> Run:
         """Launches, each of which is an error."""
