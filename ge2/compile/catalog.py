@@ -11,6 +11,8 @@ from ge2.choice.choose import Catalog, Choice, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.targets.reference.library import Library, Product
 
+# kernels of users' for functions of theirs: whether each is preferred where nothing was measured
+USER_KERNELS: dict[Any, bool] = {}
 TARGETS = ("c", "cuda", "cpu")
 
 

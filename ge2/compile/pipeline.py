@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.passes.context import NOTHING, Context
@@ -24,6 +25,16 @@ from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
 from ge2.passes.wrap_indices import drawn, indexed
 from ge2.targets.c.loops import grounded
+
+
+def user_kernels(graph: Graph, context: Context) -> Graph:
+    """Functions that a user has a kernel for become it, where it is chosen."""
+    if not USER_KERNELS or not (context.gathers or context.caps):
+        return graph
+    # nobody loads it who has no such kernel
+    from ge2.compile.user_kernels import caps_of, substituted
+
+    return substituted(graph, USER_KERNELS, *caps_of(context))
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:
@@ -45,11 +56,11 @@ def resident(graph: Graph, context: Context) -> Graph:
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
-        *TIDY, roll, whole, stack, split_edges, fuse,
+        user_kernels, *TIDY, roll, whole, stack, split_edges, fuse,
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *TIDY, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
+        user_kernels, *TIDY, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
         epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }

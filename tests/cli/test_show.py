@@ -13,7 +13,7 @@ import pytest
 import ge2
 from ge2.base.errors import InputError
 from ge2.base.toolchain.detect import toolchain
-from ge2.cli.load import arguments
+from ge2.choice.arguments import arguments
 from ge2.cli.main import main
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
