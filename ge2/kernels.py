@@ -29,6 +29,11 @@ from ge2.choice.problem import Problem, prefs
 from ge2.compile.catalog import catalog_of, check_family, family_names
 from ge2.compile.compile import how_to_make, stand_in
 from ge2.dispatch.op_call import FUNCTIONS, function_of, op_of
+from ge2.dispatch.user_kernels import bench as bench
+from ge2.dispatch.user_kernels import check as check
+from ge2.dispatch.user_kernels import register as register
+from ge2.dispatch.user_kernels import registered as registered
+from ge2.dispatch.user_kernels import unregister as unregister
 from ge2.ir import Eqn, Graph, Op, Var, type_of
 from ge2.ops import KNOWN
 from ge2.program.program import Program, Step
@@ -36,7 +41,10 @@ from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.inspect import make_jaxpr
 
-__all__ = ["Candidate", "Choice", "Measured", "Pin", "Prefs", "families", "names", "select"]
+__all__ = [
+    "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "names",
+    "register", "registered", "select", "unregister",
+]  # fmt: skip
 
 
 def names() -> tuple[str, ...]:

@@ -26,6 +26,7 @@ KINDS = {
     "C program": "C programs",
     "compiler": "facts of compilers",
     "texts": "rendered texts",
+    "check": "checks of kernels of your own",
     "unknown": "of unknown kind",
 }
 

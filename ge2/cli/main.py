@@ -38,6 +38,9 @@ COMMANDS = {
     "explain": Command(
         "ge2.cli.explain", "say for each kernel what it covers, what else could run, and why"
     ),
+    "kernels": Command(
+        "ge2.cli.kernels", "check a kernel of your own for a function, and race it with ge2's"
+    ),
     "profile": Command(
         "ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"
     ),

@@ -57,7 +57,8 @@ def family_names() -> tuple[str, ...]:
 
     catalogs = (*map(catalog_of, TARGETS), joint_families())
     found = [family.name for each in catalogs for family in each]
-    return tuple(dict.fromkeys([*found, CLoop.name]))
+    users = [each.name for k in USER_KERNELS for each in (k, k.gradient) if each is not None]
+    return tuple(dict.fromkeys([*found, CLoop.name, *users]))
 
 
 def joint_families() -> Catalog:

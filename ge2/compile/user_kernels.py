@@ -28,6 +28,7 @@ from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, ShapeDtypeStruct, Var, without_dead_code
 from ge2.ops.graphs.region import evaluated
+from ge2.ops.shape import BroadcastInDim
 from ge2.ops.user_ops import Own
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
@@ -305,9 +306,7 @@ class Match:
             first, eqn.outs[mine.outs.index(first)]
         ):
             return False
-        return all(a in self.values or self.anywhere(a) for a in rest) and all(  # type: ignore[arg-type]
-            v in self.values for v in self.graph.inputs
-        )
+        return all(a in self.values or self.anywhere(a) for a in rest)  # type: ignore[arg-type]
 
     def anywhere(self, a: Var) -> bool:
         """Finds a further result."""
@@ -356,7 +355,7 @@ class Site:
     """Where a function is in a graph, and what was chosen for it."""
 
     role: Role
-    inputs: tuple[Var, ...]
+    inputs: tuple[Var | ArrayType, ...]  # of one that no result depends on, the type
     outs: tuple[Var, ...]  # what the function's results are called there
     position: int  # of the last equation that makes one of them
     choice: Choice
@@ -384,7 +383,7 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
         makers_of = [number[id(makers[v])] for v in outs]
         if escapes(graph, inside, outs, role) or read_before(graph, outs, max(makers_of)):
             continue
-        types = tuple(v.type for v in inputs)
+        types = types_in(inputs)
         met.update(inside)
         yield Site(
             role, inputs, outs, max(makers_of), choice_of(role, types, target, caps, preferred)
@@ -400,41 +399,56 @@ def sample_types(role: Role) -> Types:
 
 def located(
     role: Role, form: Graph, makers: Mapping[Var, Eqn], eqn: Eqn
-) -> tuple[tuple[Var, ...], tuple[Var, ...], list[Eqn]] | None:
+) -> tuple[tuple[Var | ArrayType, ...], tuple[Var, ...], list[Eqn]] | None:
     """Operands, results and equations of the function that ends in an equation; None if none does."""
     first = Match(form, makers, False)
-    if not first.at(eqn):
-        return None
-    inputs = tuple(first.values[v] for v in form.inputs)
-    if not all(isinstance(v, Var) and not v.type.weak for v in inputs):
+    given = bound(role, first) if first.at(eqn) else None
+    if given is None:
         return None
     try:
-        graph = graph_of(role, tuple(v.type for v in inputs))
+        graph = graph_of(role, tuple(v if isinstance(v, ArrayType) else v.type for v in given))
     except (Ge2Error, ArithmeticError, LookupError, TypeError, ValueError):
         # the function is not for such types
         return None
     match = Match(graph, makers, True)
-    if not match.at(eqn) or tuple(match.values[v] for v in graph.inputs) != inputs:
+    if not match.at(eqn) or bound(role, match) != given:
         return None
     outs = tuple(match.values[a] for a in graph.outputs)  # type: ignore[index]
-    return inputs, outs, [*match.eqns.values()]  # type: ignore[return-value]
+    return given, outs, [*match.eqns.values()]  # type: ignore[return-value]
+
+
+def bound(role: Role, match: Match) -> tuple[Var | ArrayType, ...] | None:
+    """The operands that a match has found. Of one that no result depends on, but whose gradient is
+    among them, the type is known, and any array serves.
+    """
+    found: list[Var | ArrayType] = []
+    for i, v in enumerate(match.graph.inputs):
+        value: Any = match.values.get(v)
+        if value is None and i in (role.wanted or ()):
+            gradient = match.graph.outputs[(role.wanted or ()).index(i)]
+            value = match.values[gradient].type  # type: ignore[index]
+        if value is None or isinstance(value, Literal) or getattr(value, "type", value).weak:
+            return None
+        found.append(value)
+    return tuple(found)
 
 
 def escapes(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], role: Role) -> bool:
-    """True if something else reads what is inside of the function. A gradient reads what the
-    function made, which the function's own kernel need not: that is made beside it if need be.
+    """True if something else reads what is inside of the function, and is more than a view. A
+    gradient reads what the function made, which is made beside it if need be.
     """
     if role.wanted is not None:
         return False
-    within, own = set(map(id, inside)), {v for e in inside for v in e.outs} - set(outs)
+    within = set(map(id, inside))
+    own = {v for e in inside if not e.op.is_view for v in e.outs} - set(outs)
     outside = (a for e in graph.eqns if id(e) not in within for a in e.inputs)
-    return not own.isdisjoint(outside) or not own.isdisjoint(graph.outputs)  # type: ignore[arg-type]
+    return not own.isdisjoint(outside) or not own.isdisjoint(graph.outputs)
 
 
 def read_before(graph: Graph, outs: Sequence[Var], position: int) -> bool:
     """True if a result is read before all are made, so that one kernel would come too late."""
     early = (a for e in graph.eqns[:position] for a in e.inputs)
-    return len(outs) > 1 and not set(outs).isdisjoint(early)  # type: ignore[arg-type]
+    return len(outs) > 1 and not set(outs).isdisjoint(early)
 
 
 def caps_of(context: Context) -> tuple[str, Any]:
@@ -466,8 +480,8 @@ def replaced(graph: Graph, taken: Sequence[Site]) -> Graph:
     for n, eqn in enumerate(graph.eqns):
         eqns.append(renamed(eqn, gone))
         if n in at:
-            new = equation(at[n], eqn)
-            eqns.append(renamed(new, gone))
+            *zeros, new = equations(at[n], eqn)
+            eqns += (*zeros, renamed(new, gone))
             gone.update(zip(at[n].outs, results(new, at[n].role), strict=True))
     outputs = tuple(gone.get(a, a) for a in graph.outputs)  # type: ignore[arg-type]
     return Graph(graph.inputs, tuple(eqns), outputs, graph.consts)
@@ -478,11 +492,21 @@ def renamed(eqn: Eqn, names: Mapping[Var, Var]) -> Eqn:
     return eqn if inputs == eqn.inputs else replace(eqn, inputs=inputs)
 
 
-def equation(site: Site, last: Eqn) -> Eqn:
-    types = tuple(v.type for v in site.inputs)
+def types_in(inputs: Sequence[Var | ArrayType]) -> Types:
+    return tuple(v if isinstance(v, ArrayType) else v.type for v in inputs)
+
+
+def equations(site: Site, last: Eqn) -> Iterator[Eqn]:
+    """The kernel as an equation, behind those of operands that no wanted result depends on."""
+    types, given = types_in(site.inputs), list[Var]()
+    for v in site.inputs:
+        given.append(v if isinstance(v, Var) else Var(v))
+        if isinstance(v, ArrayType):
+            zero = Literal.of(v.dtype.type(0))
+            yield Eqn(BroadcastInDim(dims=(), shape=v.shape), (zero,), (given[-1],), last.source)
     op = operation(site.role, types, site.choice.taken.variant.plan)
     outs = tuple(Var(t) for t in op.infer(*types))
-    return Eqn(op, site.inputs, outs, last.source, site.choice)
+    yield Eqn(op, tuple(given), outs, last.source, site.choice)
 
 
 def results(eqn: Eqn, role: Role) -> Sequence[Var]:

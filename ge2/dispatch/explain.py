@@ -23,6 +23,7 @@ from ge2.dispatch.jit import jit
 from ge2.dispatch.profile import device_name, profile
 from ge2.ir import Eqn, Var
 from ge2.ops.graphs.region import Region
+from ge2.ops.user_ops import Own
 from ge2.passes.fusion_reasons import Reasons
 from ge2.program.program import Program, Step
 from ge2.program.records import KernelRecord, Made, kernels, places
@@ -172,6 +173,10 @@ def one(
     known, choice = part.kernel, part.choice
     seconds, least = times.get(part.name, (None, None))
     by, options = (choice.by, options_of(choice)) if isinstance(choice, Choice) else ("", ())
+    if isinstance(part.eqn.op, Own) and isinstance(part.eqn.choice, Choice):
+        # a user's kernel was chosen for a function, and how it is run is no further choice
+        by, outer = part.eqn.choice.by, options_of(part.eqn.choice)
+        options = (*outer, *(o for o in options if o.verdict == "refused"))
     if seconds is None and options:
         seconds = options[0].measured
     return Explained(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from itertools import count
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -59,6 +60,8 @@ class Own(Op):
     helpers: ClassVar[str] = ""
     operands: ClassVar[tuple[str, ...]] = ()
     defined: ClassVar[Source | None] = None  # where the class stands in the user's program
+    # of texts that are files: their paths; the text of one has a line of ours on top
+    files: ClassVar[Mapping[str, str]] = MappingProxyType({})
 
     def __call__(self, *args: Any) -> Any:
         """On real arrays, what the reference gives is compared with the type rule."""

@@ -26,17 +26,23 @@ TYPED: Final = ((r"\$t", r"\w+"), (r"\$T", r"[\w ]+"))  # what stands for a dtyp
 @final
 @record
 class Written:
-    """A text of the user's, of the operation of that name, which is defined near that line."""
+    """A text of the user's, of the operation of that name, which is defined near that line, or is
+    the whole of that file.
+    """
 
     name: str
     text: str
     near: Source | None
+    file: str = ""
 
 
 def written(op: Op) -> list[Written]:
     """The texts of the user's that are in the CUDA of an operation."""
     if isinstance(op, GraphOp):
         return [each for g in op.graphs() for e in g.eqns for each in written(e.op)]
+    if isinstance(op, Own) and op.cuda and op.files:
+        texts = {"cuda": op.cuda.partition("\n")[2], "helpers": op.helpers}
+        return [Written(op.name, texts[w], None, op.files[w]) for w in texts if w in op.files]
     if isinstance(op, Own) and op.cuda:
         return [Written(op.name, text, op.defined) for text in (op.cuda, op.helpers)]
     if isinstance(op, Elementwise) and op.edition:
@@ -105,6 +111,8 @@ def typed(line: str) -> str:
 
 def beginning(each: Written) -> tuple[str, int] | None:
     """The file and the line where a text begins, if the file has it letter by letter."""
+    if each.file:
+        return each.file, 1
     if each.near is None:
         return None
     lines = linecache.getlines(each.near.file)

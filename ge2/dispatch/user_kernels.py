@@ -1,0 +1,437 @@
+"""Kernels of your own for functions of yours: checked, registered, and raced with those of ge2.
+
+A folder holds a text in C or CUDA and `kernel.toml`, which names the NumPy function that the text
+computes. `check` runs it beside the function; `register` makes it a candidate wherever `jit` finds
+the function in a program; `bench` times it beside what ge2 does, and the faster is taken from then
+on. `docs/design/user_kernels.md` says what the file may hold.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from statistics import median
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.cache import VERSION, cache, content_key
+from ge2.base.config import config
+from ge2.base.errors import CompilerTrouble, DeviceError, Ge2Error, InputError
+from ge2.base.formatting import Printed, counted, size_words, table
+from ge2.base.record import record
+from ge2.base.source import here
+from ge2.base.toolchain.detect import toolchain
+from ge2.base.tracebacks import hides
+from ge2.choice import record as kept
+from ge2.choice.choose import choose
+from ge2.choice.measured import Measured
+from ge2.choice.problem import prefs
+from ge2.choice.record import class_of, code_of
+from ge2.choice.user_kernels import Kernel, Refused, load
+from ge2.compile.catalog import USER_KERNELS
+from ge2.compile.compile import compile_graph
+from ge2.compile.executable import Executable
+from ge2.compile.race import benches, verified
+from ge2.compile.user_kernels import (
+    Role,
+    caps_of,
+    catalog,
+    choice_of,
+    full,
+    graph_of,
+    operation,
+    roles,
+    types_of,
+)
+from ge2.ir import Eqn, Graph, Var
+from ge2.passes.context import Context
+from ge2.program.timer import HostClock, seconds
+from ge2.targets.cuda.bench import clock_of
+from ge2.targets.cuda.device import Device, upload
+from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load import gpu
+from ge2.targets.cuda.load.offline import OfflineDevice
+
+LANGUAGES: Final = {"c": "C", "cuda": "CUDA"}
+ROUNDS: Final = 15
+LEAST: Final = 2e-4  # seconds that a time is of
+COMPILER: Final = re.compile(r"error: (.+)\n *\d+ \|(.*)")
+LIMIT: Final = 600  # seconds that a check may take
+
+# --------------------------------------------------------------------------------------- checking
+
+
+@final
+@record
+class Case:
+    """A text on one example. `ran`: what ran it; "" if it was compiled alone. `error`: "" if its
+    results were those of the function, and nothing else was written.
+    """
+
+    kernel: str
+    language: str
+    variant: str
+    arguments: str
+    ran: str = ""
+    error: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return self.error or (f"passed, by {self.ran}" if self.ran else "compiled, never run")
+
+
+@final
+@record
+class Checked(Printed):
+    """What a check found: a case for each text, variant and example. Printed, a table."""
+
+    title: str
+    cases: tuple[Case, ...]
+
+    def passed(self, language: str) -> bool:
+        """True if all of a language ran, and none was wrong."""
+        own = [case for case in self.cases if case.language == language]
+        return bool(own) and all(case.ran and not case.error for case in own)
+
+    def __str__(self) -> str:
+        head = ("kernel", "text", "variant", "arguments", "")
+        rows = [
+            (c.kernel, LANGUAGES[c.language], c.variant, c.arguments, c.verdict.partition("\n")[0])
+            for c in self.cases
+        ]
+        long = dict.fromkeys(c.error for c in self.cases if "\n" in c.error)
+        found = [w for w in LANGUAGES if any(c.language == w for c in self.cases)]
+        words = (
+            f"{LANGUAGES[w]} {'passed' if self.passed(w) else 'has not passed'}" for w in found
+        )
+        return "\n".join([table([head, *rows]), *long, f"{self.title}: {', '.join(words)}"])
+
+
+@hides
+def check(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Checked:
+    """Runs the texts of a folder on its examples, beside the NumPy function.
+
+    Results are filled with NaN before and lie between guard bands. CUDA is run by a GPU if there is
+    one, else by the emulator, and compiled alone where neither can. What passed is kept, with
+    the texts it was, for `register`. `apart`: in a process of its own for at most `limit` seconds,
+    so that what crashes or hangs stops nothing.
+
+    InputError, with file and line, where `kernel.toml` is wrong.
+    """
+    kernel = load(folder)
+    if apart:
+        return checked_apart(kernel, limit)
+    found = Checked(kernel.name, tuple(cases(kernel)))
+    for language in kernel.languages:
+        if found.passed(language):
+            ran = {case.ran for case in found.cases if case.language == language}
+            keep_passed(kernel, language, ", ".join(sorted(ran)))
+    return found
+
+
+def checked_apart(kernel: Kernel, limit: int) -> Checked:
+    """A check by another process; what it finds is kept by that."""
+    words = [sys.executable, "-m", "ge2", "kernels", "check", kernel.file, "--here", "--json"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
+        why = "" if done.returncode in (0, 1) else f"the process died, by signal {-done.returncode}"
+    except subprocess.TimeoutExpired:
+        why = f"it took more than {limit} s"
+    if not why:
+        with suppress(ValueError, KeyError):
+            found = json.loads(done.stdout)
+            return Checked(kernel.name, tuple(Case(**each) for each in found["cases"]))
+        why = done.stderr.strip().removeprefix("ge2: ") or "it failed"
+    lost = (Case(kernel.name, w, "", "", "", why) for w in kernel.languages)
+    return Checked(kernel.name, tuple(lost))
+
+
+def cases(kernel: Kernel) -> Iterator[Case]:
+    parts = [Role(kernel)]
+    if kernel.gradient is not None:
+        parts.append(next(roles(kernel)))
+    for role in parts:
+        for number, words in enumerate(kernel.args):
+            for language in role.text.languages:
+                for variant in role.text.variants:
+                    yield case(role, number, words, language, variant)
+
+
+def case(
+    role: Role, number: int, words: str, language: str, variant: tuple[tuple[str, int], ...]
+) -> Case:
+    name = ", ".join(f"{word}={n}" for word, n in variant)
+    found = Case(role.text.name, language, name, words)
+    try:
+        graph = one_step(role, number, variant)
+    except Refused as why:
+        return replace(found, error=f"it is not for this example: {why}")
+    try:
+        return run_in(found, graph, language)
+    except CompilerTrouble as trouble:
+        return replace(found, error=refused_at(role.text, language, str(trouble)))
+    except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
+        return replace(found, error=f"{type(error).__name__}: {error}")
+
+
+def refused_at(kernel: Kernel, language: str, said: str) -> str:
+    """What a C compiler says, of the line of the user's file that it shows."""
+    found = COMPILER.search(said)
+    lines = [line.strip() for line in kernel.text(language).splitlines()]
+    if found is None or found[2].strip() not in lines:
+        return f"CompilerTrouble: {said}"
+    line = lines.index(found[2].strip()) + 1
+    return f"CompileError: {found[1]}\n  at   {dict(kernel.files)[language]}:{line}\n{found[2]}"
+
+
+def run_in(found: Case, graph: Graph, language: str) -> Case:
+    """A case with what ran it, or what was wrong."""
+    device, ran = where(language)
+    with config.using(executor="c"):
+        executable = compile_graph(graph, device=device)
+        if isinstance(device, OfflineDevice):
+            executable.build()
+            return found
+        for bench in benches(executable):
+            with bench.here():
+                taken = choose(bench.problem, bench.caps, prefs(), bench.catalog).taken
+                _, wrong = verified(bench, bench.prepared(taken))
+                return replace(found, ran=ran, error=wrong)
+    return replace(found, error="it computes nothing")
+
+
+def where(language: str) -> tuple[Device | None, str]:
+    """What runs a language here, and its name; "" if it only compiles."""
+    if language == "c":
+        if toolchain() is None:
+            raise CompilerTrouble("there is no C compiler in use", fix="ge2 doctor")
+        return None, "this processor"
+    with suppress(DeviceError):
+        device = gpu.current_gpu()
+        return device, device.limits.name
+    if toolchain() is not None:
+        return ShimDevice(), "the emulator"
+    return OfflineDevice(H200), ""
+
+
+def one_step(role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Graph:
+    """The graph of a kernel alone, on the types of an example."""
+    types = types_of(role.kernel, number)
+    if role.wanted is not None:
+        types = (*types, *(a.type for a in graph_of(Role(role.kernel), types).outputs))
+    op = operation(role, types, variant)
+    inputs, outs = tuple(map(Var, types)), tuple(map(Var, op.infer(*types)))
+    return Graph(inputs, (Eqn(op, inputs, outs),), outs)
+
+
+_passed: dict[str, str] = {}
+
+
+def passed_key(kernel: Kernel, language: str) -> str:
+    return content_key("kernel check", VERSION, kernel.key, language)
+
+
+def keep_passed(kernel: Kernel, language: str, ran: str) -> None:
+    key = passed_key(kernel, language)
+    _passed[key] = ran
+    about = {"kind": "check", "name": f"{kernel.name} in {LANGUAGES[language]}", "ran": ran}
+    cache().put(key, ran.encode(), {**about, "source": kernel.file, "version": VERSION})
+
+
+def has_passed(kernel: Kernel, language: str) -> bool:
+    key = passed_key(kernel, language)
+    return key in _passed or cache().get(key) is not None
+
+
+# ------------------------------------------------------------------------------------- registering
+
+
+@hides
+def register(folder: str, *, prefer: bool = False) -> str:
+    """Makes the kernel of a folder a candidate wherever `jit` finds its function; returns its name.
+
+    It is taken where `bench` found it faster; with `prefer`, also where nothing was measured.
+    Programs that are built stay as they are. InputError unless the texts as they are now passed
+    `check`; a text that was never run is left out.
+    """
+    kernel = load(folder)
+    ready = [w for w in kernel.languages if has_passed(kernel, w)]
+    if not ready:
+        listed = " and ".join(LANGUAGES[w] for w in kernel.languages)
+        what = f"{kernel.name} has never run: its {listed} did not pass a check as it is now"
+        raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
+    unregister(kernel.name)
+    USER_KERNELS[only(kernel, ready)] = prefer
+    config.renew()
+    return kernel.name
+
+
+def only(kernel: Kernel, languages: list[str]) -> Kernel:
+    """A kernel with texts of some languages alone."""
+    inner = None if kernel.gradient is None else only(kernel.gradient, languages)
+    texts = tuple(each for each in kernel.texts if each[0] in (*languages, "helpers"))
+    return replace(kernel, texts=texts, gradient=inner)
+
+
+def unregister(name: str) -> None:
+    """Takes a kernel from the candidates, if it is one."""
+    for kernel in [k for k in USER_KERNELS if k.name == name]:
+        del USER_KERNELS[kernel]
+        config.renew()
+
+
+def registered() -> tuple[str, ...]:
+    """The names of the kernels that are candidates."""
+    return tuple(kernel.name for kernel in USER_KERNELS)
+
+
+# ----------------------------------------------------------------------------------------- racing
+
+
+@final
+@record
+class Time:
+    """A candidate on an example: seconds of a call, and the bytes of its arrays."""
+
+    kernel: str
+    candidate: str
+    arguments: str
+    seconds: float
+    spread: float
+    nbytes: int
+    won: bool
+
+    @property
+    def rate(self) -> float:
+        """Bytes a second."""
+        return self.nbytes / self.seconds
+
+
+@final
+@record
+class Raced(Printed):
+    """What a race found. Printed, a table."""
+
+    title: str
+    device: str
+    times: tuple[Time, ...]
+
+    def __str__(self) -> str:
+        head = ("kernel", "candidate", "arguments", "us", "spread", "bytes", "GB/s", "")
+        rows = [
+            (t.kernel, t.candidate, t.arguments, f"{t.seconds * 1e6:.3g}", f"{t.spread:.0%}",
+             size_words(t.nbytes), f"{t.rate / 1e9:.3g}", "taken" if t.won else "")
+            for t in self.times
+        ]  # fmt: skip
+        words = f"{self.title} on {self.device}, medians of {counted(ROUNDS, 'round')}"
+        return f"{table([head, *rows], right=frozenset((3, 4, 5, 6)))}\n{words}"
+
+
+@hides
+def bench(folder: str) -> Raced:
+    """Times the kernel of a folder beside what ge2 does for the function, on each example: on a
+    GPU if there is one and there is CUDA, else in C. The record keeps it, so that the faster is
+    taken from now on, for sizes of the same class.
+
+    InputError unless the text passed `check`.
+    """
+    kernel = load(folder)
+    language = next((w for w in reversed(kernel.languages) if runs(w)), "")
+    if not language or not has_passed(kernel, language):
+        what = f"{kernel.name} has no text that ran here and passed"
+        raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
+    device = where(language)[0]
+    found: list[Time] = []
+    parts = [Role(kernel)] if kernel.gradient is None else [Role(kernel), next(roles(kernel))]
+    for role in parts:
+        if role.text.text(language):
+            for number, words in enumerate(kernel.args):
+                found += raced(role, number, words, language, device)
+    config.renew()
+    name = "this processor" if device is None else device.limits.name
+    return Raced(kernel.name, name, tuple(found))
+
+
+def runs(language: str) -> bool:
+    """True if a language runs here as fast as it can."""
+    if language == "c":
+        return toolchain() is not None
+    with suppress(DeviceError):
+        gpu.current_gpu()
+        return True
+    return False
+
+
+def raced(
+    role: Role, number: int, words: str, language: str, device: Device | None
+) -> Iterator[Time]:
+    """The times of the variants and of what ge2 does, on one example; the record gets them."""
+    types = tuple(v.type for v in one_step(role, number, role.text.variants[0]).inputs)
+    context = Context(None if device is None else device.limits, gathers=device is None)
+    target, caps = caps_of(context)
+    problem = choice_of(role, types, target, caps, False).problem
+    other, mine = catalog(full(role), False)
+    programs = {(other, ""): graph_of(full(role), types)}
+    for variant in mine.variants(problem, caps):
+        programs[mine, variant.name] = one_step(role, number, variant.plan)
+    rng = np.random.default_rng(0)
+    arrays = [rng.standard_normal(t.shape).astype(t.dtype) if t.dtype.kind not in "bui"
+              else rng.integers(0, 2, t.shape).astype(t.dtype) for t in types]  # fmt: skip
+    times = times_of([*programs.values()], arrays, device)
+    when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    rows = [
+        Measured(family.name, name, median(each), spread_of(each), code_of(family), caps.kind,
+                 when=when, verified="passed a check")
+        for (family, name), each in zip(programs, times, strict=True)
+    ]  # fmt: skip
+    kept.keep(caps.kind, class_of(problem), True, rows)
+    best = min(rows, key=lambda r: r.median)
+    nbytes = sum(t.nbytes for t in (*types, *problem.outs))
+    for row in rows:
+        title = ", ".join(filter(None, (row.family, row.variant)))
+        yield Time(role.text.name, title, words, row.median, row.spread, nbytes, row is best)
+
+
+def times_of(graphs: list[Graph], arrays: list[Any], device: Device | None) -> list[list[float]]:
+    """Seconds of each program, taken in turns."""
+    mine = dict(USER_KERNELS)
+    USER_KERNELS.clear()  # what they are raced with has none of them
+    try:
+        with config.using(executor="c"):
+            programs = [compile_graph(graph, device=device) for graph in graphs]
+            given = arrays if device is None else [upload(device, x) for x in arrays]
+            clock = HostClock() if device is None else clock_of(device, False)
+            counts = []
+            for program in programs:
+                program(*given)
+                once = seconds(clock, lambda p=program: p(*given))  # type: ignore[misc]
+                counts.append(max(1, min(1000, round(LEAST / max(once, 1e-7)))))
+            found: list[list[float]] = [[] for _ in programs]
+            for _ in range(ROUNDS):
+                for program, count, own in zip(programs, counts, found, strict=True):
+                    run = repeated(program, given, count)
+                    own.append(seconds(clock, run) / count)
+            return found
+    finally:
+        USER_KERNELS.update(mine)
+
+
+def repeated(program: Executable, given: list[Any], count: int) -> Any:
+    def run() -> None:
+        for _ in range(count):
+            program(*given)
+
+    return run
+
+
+def spread_of(times: list[float]) -> float:
+    ordered = sorted(times)
+    return (ordered[3 * len(ordered) // 4] - ordered[len(ordered) // 4]) / median(ordered)

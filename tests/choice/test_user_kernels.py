@@ -1,0 +1,393 @@
+"""Kernels of a user's in folders: read, checked, registered, found in programs, differentiated."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import kernels
+from ge2.base.config import config
+from ge2.base.errors import CompileError, InputError
+from ge2.base.toolchain.detect import toolchain
+from ge2.choice import record
+from ge2.choice.user_kernels import load
+from ge2.cli.main import main
+from ge2.dispatch import user_kernels
+from tests.nvrtc import needs_nvrtc
+
+needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
+
+LAYER = """import numpy as np
+
+def gated(x, w):
+    return x / (1 + np.exp(-x)) * w
+
+def closed(x, w):
+    return x * w * TABLE
+
+TABLE = np.ones(8, np.float32)
+"""
+TOML = """serves = "{module}.py:gated"
+name = "gated"
+args = ["f32[6,8], f32[8]"]
+when = ["x: f32|f64[n, c]", "w: f32|f64[c]", "c % 4 == 0"]
+c = "kernel.c"
+cuda = "kernel.cu"
+launch = {{ blocks = "n", threads = "min(c, 256)" }}
+variants = [{{ STEP = 1 }}, {{ STEP = 2 }}]
+gradient = "backward.toml"
+"""
+C = """for (int64_t i = 0; i < n; i++)
+    for (int64_t j = 0; j < c; j += STEP)
+        for (int64_t k = j; k < j + STEP; k++) {
+            x_t v = x[i * c + k];
+            y[i * c + k] = v / (1 + exp(-v)) * w[k];
+        }
+"""
+CUDA = """for (int64_t j = threadIdx.x; j < c; j += blockDim.x) {
+    x_t v = x[blockIdx.x * c + j];
+    y[blockIdx.x * c + j] = v / (1 + exp(-v)) * w[j];
+}
+"""
+BACKWARD = """for (int64_t j = 0; j < w_n0; j++) y1[j] = 0;
+for (int64_t i = 0; i < x_n0; i++)
+    for (int64_t j = 0; j < w_n0; j++) {
+        x_t v = x[i * w_n0 + j], g = ct[i * w_n0 + j], s = 1 / (1 + exp(-v));
+        y0[i * w_n0 + j] = g * w[j] * s * (1 + v * (1 - s));
+        y1[j] += g * v * s;
+    }
+"""
+
+
+@pytest.fixture(autouse=True)
+def none_registered(tmp_path):
+    with config.using(cache_dir=str(tmp_path / "cache")):
+        record.forget()
+        yield
+        for name in kernels.registered():
+            kernels.unregister(name)
+    record.forget()
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    module = f"layer_{tmp_path.name}"
+    files = {
+        f"{module}.py": LAYER,
+        "kernel.toml": TOML.format(module=module),
+        "kernel.c": C,
+        "kernel.cu": CUDA,
+        "backward.toml": 'c = "backward.c"\n',
+        "backward.c": BACKWARD,
+    }
+    for name, text in files.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop(module, None)
+
+
+@pytest.fixture
+def gated(folder):
+    return importlib.import_module(f"layer_{folder.name}").gated
+
+
+def change(folder, old, new, name="kernel.toml"):
+    text = (folder / name).read_text()
+    assert old in text
+    (folder / name).write_text(text.replace(old, new))
+
+
+# --------------------------------------------------------------------------------------- the file
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what", "line", "fix"),
+    [
+        ("variants =", "varients =", "'varients' is no key of a kernel", 8, "variants = ..."),
+        ('"kernel.c"', '"kernal.c"', "cannot be read: No such file", 5, "kernel.c"),
+        ('"kernel.c"', "3", "c is to be a text; it is 3", 5, ""),
+        ("blocks =", "block =", "launch has no 'block'", 7, "blocks"),
+        ("f32|f64[n", "f31|f64[n", "f31 is no dtype", 4, "f32"),
+        ("c % 4 == 0", "c % == 0", "'c % == 0' is no expression", 4, "c % 8 == 0"),
+        (":gated", "", "it does not say what it computes", 1, "layer.py:f"),
+        ('["f32[6,8], f32[8]"]', "[]", "it has no examples of arguments", 3, "args = "),
+        ('"backward.toml"', '"back.toml"', "there is no file back.toml", 9, ""),
+        ("STEP = 2", 'STEP = "2"', "a variant gives whole numbers to names", 8, "ROWS"),
+        ('"gated"', '"Gated!"', "no name of small letters", 2, "my_kernel"),
+    ],
+)
+def test_what_is_wrong_in_the_file(folder, old, new, what, line, fix):
+    change(folder, old, new)
+    with pytest.raises(InputError) as error:
+        load(str(folder))
+    text = str(error.value)
+    assert what in text
+    assert f"kernel.toml:{line}" in text
+    assert fix in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        (":gated", ":gatde", "has no function gatde"),
+        (":gated", ":closed", "reads arrays that are not its arguments"),
+        ("c % 4", "d % 4", "'c % 4 == 0'".replace("c", "d", 1) + " names d, which is no size"),
+        ("w: f32", "v: f32", "it has no operand v: there are x, w"),
+        ("f32[6,8], f32[8]", "f32[6,8], 2.0", "an example holds 2.0, which is no array"),
+        ("c % 4 == 0", "c.real == 0", "has more than arithmetic in it"),
+    ],
+)
+def test_what_is_wrong_when_it_is_looked_at(folder, old, new, what):
+    change(folder, old, new)
+    with pytest.raises(InputError, match="kernel.toml") as error:
+        kernels.check(str(folder))
+    assert what in str(error.value)
+
+
+def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(InputError, match="cannot be read"):
+        load(str(tmp_path / "nowhere"))
+    (tmp_path / "kernel.toml").write_text("a = = b")
+    with pytest.raises(InputError, match="is no TOML"):
+        load(str(tmp_path))
+
+
+# ---------------------------------------------------------------------------------------- checking
+
+
+@needs_compiler
+def test_a_check_runs_every_text(folder):
+    found = kernels.check(str(folder))
+    assert found.passed("c") and found.passed("cuda")
+    assert {(c.kernel, c.language, c.variant, c.ran) for c in found.cases} == {
+        ("gated", "c", "STEP=1", "this processor"),
+        ("gated", "c", "STEP=2", "this processor"),
+        ("gated", "cuda", "STEP=1", "the emulator"),
+        ("gated", "cuda", "STEP=2", "the emulator"),
+        ("gated_gradient", "c", "", "this processor"),
+    }
+    assert "passed, by the emulator" in str(found)
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("* w[k];", "+ w[k];", "its result is"),
+        ("i < n;", "i < n - 1;", "its result is"),  # what is not written is NaN
+        ("for (int64_t i = 0", "y[-1] = 0; for (int64_t i = 0", "it writes outside of its result"),
+        ("x_t v =", "x_t v", "CompileError"),
+    ],
+)
+def test_a_text_that_is_wrong_does_not_pass(folder, old, new, why):
+    change(folder, old, new, "kernel.c")
+    found = kernels.check(str(folder))
+    assert not found.passed("c")
+    assert found.passed("cuda")
+    assert all(why in c.error for c in found.cases if c.language == "c" and c.variant == "STEP=1")
+
+
+@needs_compiler
+def test_a_check_apart_survives_what_crashes_or_hangs(folder):
+    change(folder, "for (int64_t i = 0", "*(volatile int *)0 = 1; for (int64_t i = 0", "kernel.c")
+    found = kernels.check(str(folder), apart=True)
+    assert {c.error for c in found.cases} == {"the process died, by signal 11"}
+    change(folder, "*(volatile int *)0 = 1;", 'for (;;) { __asm__ volatile(""); }', "kernel.c")
+    found = kernels.check(str(folder), apart=True, limit=4)
+    assert {c.error for c in found.cases} == {"it took more than 4 s"}
+
+
+@needs_nvrtc
+def test_an_error_of_nvrtc_names_the_users_file(folder, monkeypatch):
+    change(folder, "x_t v =", "x_t v", "kernel.cu")
+    monkeypatch.setattr("ge2.dispatch.user_kernels.toolchain", lambda: None)
+    found = kernels.check(str(folder))
+    errors = [c.error for c in found.cases if c.language == "cuda"]
+    assert all("kernel.cu:2" in each for each in errors)
+    assert all(isinstance(each, str) and CompileError.__name__ in each for each in errors)
+
+
+@needs_nvrtc
+def test_what_was_only_compiled_has_not_passed(folder, monkeypatch):
+    change(folder, 'c = "kernel.c"\n', "")
+    change(folder, 'gradient = "backward.toml"\n', "")
+    monkeypatch.setattr("ge2.dispatch.user_kernels.toolchain", lambda: None)
+    found = kernels.check(str(folder))
+    assert {c.verdict for c in found.cases} == {"compiled, never run"}
+    assert not found.passed("cuda")
+    with pytest.raises(InputError, match="gated has never run: its CUDA did not pass"):
+        kernels.register(str(folder))
+
+
+# ------------------------------------------------------------------------------------- in programs
+
+
+def shown(f, *args):
+    return [k.computes for k in ge2.explain(f)(*args).kernels]
+
+
+def arrays(*shape, dtype=np.float32):
+    rng = np.random.default_rng(0)
+    return rng.standard_normal(shape).astype(dtype), np.ones(shape[-1:], dtype)
+
+
+@needs_compiler
+def test_jit_takes_it(folder, gated):
+    with pytest.raises(InputError, match="never run"):
+        kernels.register(str(folder))
+    kernels.check(str(folder))
+    assert kernels.register(str(folder), prefer=True) == "gated"
+    assert kernels.registered() == ("gated",)
+
+    def f(x, w):
+        return np.tanh(gated(x * 2, w)).sum()
+
+    x, w = arrays(30, 16)
+    assert ("gated",) in shown(f, x, w)
+    assert np.allclose(ge2.jit(f)(x, w), f(x, w), rtol=1e-5)
+    found = next(k for k in ge2.explain(f)(x, w).kernels if k.computes == ("gated",))
+    assert [(o.name, o.verdict) for o in found.options if not o.other] == [
+        ("gated, STEP=1", "taken"),
+        ("gated, STEP=2", "possible"),
+        ("kernels of ge2", "possible"),
+    ]
+    # other types, sizes and functions are ge2's
+    assert ("gated",) not in shown(f, *arrays(30, 15))
+    assert ("gated",) not in shown(f, *arrays(30, 16, dtype=np.float16))
+    assert ("gated",) in shown(f, *arrays(30, 16, dtype=np.float64))
+    assert ("gated",) not in shown(lambda x, w: x / (2 + np.exp(-x)) * w, x, w)
+    with config.using(passes_off=("user_kernels",)):
+        assert ("gated",) not in shown(f, x, w)
+    kernels.unregister("gated")
+    assert ("gated",) not in shown(f, x, w)
+
+
+@needs_compiler
+def test_what_is_read_inside_of_it_keeps_it_out(folder, gated):
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+
+    def f(x, w):
+        e = np.exp(-x)
+        return x / (1 + e) * w, e
+
+    x, w = arrays(5, 8)
+    assert ("gated",) not in shown(f, x, w)
+    assert ("gated",) in shown(lambda x, w: f(x, w)[0], x, w)
+
+    def twice(x, w):
+        return gated(gated(x, w), w)
+
+    assert shown(twice, x, w) == [("gated",), ("gated",)]
+    assert np.allclose(ge2.jit(twice)(x, w), twice(x, w), rtol=1e-5)
+
+
+@needs_compiler
+@pytest.mark.parametrize("argnums", [0, 1, (0, 1)])
+def test_a_derivative_takes_its_gradient(folder, gated, argnums):
+    def loss(x, w):
+        return np.tanh(gated(x * 2, w)).sum()
+
+    x, w = arrays(30, 16)
+    plain = ge2.jit(ge2.grad(loss, argnums))(x, w)
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    g = ge2.jit(ge2.grad(loss, argnums))
+    computed = shown(g, x, w)
+    assert ("gated_gradient",) in computed
+    assert ("gated",) in computed
+    pairs = zip(ge2.tree.leaves(g(x, w)), ge2.tree.leaves(plain), strict=True)
+    assert all(np.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in pairs)
+
+
+@needs_compiler
+def test_without_a_gradient_the_derivative_is_that_of_numpy(folder, gated):
+    change(folder, 'gradient = "backward.toml"\n', "")
+    x, w = arrays(4, 8)
+    g = ge2.grad(lambda x, w: gated(x, w).sum())
+    want = g(x, w)
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    assert np.allclose(ge2.jit(g)(x, w), want, rtol=1e-5)
+
+
+@needs_compiler
+def test_the_emulator_runs_it_in_a_program(folder, gated):
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    x, w = arrays(6, 8)
+    with config.using(executor="shim"):
+        f = ge2.jit(lambda x, w: gated(x, w) + 1)
+        assert np.allclose(f(x, w), gated(x, w) + 1, rtol=1e-5)
+        assert any("gated" in kernel.ops for kernel in f.lower(x, w).kernels)
+
+
+@needs_compiler
+def test_a_changed_text_has_to_pass_again(folder):
+    kernels.check(str(folder))
+    change(folder, "int64_t i = 0", "int64_t  i = 0", "kernel.c")
+    change(folder, "int64_t j", "int64_t  j", "kernel.cu")
+    with pytest.raises(InputError, match="never run: its C and CUDA"):
+        kernels.register(str(folder))
+    change(folder, "return x / (1", "return  x / (1", f"layer_{folder.name}.py")
+    with pytest.raises(InputError, match="never run"):
+        kernels.register(str(folder))
+
+
+# ----------------------------------------------------------------------------------------- racing
+
+
+@needs_compiler
+@pytest.mark.parametrize(("winner", "by"), [("gated", "measured"), ("kernels of ge2", "")])
+def test_jit_takes_what_won(folder, gated, monkeypatch, winner, by):
+    """The times are given, since who wins on this machine is not the question."""
+    change(folder, 'gradient = "backward.toml"\n', "")
+    x, w = arrays(6, 8)
+    with pytest.raises(InputError, match="no text that ran here and passed"):
+        kernels.bench(str(folder))
+    kernels.check(str(folder))
+    kernels.register(str(folder))
+    assert ("gated",) not in shown(gated, x, w)  # nothing was measured, nothing preferred
+    ours = 2e-6 if winner == "gated" else 1e-7
+    times = iter([[[ours] * 15, [1e-6] * 15, [5e-7] * 15]])
+    monkeypatch.setattr(user_kernels, "times_of", lambda *_: next(times))
+    found = kernels.bench(str(folder))
+    best = next(t for t in found.times if t.won)
+    assert best.candidate == ("gated, STEP=2" if winner == "gated" else winner)
+    kernel = ge2.explain(gated)(x, w).kernels[0]
+    assert (kernel.computes == ("gated",)) == (winner == "gated")
+    if by:
+        taken = kernel.options[0]
+        assert (kernel.by, taken.name, taken.measured) == (by, "gated, STEP=2", 5e-7)
+
+
+@needs_compiler
+def test_a_race_times_all(folder, monkeypatch):
+    monkeypatch.setattr(user_kernels, "ROUNDS", 2)
+    monkeypatch.setattr(user_kernels, "LEAST", 0.0)
+    kernels.check(str(folder))
+    found = kernels.bench(str(folder))
+    assert [t.candidate for t in found.times] == [
+        "kernels of ge2", "gated, STEP=1", "gated, STEP=2", "kernels of ge2", "gated_gradient",
+    ]  # fmt: skip
+    assert all(t.seconds > 0 for t in found.times)
+    assert sum(t.won for t in found.times) == 2
+    assert "GB/s" in str(found)
+
+
+@needs_compiler
+def test_the_commands(folder, capsys):
+    assert main(["kernels", "check", str(folder), "--here"]) == 0
+    assert "gated: C passed, CUDA passed" in capsys.readouterr().out
+    change(folder, "* w[k];", "+ w[k];", "kernel.c")
+    assert main(["kernels", "check", str(folder), "--here", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["cases"][0]["error"].startswith("its result is")
+    assert main(["kernels", "bench", str(folder)]) == 1
+    assert "ge2 kernels check" in capsys.readouterr().err
