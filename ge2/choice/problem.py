@@ -163,6 +163,7 @@ class Family(ABC, Generic[Caps, Code]):
     target: ClassVar[str] = ""  # the one it serves; "" for any
     # what its kernels are made of beside its own module: files of ge2, and templates
     texts: ClassVar[tuple[str, ...]] = ()
+    step_kind: ClassVar[str] = "kernel"  # the kind of step of a program that it serves
 
     @abstractmethod
     def refuses(self, problem: Problem, caps: Caps | None) -> str:

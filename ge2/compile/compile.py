@@ -24,7 +24,6 @@ from ge2.passes.fold import counted
 from ge2.passes.pipeline import TIDY, run, stages
 from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
-from ge2.targets.cuda.device import kept_as
 from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
@@ -166,6 +165,8 @@ def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) ->
     """DeviceError for a result of a dtype of which the device has no arrays,
     behind `written` inputs.
     """
+    from ge2.targets.cuda.device import kept_as
+
     for n, a in enumerate(graph.outputs[written:]):
         if kept_as(device, a.type.dtype) != a.type.dtype:
             made = next((eqn for eqn in graph.eqns if a in eqn.outs), None)

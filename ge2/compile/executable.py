@@ -38,8 +38,6 @@ from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import CAssembler
-from ge2.targets.cuda.device import upload
-from ge2.targets.cuda.slow_float64 import SLOW, slow_products
 from ge2.trace.watch import check_finite
 from ge2.trace.writes import Writes
 
@@ -73,6 +71,8 @@ class Reference:
         results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
         if self.device is None:
             return results
+        from ge2.targets.cuda.device import upload
+
         return [
             y if a.type.weak else upload(self.device, y)
             for y, a in zip(results, self.graph.outputs, strict=True)
@@ -505,13 +505,19 @@ class Executable:
         """What it computes in float64 on a GPU that is slow at that: a
         sentence a kernel or product.
         """
-        if self.device is None or self.device.limits.double < SLOW or self.executor == "reference":
+        if self.device is None or self.executor == "reference":
+            return ()
+        from ge2.targets.cuda.slow_float64 import SLOW
+
+        if self.device.limits.double < SLOW:
             return ()
         own = [f"{kernel.name} {kernel.slow}" for kernel in self.kernels if kernel.slow]
         return tuple(dict.fromkeys([*own, *self.slow_products(self.device)]))
 
     def slow_products(self, device: Device) -> list[str]:
         """The products among those, loops and branches included."""
+        from ge2.targets.cuda.slow_float64 import slow_products
+
         inner = [branch for found in self.branches.values() for branch in found]
         own = [*slow_products(self.program, device.limits)]
         return own + [words for branch in inner for words in branch.slow_products(device)]

@@ -20,8 +20,7 @@ from ge2.program.program import (
     WRITES,
 )
 from ge2.targets.c.blocked.region import tile
-from ge2.targets.cuda.kernels.products import CudaBlas
-from ge2.targets.reference.library import Library, Product
+from ge2.targets.reference.library import Library
 
 NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
 
@@ -43,13 +42,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
             "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
         )
     family = served(eqn, target)
-    return (
-        "library"
-        if family is None
-        else "matmul"
-        if isinstance(family, Product | CudaBlas)
-        else "kernel"
-    )
+    return "library" if family is None else family.step_kind
 
 
 def weakly(eqn: Eqn) -> bool:

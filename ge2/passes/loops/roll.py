@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import count, takewhile
 from typing import Any, final
 
 from ge2.base.log import logger
@@ -228,11 +227,12 @@ class Rounds:
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
 
         def price(several: int) -> float:
-            traffic = self.count / several * traffic_seconds(stored, tuning)
-            return once * several + tuning.calls * traffic
+            """What is left over when the iterations are taken `several` at a time is a kernel too."""
+            loops, left = divmod(self.count, several)
+            traffic = (loops + (left > 0)) * traffic_seconds(stored, tuning)
+            return once * (several + left) + tuning.calls * traffic
 
-        choices = takewhile(lambda n: 2 * n < self.count, (1 << i for i in count()))
-        best = min((*choices, self.count), key=price)
+        best = min((*range(1, self.count // 2 + 1), self.count), key=price)
         return 0 if best == self.count else best
 
     def by(self, several: int) -> Rolled | None:

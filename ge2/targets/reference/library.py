@@ -17,6 +17,7 @@ class Product(Family[Any, Callable[..., Any]]):
     """`np.matmul` into an array that is there already."""
 
     name = "matmul"
+    step_kind = "matmul"
 
     def refuses(self, problem: Problem, caps: object) -> str:
         if not isinstance(problem.op, DotGeneral):

@@ -68,6 +68,7 @@ class CudaBlas(Cuda):
     """
 
     name = "product by BLAS"
+    step_kind = "matmul"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if reason := refusal(problem):
