@@ -31,6 +31,7 @@ from ge2.compile.compile import how_to_make, stand_in
 from ge2.dispatch.op_call import FUNCTIONS, function_of, op_of
 from ge2.dispatch.user_kernels import bench as bench
 from ge2.dispatch.user_kernels import check as check
+from ge2.dispatch.user_kernels import launch as launch
 from ge2.dispatch.user_kernels import register as register
 from ge2.dispatch.user_kernels import registered as registered
 from ge2.dispatch.user_kernels import unregister as unregister
@@ -42,7 +43,7 @@ from ge2.targets.cuda.limits import Limits
 from ge2.transforms.inspect import make_jaxpr
 
 __all__ = [
-    "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "names",
+    "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "launch", "names",
     "register", "registered", "select", "unregister",
 ]  # fmt: skip
 

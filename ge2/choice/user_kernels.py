@@ -23,6 +23,7 @@ from ge2.base.dtypes import LONG, short
 from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.ir import ArrayType
+from ge2.ops.user_ops import BUILT_IN
 
 FILE: Final = "kernel.toml"
 LAUNCH: Final = ("blocks", "threads", "shared")
@@ -138,6 +139,8 @@ def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
     )
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name):
         raise at_line(file, "name", f"{name!r} is no name of small letters", 'name = "my_kernel"')
+    if name in BUILT_IN:
+        raise at_line(file, "name", f"{name} is an operation of ge2", f'name = "my_{name}"')
     said = found.get("launch", {}).items()
     launch = tuple((w, tuple(map(str, v if isinstance(v, list) else [v]))) for w, v in said)
     for word, _ in launch:

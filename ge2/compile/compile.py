@@ -14,7 +14,14 @@ from ge2.base.record import record
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable
-from ge2.compile.pipeline import NAMES, pipeline_of, rewritten, rewritten_within_limit, rolled
+from ge2.compile.pipeline import (
+    FIRST,
+    NAMES,
+    pipeline_of,
+    rewritten,
+    rewritten_within_limit,
+    rolled,
+)
 from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
 from ge2.compile.tuning import TUNING, Tuning, tuning_now
@@ -206,7 +213,7 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """
     from ge2.compile.memory_limit import estimated  # hardly ever needed
 
-    tidy = run(TIDY, graph, how.context)
+    tidy = run(FIRST, graph, how.context)
     return estimated(
         tidy, limit, peak, *planners(replace(how, called="")), PATIENCE, how.tuning.search
     )
@@ -220,7 +227,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """
     from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
 
-    whole = run(TIDY, graph, how.context, how.called)
+    whole = run(FIRST, graph, how.context, how.called)
     planned, begun = planners(how)
 
     def built(program: Program) -> Executable:

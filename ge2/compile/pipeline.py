@@ -52,20 +52,23 @@ def resident(graph: Graph, context: Context) -> Graph:
     return resident(graph, context)
 
 
+# before loops are found in straight code; what a loop holds has TIDY alone
+FIRST: Final[tuple[Pass, ...]] = (user_kernels, *TIDY)
+
 # fmt: off
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
-        user_kernels, *TIDY, roll, whole, stack, split_edges, fuse,
+        *FIRST, roll, whole, stack, split_edges, fuse,
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        user_kernels, *TIDY, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
+        *FIRST, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
         epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }
 
-# Under a memory limit the search for what is computed again (`remat.fitted`) comes between TIDY and
+# Under a memory limit the search for what is computed again (`remat.fitted`) comes between FIRST and
 # these. It looks at values of straight code and plans every graph that it tries: loops are rolled
 # when it has ended, if the program still fits, and what would keep more values is left out.
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
@@ -100,9 +103,9 @@ def rewritten_within_limit(
     graph: Graph, target: str, context: Context = NOTHING, name: str = ""
 ) -> Graph:
     """The graph, tidied before, as it is planned where memory is limited."""
-    return run(LIMITED[TARGETS.get(target, target)], graph, context, name, len(TIDY) + 2)
+    return run(LIMITED[TARGETS.get(target, target)], graph, context, name, len(FIRST) + 2)
 
 
 def rolled(graph: Graph, context: Context = NOTHING, name: str = "") -> Graph:
     """The graph, tidied before, with loops in place of straight code that repeats."""
-    return run((roll,), graph, context, name, len(TIDY) + 1)
+    return run((roll,), graph, context, name, len(FIRST) + 1)

@@ -29,7 +29,7 @@ from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, ShapeDtypeStruct, Var, without_dead_code
 from ge2.ops.graphs.region import evaluated
 from ge2.ops.shape import BroadcastInDim
-from ge2.ops.user_ops import Own
+from ge2.ops.user_ops import Own, register
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
 from ge2.targets.c.caps import Caps as CCaps
@@ -178,13 +178,15 @@ def operation(role: Role, types: Types, variant: tuple[tuple[str, int], ...]) ->
         + [f"const int64_t {d} = {x}_n{axis}; (void){d};" for d, x, axis in text.named_dims()]
     )
     bodies = {w: f"{before}\n{text.text(w)}" if text.text(w) else "" for w in ("c", "cuda")}
-    return made(
+    found = made(
         {
             "name": text.name, "several": several, "infer": lambda self, *_: outs,
             "reference": reference, "launch": launch, **bodies, "helpers": text.text("helpers"),
             "operands": names, "files": dict(text.files),
         }
     )  # fmt: skip
+    register(text.name, lambda: found)
+    return found
 
 
 def made(members: dict[str, Any]) -> Own:
@@ -456,6 +458,21 @@ def caps_of(context: Context) -> tuple[str, Any]:
     if isinstance(context.caps, Limits):
         return "cuda", CudaCaps.before(context.caps)
     return "c", CCaps(config.thread_count(), bool(services().dgemm))
+
+
+def left(
+    graph: Graph, kernels: Mapping[Kernel, bool], context: Context
+) -> Iterator[tuple[str, Choice]]:
+    """The functions in a traced graph that ge2 computes although there is a kernel: where, and what
+    was chosen for them.
+    """
+    found = inline(graph)
+    for kernel, preferred in kernels.items():
+        for role in roles(kernel):
+            for site in sites(found, role, *caps_of(context), preferred):
+                if not site.taken:
+                    source = found.eqns[site.position].source
+                    yield f"{role.text.name}, at {source}", site.choice
 
 
 def substituted(graph: Graph, kernels: Mapping[Kernel, bool], target: str, caps: Any) -> Graph:

@@ -15,6 +15,7 @@ from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, InputError
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Choice
+from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph, how_to_make
 from ge2.compile.executable import Executable
 from ge2.dispatch.cache import Entry
@@ -71,7 +72,8 @@ def explain(
         times = timed(jitted, args, kwargs) if time else {}
         device = executable.device
         with nullcontext() if device is None else device.here():
-            return Explanation(entry.title, on(executable), explained(entry, executable, times))
+            kernels = explained(entry, executable, times)
+            return Explanation(entry.title, on(executable), kernels, unused(entry, executable))
 
     return of
 
@@ -89,6 +91,17 @@ def on(executable: Executable) -> str:
     if isinstance(device, OfflineDevice):
         return f"{device.limits.name}, {device.limits.architecture}, which is not at hand"
     return device_name(executable, HostClock())
+
+
+def unused(entry: Entry, executable: Executable) -> tuple[tuple[str, tuple[Option, ...]], ...]:
+    """The functions that have a kernel of the user's, which was not chosen."""
+    if not USER_KERNELS or executable.program.target not in ("c", "cuda"):
+        return ()
+    from ge2.compile.user_kernels import left  # nobody else has one
+
+    how = how_to_make(entry.title, executable.device)
+    found = left(entry.graph, USER_KERNELS, how.context)
+    return tuple((name, options_of(choice)) for name, choice in found)
 
 
 Times = dict[str, tuple[float, float | None]]

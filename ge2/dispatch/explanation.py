@@ -156,10 +156,16 @@ class Explanation:
     title: str
     device: str
     kernels: tuple[Explained, ...]
+    # functions with a kernel of the user's that was not chosen: name and place, its candidates
+    unused: tuple[tuple[str, tuple[Option, ...]], ...] = ()
 
     def text(self, all: bool = False) -> str:
         """In words; with `all`, also equations, and families that serve other operations."""
-        return "\n\n".join([self.head, *(kernel.text(all) for kernel in self.kernels)])
+        parts = [self.head, *(kernel.text(all) for kernel in self.kernels)]
+        for name, options in self.unused:
+            rows = table([option_row(o, "") for o in options]).split("\n")
+            parts.append("\n  ".join([f"{name}, is computed by ge2", *rows]))
+        return "\n\n".join(parts)
 
     @property
     def head(self) -> str:
@@ -172,6 +178,10 @@ class Explanation:
             "function": self.title,
             "device": self.device,
             "kernels": [kernel.as_data() for kernel in self.kernels],
+            "unused": [
+                {"name": name, "candidates": [fields_of(o) for o in options]}
+                for name, options in self.unused
+            ],
         }
 
     def as_json(self) -> str:

@@ -13,9 +13,11 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from difflib import get_close_matches
+from functools import lru_cache
 from statistics import median
 from typing import Any, Final, final
 
@@ -46,11 +48,14 @@ from ge2.compile.user_kernels import (
     choice_of,
     full,
     graph_of,
+    names_of,
     operation,
     roles,
     types_of,
 )
-from ge2.ir import Eqn, Graph, Var
+from ge2.dispatch.jit import jit
+from ge2.ir import ArrayType, Eqn, Graph, Var
+from ge2.ops.user_ops import Own
 from ge2.passes.context import Context
 from ge2.program.timer import HostClock, seconds
 from ge2.targets.cuda.bench import clock_of
@@ -293,6 +298,53 @@ def registered() -> tuple[str, ...]:
     return tuple(kernel.name for kernel in USER_KERNELS)
 
 
+@hides
+def launch(name: str, buffers: Sequence[Any], stream: Any = None, *, variant: int = 0) -> None:
+    """Runs a registered kernel as it is, whatever would be chosen: `buffers` are the arrays of its
+    operands, then those of its results, which it writes. On a GPU, in CuPy's `stream`, if one is
+    given. `name` may be that of its gradient, `layer_gradient`; `variant` is the number of one.
+
+    InputError for a name that is not registered, with the nearest, for other buffers than it has,
+    and for types that it is not for.
+    """
+    role = role_named(name)
+    types = tuple(ArrayType(tuple(x.shape), np.dtype(x.dtype)) for x in buffers)
+    count = len(names_of(role))
+    try:
+        op = operation(role, types[:count], role.text.variants[variant])
+    except Refused as why:
+        raise InputError(f"{name} is not for such buffers: {why}", where=here()) from None
+    outs = op.infer(*types[:count])
+    if outs != types[count:]:
+        wanted = ", ".join(map(str, (*types[:count], *outs)))
+        given = ", ".join(map(str, types))
+        raise InputError(f"{name} takes {wanted}; it is given {given}", where=here())
+    with stream if stream is not None else nullcontext():
+        launcher(op, count)(*buffers)
+
+
+@lru_cache(64)
+def launcher(op: Own, count: int) -> Any:
+    """A function that writes the results of an operation into its last arguments."""
+
+    def run(*buffers: Any) -> None:
+        found = op(*buffers[:count])
+        for y, out in zip(found if op.several else [found], buffers[count:], strict=True):
+            out[...] = y
+
+    return jit(run)
+
+
+def role_named(name: str) -> Role:
+    known = {role.text.name: role for k in USER_KERNELS for role in reversed([*roles(k)])}
+    if name not in known:
+        near = get_close_matches(name, known, 1, 0.0)
+        fix = repr(near[0]) if near else "ge2.kernels.register(folder)"
+        raise InputError(f"no kernel {name!r} is registered", where=here(), fix=fix)
+    role = known[name]
+    return full(role)
+
+
 # ----------------------------------------------------------------------------------------- racing
 
 
@@ -402,26 +454,23 @@ def raced(
 
 def times_of(graphs: list[Graph], arrays: list[Any], device: Device | None) -> list[list[float]]:
     """Seconds of each program, taken in turns."""
-    mine = dict(USER_KERNELS)
-    USER_KERNELS.clear()  # what they are raced with has none of them
-    try:
-        with config.using(executor="c"):
-            programs = [compile_graph(graph, device=device) for graph in graphs]
-            given = arrays if device is None else [upload(device, x) for x in arrays]
-            clock = HostClock() if device is None else clock_of(device, False)
-            counts = []
-            for program in programs:
-                program(*given)
-                once = seconds(clock, lambda p=program: p(*given))  # type: ignore[misc]
-                counts.append(max(1, min(1000, round(LEAST / max(once, 1e-7)))))
-            found: list[list[float]] = [[] for _ in programs]
-            for _ in range(ROUNDS):
-                for program, count, own in zip(programs, counts, found, strict=True):
-                    run = repeated(program, given, count)
-                    own.append(seconds(clock, run) / count)
-            return found
-    finally:
-        USER_KERNELS.update(mine)
+    # what kernels are raced with has none of them
+    off = (*config.passes_off, "user_kernels")
+    with config.using(executor="c", passes_off=off):
+        programs = [compile_graph(graph, device=device) for graph in graphs]
+        given = arrays if device is None else [upload(device, x) for x in arrays]
+        clock = HostClock() if device is None else clock_of(device, False)
+        runs = []
+        for program in programs:
+            program(*given)
+            once = seconds(clock, repeated(program, given, 1))
+            count = max(1, min(1000, round(LEAST / max(once, 1e-7))))
+            runs.append((repeated(program, given, count), count))
+        found: list[list[float]] = [[] for _ in programs]
+        for _ in range(ROUNDS):
+            for (run, count), own in zip(runs, found, strict=True):
+                own.append(seconds(clock, run) / count)
+        return found
 
 
 def repeated(program: Executable, given: list[Any], count: int) -> Any:

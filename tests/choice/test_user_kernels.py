@@ -119,6 +119,7 @@ def change(folder, old, new, name="kernel.toml"):
         ('["f32[6,8], f32[8]"]', "[]", "it has no examples of arguments", 3, "args = "),
         ('"backward.toml"', '"back.toml"', "there is no file back.toml", 9, ""),
         ("STEP = 2", 'STEP = "2"', "a variant gives whole numbers to names", 8, "ROWS"),
+        ('"gated"', '"tanh"', "tanh is an operation of ge2", 2, "my_tanh"),
         ('"gated"', '"Gated!"', "no name of small letters", 2, "my_kernel"),
     ],
 )
@@ -329,6 +330,37 @@ def test_the_emulator_runs_it_in_a_program(folder, gated):
 
 
 @needs_compiler
+def test_it_is_launched_as_it_is(folder, gated):
+    with pytest.raises(InputError, match="no kernel 'gated' is registered"):
+        kernels.launch("gated", ())
+    kernels.check(str(folder))
+    kernels.register(str(folder))
+    x, w = arrays(6, 8)
+    y, gx, gw = np.empty_like(x), np.empty_like(x), np.empty_like(w)
+    kernels.launch("gated", (x, w, y), variant=1)
+    assert np.allclose(y, gated(x, w), rtol=1e-5)
+    kernels.launch("gated_gradient", (x, w, np.ones_like(x), gx, gw))
+    want = ge2.grad(lambda x, w: gated(x, w).sum(), (0, 1))(x, w)
+    assert np.allclose(gx, want[0], atol=1e-5) and np.allclose(gw, want[1], atol=1e-5)
+    with pytest.raises(InputError, match="gated_gradient"):
+        kernels.launch("gated_gradent", ())
+    with pytest.raises(InputError, match=r"gated takes f32\[6,8\], f32\[8\], f32\[6,8\]; it is"):
+        kernels.launch("gated", (x, w, y[:3]))
+    with pytest.raises(InputError, match="not c % 4 == 0"):
+        kernels.launch("gated", (x[:, :3], w[:3], y[:, :3]))
+
+
+@needs_compiler
+def test_a_limit_of_memory_keeps_it(folder, gated):
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    x, w = arrays(6, 8)
+    f = ge2.jit(lambda x, w: gated(x, w) + 1, memory_limit="1MB")
+    assert any("gated" in kernel.ops for kernel in f.lower(x, w).kernels)
+    assert np.allclose(f(x, w), gated(x, w) + 1, rtol=1e-5)
+
+
+@needs_compiler
 def test_a_changed_text_has_to_pass_again(folder):
     kernels.check(str(folder))
     change(folder, "int64_t i = 0", "int64_t  i = 0", "kernel.c")
@@ -360,8 +392,15 @@ def test_jit_takes_what_won(folder, gated, monkeypatch, winner, by):
     found = kernels.bench(str(folder))
     best = next(t for t in found.times if t.won)
     assert best.candidate == ("gated, STEP=2" if winner == "gated" else winner)
-    kernel = ge2.explain(gated)(x, w).kernels[0]
+    explanation = ge2.explain(gated)(x, w)
+    kernel = explanation.kernels[0]
     assert (kernel.computes == ("gated",)) == (winner == "gated")
+    assert bool(explanation.unused) == (winner != "gated")
+    if not by:
+        text = str(explanation)
+        assert f"gated, at layer_{folder.name}.py:4 in gated, is computed by ge2" in text
+        assert "or     gated, STEP=2   measured 0.5 us" in text
+        assert json.loads(explanation.as_json())["unused"][0]["candidates"][0]["name"] == winner
     if by:
         taken = kernel.options[0]
         assert (kernel.by, taken.name, taken.measured) == (by, "gated, STEP=2", 5e-7)
