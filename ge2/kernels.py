@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import InputError
+from ge2.base.errors import InputError, NoRuleError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.choice.choose import Candidate as Candidate
@@ -172,7 +172,12 @@ def as_they_lie(problem: Problem, step: Step, program: Program, operands: list[A
 
 
 def chosen(problem: Problem, device: Device | None, wanted: Prefs) -> Choice:
-    return choose(problem, caps_of(problem.target, device), wanted, catalog_of(problem.target))
+    """The choice among the families of the target; of NumPy's functions where none serves."""
+    caps, catalog = caps_of(problem.target, device), catalog_of(problem.target)
+    try:
+        return choose(problem, caps, wanted, tuple(f for f in catalog if f.target))
+    except NoRuleError:
+        return choose(problem, caps, wanted, catalog)
 
 
 def caps_of(target: str, device: Device | None) -> Any:

@@ -95,13 +95,16 @@ class Choice:
         found = self.offered()
         known = {(c.title, c.refusal) for c in found}
         earlier = (c for c in self.refused if (c.title, c.refusal) not in known)
-        return (self.taken, *self.others, *earlier, *(c for c in found if c.refusal))
+        same = (c for c in found if c.title == self.taken.title and not c.refusal)
+        taken = next(same, self.taken)  # with its prediction, even if that did not decide
+        return (taken, *self.others, *earlier, *(c for c in found if c.refusal))
 
     @property
     def others(self) -> tuple[Candidate, ...]:
         """The candidates that could have been taken as well, the likeliest first."""
         rest = [c for c in self.offered() if not c.refusal and c.title != self.taken.title]
-        if all(c.seconds is not None for c in rest):
+        timed = all(c.measured is not None and c.measured.believed for c in rest)
+        if timed or self.by == "predicted":
             rest.sort(key=lambda c: c.seconds or 0.0)
         return tuple(rest)
 
@@ -120,12 +123,17 @@ class Choice:
 
     def __str__(self) -> str:
         lines = [*map(str, self.refused), f"{self.taken}{BY[self.by]}"]
-        return "\n".join([*lines, *(f"or {other}" for other in self.others)])
+        others = self.others
+        if self.by != "predicted":  # nobody asked for them
+            others = tuple(replace(other, predicted=None) for other in others)
+        return "\n".join([*lines, *(f"or {other}" for other in others)])
 
 
-def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Iterator[Candidate]:
-    """What each family of the target offers, or why it offers nothing, in the
-    order of the catalog.
+def candidates(
+    problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
+) -> Iterator[Candidate]:
+    """What each family of the target offers, or why it offers nothing, in the order of the catalog;
+    with predictions of `every` family, or of those alone where they decide.
     """
     for family in catalog:
         if family.target not in ("", problem.target):
@@ -136,9 +144,11 @@ def candidates(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> I
         elif caps is None:
             yield Candidate(family)
         else:
+            predicts = every or family.is_ranked(caps)
             for variant in family.variants(problem, caps):
                 refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
-                seconds = None if refusal else family.seconds(problem, variant, caps)
+                told = predicts and not refusal
+                seconds = family.seconds(problem, variant, caps) if told else None
                 yield Candidate(family, variant, seconds, refusal)
 
 
@@ -191,7 +201,7 @@ def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: st
     """The candidate of a title, its plan worked out anew: that of an earlier text is used up."""
     refused: list[Candidate] = []
     known = recorded(problem, caps, prefs, catalog)
-    for offered in candidates(problem, caps, prefs, catalog):
+    for offered in candidates(problem, caps, prefs, catalog, every=False):
         candidate = offered if known is None else known.told(offered)
         if offered.title == title and offered.refusal:
             return None  # it failed since
@@ -210,7 +220,7 @@ def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     known = None if pins else recorded(problem, caps, prefs, catalog)
     refused: list[Candidate] = []
     possible: list[Candidate] = []
-    for offered in candidates(problem, caps, prefs, catalog):
+    for offered in candidates(problem, caps, prefs, catalog, every=False):
         candidate = offered if known is None else known.told(offered)
         if candidate.refusal:
             if not possible:

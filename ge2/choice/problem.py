@@ -179,6 +179,12 @@ class Family(ABC, Generic[Caps, Code]):
         """The predicted time of a call in seconds; None where there is no prediction."""
         return None
 
+    def is_ranked(self, caps: Caps | None) -> bool:
+        """True if predictions decide; else the order does, which was measured, and they are for
+        people.
+        """
+        return True
+
     @abstractmethod
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Code:
         """The kernels of a variant of a settled problem."""

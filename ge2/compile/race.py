@@ -24,7 +24,7 @@ from ge2.base.formatting import table
 from ge2.base.record import mutable, record
 from ge2.choice import record as kept
 from ge2.choice.bench import Bench, Prepared, Run
-from ge2.choice.choose import Candidate, candidates
+from ge2.choice.choose import Candidate, candidates, choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
 from ge2.choice.record import Entry, ProblemClass, class_of, code_of
@@ -159,7 +159,7 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
     offered = [c for c in candidates(problem, caps, fair, bench.catalog) if not c.refusal]
     if len(offered) < 2 or time.monotonic() > end or not getattr(caps, "kind", ""):
         return None
-    before = first_choice(offered)
+    before = choose(problem, caps, fair, bench.catalog).taken
     with bench.here():
         racers = [Racer(c) for c in offered]
         whole = checked(bench, racers, end, tell)
@@ -172,13 +172,6 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
         tuple((r.candidate.title, r.candidate.predicted) for r in racers),
         before.title,
     )
-
-
-def first_choice(offered: Sequence[Candidate]) -> Candidate:
-    """What is chosen without measurements."""
-    if all(c.predicted is not None for c in offered):
-        return min(offered, key=lambda c: c.predicted or 0.0)
-    return offered[0]
 
 
 def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None) -> bool:
@@ -324,6 +317,7 @@ def tune(
     begin = time.monotonic()
     end = float("inf") if budget is None else begin + budget
     met: set[ProblemClass] = set()
+    is_probed = False
     races, known, left = list[Race](), 0, 0
     for bench in benches(executable):
         problem = class_of(bench.problem)
@@ -334,6 +328,8 @@ def tune(
             known += 1
         elif time.monotonic() >= end:
             left += 1
+        elif not (is_probed := is_probed or probed(bench, executable, tell)):
+            continue
         elif (found := race(bench, end, tell)) is not None:
             races.append(found)
     return Tuned(tuple(races), time.monotonic() - begin, known, left)
@@ -357,6 +353,17 @@ def tune_first(executable: Executable) -> Tuned:
     end = _end.get()
     budget = BUDGET if end is None else max(end - time.monotonic(), 0.0)
     return tune(executable, budget, on_stderr)
+
+
+def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
+    """Measures the limits that predictions are made of, unless the record has them."""
+    from ge2.choice import speed
+    from ge2.compile.probe import probe
+
+    if speed.probed(bench.caps.kind) is None and tell is not None:
+        tell(f"the limits of {bench.caps.kind}")
+    probe(bench.caps, executable.device)
+    return True
 
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:

@@ -14,70 +14,23 @@ from contextlib import nullcontext
 from statistics import median
 from typing import TYPE_CHECKING, Any, Final, final
 
-import numpy as np
-
 from ge2.base.config import config
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.dtypes import FLOAT32
 from ge2.base.errors import Ge2Error
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
+from ge2.compile.probe import processor_ceilings
 from ge2.ops.dot import DotGeneral
 from ge2.program.records import names, places, sources
-from ge2.program.timer import Call, Ceilings, Clock, HostClock, Meter, best
+from ge2.program.timer import Call, Ceilings, Clock, HostClock, Meter
 from ge2.targets.cuda.emit.file import Source as CudaSource
 from ge2.targets.cuda.slow_float64 import in_double, slow
-from ge2.transforms.inspect import ShapeDtypeStruct, make_jaxpr
 
 if TYPE_CHECKING:
     from ge2.dispatch.cache import Entry
     from ge2.dispatch.jitted import Jitted
     from ge2.targets.cuda.device import Device, Figures
-
-
-# ------------------------------------------------------------------------------------------- peaks
-# The most that a processor does of what ge2's own code asks of it: by
-# programs that do nothing else.
-
-
-COPIED: Final = 1 << 26  # elements of float32: what no cache holds
-ELEMENTS: Final = 1 << 20
-CHAINS, STEPS = 8, 16  # sums beside each other, and multiply-adds of each
-
-
-def processor_ceilings(clock: Clock, double: bool, scale: int = 1) -> Ceilings:
-    """As programs reach them under the settings of now. With `scale`, of arrays so much smaller."""
-    moved = best_of(negated, FLOAT32, COPIED // scale, clock)
-    dtypes = [FLOAT32, *([FLOAT64] if double else [])]
-    times = [best_of(multiplied, dtype, ELEMENTS // scale, clock) for dtype in dtypes]
-    rates = [2 * CHAINS * STEPS * (ELEMENTS // scale) / each for each in times]
-    return Ceilings(2 * FLOAT32.itemsize * (COPIED // scale) / moved, *rates)
-
-
-def best_of(f: Any, dtype: np.dtype, size: int, clock: Clock) -> float:
-    """The seconds of a function of one array.
-
-    Loops in it stay unrolled, so that sums stay in registers.
-    """
-    graph = make_jaxpr(f)(ShapeDtypeStruct((size,), dtype)).graph
-    with config.using(passes_off=(*config.passes_off, "roll"), debug_nans=False, debug_infs=False):
-        program = compile_graph(graph, name=f.__name__)
-        program.build()
-    x = np.full(size, 0.5, dtype)
-    return best(clock, lambda: program(x))
-
-
-def negated(x: Any) -> Any:
-    return -x
-
-
-def multiplied(x: Any) -> Any:
-    """Sums that do not wait for each other: a product and an addition, which ge2 rounds apart."""
-    sums = [x + i / CHAINS for i in range(CHAINS)]
-    for _ in range(STEPS):
-        sums = [s * x + x for s in sums]
-    return sum(sums[1:], sums[0])
 
 
 # ----------------------------------------------------------------------------------------- profile

@@ -14,7 +14,7 @@ import pytest
 from ge2.base.config import config
 from ge2.cli.main import main
 from ge2.cli.profile import microseconds
-from ge2.dispatch import profile as peaks
+from ge2.compile import probe as peaks
 from ge2.targets.cuda.load.driver import driver
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler

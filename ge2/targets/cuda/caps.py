@@ -6,6 +6,7 @@ from typing import final
 
 from ge2.base.config import config
 from ge2.base.record import record
+from ge2.choice.speed import Speed, speed_of
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.launch.library_call import Callee
@@ -45,6 +46,28 @@ class Caps:
         name = limits.name.removeprefix("NVIDIA ").split()[0]
         kind = f"{name} {limits.multiprocessors} x {limits.architecture}"
         return f"an emulator of {kind}" if limits.emulated else kind
+
+    @property
+    def usual(self) -> Speed:
+        """The speed of a chip that was not probed: its memory as documented, 128 lanes of each
+        multiprocessor at some 1.5 GHz, and products in the library as many times that as tensor cores
+        are in float32.
+        """
+        chip = self.limits
+        single = chip.multiprocessors * 128 * 2 * 1.5e9
+        return Speed(
+            moved=chip.bandwidth, cached=2 * chip.bandwidth, cache=chip.l2 // 2, single=single,
+            double=single / chip.double, products=single, launch=2.5e-6, functions=4,
+        )  # fmt: skip
+
+    @property
+    def speed(self) -> Speed:
+        return speed_of(self.kind, self.usual)
+
+    @property
+    def is_measured(self) -> bool:
+        """True of the chips on which the order of the catalog was measured."""
+        return self.limits.name.removeprefix("NVIDIA ").startswith(("H100", "H200"))
 
     @property
     def driver(self) -> str:

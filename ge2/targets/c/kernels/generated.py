@@ -9,6 +9,7 @@ from typing import final
 
 from ge2.base.record import record
 from ge2.choice.problem import ONLY, Family, Problem, Variant
+from ge2.choice.speed import operations
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied
 from ge2.codegen.text import ALONE, CKernel, Operand
@@ -39,6 +40,23 @@ class Generated(Family[Caps, Pieces]):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
         return shared(ONLY, problem, caps)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Bytes or operations at the speed of one thread, or of all where work is shared."""
+        return shared_seconds(problem, variant, caps)
+
+    def is_ranked(self, caps: Caps | None) -> bool:
+        return False
+
+
+def shared_seconds(problem: Problem, variant: Variant, caps: Caps, rate: float = 1.0) -> float:
+    """The time of a kernel that computes at a part of the `rate`."""
+    given = variant.caps or caps
+    alone = replace(caps, threads=1).speed
+    grain = given.tuning.regions.grain
+    if given.threads <= 1 or operations(problem, alone.functions) < grain:
+        return alone.of(problem, rate=rate)
+    return caps.speed.of(problem, rate=rate)
 
 
 def shared(usual: Iterable[Variant], problem: Problem, caps: Caps) -> Iterator[Variant]:
@@ -76,7 +94,8 @@ class CRegion(Generated):
         yield from shared(ONLY, problem, caps)
         op = problem.op
         assert isinstance(op, Region)
-        if math.prod(op.space) < caps.tuning.variants.least or len(op.space) < 2:
+        across = any(x.strides and x.strides[-1] not in (0, 1) for x in problem.operands)
+        if math.prod(op.space) < caps.tuning.variants.least or not (across or op.kind == "reduce"):
             return
         nests, by = caps.tuning.nests, caps.tuning.variants.tiles
         for n in by:

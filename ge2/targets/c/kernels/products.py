@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import Final, final
 
@@ -17,7 +18,7 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
-from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared
+from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 
 Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
@@ -68,6 +69,14 @@ class CProduct(Generated):
         elif small(sizes, tuning.products.few):
             usual.insert(0, SMALL_LOOPS)
         return shared(usual, problem, caps)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """By BLAS at the rate of its products; loops compute at that of ours, and wait for sums."""
+        if not variant.name.startswith(BLAS.name):
+            return shared_seconds(problem, variant, caps, rate=0.25)
+        given = (variant.caps or caps).threads
+        speed = (caps if given > 1 else replace(caps, threads=1)).speed
+        return speed.of(problem, rate=speed.products / speed.single)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         return Multiply(problem, variant, caps).run()

@@ -25,7 +25,15 @@ class Cuda(Family[Caps, Kernels]):
 
     target = "cuda"
 
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        """The bytes of all arrays once, or the operations, in one launch."""
+        return caps.speed.of(problem)
 
+    def is_ranked(self, caps: Caps | None) -> bool:
+        return False
+
+
+COLUMN = 32  # threads that one column of a reduction keeps busy
 NOTHING = Variant("nothing", lambda: Kernels(()))  # where there are no elements
 
 
@@ -55,12 +63,32 @@ class Apart(Cuda):
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
+    texts = (
+        "targets/cuda/emit/region.py", "targets/cuda/emit/region_variants.py",
+        "targets/cuda/emit/rows/kernel.py", "targets/cuda/emit/columnwise.py",
+        "targets/cuda/emit/transpose_tiles.py", "targets/cuda/emit/two_stage_reduce.py",
+        "cuda/rowwise.cu.jinja", "cuda/reduce.cu.jinja", "cuda/columnwise.cu.jinja",
+    )  # fmt: skip
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
         return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        """What is folded into few results leaves most of a GPU idle, unless it is done in two: then
+        what is between them is written and read.
+        """
+        op = problem.op
+        assert isinstance(op, Region)
+        speed, kept = caps.speed, max((t.size for t in problem.outs), default=1)
+        if variant.name == "in two":
+            return speed.of(problem, passes=1.5, launches=2)
+        if not variant.name.startswith("columns"):
+            return speed.of(problem)
+        busy = min(1.0, kept * COLUMN / caps.limits.threads)
+        return speed.of(problem, passes=1 / max(busy, 1e-6), rate=max(busy, 1e-6))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         region, (ins, outs) = problem.op, problem.arrays

@@ -16,6 +16,7 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.small_products import predicted
 from ge2.targets.cuda.kernels.small_products import refusal as too_large
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.products.gemm import Contraction, arranged, by_blas, contraction
@@ -24,6 +25,8 @@ from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.tiles import Tiles
 
 HALVES = (FLOAT16, BFLOAT16)
+CLOCK = 1.5e9  # clocks a second
+TENSOR = 10  # times the rate of float32: products of half types on tensor cores
 BY_BLAS = {
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
@@ -35,6 +38,12 @@ def refusal(problem: Problem) -> str:
     if not isinstance(problem.op, DotGeneral):
         return f"{problem.op.name} is not a matrix product"
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
+
+
+def busy(problem: Problem, caps: Caps) -> float:
+    """The part of a chip that has a tile of the result, of 64 x 64 elements."""
+    tiles = max(problem.outs[0].size // (64 * 64), 1)
+    return min(1.0, tiles / caps.limits.multiprocessors)
 
 
 @final
@@ -52,6 +61,14 @@ class CudaSmallProduct(Cuda):
         if not (a.size and b.size):
             return "there is nothing to multiply"
         return too_large(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """The clocks of its rule, and a launch."""
+        clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
+        return caps.speed.launch + clocks / CLOCK
+
+    def is_ranked(self, caps: Caps | None) -> bool:
+        return caps is not None and not caps.is_measured
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (first, second), (result,) = problem.arrays
@@ -84,6 +101,18 @@ class CudaBlas(Cuda):
         if found is None:
             return "BLAS takes no matrices that lie so"
         return "" if caps.product(found.wanted) else "the library has no such product"
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Half types at the rate of tensor cores; of small matrices few blocks have a tile, and each
+        waits for its terms. A further algorithm is thought to be slower.
+        """
+        speed = caps.speed
+        halves = problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
+        rate = busy(problem, caps) * speed.products / speed.single * (TENSOR if halves else 1)
+        return speed.of(problem, rate=rate) * (1 + 0.01 * (variant.plan or 0))
+
+    def is_ranked(self, caps: Caps | None) -> bool:
+        return caps is not None and not caps.is_measured
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """What the library thinks best, then its further algorithms for the product."""
@@ -181,6 +210,13 @@ class CudaProduct(Cuda):
         kinds = {a.dtype.kind, y.dtype.kind, sums_in(a.dtype, y.dtype).kind}
         mixed = len(kinds & {"b", "c"}) and len(kinds) > 1
         return f"{a.dtype.name} is not summed to {y.dtype.name} in CUDA" if mixed else ""
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Tiles in shared memory reach a quarter of what the lanes do."""
+        return caps.speed.of(problem, rate=0.25 * busy(problem, caps))
+
+    def is_ranked(self, caps: Caps | None) -> bool:
+        return caps is not None and not caps.is_measured
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
