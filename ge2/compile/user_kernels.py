@@ -278,7 +278,9 @@ def choice_of(role: Role, types: Types, target: str, caps: Any, preferred: bool)
     outs = tuple(a.type for a in graph.outputs)
     lies = [("in", i, t) for i, t in enumerate(types)] + [("out", i, t) for i, t in enumerate(outs)]
     layouts = tuple(Operand(role_, i, plain(t.shape).strides, 0) for role_, i, t in lies)
-    problem = Problem(made({"name": role.text.name}), types, outs, target, frozenset(), layouts)
+    # not the name of the operation: of that, how it is run is another problem
+    wanted = made({"name": f"function_{role.text.name}"})
+    problem = Problem(wanted, types, outs, target, frozenset(), layouts)
     return choose(problem, caps, prefs(), catalog(role, preferred))
 
 

@@ -13,7 +13,13 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
-SCRIPTS = sorted([*ROOT.glob("docs/lessons/*.py"), *ROOT.glob("examples/*.py")])
+SCRIPTS = sorted(
+    [
+        *ROOT.glob("docs/lessons/*.py"),
+        *ROOT.glob("examples/*.py"),
+        *ROOT.glob("examples/*/train.py"),
+    ]
+)
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
