@@ -12,11 +12,14 @@ from collections.abc import Callable, Sequence
 from math import pi, sqrt
 from typing import Any, final
 
+import ml_dtypes
+
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value
 from ge2.ir.op import FUNCTION
 from ge2.ops.elementwise import (
+    AND,
     ELEMENTWISE,
     EXP,
     LOG,
@@ -54,9 +57,10 @@ def density(x: Value) -> Value:
 
 
 def quotient(a: Value, b: Value) -> Value:
-    """a / b, and 0 where a is 0."""
-    nothing = a.same(0)
-    return nothing.select(a.zeros(), a / nothing.select(b.ones(), b))
+    """a / b, and 0 where both are 0. Where a alone is 0 no guard may cut off the derivative by a."""
+    nothing: Value = AND(a.same(0), b.same(0))
+    least = float(ml_dtypes.finfo(b.dtype).smallest_normal)  # type: ignore[no-untyped-call]
+    return a / nothing.select(b.ones() * least, b)
 
 
 # fmt: off

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from ge2 import grad, hessian, jacfwd
+from ge2.scipy import special
 
 PI2, LN4 = np.pi**2, np.log(4.0)
 BINARY = [np.power, np.float_power, np.hypot, np.arctan2, np.logaddexp, np.logaddexp2]
@@ -45,7 +46,7 @@ def test_powers(x, y, by, want):
 
 
 @pytest.mark.parametrize(
-    "at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 0.0), (1.0, 1.0)]
+    "at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 1.0), (0.0, 0.0), (1.0, 1.0)]
 )
 @pytest.mark.parametrize(
     "f",
@@ -162,3 +163,46 @@ ZEROS = [
 def test_products_and_ties(f, x, first, second):
     np.testing.assert_allclose(grad(f)(np.array(x)), first, atol=1e-15)
     np.testing.assert_allclose(hessian(f)(np.array(x)), second, atol=1e-15)
+
+
+ORDERS = {
+    "grad of grad": lambda f, i, j: grad(grad(f, i), j),
+    "jacfwd of grad": lambda f, i, j: jacfwd(grad(f, i), j),
+    "grad of jacfwd": lambda f, i, j: grad(jacfwd(f, i), j),
+    "jacfwd of jacfwd": lambda f, i, j: jacfwd(jacfwd(f, i), j),
+}
+SECOND = [  # f, (x, y), and its Hessian
+    (np.power, (0.0, 1.0), [[0.0, 1.0], [1.0, 0.0]]),
+    (np.power, (0.0, 2.0), [[2.0, 0.0], [0.0, 0.0]]),
+    (np.power, (0.0, 3.0), [[0.0, 0.0], [0.0, 0.0]]),
+    (np.power, (-2.0, 3.0), [[-12.0, np.nan], [np.nan, np.nan]]),
+    (np.power, (-2.0, 1.0), [[0.0, np.nan], [np.nan, np.nan]]),
+    (special.xlogy, (0.0, 2.0), [[0.0, 0.5], [0.5, 0.0]]),
+    (special.xlogy, (3.0, 2.0), [[0.0, 0.5], [0.5, -0.75]]),
+    (special.xlog1py, (0.0, 1.0), [[0.0, 0.5], [0.5, 0.0]]),
+    (special.xlog1py, (0.0, 0.0), [[0.0, 1.0], [1.0, 0.0]]),
+    (lambda x, y: np.abs(x * y) ** 2, (0.0, 3.0), [[18.0, 0.0], [0.0, 0.0]]),
+    (lambda x, y: np.abs(x) ** 4 + np.abs(y) ** 2, (0.0, 0.0), [[0.0, 0.0], [0.0, 2.0]]),
+    (lambda x, y: np.abs(x) * np.abs(x) * y, (0.0, 3.0), [[6.0, 0.0], [0.0, 0.0]]),
+    (lambda x, y: np.square(np.abs(x)) + y, (-1.0, 3.0), [[2.0, 0.0], [0.0, 0.0]]),
+    (lambda x, y: np.hypot(x, y), (0.0, 2.0), [[0.5, 0.0], [0.0, 0.0]]),
+    (lambda x, y: np.arctan2(x, y), (0.0, 2.0), [[0.0, -0.25], [-0.25, 0.0]]),
+    (
+        lambda x, y: np.where(x > 0, np.sqrt(np.where(x > 0, x, 1.0)) * y, y**2),
+        (0.0, 3.0),
+        [[0.0, 0.0], [0.0, 2.0]],
+    ),
+    (
+        lambda x, y: np.where(x > 0, np.log(np.where(x > 0, x, 1.0)), x * y),
+        (0.0, 3.0),
+        [[0.0, 1.0], [1.0, 0.0]],
+    ),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_second_derivatives_in_any_order(order):
+    for f, at, want in SECOND:
+        with np.errstate(all="ignore"):
+            found = [[order(f, i, j)(*at) for j in (0, 1)] for i in (0, 1)]
+        np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-14, err_msg=f"{f} at {at}")
