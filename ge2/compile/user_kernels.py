@@ -385,7 +385,7 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
             continue
         inputs, outs, inside = found
         makers_of = [number[id(makers[v])] for v in outs]
-        if escapes(graph, inside, outs, role) or read_before(graph, outs, max(makers_of)):
+        if escapes(graph, inside, outs, role) or read_before(graph, inside, outs, max(makers_of)):
             continue
         types = types_in(inputs)
         met.update(inside)
@@ -449,9 +449,10 @@ def escapes(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], role: Role
     return not own.isdisjoint(outside) or not own.isdisjoint(graph.outputs)
 
 
-def read_before(graph: Graph, outs: Sequence[Var], position: int) -> bool:
-    """True if a result is read before all are made, so that one kernel would come too late."""
-    early = (a for e in graph.eqns[:position] for a in e.inputs)
+def read_before(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], position: int) -> bool:
+    """True if something else reads a result before all are made: one kernel would come too late."""
+    within = set(map(id, inside))
+    early = (a for e in graph.eqns[:position] if id(e) not in within for a in e.inputs)
     return len(outs) > 1 and not set(outs).isdisjoint(early)
 
 

@@ -17,7 +17,10 @@ from ge2.base.toolchain.detect import toolchain
 from ge2.choice import record
 from ge2.choice.user_kernels import load
 from ge2.cli.main import main
+from ge2.compile.user_kernels import substituted
 from ge2.dispatch import user_kernels
+from ge2.ops.graphs.region import evaluated
+from ge2.targets.c.caps import Caps
 from tests.nvrtc import needs_nvrtc
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -431,3 +434,98 @@ def test_the_commands(folder, capsys):
     assert data["cases"][0]["error"].startswith("its result is")
     assert main(["kernels", "bench", str(folder)]) == 1
     assert "ge2 kernels check" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------ the matching
+# What is found in a program is the function: by references, the program computes what it did.
+
+FUNCTIONS = """import numpy as np
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+def normed(x, w):
+    c = x - x.mean(-1, keepdims=True)
+    return c / np.sqrt((c * c).mean(-1, keepdims=True) + 1e-5) * w
+
+def moments(x):
+    m = x.mean(-1)
+    return {"mean": m, "spread": ((x - m[..., None]) ** 2).mean(-1)}
+
+def dense(p, x):
+    return np.tanh(x @ p["w"] + p["b"])
+
+def attended(q, k, v):
+    s = q @ k.T / np.sqrt(q.shape[-1])
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e / e.sum(-1, keepdims=True)) @ v
+
+def where_less(x, y):
+    return np.where(x < y, x * y, np.float32(2) - y)
+"""
+ARGS = {
+    "softmax": "f64[3,4]", "normed": "f64[3,4], f64[4]", "moments": "f64[3,4]",
+    "dense": "{'w': f64[4,5], 'b': f64[5]}, f64[3,4]", "where_less": "f64[3], f64[3]",
+    "attended": "f64[3,4], f64[5,4], f64[5,4]",
+}  # fmt: skip
+
+
+def uses(name, f):
+    """Programs with the function in them, and the arrays they take."""
+    x, w = arrays(6, 8, dtype=np.float64)
+    m = np.linspace(-1, 1, 64).reshape(8, 8)
+    return {
+        "softmax": [(lambda x: f(np.sin(x)) * 2 + x, (x,)), (lambda x: f(f(x)).T @ f(x), (x,))],
+        "normed": [(lambda x, w: np.tanh(f(x, w * 2)).sum(), (x, w)), (lambda x, w: f(x, x[0]), (x, w))],
+        "moments": [(lambda x: (lambda d: d["spread"] * d["mean"])(f(x * x)), (x,))],
+        "dense": [(lambda x, m: f({"w": m, "b": x[0]}, f({"w": m.T, "b": x[1]}, x)).sum(), (x, m))],
+        "attended": [(lambda x: f(x, x * 2, x + 1).sum(), (x,)), (lambda x: f(x, x, x), (x,))],
+        "where_less": [(lambda x: f(x, x.T[:6, :8].sum() + x) + f(x + 1, x * 2), (x,))],
+    }[name]  # fmt: skip
+
+
+@pytest.fixture
+def functions(tmp_path, monkeypatch):
+    module = f"functions_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(FUNCTIONS)
+    (tmp_path / "kernel.c").write_text("y[0] = 0;")
+    (tmp_path / "back.toml").write_text('c = "kernel.c"\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path, importlib.import_module(module)
+    sys.modules.pop(module, None)
+
+
+@pytest.mark.parametrize("derived", [False, True])
+@pytest.mark.parametrize("name", ARGS)
+def test_what_is_found_is_the_function(functions, name, derived):
+    folder, module = functions
+    toml = f'serves = "{module.__name__}.py:{name}"\nname = "mine"\nargs = ["{ARGS[name]}"]\n'
+    (folder / "kernel.toml").write_text(f'{toml}c = "kernel.c"\ngradient = "back.toml"\n')
+    kernel = load(str(folder))
+    for program, given in uses(name, getattr(module, name)):
+        if derived:
+            plain = program
+            program = ge2.grad(lambda *args, plain=plain: np.sin(plain(*args)).sum())
+        graph = ge2.make_jaxpr(program)(*given).graph
+        found = substituted(graph, {kernel: True}, "c", Caps(1))
+        assert any(eqn.op.name.startswith("mine") for eqn in found.eqns)
+        for a, b in zip(evaluated(graph, given), evaluated(found, given), strict=True):
+            assert np.allclose(a, b, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda x: np.exp(x - x.max(0, keepdims=True)) / np.exp(x - x.max(0, keepdims=True)).sum(0),
+        lambda x: np.exp(x - x.min(-1, keepdims=True)) / np.exp(x).sum(-1, keepdims=True),
+        lambda x: (lambda e: e / e.sum(-1, keepdims=True))(np.exp(x - np.sin(x))),
+        lambda x: (lambda e: e / (e + 1).sum(-1, keepdims=True))(np.exp(x)),
+    ],
+)
+def test_what_is_like_the_function_is_not(functions, other):
+    folder, module = functions
+    toml = f'serves = "{module.__name__}.py:softmax"\nargs = ["f64[3,4]"]\nc = "kernel.c"\n'
+    (folder / "kernel.toml").write_text(f'name = "mine"\n{toml}')
+    graph = ge2.make_jaxpr(other)(arrays(6, 8, dtype=np.float64)[0]).graph
+    assert substituted(graph, {load(str(folder)): True}, "c", Caps(1)) is graph
