@@ -15,6 +15,7 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CacheTrouble
 from ge2.base.formatting import size_words, table
 from ge2.base.record import record
+from ge2.choice.record import store
 from ge2.cli.load import columns, deliver
 
 SHORT = 12  # characters of a key: enough to tell entries apart
@@ -26,6 +27,7 @@ KINDS = {
     "C program": "C programs",
     "compiler": "facts of compilers",
     "texts": "rendered texts",
+    "measurements": "measurements",
     "check": "checks of kernels of your own",
     "unknown": "of unknown kind",
 }
@@ -70,16 +72,42 @@ def megabytes(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
-    answer = ACTIONS[options.action](cache(), options)
+    answer = ACTIONS[options.action](Stores(cache(), store()), options)
     text = json.dumps(answer.data, indent=1) if options.json else answer.text
     deliver(text, options.output)
     return answer.code
 
 
+@record
+class Stores:
+    """What is kept on disk: what is compiled, which has a limit, and measurements, which have none."""
+
+    compiled: Cache
+    measured: Cache
+
+    @property
+    def path(self) -> str | None:
+        return self.compiled.path
+
+    @property
+    def limit(self) -> int:
+        return self.compiled.limit
+
+    def entries(self, verify: bool = False) -> list[Entry]:
+        found = self.compiled.entries(verify) + self.measured.entries(verify)
+        return sorted(found, key=lambda e: (-e.used, e.key))
+
+    def remove(self, entries: list[Entry]) -> list[Entry]:
+        own = {entry.key for entry in self.measured.entries()}
+        self.measured.remove([entry for entry in entries if entry.key in own])
+        self.compiled.remove([entry for entry in entries if entry.key not in own])
+        return entries
+
+
 # -------------------------------------------------------------------------------------- the actions
 
 
-def info(kept: Cache, options: argparse.Namespace) -> Answer:
+def info(kept: Stores, options: argparse.Namespace) -> Answer:
     """where it is, how much it holds, and how much it may hold"""
     entries = kept.entries()
     total = sum(entry.size for entry in entries)
@@ -110,7 +138,7 @@ def info(kept: Cache, options: argparse.Namespace) -> Answer:
     return Answer(data, columns(rows, ""))
 
 
-def list_(kept: Cache, options: argparse.Namespace) -> Answer:
+def list_(kept: Stores, options: argparse.Namespace) -> Answer:
     """all that it holds, the last used first"""
     entries = of_kind(kept.entries(), options.kind)
     if not entries:
@@ -120,7 +148,7 @@ def list_(kept: Cache, options: argparse.Namespace) -> Answer:
     return Answer([as_data(entry) for entry in entries], table(rows))
 
 
-def show(kept: Cache, options: argparse.Namespace) -> Answer:
+def show(kept: Stores, options: argparse.Namespace) -> Answer:
     """all that is known of one entry"""
     entry = the_one(kept.entries(verify=True), options.key)
     known = [(name, entry.about[name]) for name in ORDER if name in entry.about]
@@ -135,7 +163,7 @@ def show(kept: Cache, options: argparse.Namespace) -> Answer:
     )
 
 
-def verify(kept: Cache, options: argparse.Namespace) -> Answer:
+def verify(kept: Stores, options: argparse.Namespace) -> Answer:
     """read every entry, and compare it with its checksum"""
     entries = of_kind(kept.entries(verify=True), options.kind)
     damaged = [entry for entry in entries if entry.trouble]
@@ -157,20 +185,24 @@ def verify(kept: Cache, options: argparse.Namespace) -> Answer:
     return Answer(data, "\n".join([*lines, words]), 1 if damaged and not options.remove else 0)
 
 
-def prune(kept: Cache, options: argparse.Namespace) -> Answer:
-    """remove what was not used for longest, until the rest is within the limit"""
+def prune(kept: Stores, options: argparse.Namespace) -> Answer:
+    """remove what was not used for longest, until the rest is within the limit; no measurements"""
     limit = options.limit if options.limit is not None else config.cache_limit or ENDLESS
-    return removed(kept.prune(limit << 20))
+    return removed(kept.compiled.prune(limit << 20))
 
 
-def clear(kept: Cache, options: argparse.Namespace) -> Answer:
-    """remove everything, or all of a kind"""
+def clear(kept: Stores, options: argparse.Namespace) -> Answer:
+    """remove everything but measurements, which took longest to make; or all of a kind"""
     if options.kind:
         return removed(kept.remove(of_kind(kept.entries(), options.kind)))
-    return removed(kept.clear())
+    answer, left = removed(kept.compiled.clear()), len(kept.measured.entries())
+    if not left:
+        return answer
+    more = f"{left} measurements are kept: --kind measurements"
+    return Answer({**answer.data, "kept": left}, f"{answer.text}; {more}")
 
 
-ACTIONS: dict[str, Callable[[Cache, argparse.Namespace], Answer]] = {
+ACTIONS: dict[str, Callable[[Stores, argparse.Namespace], Answer]] = {
     "info": info,
     "list": list_,
     "show": show,

@@ -12,6 +12,7 @@ import pytest
 import ge2
 from ge2.base.cache import cache, content_key
 from ge2.base.config import config
+from ge2.choice.record import store
 from ge2.cli.main import main
 
 ABOUT = {
@@ -130,6 +131,23 @@ def test_kinds(filled, said):
     assert said("clear", "--kind", "cubin").startswith("removed 3 entries")
     left = sorted(entry["kind"] for entry in json.loads(said("list", "--json")))
     assert left == ["C program", "unknown", "unknown"]
+
+
+def test_measurements_are_listed_too(filled, said):
+    store().put(
+        content_key("m"), b"{}", {"kind": "measurements", "name": "sort", "device": "a CPU"}
+    )
+    assert "  measurements  1, " in said("info")
+    assert "measurements" in said("list", "--kind", "measurements")
+    assert "a CPU" in said("show", content_key("m"))
+    assert said("verify") == "5 entries, 0 damaged\n"
+    assert said("prune", "--limit", "1").startswith("removed 4 entries")
+    assert "; 1 measurements are kept: --kind measurements" in said("clear")
+    spoil(store(), content_key("m"))
+    assert "1 damaged, now removed" in said("verify", "--remove")
+    store().put(content_key("m"), b"{}", {"kind": "measurements"})
+    assert said("clear", "--kind", "measurements").startswith("removed 1 entry")
+    assert said("list") == f"{filled.path} holds nothing\n"
 
 
 def test_what_is_compiled_names_its_kind(kept, said):
