@@ -6,7 +6,6 @@ they are those of a data sheet.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import astuple
 from typing import TYPE_CHECKING, final
@@ -97,6 +96,8 @@ def probed(kind: str) -> Speed | None:
     """What was probed of a kind of device; None if nothing was."""
     if key_of(kind) not in recorded_keys():
         return None
+    import json
+
     from ge2.choice.record import store
 
     try:
@@ -106,6 +107,8 @@ def probed(kind: str) -> Speed | None:
 
 
 def keep(kind: str, speed: Speed) -> None:
+    import json
+
     from ge2.choice.record import forget, store
 
     about = {"kind": "measurements", "name": "speed", "device": kind}

@@ -1,0 +1,165 @@
+"""Makes the record of measurements that ships with ge2, on the device that it is for.
+
+    python -m benchmarks.tune_gpu                # the GPU that is here, else the processor
+    python -m benchmarks.tune_gpu --budget 600   # seconds, at most
+
+Each problem is a line of NumPy at a few sizes: one for each class that programs are likely to have.
+They are written from the families of kernels alone; no program of `benchmarks/programs` is among
+them. What was measured goes to `ge2/choice/shipped/DEVICE.jsonl`, a line a class of problems, with
+device, driver, library versions, medians and spreads; `ge2.choice.record` reads it below what a
+user measured.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import ge2
+from ge2.base.config import config
+from ge2.choice import record
+from ge2.choice.record import Entry
+from ge2.compile.race import on_stderr, tune
+
+Function = Callable[..., Any]
+SIZES = (64, 512, 4096)  # of a side
+ROWS = ((64, 1 << 16), (4096, 1024), (1 << 16, 64), (1 << 20, 8), (4099, 1000))
+SQUARES = (64, 256, 1024, 4096)
+LAYERS = ((64, 1024, 1024), (8192, 768, 3072), (4096, 4096, 1024), (4096, 10, 784))
+FLOATS = ("float32", "float64", "float16", "bfloat16")
+
+
+def softmax(x: Any) -> Any:
+    y = np.exp(x - x.max(-1, keepdims=True))
+    return y / y.sum(-1, keepdims=True)
+
+
+def normed(x: Any) -> Any:
+    away = x - x.mean(-1, keepdims=True)
+    return away / np.sqrt((away * away).mean(-1, keepdims=True) + 1e-5)
+
+
+def standardised(x: Any) -> Any:
+    return (x - x.mean(0)) / x.std(0)
+
+
+BY_ROWS: dict[str, Function] = {
+    "softmax": softmax,
+    "normed": normed,
+    "standardised": standardised,
+    "sum of rows": lambda x: x.sum(1),
+    "sum of columns": lambda x: x.sum(0),
+    "largest of rows": lambda x: x.argmax(1),
+    "sum of all": lambda x: (x * x).sum(),
+    "elementwise": lambda x: np.tanh(x) * x + 1,
+    "turned": lambda x: x.T.copy() * 2,
+    "running sums": lambda x: np.cumsum(x, 1),
+    "running sums of columns": lambda x: np.cumsum(x, 0),
+    "sorted": lambda x: np.sort(x, 1),
+    "largest": lambda x: ge2.lax.top_k(x, 8)[0],
+}
+PRODUCTS: dict[str, Function] = {
+    "product": lambda a, b: a @ b,
+    "by a turned one": lambda a, b: a @ b.T.copy().T,
+    "of a turned one": lambda a, b: a.T.copy().T @ b,
+    "layer": lambda a, b: np.maximum(a @ b, 0),
+}
+INDEXED: dict[str, Function] = {
+    "rows at indices": lambda x, i: x[i],
+    "sums at indices": lambda x, i: np.zeros_like(x).at[i].add(x[i]),
+}
+
+
+def struct(shape: tuple[int, ...], dtype: str) -> Any:
+    return ge2.ShapeDtypeStruct(shape, ge2.bfloat16 if dtype == "bfloat16" else np.dtype(dtype))
+
+
+def problems() -> Iterator[tuple[str, Function, tuple[Any, ...]]]:
+    """Names, functions and arguments: what programs have most often comes first."""
+    for dtype in FLOATS:
+        for shape in ROWS:
+            for name, f in BY_ROWS.items():
+                yield f"{name}, {dtype} {shape}", f, (struct(shape, dtype),)
+        for n in SQUARES:
+            pair = struct((n, n), dtype), struct((n, n), dtype)
+            for name, f in PRODUCTS.items():
+                yield f"{name}, {dtype} {n}", f, pair
+        for m, k, n in LAYERS:
+            pair = struct((m, k), dtype), struct((k, n), dtype)
+            yield f"layer, {dtype} {m}x{k}x{n}", PRODUCTS["layer"], pair
+        batch = struct((256, 64, 64), dtype)
+        yield f"products, {dtype}", PRODUCTS["product"], (batch, batch)
+    for shape in ((50000, 256), (1 << 20, 4)):
+        for name, f in INDEXED.items():
+            for count in (1 << 12, 1 << 17):
+                given = struct(shape, "float32"), struct((count,), "int32")
+                yield f"{name}, {shape} {count}", f, given
+
+
+def measured(budget: float, device: Any) -> set[str]:
+    """Races for all problems; returns the kinds of devices that they were held on."""
+    from ge2.compile.compile import compile_graph
+    from ge2.transforms.inspect import make_jaxpr
+
+    end, kinds = time.monotonic() + budget, set[str]()
+    for name, f, xs in problems():
+        if time.monotonic() > end:
+            print(f"no time is left for {name} and what comes after it", file=sys.stderr)
+            break
+        try:
+            graph = make_jaxpr(f)(*xs).graph
+            executable = compile_graph(graph, name="tuned", device=device)
+        except ge2.errors.Ge2Error as error:  # a dtype that the function does not take
+            print(f"{name}: {str(error).splitlines()[0]}", file=sys.stderr)
+            continue
+        found = tune(executable, end - time.monotonic(), on_stderr)
+        kinds |= {race.entry.device for race in found.races}
+    return kinds
+
+
+def shipped(kinds: set[str], out: str | None = None) -> list[Path]:
+    """Writes what the record of this user has of these devices, a file each."""
+    written = []
+    for kind in sorted(kinds):
+        entries: list[Entry] = [each for each in record.entries() if each.device == kind]
+        path = Path(out or record.shipped_path(kind))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = sorted(each.line() for each in entries)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
+        written.append(path)
+    return written
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--budget", type=float, default=1200.0, help="seconds (%(default)s)")
+    parser.add_argument("--device", choices=("cuda", "cpu"), help="the GPU if there is one")
+    parser.add_argument("--out", help="a file in place of that of the package")
+    options = parser.parse_args(argv)
+    from ge2.cli.profile import usual
+
+    on_gpu = (options.device or usual()) == "cuda"
+    device = None
+    if on_gpu:
+        from ge2.targets.cuda.load.gpu import current_gpu
+
+        device = current_gpu()
+    with (
+        tempfile.TemporaryDirectory() as folder,  # or else what this user measured would be in it
+        config.using(tune="cached", executor="c", cache_dir=folder),
+    ):
+        for path in shipped(measured(options.budget, device), options.out):
+            count = len(path.read_text().splitlines())
+            print(f"{path}: {count} classes of problems")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,40 @@
+"""What makes the record that ships: races, then lines that the record reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ge2
+from benchmarks import tune_gpu
+from ge2.base.config import config
+from ge2.choice import record
+from ge2.compile import race
+from tests.together import needs_compiler
+
+
+def test_every_problem_is_a_program() -> None:
+    """Each is traced, in float32 alone: the others differ in their dtype."""
+    for name, f, xs in tune_gpu.problems():
+        if "float32" in name or "indices" in name:
+            ge2.make_jaxpr(f)(*xs)
+
+
+@needs_compiler
+def test_what_was_measured_is_written_and_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x = ge2.ShapeDtypeStruct((64, 128), np.float32)
+    monkeypatch.setattr(tune_gpu, "problems", lambda: iter([("softmax", tune_gpu.softmax, (x,))]))
+    monkeypatch.setattr(race, "LEAST", 1e-6)
+    monkeypatch.setattr(race, "probed", lambda *_: True)
+    out = tmp_path / "here.jsonl"
+    with config.using(threads=2, progress="off"):
+        assert tune_gpu.main(["--device", "cpu", "--budget", "60", "--out", str(out)]) == 0
+    (line,) = out.read_text().splitlines()
+    entry = record.entry_of(line)
+    assert entry is not None and entry.raced and entry.best is not None
+    assert "rowwise" in entry.problem and entry.best.family == "region in C"
+    record.forget()
