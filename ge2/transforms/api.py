@@ -28,7 +28,7 @@ from ge2.transforms.graphs.pullback import (
     tangents_like,
 )
 from ge2.transforms.graphs.rules import empty, vjp_graph
-from ge2.transforms.remembered import Derivative, Memory, memory_of
+from ge2.transforms.remembered import Derivative, Memory, memory_of, repeated
 
 Function = Callable[..., Any]
 Argnums = int | Sequence[int]
@@ -354,7 +354,18 @@ def jvp(
             where=here(),
             fix="jvp(f, (x,), (t,))",
         )
-    primals, given = tuple(primals), tuple(tangents)
+
+    def work(primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
+        return along(fun, tuple(primals), tuple(tangents), has_aux)
+
+    memory = memory_of(fun, "jvp", (has_aux,))
+    return repeated(memory, fun, work, (primals, tangents), {})
+
+
+def along(
+    fun: Function, primals: tuple[Any, ...], given: tuple[Any, ...], has_aux: bool
+) -> tuple[Any, ...]:
+    """The value and the tangent, and what is auxiliary."""
     call = Arguments.of(fun, primals, {})
     wanted, returned = call.inexact(), Results(has_aux)
     ts = tangents_in(tangent_space(call, range(len(primals)), wanted), given)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import wraps
 from operator import index
 from typing import Any, ParamSpec, TypeVar
 
@@ -12,13 +11,13 @@ import numpy as np
 from ge2.base.errors import InPlaceError, InputError, PytreeError
 from ge2.base.pytrees.pytree import broadcast_prefix, unflatten
 from ge2.base.source import here
-from ge2.base.tracebacks import hides
 from ge2.ir import ArrayType, type_of
 from ge2.trace import Input, run
 from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, owned
 from ge2.transforms.graphs.derive import DERIVE
 from ge2.transforms.graphs.rules import vmap_graph
+from ge2.transforms.remembered import remembering
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -45,9 +44,7 @@ def vmap(
         what = f"vmap(axis_name={axis_name!r}): ge2 has no collectives that could name the axis"
         raise InputError(what, where=here(), fix="np.sum over the axis of what vmap returns")
 
-    @wraps(fun)
-    @hides
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def work(*args: Any, **kwargs: Any) -> Any:
         call = Arguments.of(fun, args, kwargs)
         axes = leaf_axes(call, args, kwargs, in_axes)
         size = common_size(call, axes, axis_size)
@@ -69,7 +66,7 @@ def vmap(
         call.carry(writes, found)
         return returned.build(results, over=size)
 
-    return wrapped
+    return remembering(fun, "vmap", (in_axes, out_axes, axis_size), work)
 
 
 def leaf_axes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import wraps
 from typing import Any
 
 import numpy as np
@@ -28,6 +27,7 @@ from ge2.transforms.arguments import (
 )
 from ge2.transforms.batching import vmap
 from ge2.transforms.graphs.rules import is_float0
+from ge2.transforms.remembered import remembering
 
 
 def jacfwd(
@@ -41,9 +41,7 @@ def jacfwd(
            [0., 4.]])
     """
 
-    @wraps(fun)
-    @hides
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def work(*args: Any, **kwargs: Any) -> Any:
         chosen, call = split_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacfwd takes {0} arguments; one is", chosen, holomorphic)
         found = pushed(call, leaves_of(call, chosen), range(len(chosen)), has_aux)
@@ -51,7 +49,7 @@ def jacfwd(
         jacobian = by_argument(columns, chosen, single=not isinstance(argnums, Sequence))
         return (jacobian, found[2]) if has_aux else jacobian
 
-    return wrapped
+    return remembering(fun, "jacfwd", (argnums, has_aux, holomorphic), work)
 
 
 def jacrev(
@@ -72,9 +70,7 @@ def jacrev(
            [0., 4.]])
     """
 
-    @wraps(fun)
-    @hides
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def work(*args: Any, **kwargs: Any) -> Any:
         chosen, call = split_arguments(fun, argnums, args, kwargs)
         check_jacobian("jacrev takes {0} arguments; one is", chosen, holomorphic or None, allow_int)
         y, pull, *aux = pulled(call, leaves_of(call, chosen), range(len(chosen)), has_aux)
@@ -83,7 +79,7 @@ def jacrev(
         jacobian = by_result(rows, y, single=not isinstance(argnums, Sequence))
         return (jacobian, aux[0]) if has_aux else jacobian
 
-    return wrapped
+    return remembering(fun, "jacrev", (argnums, has_aux, holomorphic, allow_int), work)
 
 
 jacobian = jacrev
@@ -98,7 +94,8 @@ def hessian(
     array([[ 6.,  0.],
            [ 0., 12.]])
     """
-    return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+    work = jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
+    return remembering(fun, "hessian", (argnums, has_aux, holomorphic), work)
 
 
 def split_arguments(

@@ -5,6 +5,7 @@ seen, by argument types.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import wraps
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, final
 from weakref import WeakSet
@@ -13,11 +14,13 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.dtypes import PYTHON
+from ge2.base.errors import Ge2Error
 from ge2.base.pytrees.pytree import flatten
 from ge2.base.record import mutable
+from ge2.base.tracebacks import hides
 from ge2.ir import Graph
-from ge2.trace import run
-from ge2.transforms.arguments import Results, at_top, owned
+from ge2.trace import run, tidy
+from ge2.transforms.arguments import Arguments, Results, at_top, owned
 from ge2.transforms.graphs.pullback import Part, gradients
 
 if TYPE_CHECKING:
@@ -170,3 +173,55 @@ class Memory:
 
             derivative.run = straight(derivative.graph)
         self.known[key] = derivative, around, config.key
+
+
+# --------------------------------------------------------------------------------------- whole calls
+# Transforms that trace several times, or make several graphs, in a call: the call itself is traced.
+
+
+def remembering(
+    fun: Any, kind: str, options: tuple[Any, ...], work: Callable[..., Any]
+) -> Callable[..., Any]:
+    """The transform `work` of a function, whose eager calls are remembered by their signatures."""
+    memory = memory_of(fun, kind, options)
+
+    @wraps(fun)
+    @hides
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return repeated(memory, fun, work, args, kwargs)
+
+    return wrapped
+
+
+def repeated(
+    memory: Memory,
+    fun: Any,
+    work: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """The result of `work`, a transform of `fun`, by its graph if that is known."""
+    key = memory.key(args, kwargs)
+    known = None if key is None else memory.find(key)
+    if known is not None:
+        return known.build(known.results(flatten(args)[0]))[0]
+    around = None if key is None else memory.around(key, fun, args)
+    if key is None or around is None:
+        return work(*args, **kwargs)
+    call, returned = Arguments.of(work, args, {}), Results()
+    try:
+        closed, writes = call.stage_writing(
+            call.inputs(), returned, "an eager call", [False] * len(call.arrays)
+        )
+    except (
+        Ge2Error
+    ):  # it may do what a trace around it may not, or is wrong, and then says so again
+        memory.changes = TIRES
+        return work(*args, **kwargs)
+    graph, count = tidy(closed.graph), len(closed.graph.outputs)
+    derivative = Derivative(graph, closed.captured, returned, count, (), True)
+    if not (closed.looked or writes):
+        memory.keep(key, around, derivative)
+    results = derivative.results(call.values())
+    call.carry(writes, results)
+    return derivative.build(results)[0]

@@ -15,6 +15,7 @@ import pytest
 
 import ge2
 from ge2 import grad, jit, value_and_grad
+from ge2.trace import Trace
 from ge2.transforms.surroundings import straight
 
 X = np.array([0.5, -1.0, 2.0])
@@ -302,3 +303,96 @@ def test_a_function_that_closes_over_much_is_not_held():
     del f
     gc.collect()
     assert held() is None
+
+
+# --------------------------------------------------------------- transforms whose whole call is traced
+
+
+def product(x, y):
+    return np.sin(x) * y * SCALE
+
+
+def total(x, y):
+    return np.sum(product(x, y) ** 2)
+
+
+WHOLE = {
+    "jacfwd": lambda: ge2.jacfwd(product),
+    "jacrev": lambda: ge2.jacrev(product, (0, 1)),
+    "hessian": lambda: ge2.hessian(total),
+    "vmap": lambda: ge2.vmap(product, (0, None)),
+    "vmap of grad": lambda: ge2.vmap(grad(total), (0, None)),
+    "jvp": lambda: lambda x, y: ge2.jvp(product, (x, y), (y, x)),
+}
+
+
+@pytest.fixture
+def traces(monkeypatch):
+    """How many traces were begun."""
+    begun = []
+    first = Trace.__init__
+
+    def counted(self, *args, **kwargs):
+        begun.append(self)
+        first(self, *args, **kwargs)
+
+    monkeypatch.setattr(Trace, "__init__", counted)
+    return begun
+
+
+@pytest.mark.parametrize("make", WHOLE.values(), ids=WHOLE)
+@pytest.mark.parametrize("x", [X, X.astype("f4"), 2.5], ids=["f64", "f32", "a number"])
+def test_other_transforms_are_remembered_too(make, x, traces, monkeypatch):
+    if x is not X and make in (WHOLE["vmap"], WHOLE["vmap of grad"]) and np.ndim(x) == 0:
+        pytest.skip("a number has no axis")
+    g, y = make(), x * 2
+
+    def same(found, want):
+        leaves, structure = ge2.tree.flatten(found)
+        assert structure == ge2.tree.structure(want)
+        for a, b in zip(leaves, ge2.tree.leaves(want), strict=True):
+            assert type(a) is type(b) and np.asarray(a).dtype == np.asarray(b).dtype
+            np.testing.assert_allclose(a, b, rtol=1e-6)
+
+    first = g(x, y)
+    for _ in range(3):
+        same(g(x, y), first)
+    count = len(traces)
+    same(g(x, y), first)
+    assert len(traces) == count > 0
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    fresh = make()
+    for _ in range(4):
+        same(g(x, y), fresh(x, y))
+    assert len(traces) > count
+    assert not np.array_equal(ge2.tree.leaves(g(x, y))[0], ge2.tree.leaves(first)[0])
+
+
+def test_a_whole_call_that_looks_at_values_is_traced_each_time():
+    def f(x):
+        return x * 2 if x[0] > 0 else -x
+
+    g = ge2.jacfwd(f)
+    for x in (X, X, X, X, -X, -X, X):
+        np.testing.assert_array_equal(g(x), (2 if x[0] > 0 else -1) * np.eye(3))
+    assert not entries(g)
+
+
+def test_a_whole_call_that_writes_or_leaves_something_is_not_remembered():
+    def write(x, y):
+        y[...] = x.sum()
+        return x * 2
+
+    g, y = ge2.vmap(write, (None, 0), None), np.zeros((2, 3))
+    with pytest.raises(ge2.errors.Ge2Error):
+        g(X, y)
+    kept = []
+    h = ge2.vmap(lambda x: kept.append(1) or x * 2)
+    for n in range(1, 7):
+        h(X)
+        assert len(kept) == n
+    out = ge2.vmap(product, (0, None))
+    for _ in range(4):
+        found = out(X, 2.0)
+    found[:] = 0  # the caller's own
+    np.testing.assert_array_equal(out(X, 2.0), product(X, 2.0))
