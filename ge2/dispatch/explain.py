@@ -198,7 +198,16 @@ def one(
         known.written, known.operations, by, options,
         tuple(usages.get(known.function, ())), seconds, least or least_of(known, executable),
         None if part.step is None or apart is None else apart[part.number],
+        problem_of(choice),
     )  # fmt: skip
+
+
+def problem_of(choice: object) -> str:
+    """The class of a problem whose layouts are settled."""
+    from ge2.choice.record import class_of  # for people alone
+
+    settled = isinstance(choice, Choice) and choice.problem.settled
+    return class_of(choice.problem).key if settled else ""  # type: ignore[attr-defined]
 
 
 def least_of(kernel: KernelRecord, executable: Executable) -> float | None:

@@ -96,6 +96,7 @@ class Explained:
     seconds: float | None = None
     least: float | None = None
     apart: tuple[Apart, ...] | None = None
+    problem: str = ""  # the class that a pin names it by
 
     @property
     def share(self) -> float | None:
@@ -104,6 +105,7 @@ class Explained:
     def text(self, all: bool = False) -> str:
         """In words; with `all`, also the equations, and families that serve other operations."""
         found = [*self.head(), *((f"  {e}" for e in self.equations) if all else ())]
+        found += [f"  problem {self.problem}"] if all and self.problem else []
         found += [f"  {line}" for line in self.options_text(all)]
         return "\n".join([*found, *(f"  {line}" for line in self.facts())])
 
@@ -138,7 +140,7 @@ class Explained:
     def as_data(self) -> dict[str, Any]:
         names = (
             "name", "kind", "computes", "equations", "lines", "results", "read", "written",
-            "operations", "by", "seconds", "least", "share",
+            "operations", "problem", "by", "seconds", "least", "share",
         )  # fmt: skip
         return {
             **{name: plain(getattr(self, name)) for name in names},

@@ -424,6 +424,53 @@ def test_a_race_times_all(folder, monkeypatch):
     assert "GB/s" in str(found)
 
 
+# -------------------------------------------------------------------------------- a project's file
+
+
+@needs_compiler
+def test_a_file_of_pins(folder, gated, tmp_path):
+    path = tmp_path / "ge2-pins.toml"
+    x, w = arrays(6, 8)
+    products = np.ones((64, 64), np.float32)
+    usual = ge2.explain(np.matmul, arch="sm_90a")(products, products).kernels[0]
+    assert usual.options[0].name != "product by BLAS"
+    assert len(usual.problem) == 16
+    pin = f'[[pin]]\nfamily = "product by BLAS"\nproblem = "{usual.problem}"\n'
+    path.write_text(f'prefer = ["."]\n{pin}')
+    with pytest.raises(InputError, match="gated has never run"):
+        kernels.use(str(path))
+    kernels.check(str(folder))
+    try:
+        assert kernels.use(str(path)) == (kernels.Pin("product by BLAS", "", usual.problem),)
+        assert ("gated",) in shown(gated, x, w)
+        again = ge2.explain(np.matmul, arch="sm_90a")(products, products).kernels[0]
+        assert (again.options[0].name.split(",")[0], again.by) == ("product by BLAS", "pinned")
+        other = ge2.explain(np.matmul, arch="sm_90a")(products[:32], products).kernels[0]
+        assert other.by != "pinned"
+    finally:
+        config.update(pins=())
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "fix"),
+    [
+        ("kernel = []", "'kernel' is no key of a file of pins", "kernels = ..."),
+        ("kernels = 3", "kernels is to be texts; it is 3", ""),
+        ('[[pin]]\nvariant = "a"', "a pin names no family", ""),
+        ('[[pin]]\nfamly = "a"', "it has famly = 'a'", "family ="),
+        ('[[pin]]\nfamily = "product by BLASS"', "'product by BLASS'", "product by BLAS"),
+    ],
+)
+def test_what_is_wrong_in_a_file_of_pins(tmp_path, text, what, fix):
+    path = tmp_path / "ge2-pins.toml"
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        kernels.use(str(path))
+    assert what in str(error.value)
+    assert f"ge2-pins.toml:{len(text.splitlines())}" in str(error.value) or "names no" in what
+    assert fix in str(error.value)
+
+
 @needs_compiler
 def test_the_commands(folder, capsys):
     assert main(["kernels", "check", str(folder), "--here"]) == 0

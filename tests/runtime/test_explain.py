@@ -118,7 +118,7 @@ def test_its_data_has_one_schema():
     product, rowwise, *_ = data["kernels"]
     assert list(product) == [
         "name", "kind", "computes", "equations", "lines", "results", "read", "written",
-        "operations", "by", "seconds", "least", "share", "candidates", "compiled", "apart",
+        "operations", "problem", "by", "seconds", "least", "share", "candidates", "compiled", "apart",
     ]  # fmt: skip
     names = ["name", "verdict", "reason", "predicted", "measured", "spread", "other"]
     assert all(list(each) == names for each in product["candidates"])
