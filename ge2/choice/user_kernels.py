@@ -8,6 +8,7 @@ the reasons.
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
 import operator
 import os
@@ -31,9 +32,9 @@ LAUNCH: Final = ("blocks", "threads", "shared")
 KEYS: Final[dict[str, str]] = {
     "name": "a text", "serves": "a text", "args": "texts", "when": "texts", "c": "a text",
     "cuda": "a text", "helpers": "a text", "launch": "a table", "variants": "tables",
-    "gradient": "a text",
+    "gradient": "a text", "library": "a text", "function": "a text",
 }  # fmt: skip
-OF_GRADIENT: Final = ("c", "cuda", "helpers", "launch", "variants", "when")
+OF_GRADIENT: Final = ("c", "cuda", "helpers", "launch", "variants", "when", "library", "function")
 TEXTS: Final = ("c", "cuda", "helpers")
 TYPED: Final = re.compile(r"\s*(\w+)\s*:\s*([\w|\s]+?)\s*\[([^\]]*)\]\s*")
 Variant = tuple[tuple[str, int], ...]
@@ -60,18 +61,20 @@ class Kernel:
     variants: tuple[Variant, ...]
     gradient: Kernel | None
     key: str
+    library: tuple[str, str] = ("", "")  # a library's path, and a function in it, in place of `c`
 
     def text(self, language: str) -> str:
         return dict(self.texts).get(language, "")
 
     @property
     def languages(self) -> tuple[str, ...]:
-        return tuple(name for name in ("c", "cuda") if self.text(name))
+        own = {"c": self.text("c") or self.library[0], "cuda": self.text("cuda")}
+        return tuple(name for name, text in own.items() if text)
 
     def function(self) -> Callable[..., Any]:
         """The NumPy function that it computes."""
         path, _, name = self.serves.rpartition(":")
-        module = module_of(os.path.join(self.folder, path))
+        module = module_named(self.folder, path)
         found = getattr(module, name, None)
         if not callable(found):
             near = get_close_matches(name, [n for n in vars(module) if not n.startswith("_")], 1)
@@ -132,7 +135,8 @@ def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
             raise at_line(file, key, f"{key} is to be {KEYS[key]}; it is {value!r}")
     files = [(w, os.path.join(folder, found[w])) for w in TEXTS if w in found]
     texts = tuple((w, content(path, file, w)) for w, path in files)
-    if not {"c", "cuda"} & found.keys():
+    library = library_of(file, found)
+    if not {"c", "cuda", "library"} & found.keys():
         raise at_line(file, "", "it names no text", 'c = "kernel.c", or cuda = "kernel.cu"')
     name = (
         found.get("name", os.path.basename(folder)) if outer is None else f"{outer.name}_gradient"
@@ -156,14 +160,42 @@ def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
     if not args:
         what = "it has no examples of arguments, on which it is checked"
         raise at_line(file, "args", what, 'args = ["f32[8,16], f32[16]"]')
-    source = content(os.path.join(folder, serves.rpartition(":")[0]), file, "serves")
+    path = serves.rpartition(":")[0]
+    source = content(os.path.join(folder, path), file, "serves") if path.endswith(".py") else path
     whole = [repr(sorted(found.items())), source, *(text for _, text in texts)]
+    whole += [hash_of(library[0])] if library[0] else []
     made = Kernel(
         folder, file, name, serves, tuple(args), tuple(found.get("when", ())), texts, tuple(files),
-        launch, variants, None, content_key(*whole),
+        launch, variants, None, content_key(*whole), library,
     )  # fmt: skip
     checked(made)
     return with_gradient(made, found.get("gradient"))
+
+
+def library_of(file: str, found: dict[str, Any]) -> tuple[str, str]:
+    """The path of a library and the name of a function that is in it; InputError if it is not."""
+    if "library" not in found and "function" not in found:
+        return "", ""
+    for key, other in (("library", "function"), ("function", "library")):
+        if other not in found:
+            raise at_line(file, key, f"it has a {key} and no {other}", f'{other} = "..."')
+    if "c" in found:
+        raise at_line(file, "library", "a library is in place of c", "one of the two")
+    import ctypes
+
+    path = os.path.join(os.path.dirname(file), found["library"])
+    try:
+        if not hasattr(ctypes.CDLL(path), found["function"]):
+            what = f"{found['library']} has no function {found['function']}"
+            raise at_line(file, "function", what, "nm -D shows what it has")
+    except OSError as error:
+        raise at_line(file, "library", f"it cannot be loaded: {error}") from None
+    return path, found["function"]
+
+
+def hash_of(path: str) -> str:
+    with open(path, "rb") as opened:
+        return content_key(opened.read())
 
 
 def with_gradient(kernel: Kernel, path: str | None) -> Kernel:
@@ -236,6 +268,18 @@ def at_line(file: str, key: str, what: str, fix: str = "") -> InputError:
     found = [n for n, line in enumerate(lines, 1) if key and re.match(rf"\s*{word}\b", line)]
     where = f"{file}:{found[0]}" if found else file
     return InputError(what, where=where, fix=fix)
+
+
+def module_named(folder: str, path: str) -> Any:
+    """The module that `serves` names: a file of the folder, or one that can be imported."""
+    if path.endswith(".py"):
+        return module_of(os.path.join(folder, path))
+    try:
+        return importlib.import_module(path)
+    except ImportError as error:
+        raise InputError(
+            f"serves names {path}: {error}", fix='"layer.py:f", "numpy:cumsum"'
+        ) from None
 
 
 def module_of(path: str) -> Any:

@@ -9,6 +9,7 @@ are computed as before beside the kernel; so a kernel, or its gradient, is never
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -23,7 +24,7 @@ from ge2.base.record import record
 from ge2.choice.arguments import arguments
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Family, Problem, Variant, prefs
-from ge2.choice.user_kernels import Kernel, Refused, module_of, value_of
+from ge2.choice.user_kernels import Kernel, Refused, module_named, value_of
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, ShapeDtypeStruct, Var, without_dead_code
@@ -65,7 +66,7 @@ class Role:
 def example(kernel: Kernel, number: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """An example of the function's arguments."""
     path = kernel.serves.rpartition(":")[0]
-    names = vars(module_of(f"{kernel.folder}/{path}"))
+    names = vars(module_named(kernel.folder, path))
     args, kwargs = arguments([kernel.args[number]], names)
     for x in flatten((args, kwargs))[0]:
         if not hasattr(x, "dtype"):
@@ -177,16 +178,42 @@ def operation(role: Role, types: Types, variant: tuple[tuple[str, int], ...]) ->
         [f"enum {{ {word} = {n} }};" for word, n in variant]
         + [f"const int64_t {d} = {x}_n{axis}; (void){d};" for d, x, axis in text.named_dims()]
     )
+    results = [f"y{i}" for i in range(len(outs))] if several else ["y"]
+    helpers = (LOADED if text.library[0] else "") + text.text("helpers")
     bodies = {w: f"{before}\n{text.text(w)}" if text.text(w) else "" for w in ("c", "cuda")}
+    if text.library[0]:
+        bodies["c"] = f"{before}\n{calling(text.library, names, results)}"
     found = made(
         {
             "name": text.name, "several": several, "infer": lambda self, *_: outs,
-            "reference": reference, "launch": launch, **bodies, "helpers": text.text("helpers"),
+            "reference": reference, "launch": launch, **bodies, "helpers": helpers,
             "operands": names, "files": dict(text.files),
         }
     )  # fmt: skip
     register(text.name, lambda: found)
     return found
+
+
+LOADED: Final = "#include <dlfcn.h>\n#include <stdlib.h>\n"
+
+
+def calling(library: tuple[str, str], names: Sequence[str], results: Sequence[str]) -> str:
+    """C that calls a function of a library: `void f(const void **operands, void **results, const
+    int64_t **shapes, int threads)`; shapes are of the operands, then of the results.
+    """
+    path, function = (json.dumps(word) for word in library)
+    every = ", ".join(f"{x}_shape" for x in (*names, *results))
+    return f"""typedef void ge2_called_t(const void **, void **, const int64_t **, int);
+static ge2_called_t *ge2_called;
+if (!ge2_called) {{ /* threads that meet here find the same */
+    void *ge2_library = dlopen({path}, RTLD_NOW | RTLD_LOCAL);
+    if (!ge2_library || !(ge2_called = (ge2_called_t *)dlsym(ge2_library, {function}))) abort();
+}}
+const void *ge2_operands[] = {{{", ".join(names)}}};
+void *ge2_results[] = {{{", ".join(results)}}};
+const int64_t *ge2_shapes[] = {{{every}}};
+ge2_called(ge2_operands, ge2_results, ge2_shapes, threads);
+"""
 
 
 def made(members: dict[str, Any]) -> Own:
@@ -250,7 +277,7 @@ class UserFamily(Family[Any, Any]):
 
     def refuses(self, problem: Problem, caps: Any) -> str:
         text, language = self.role.text, "cuda" if problem.target == "cuda" else problem.target
-        if not text.text(language):
+        if language not in text.languages:
             return f"it has no text for {problem.target}"
         try:
             text.dims(dict(zip(names_of(self.role), problem.inputs, strict=True)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import subprocess
 import sys
 
 import numpy as np
@@ -422,6 +423,83 @@ def test_a_race_times_all(folder, monkeypatch):
     assert all(t.seconds > 0 for t in found.times)
     assert sum(t.won for t in found.times) == 2
     assert "GB/s" in str(found)
+
+
+# -------------------------------------------------------------------------------------- libraries
+
+LIBRARY = """#include <math.h>
+#include <stdint.h>
+void gated_rows(const void **in, void **out, const int64_t **shapes, int threads) {
+    const float *x = in[0], *w = in[1];
+    int64_t n = shapes[0][0], c = shapes[0][1];
+    for (int64_t i = 0; i < n * c; i++)
+        ((float *)out[0])[i] = x[i] / (1 + expf(-x[i])) * w[i % c];
+}
+"""
+
+
+@pytest.fixture
+def library(folder):
+    (folder / "lib.c").write_text(LIBRARY)
+    command = [*toolchain().command, "-shared", "-fPIC", "-O1", "lib.c", "-o", "libgated.so", "-lm"]
+    subprocess.run(command, cwd=folder, check=True)
+    change(folder, 'c = "kernel.c"', 'library = "libgated.so"\nfunction = "gated_rows"')
+    change(folder, 'gradient = "backward.toml"\n', "")
+    change(folder, "f32|f64", "f32")
+    return folder
+
+
+@needs_compiler
+def test_a_function_of_a_library(library, gated):
+    assert {c.verdict for c in kernels.check(str(library)).cases if c.language == "c"} == {
+        "passed, by this processor"
+    }
+    kernels.register(str(library), prefer=True)
+    x, w = arrays(30, 16)
+    f = ge2.jit(lambda x, w: gated(x * 2, w) + 1)
+    assert np.allclose(f(x, w), gated(x * 2, w) + 1, rtol=1e-5)
+    assert any("gated" in kernel.ops for kernel in f.lower(x, w).kernels)
+    # another file in its place: the one that is loaded must not change
+    (library / "new.so").write_bytes((library / "libgated.so").read_bytes() + b"!")
+    (library / "new.so").replace(library / "libgated.so")
+    with pytest.raises(InputError, match="never run: its C"):
+        kernels.register(str(library))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("libgated.so", "libgate.so", "it cannot be loaded"),
+        ('"gated_rows"', '"gated_row"', "libgated.so has no function gated_row"),
+        ('function = "gated_rows"', "", "it has a library and no function"),
+        ('library = "libgated.so"', 'c = "kernel.c"', "it has a function and no library"),
+        ("function =", 'c = "kernel.c"\nfunction =', "a library is in place of c"),
+    ],
+)
+def test_what_is_wrong_of_a_library(library, old, new, what):
+    change(library, old, new)
+    with pytest.raises(InputError, match="kernel.toml:") as error:
+        load(str(library))
+    assert what in str(error.value)
+
+
+@needs_compiler
+def test_a_function_of_a_module(folder):
+    """Which is how an operation is served."""
+    (folder / "kernel.toml").write_text(
+        'serves = "numpy:cumsum"\nname = "summed"\nargs = ["f64[7]"]\nwhen = ["a: f64[n]"]\n'
+        'c = "kernel.c"\n'
+    )
+    (folder / "kernel.c").write_text(
+        "y[0] = a[0]; for (int64_t i = 1; i < n; i++) y[i] = y[i - 1] + a[i];"
+    )
+    assert kernels.check(str(folder)).passed("c")
+    kernels.register(str(folder), prefer=True)
+    assert ("summed",) in shown(lambda x: np.cumsum(np.sin(x)) * 2, np.ones(9))
+    change(folder, "numpy:", "nunpy:")
+    with pytest.raises(InputError, match="No module named 'nunpy'"):
+        kernels.check(str(folder))
 
 
 # -------------------------------------------------------------------------------- a project's file
