@@ -217,6 +217,10 @@ class Explanation:
                 rows = html_table(("", "candidate", "", "", ""), hidden)
                 yield f"<details><summary>of other operations</summary>{rows}</details>"
             yield "</details>"
+        for name, options in self.unused:
+            yield f"<p>{escape(name)}, is computed by ge2</p>"
+            listed = [option_row(o, "", False) for o in options]
+            yield html_table(("", "candidate", "predicted", "measured", ""), listed)
 
 
 STYLE: Final = (

@@ -25,7 +25,7 @@ import numpy as np
 
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config
-from ge2.base.errors import CompilerTrouble, DeviceError, Ge2Error, InputError
+from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, Ge2Error, InputError
 from ge2.base.formatting import Printed, counted, size_words, table
 from ge2.base.record import record
 from ge2.base.source import here
@@ -64,6 +64,7 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import gpu
 from ge2.targets.cuda.load.offline import OfflineDevice
+from ge2.targets.cuda.load.toolkit import nvrtc
 
 LANGUAGES: Final = {"c": "C", "cuda": "CUDA"}
 ROUNDS: Final = 15
@@ -180,7 +181,13 @@ def case(
     except Refused as why:
         return replace(found, error=f"it is not for this example: {why}")
     try:
-        return run_in(found, graph, language)
+        try:
+            return run_in(found, graph, *where(language))
+        except CompileError:
+            if language == "c" or not has_nvrtc():
+                raise
+            # of CUDA that the emulator cannot compile, such as PTX
+            return run_in(found, graph, OfflineDevice(H200), "")
     except CompilerTrouble as trouble:
         return replace(found, error=refused_at(role.text, language, str(trouble)))
     except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
@@ -197,9 +204,14 @@ def refused_at(kernel: Kernel, language: str, said: str) -> str:
     return f"CompileError: {found[1]}\n  at   {dict(kernel.files)[language]}:{line}\n{found[2]}"
 
 
-def run_in(found: Case, graph: Graph, language: str) -> Case:
-    """A case with what ran it, or what was wrong."""
-    device, ran = where(language)
+def has_nvrtc() -> bool:
+    with suppress(CompilerTrouble):
+        return bool(nvrtc())
+    return False
+
+
+def run_in(found: Case, graph: Graph, device: Device | None, ran: str) -> Case:
+    """A case with what `ran` it, or what was wrong."""
     with config.using(executor="c"):
         executable = compile_graph(graph, device=device)
         if isinstance(device, OfflineDevice):
