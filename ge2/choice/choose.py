@@ -318,7 +318,8 @@ class Known:
             return next((c for c in possible if self.is_won_by(c)), None)
         rows = [c for c in possible if c.measured is not None and c.measured.believed]
         left = [c for c in possible if c.measured is None or c.measured.stale]
-        found = min(rows, key=lambda c: c.seconds or 0.0, default=None)
+        best = next((c for c in rows if c.is_of(self.entry.best)), None)
+        found = best or min(rows, key=lambda c: c.seconds or 0.0, default=None)
         return found if not left or (self.entry.is_won and found is not None) else None
 
     def took(self, candidate: Candidate) -> None:

@@ -32,6 +32,7 @@ from ge2.ir import ArrayType, Dims, Graph, Literal
 from ge2.ops.graphs.region import Region
 
 SMALL: Final = 8  # numbers of an operation up to which each is itself: axes, steps, few terms
+TIE: Final = 1.03  # times the least: what is nearer is chance
 DIVISORS: Final = (64, 16, 8)
 ACCESS: Final = 16  # bytes of the widest access
 
@@ -230,8 +231,11 @@ class Entry:
 
     @property
     def best(self) -> Measured | None:
-        """The row of the least time that is believed."""
-        return min((r for r in self.rows if r.believed), key=lambda r: r.median, default=None)
+        """The row of the least time that is believed; of times that are nearly the same, that of the
+        candidate which comes first without measurements.
+        """
+        least = min((r.median for r in self.rows if r.believed), default=0.0)
+        return next((r for r in self.rows if r.believed and r.median <= least * TIE), None)
 
     @property
     def is_won(self) -> bool:

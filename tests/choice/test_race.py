@@ -220,7 +220,8 @@ def test_a_function_is_tuned() -> None:
     assert len(found.races) == 1 and "1 races in " in str(found)
     if found.changed:
         assert by(f, BIG) == {"measured"}
-    assert by(ge2.jit(lambda x: double(x)), BIG) == {"measured"}
+    ge2.clear_caches()  # what the same winner was built of stays
+    assert by(f, BIG) == {"measured"}
     assert not f.tune(BIG).races and len(f.tune(BIG, again=True).races) == 1
     np.testing.assert_allclose(f(BIG), double(BIG), rtol=1e-6)
     with pytest.raises(ArgumentError, match="a budget is a number of seconds, 0 or more; got -1"):

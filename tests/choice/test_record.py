@@ -127,6 +127,13 @@ def test_it_takes_all_to_be_measured_or_raced() -> None:
     assert told(100, 3) == ("b, other", "measured")
 
 
+def test_what_is_nearly_as_fast_comes_in_its_order() -> None:
+    rows = [row("a", "one", 1.02), row("a", "two", 1.01), row("b", "other", 1.0)]
+    keep("a chip", class_of(problem(100, 3)), True, rows)
+    assert told(100, 3) == ("a, one", "measured")
+    assert told(100, 3, without=("a",)) == ("b, other", "measured")
+
+
 def test_what_failed_never_wins() -> None:
     failed = row("a", "one", 0.0, failure="it writes outside of its result")
     keep("a chip", class_of(problem(8, 3)), True, [failed, row("a", "two", 2.0)])
