@@ -90,7 +90,9 @@ def on(executable: Executable) -> str:
     device = executable.device
     if isinstance(device, OfflineDevice):
         return f"{device.limits.name}, {device.limits.architecture}, which is not at hand"
-    return device_name(executable, HostClock())
+    if device is None or device.limits.emulated:
+        return device_name(executable, HostClock())
+    return f"{device.limits.name}, {device.limits.architecture}"
 
 
 def unused(entry: Entry, executable: Executable) -> tuple[tuple[str, tuple[Option, ...]], ...]:

@@ -125,6 +125,9 @@ def test_its_data_has_one_schema():
     assert [c["name"] for c in product["candidates"] if c["verdict"] == "taken"] == [
         "product in C, BLAS"
     ]
+    with config.using(executor="shim"):
+        emulated = ge2.explain(made())(struct(128, 64), struct(64, 32))
+    assert emulated.device == "the CPU in place of H200, sm_90a"
     assert list(rowwise["apart"][0]) == ["kernel", "reason", "saves", "shared"]
     assert rowwise["apart"][0]["saves"] == 2 * 128 * 32 * 4
     assert rowwise["lines"] == [f"model.py:{n} in layer" for n in (4, 5, 6)]
