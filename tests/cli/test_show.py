@@ -315,7 +315,7 @@ def test_a_function_of_a_module(model, tmp_path, monkeypatch, capsys):
 def test_commands_name_a_function_alike():
     """What one command takes to name a function and its arguments, all of them take."""
     found = []
-    for command in ("show", "profile", "compile", "explain"):
+    for command in ("show", "profile", "compile", "explain", "tune"):
         parser = argparse.ArgumentParser()
         importlib.import_module(f"ge2.cli.{command}").add_arguments(parser)
         known = {action.dest: action for action in parser._actions}
