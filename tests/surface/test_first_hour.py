@@ -385,6 +385,7 @@ def test_integer_and_non_scalar_grad():
 STORED: list[Any] = []
 
 
+@pytest.mark.usefixtures("collector_sees_modules")
 def test_a_traced_value_stored_outside():
     def store(x):
         STORED.append(x * 2)
