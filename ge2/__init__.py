@@ -36,7 +36,7 @@ from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
 from ge2.transforms.batching import vmap as vmap
-from ge2.transforms.branches import stop_gradient as stop_gradient
+from ge2.transforms.control.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
 from ge2.transforms.custom_gradient import closure_convert as closure_convert

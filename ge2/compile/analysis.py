@@ -19,7 +19,7 @@ from ge2.targets.c.tuning import TUNING, Results
 
 if TYPE_CHECKING:
     from ge2.compile.executable import Executable
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.memory.limit import Remat, Smaller
 
 
 @final

@@ -34,7 +34,7 @@ from ge2.targets.c.loops import held
 from ge2.trace.watch import watching
 
 if TYPE_CHECKING:
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.memory.limit import Remat, Smaller
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
 
@@ -211,7 +211,7 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """What a program for which there was no memory would compute again
     to fit, if that is found soon.
     """
-    from ge2.compile.memory_limit import estimated  # hardly ever needed
+    from ge2.compile.memory.limit import estimated  # hardly ever needed
 
     tidy = run(FIRST, graph, how.context)
     return estimated(
@@ -225,7 +225,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then
     if the program still fits.
     """
-    from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
+    from ge2.compile.memory.limit import Remat, fitted  # hardly ever needed
 
     whole = run(FIRST, graph, how.context, how.called)
     planned, begun = planners(how)

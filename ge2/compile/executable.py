@@ -25,7 +25,7 @@ from ge2.codegen.rendered_cache import kept_pages
 from ge2.compile import analysis
 from ge2.compile.analysis import Memory
 from ge2.compile.schedule import schedule
-from ge2.compile.slice_writes import Writing
+from ge2.compile.steps.slice_writes import Writing
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
 from ge2.ops.elementwise import Elementwise
@@ -43,7 +43,7 @@ from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
     from ge2.compile.analysis import Shortage
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.memory.limit import Remat, Smaller
     from ge2.program.timer import Meter
     from ge2.targets.cuda.device import Device
     from ge2.targets.cuda.loops.iterate import LoopBody

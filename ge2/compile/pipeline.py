@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.writes import checked_early, views_first, with_copies, writes
+from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse

@@ -15,10 +15,10 @@ from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import rewritten
-from ge2.compile.slice_writes import join_update
-from ge2.compile.step_kinds import NATIVE, in_place, kind_of
+from ge2.compile.steps.kinds import NATIVE, in_place, kind_of
+from ge2.compile.steps.slice_writes import join_update
+from ge2.compile.steps.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.compile.tuning import TUNING, Tuning
-from ge2.compile.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice

@@ -51,16 +51,16 @@ from ge2.numpy.products import (
     cross, dot, dot_general, einsum, inner, kron, matmul, matvec, outer, tensordot, trace, vdot, vecdot,
     vecmat,
 )
-from ge2.numpy.scans import argmax, argmin, nanargmax, nanargmin
+from ge2.numpy.axes.scans import argmax, argmin, nanargmax, nanargmin
 from ge2.numpy.reductions import (
     all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean, nanmin,
     nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
 )
-from ge2.numpy.scans import (
+from ge2.numpy.axes.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, nancumprod,
     nancumsum, trapezoid, unwrap,
 )
-from ge2.numpy.selecting import (
+from ge2.numpy.access.selecting import (
     choose, compress, copyto, extract, fill_diagonal, ix_, one_hot, place, put, put_along_axis, putmask,
     repeat, take, take_along_axis, unravel_index,
 )
@@ -73,7 +73,7 @@ from ge2.numpy.signals import (
     pad,
     convolve, corrcoef, correlate, cov, gradient, polyval,
 )
-from ge2.numpy.sorting import (
+from ge2.numpy.axes.sorting import (
     argpartition, argsort, digitize, interp, isin, median, partition, percentile, quantile, searchsorted,
     sort,
 )

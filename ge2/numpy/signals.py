@@ -15,6 +15,7 @@ from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access.selecting import take
 from ge2.numpy.composite import choose_by, clip, is_traced, real
 from ge2.numpy.creation import iota, zeros
 from ge2.numpy.joining import concatenate
@@ -34,7 +35,6 @@ from ge2.numpy.promotion import (
 from ge2.numpy.reductions import all as every
 from ge2.numpy.reductions import mean
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.selecting import take
 from ge2.numpy.shapes import diagonal, flip, part, transpose
 from ge2.ops.elementwise import ADD, SUB
 from ge2.ops.shape import Pad

@@ -18,9 +18,11 @@ from ge2.base.dtypes import BOOL
 from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
-from ge2.numpy import reductions, scans
+from ge2.numpy import reductions
 from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
 from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access.selecting import write
+from ge2.numpy.axes import scans
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.joining import concatenate, stack
@@ -36,7 +38,6 @@ from ge2.numpy.promotion import (
     resolve,
 )  # fmt: skip
 from ge2.numpy.reductions import UNSET, finish, is_set, wide
-from ge2.numpy.selecting import write
 from ge2.numpy.shapes import moveaxis
 
 Function = Callable[..., Any]

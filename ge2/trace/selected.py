@@ -27,10 +27,10 @@ from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Literal, Var, type_of
 from ge2.numpy.access.indexing import as_mask, taken_in_turn
 from ge2.numpy.access.moving_slices import MovingSlice
+from ge2.numpy.access.selecting import harmless
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import array, cast
-from ge2.numpy.selecting import harmless
 from ge2.trace.concrete import fix_of, is_traced, knowable
 
 BINARY = {

@@ -23,7 +23,7 @@ from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.graphs.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
-from ge2.transforms.branches import common_types, conformed, retyped, widened
+from ge2.transforms.control.branches import common_types, conformed, retyped, widened
 from ge2.transforms.graphs.pullback import like
 from ge2.transforms.graphs.rules import empty, zero
 

@@ -25,10 +25,10 @@ from ge2.ir import Derive, Flags, Graph, Var, type_of
 from ge2.ops.graphs.custom import CustomBatch, with_consts
 from ge2.trace import Input, is_traced, run, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, is_array
-from ge2.transforms.branches import conformed
+from ge2.transforms.control.branches import conformed
+from ge2.transforms.control.loops import map as loop_map
 from ge2.transforms.custom import CustomRule, Made, custom_vjp, filled, paired
 from ge2.transforms.graphs.constants import embedded
-from ge2.transforms.loops import map as loop_map
 from ge2.tree import map as tree_map
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2.compile.executable import interpret
-from ge2.compile.writes import writes
+from ge2.compile.steps.writes import writes
 from tests.passes.graphs import after, lines
 
 U = np.arange(1.0, 9.0)

@@ -18,10 +18,10 @@ from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem, setitem
+from ge2.numpy.access.selecting import take_along_axis
 from ge2.numpy.composite import choose_by
 from ge2.numpy.joining import stack
 from ge2.numpy.promotion import array, broadcast, cast, one_axis, reshape
-from ge2.numpy.selecting import take_along_axis
 from ge2.ops import elementwise as ops
 
 

@@ -23,12 +23,12 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access.selecting import take
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.creation import as_shape, zeros
 from ge2.numpy.joining import concatenate
 from ge2.numpy.options import plainly
 from ge2.numpy.promotion import array, broadcast, cast, lift, one_axis, reshape
-from ge2.numpy.selecting import take
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import Gather
 from ge2.ops.shape import Concatenate, Pad

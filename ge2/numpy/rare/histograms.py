@@ -15,6 +15,9 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
+from ge2.numpy.access.selecting import take_along_axis
+from ge2.numpy.axes.scans import diff
+from ge2.numpy.axes.sorting import lerp, median, percentile, quantile, searchsorted, sorted_last
 from ge2.numpy.composite import choose_by, known_elements, no_out
 from ge2.numpy.creation import linspace, zeros
 from ge2.numpy.options import plainly
@@ -23,10 +26,7 @@ from ge2.numpy.reductions import max as largest
 from ge2.numpy.reductions import min as smallest
 from ge2.numpy.reductions import moment_dtypes, with_ones
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.scans import diff
-from ge2.numpy.selecting import take_along_axis
 from ge2.numpy.shapes import moveaxis, ravel
-from ge2.numpy.sorting import lerp, median, percentile, quantile, searchsorted, sorted_last
 from ge2.ops.index import ScatterAdd
 
 # ----------------------------------------------------------------------------------------- bincount

@@ -13,6 +13,7 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import checked_index, getitem
+from ge2.numpy.access.selecting import take
 from ge2.numpy.composite import choose_by, imag, known_elements, no_out, real
 from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import (
@@ -28,7 +29,6 @@ from ge2.numpy.promotion import (
 )
 from ge2.numpy.reductions import any as any_of
 from ge2.numpy.reductions import mean, with_ones
-from ge2.numpy.selecting import take
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.elementwise import COMPLEX_OF
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK

@@ -23,7 +23,7 @@ from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
 from ge2.trace.retrace import strong, strong_value
 from ge2.transforms.arguments import at_top, check_functions, is_array, owned
 from ge2.transforms.batching import vmap
-from ge2.transforms.branches import common, retyped
+from ge2.transforms.control.branches import common, retyped
 from ge2.tree import map as tree_map
 
 Function = Callable[..., Any]

@@ -19,7 +19,7 @@ from ge2.base.errors import MemoryLimitError
 from ge2.base.formatting import Printed, count_words, size_words, table
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable, record
-from ge2.compile.remat_candidates import Candidate, Repeat, Waiting, operations
+from ge2.compile.memory.candidates import Candidate, Repeat, Waiting, operations
 from ge2.compile.tuning import SEARCH, Search
 from ge2.ir import Eqn, Graph, Var, without_dead_code
 from ge2.ops.graphs.control import Cond

@@ -12,7 +12,7 @@ from itertools import starmap
 from typing import TYPE_CHECKING, Any, final
 
 from ge2.codegen.layout import Layout, plain
-from ge2.compile.writes import disjoint, read_box, written_box
+from ge2.compile.steps.writes import disjoint, read_box, written_box
 from ge2.ir import Atom, Eqn, Var
 from ge2.ops.index import UpdateSlice
 from ge2.program.program import Buffer

@@ -17,7 +17,7 @@ from ge2.ops.graphs.solves import LinearSolve, Root
 from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
 from ge2.transforms.arguments import Arguments, Results, at_top
-from ge2.transforms.branches import common, retyped, widened
+from ge2.transforms.control.branches import common, retyped, widened
 from ge2.transforms.inspect import ShapeDtypeStruct
 from ge2.transforms.linear import check_linear, linear_transpose
 

@@ -1,0 +1,1 @@
+"""Programs that fit into a memory limit."""

@@ -1,0 +1,1 @@
+"""Functions along axes: running sums, sorting and searching."""

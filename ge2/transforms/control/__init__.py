@@ -1,0 +1,1 @@
+"""Loops, branches and solvers as functions of functions."""
