@@ -288,6 +288,12 @@ def by_exponent(y: Value, a: Value, b: Value) -> Value:
     return nothing.select(b.zeros(), logarithm) * y + both.select(a, a.zeros())
 
 
+def direction(y: Value, x: Value) -> Value:
+    """x / y, and 0 where y, a length, is 0: as of an absolute value."""
+    nothing = y.same(0)
+    return nothing.select(x.zeros(), x / nothing.select(y.ones(), y))
+
+
 def below(x: Value, y: Value, other: Value, half: float) -> Value:
     """x - y for x <= y; where both are the same infinity 0, or `half` if that
     of the other operand is too.
@@ -446,7 +452,7 @@ ATAN2       = binary("atan2",     np.arctan2,      "f",     FUNCTION,  "ge2_atan
                      lambda y, a, b: b / (SQUARE(a) + SQUARE(b)),
                      lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)), header="trig")
 HYPOT       = binary("hypot",     np.hypot,        "f",     FUNCTION,  "ge2_hypot({0}, {1})",
-                     lambda y, a, b: a / y, lambda y, a, b: b / y, header="power")
+                     lambda y, a, b: direction(y, a), lambda y, a, b: direction(y, b), header="power")
 LOGADDEXP   = binary("logaddexp", np.logaddexp,    "f",     FUNCTION,  "ge2_logaddexp({0}, {1})",
                      lambda y, a, b: EXP(below(a, y, b, -LN2)),
                      lambda y, a, b: EXP(below(b, y, a, -LN2)), header="exp")

@@ -264,7 +264,8 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     held = found.value(node.value)
     if isinstance(node.ctx, ast.Store):
         return WRITABLE.format(a)
-    if any(isinstance(each, ast.Slice) for each in ast.walk(node.slice)):
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    if any(isinstance(each, ast.Slice) for each in parts):  # `a[i[:, 0]]` has none of its own
         return slice_hint(found, label)
     if isinstance(held, list | tuple):
         numbers = all(isinstance(x, int | float | np.generic) for x in held)

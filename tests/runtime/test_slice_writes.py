@@ -80,8 +80,23 @@ def reshaped(u, v):
     return y[::-1] * 2.0
 
 
+def gathered(u, v):  # by the region that makes what is written into it, too
+    k = np.argsort(u[:, 0])
+    y = v[k // 2]
+    y[:, 1] = k % 2
+    return y
+
+
+def from_one_region(u, v):
+    y, z = u * 2.0 + v, u * 3.0 - v
+    y[2:5] = z[2:5]
+    y[:, 3:] = (u * v)[:, 3:] + 1.0
+    return y, z[0]
+
+
 PROGRAMS = [
-    heat, jacobi, reflecting, leapfrog, in_sweeps, read_between, overlapping, strided, reshaped,
+    heat, jacobi, reflecting, leapfrog, in_sweeps, read_between, overlapping, strided, reshaped, gathered,
+    from_one_region,
 ]  # fmt: skip
 
 

@@ -491,3 +491,17 @@ def test_the_names_of_the_package():
     assert re.fullmatch(r"\d+\.\d+\.\d+.*", ge2.__version__)
     with pytest.raises(AttributeError, match="no attribute 'grads'"):
         ge2.grads
+
+
+def test_a_constant_indexed_by_a_traced_column():
+    def f(e):
+        labels = np.arange(8)
+        return labels[e[:, 0]]
+
+    refused_call(
+        errors.TracerArrayConversionError,
+        "NumPy asked for the elements",
+        f,
+        np.ones((2, 2), int),
+        fix="ge2.numpy.take(labels, e[:, 0], axis=0)",
+    )

@@ -185,7 +185,8 @@ SECOND = [  # f, (x, y), and its Hessian
     (lambda x, y: np.abs(x) ** 4 + np.abs(y) ** 2, (0.0, 0.0), [[0.0, 0.0], [0.0, 2.0]]),
     (lambda x, y: np.abs(x) * np.abs(x) * y, (0.0, 3.0), [[6.0, 0.0], [0.0, 0.0]]),
     (lambda x, y: np.square(np.abs(x)) + y, (-1.0, 3.0), [[2.0, 0.0], [0.0, 0.0]]),
-    (lambda x, y: np.hypot(x, y), (0.0, 2.0), [[0.5, 0.0], [0.0, 0.0]]),
+    (np.hypot, (0.0, 2.0), [[0.5, 0.0], [0.0, 0.0]]),
+    (np.hypot, (0.0, 0.0), [[0.0, 0.0], [0.0, 0.0]]),
     (lambda x, y: np.arctan2(x, y), (0.0, 2.0), [[0.0, -0.25], [-0.25, 0.0]]),
     (
         lambda x, y: np.where(x > 0, np.sqrt(np.where(x > 0, x, 1.0)) * y, y**2),
@@ -206,3 +207,9 @@ def test_second_derivatives_in_any_order(order):
         with np.errstate(all="ignore"):
             found = [[order(f, i, j)(*at) for j in (0, 1)] for i in (0, 1)]
         np.testing.assert_allclose(found, want, rtol=1e-12, atol=1e-14, err_msg=f"{f} at {at}")
+
+
+def test_a_length_of_nothing_has_no_direction():
+    for n in (0, 1):
+        assert grad(np.hypot, n)(0.0, 0.0) == jacfwd(np.hypot, n)(0.0, 0.0) == 0.0
+        np.testing.assert_allclose(grad(np.hypot, n)(3.0, -4.0), (0.6, -0.8)[n])

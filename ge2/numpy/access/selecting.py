@@ -126,12 +126,15 @@ def check_known(index: Any, axis: int, t: ArrayType) -> None:
         common_index([index], [t.shape[axis]], t)
 
 
+REPEATED = "x[np.searchsorted(np.cumsum(repeats), np.arange(n), 'right')], whose length n is known"
+
+
 def repeat(a: Any, repeats: Any, axis: int | None = None) -> Any:
     """Each element so many times in a row, as `numpy.repeat`; the numbers must not be traced."""
     times = known_elements(repeats)
     if times is None:
         what = f"the length of repeat would depend on repeats, which is traced {type_of(repeats)}"
-        raise ConcretizationTypeError(what, where=here(), fix="a NumPy array of repeats")
+        raise ConcretizationTypeError(what, where=here(), fix=REPEATED)
     if times.size and times.min() < 0:
         what = f"repeats may not contain negative values; got {repeats!r:.40}"
         raise ArgumentError(what, where=here(), fix="np.maximum(repeats, 0)")
