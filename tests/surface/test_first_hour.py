@@ -498,7 +498,7 @@ def test_a_constant_indexed_by_a_traced_column():
         labels = np.arange(8)
         return labels[e[:, 0]]
 
-    refused_call(
+    refused(
         errors.TracerArrayConversionError,
         "NumPy asked for the elements",
         f,
