@@ -54,7 +54,7 @@ inspect() {
     local counted="growth or is_released"
     [[ $tool != racecheck ]] || long+=" or 65-7 or conds or forwards or donated_carry"
     timeout "${LIMIT:-240}" compute-sanitizer --tool "$tool" --error-exitcode 9 --log-file "$log/$tool.log" \
-        python3 -m pytest tests/gpu/test_gpu_{laws,programs,rows,resident,memory}.py \
+        python3 -m pytest tests/gpu/test_gpu_{laws,programs,rows,resident,memory,sums}.py \
         -k "(${PICK:-gpu}) and not ($long) and not ($greedy) and not ($counted)" \
         "${quiet[@]}" >"$log/$tool.tests" 2>&1
     code=$?
