@@ -62,15 +62,25 @@ def recipes() -> dict[str, list[tuple[str, str]]]:
 RECIPES = recipes()
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where each copy stands, so that bytecode of what a recipe leaves as it is serves the next."""
+    return tmp_path_factory.mktemp("copy") / "ge2"
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Path:
-    """A copy of the tree, with its compiled Python."""
+def copy(place: Path) -> Path:
+    """A new copy of the tree."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("golden"))
+            shutil.copytree(
+                ROOT / name, place / name, ignore=shutil.ignore_patterns("golden", "__pycache__")
+            )
         else:
-            shutil.copy(ROOT / name, tmp_path / name)
-    return tmp_path
+            shutil.copy2(ROOT / name, place / name)
+    return place
 
 
 @needs_compiler

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ENVIRONMENT = os.environ | {"PYTHONPATH": str(ROOT)}
 SCRIPTS = sorted(
     [
         *ROOT.glob("docs/lessons/*.py"),
@@ -27,7 +26,7 @@ def test_script(path):
     found = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=ROOT,
-        env=ENVIRONMENT,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )
