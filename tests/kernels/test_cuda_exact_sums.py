@@ -22,6 +22,7 @@ from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.nvrtc import compile
 from ge2.targets.cuda.load.toolkit import place
+from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, needs_compiler
 from tests.kernels.test_cuda_moves import built, launches, names, results
 from tests.small import planned_by
@@ -74,6 +75,7 @@ def test_sums_are_rounded_once(data: st.DataObject) -> None:
     assert (np.abs(found - wanted) <= near + lost).all()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", FLOATS)
 def test_few_updates_of_a_place_have_the_bits_of_the_reference(kind: str) -> None:
     rng, dtype = np.random.default_rng(0), np.dtype(kind)
@@ -84,6 +86,7 @@ def test_few_updates_of_a_place_have_the_bits_of_the_reference(kind: str) -> Non
     assert found.tobytes() == ScatterAdd((0,)).reference(x, updates, index).tobytes()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", FLOATS)
 def test_what_is_not_finite_and_zeros_are_as_in_numpy(kind: str) -> None:
     dtype, special = np.dtype(kind), [math.inf, -math.inf, math.nan, -0.0, 0.0, 1.5, -1.5]
@@ -179,7 +182,7 @@ def test_they_are_compiled(architecture: str) -> None:
     except CompilerTrouble:
         pytest.skip("no NVRTC")
     at = np.dtype(np.int64)
-    for kind in FLOATS:
+    for kind in sampled(FLOATS, lambda kind: f"{kind} for {architecture}"):
         types = ArrayType((300, 3), np.dtype(kind)), ArrayType((5000, 3), np.dtype(kind))
         for source in launches(ScatterAdd((0,)), *types, ArrayType((5000,), at)):
             made = compile(source.text(), architecture)

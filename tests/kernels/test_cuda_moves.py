@@ -36,6 +36,7 @@ from ge2.targets.cuda.limits import H200, Limits
 from ge2.targets.cuda.load.nvrtc import compile
 from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import place
+from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers
 from tests.kernels.test_indexing_c import drawn
 from tests.small import planned_by
@@ -137,6 +138,7 @@ def test_draws(data: st.DataObject) -> None:
     matches(programs)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", SIZES)
 def test_sizes(size: int, rng: np.random.Generator) -> None:
     programs = Programs()
@@ -266,6 +268,7 @@ def test_zeros_keep_their_sign() -> None:
     assert np.signbit(found).all()
 
 
+@pytest.mark.exhaustive("chip")
 @pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8], ids=str)
 def test_extremes_have_the_references_bits(
@@ -353,7 +356,7 @@ def test_small_parts_are_one_kernel(small: int) -> None:
     def turned(x: Any) -> Any:
         return np.concatenate([x[::-1], x[:0], x[:, ::-1], x[1::3], x[:1]])
 
-    for dtype in (np.float32, np.int8, np.complex128, np.float16):
+    for dtype in sampled((np.float32, np.int8, np.complex128, np.float16)):
         x = np.arange(60).reshape(6, 10).astype(dtype)
         with config.using(executor="shim", shim_watch=True, tuning=(chip,)):
             for f in (rolled, turned):

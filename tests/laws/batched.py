@@ -31,6 +31,13 @@ def rng_of(name: str) -> Rng:
     return np.random.default_rng(zlib.crc32(name.encode()))
 
 
+def group_of(name: str) -> int:
+    """Names in a row are one group: where tests are shared out among processes, few groups are
+    compiled by two.
+    """
+    return NAMES.index(name) * GROUPS // len(NAMES)
+
+
 @final
 @dataclass
 class Batch:
@@ -44,7 +51,7 @@ class Batch:
         """Fails with the errors of this operation. Of a group that cannot be
         compiled each operation is compiled by itself.
         """
-        key = self.test, NAMES.index(self.name) % GROUPS
+        key = self.test, group_of(self.name)
         if key not in RUNS:
             try:
                 RUNS[key] = errors_of(self.names, cases, run)
@@ -82,5 +89,5 @@ def selected(request: pytest.FixtureRequest) -> dict[str, set[str]]:
 def batch(request: pytest.FixtureRequest, name: str, selected: dict[str, set[str]]) -> Batch:
     """The operations of the group of `name` for which this run has the same test."""
     test = request.node.nodeid.partition("[")[0]
-    group = NAMES[NAMES.index(name) % GROUPS :: GROUPS]
+    group = [other for other in NAMES if group_of(other) == group_of(name)]
     return Batch(test, name, [other for other in group if other in selected[test]])

@@ -43,10 +43,10 @@ KNOWN = (
 
 
 def graphs(name: str, rng: np.random.Generator) -> list[Graph]:
-    """Of an operation and of its derivative: of the tenths that others run, some again."""
+    """Of an operation and of its derivative: of the tenths that others run, some again, or one."""
     operations = [graph_of(sample.op, types_of(arrays)) for sample, arrays in chosen(name, rng)]
     derivatives = [joint for _, _, joint in differentiated(name, rng)]
-    return [*sampled(operations), *sampled(derivatives)]
+    return sampled([*operations, *derivatives])
 
 
 def orders(name: str, rng: np.random.Generator) -> list[Order]:
