@@ -46,6 +46,11 @@ def busy(problem: Problem, caps: Caps) -> float:
     return min(1.0, tiles / caps.limits.multiprocessors)
 
 
+def least_seconds(caps: Caps) -> float:
+    """What a product in tiles takes of any sizes: as the rule of small products has it."""
+    return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
+
+
 @final
 class CudaSmallProduct(Cuda):
     """A small product, in the library's place: docs/design/small_products.md has the rule."""
@@ -104,12 +109,13 @@ class CudaBlas(Cuda):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Half types at the rate of tensor cores; of small matrices few blocks have a tile, and each
-        waits for its terms. A further algorithm is thought to be slower.
+        waits for its terms, however few. A further algorithm is thought to be slower.
         """
         speed = caps.speed
         halves = problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
         rate = busy(problem, caps) * speed.products / speed.single * (TENSOR if halves else 1)
-        return speed.of(problem, rate=rate) * (1 + 0.01 * (variant.plan or 0))
+        least = least_seconds(caps)
+        return max(speed.of(problem, rate=rate), least) * (1 + 0.01 * (variant.plan or 0))
 
     def is_ranked(self, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
@@ -213,7 +219,7 @@ class CudaProduct(Cuda):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Tiles in shared memory reach a quarter of what the lanes do."""
-        return caps.speed.of(problem, rate=0.25 * busy(problem, caps))
+        return max(caps.speed.of(problem, rate=0.25 * busy(problem, caps)), least_seconds(caps))
 
     def is_ranked(self, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
