@@ -7,6 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, final
 
+import numpy as np
+
 from ge2.base.config import config
 from ge2.base.errors import VerifyError
 from ge2.base.record import record
@@ -91,6 +93,11 @@ class Argument:
     @property
     def name(self) -> str:
         return self.declaration.split()[-1].lstrip("*")
+
+    @property
+    def mapped(self) -> bool:
+        """True of a tensor map of an array."""
+        return self.kind in ("array", "result") and not isinstance(self.value[1], np.dtype)
 
 
 @final

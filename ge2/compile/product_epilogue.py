@@ -31,12 +31,13 @@ from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.split_region import half
+from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmmaRegion
 from ge2.targets.cuda.kernels.generated import Apart
 from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.limits import Limits
 
 FOLDS: Final = (Reduce, ArgReduce)
-CATALOG: Final = (CudaProductRegion(), Apart())
+CATALOG: Final = (CudaProductRegion(), GemmWgmmaRegion(), Apart())
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:
@@ -80,7 +81,7 @@ class Epilogues:
                 continue
             one, *rest = together(product, parts[0]), *parts[1:]
             choice = self.choice(one)
-            if choice.family is CATALOG[0]:
+            if choice.family is not CATALOG[-1]:
                 return (replace(one, choice=choice), *rest)
             eqn = replace(eqn, choice=choice)
         return (eqn,)
@@ -90,9 +91,9 @@ class Epilogues:
         takes it in.
         """
         op, (y, *_) = eqn.op, eqn.outs or (None,)
-        if not isinstance(op, DotGeneral) or y is None or op.beside != ((), ()):
+        if not isinstance(op, DotGeneral) or y is None:
             return False
-        matrix = y.type.ndim == 2 and min(y.type.shape) > 1
+        matrix = y.type.ndim >= 2 and min(y.type.shape) > 0
         taken = self.looped and computing(eqn).operations <= self.tuning.tiny
         return matrix and not taken and None not in map(self.layout, eqn.inputs)
 
@@ -146,8 +147,9 @@ def parted(eqn: Eqn, product: Var, most: int) -> tuple[Eqn, ...] | None:
     ):
         return None
     place = region.graph.inputs[eqn.inputs.index(product)]
+    whole = tuple(range(len(region.space)))
     if not all(
-        at == (0, 1) and not (e.op.is_view or isinstance(e.op, FOLDS))
+        at == whole and not (e.op.is_view or isinstance(e.op, FOLDS))
         for e, at in reading(region, {place})
     ):
         return None

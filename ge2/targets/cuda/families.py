@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ge2.choice.choose import Catalog
 from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
+from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmma, GemmWgmmaRegion
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
 from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
 from ge2.targets.cuda.kernels.moves import CudaConcatenate, CudaPad, CudaUpdateSlice
@@ -22,6 +23,6 @@ from ge2.targets.cuda.kernels.user_kernels import CudaOwn
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(), CudaSmallProduct(), CudaBlas(),
-    CudaProduct(),
+    CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
+    GemmWgmmaRegion(), CudaSmallProduct(), CudaBlas(), GemmWgmma(), CudaProduct(),
 )  # fmt: skip

@@ -264,6 +264,37 @@ class Products:
 
 @final
 @record
+class WgmmaTile:
+    """A tile of the result that a warp group of Hopper has, the stages of operands in shared memory,
+    and how long its clocks are beside those of the others.
+    """
+
+    rows: int
+    columns: int
+    stages: int
+    cost: float = 1.0
+    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+
+
+@final
+@record
+class Wgmma:
+    """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
+
+    # for elements that leave in registers, and for those that go through shared memory
+    fragments: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 192, 4), WgmmaTile(128, 128, 5, 1.02), WgmmaTile(64, 64, 8, 1.6),
+    )  # fmt: skip
+    packs: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
+    rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
+    clock: float = 1.7e9  # a second, under load
+    thin: int = 64  # of rows or columns: fewer do not fill a tile
+    short: int = 24  # equations up to which elements may leave in registers, which is unrolled
+    long: int = 2048  # terms from which on a library splits sums, where tiles are few
+
+
+@final
+@record
 class Launches:
     """How launches are handed to a GPU."""
 
@@ -289,6 +320,7 @@ class Tuning:
     top_k: TopKs = TopKs()
     joins: Joins = Joins()
     products: Products = Products()
+    wgmma: Wgmma = Wgmma()
     launches: Launches = Launches()
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()

@@ -384,9 +384,9 @@ class Lanes:
         before, after = self.reads(works, left), []
         for w in (w for w in works if w.kind == "store" and self.lies(w.param)):
             assert w.param is not None
-            declared, written = said.pack_of(w.param, self.pack, left)
+            declared, *written = said.pack_of(w.param, self.pack, left)
             before.append(declared)
-            after += self.guarded(w, [written])
+            after += self.guarded(w, written) if written else []
         before += [line for w in works for line in self.drawn(w)]
         said.v = "v"
         lines = [each for w in works for each in self.element(w)]

@@ -36,6 +36,8 @@ PARTS = {
     "ge2_scaled_": "scaled",
     "ge2_kept": "kept",
     "ge2_small_": "small",
+    "ge2_tensor_map": "hopper",
+    "ge2_rounded_pair_": "pair",
     "ge2_grid_": "grid",
     "ge2_spread_": "spread",
 }

@@ -93,11 +93,11 @@ class CudaKernel:
         what it has written there.
 
         Several rounds at once are under way only if what is written is known to
-        be nothing that is read.
+        be nothing that is read. Tensor maps are no accesses of the code's.
         """
         read, written = (
             re.compile(
-                rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind)])})\b"
+                rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind and not a.mapped)])})\b"
             )
             for kind, more in (("array", "from"), ("result", "to"))
         )

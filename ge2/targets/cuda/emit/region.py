@@ -98,6 +98,7 @@ class Statements:
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
+        self.late: set[Param] = set()  # of these, those that are rounded when they are written
 
     def fresh(self, word: str) -> str:
         """A name that no other value of the kernel has:
@@ -200,6 +201,8 @@ class Statements:
         p = w.param
         assert p is not None
         dtype, rounded = p.var.type.dtype, self.rounded.get(w.xs[0])
+        if p in self.late:
+            return Text(f"{self.written[p]} = {self.operand((rounded or w).xs[0])};")
         if rounded is not None:
             x = rounded.xs[0]
             value = f"ge2_cast_{SUFFIX[x.dtype]}_{SUFFIX[dtype]}({self.operand(x)})"
@@ -211,12 +214,14 @@ class Statements:
             return Text(f"{self.written[p]} = {value};")
         return Text(f"{self.places.result(p)}[{self.places.element(p, self.v)}] = {value};")
 
-    def pack_of(self, p: Param, pack: int, left: str) -> tuple[Text, Text]:
-        """The pack that elements of a result are collected in, and its writing; `left`: how many
-        elements there still are.
+    def pack_of(self, p: Param, pack: int, left: str) -> tuple[Text, ...]:
+        """The pack that elements of a result are collected in, and its writing, if that is not done
+        elsewhere; `left`: how many elements there still are.
         """
         wide, stored = min(self.places.wide(p), pack), STORED[p.var.type.dtype]
         self.written[p] = f"{p.name}_at.at[v]"
+        if p in self.late:
+            return (Text(f"ge2_some<float, PACK> {p.name}_at;"),)
         to = f"{self.places.result(p)} + {self.places.element(p)}"
         declared = Text(f"ge2_some<{stored}, PACK> {p.name}_at;")
         return declared, Text(f"ge2_write<PACK, {wide}>({to}, {p.name}_at{left});")

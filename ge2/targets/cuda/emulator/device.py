@@ -40,6 +40,7 @@ from ge2.targets.cuda.emulator.build import (
     lines,
 )
 from ge2.targets.cuda.emulator.source import Entry, entries
+from ge2.targets.cuda.emulator.tensor_maps import encoded
 from ge2.targets.cuda.launch.launches import LaunchList, Run, in_any_order, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
@@ -139,7 +140,7 @@ class ShimDevice(Device):
         seed = config.shim_seed if self.seed is None else self.seed
         if seed:
             work = replace(work, launches=in_any_order(work.launches, seed))
-        return one_by_one(work, address)
+        return one_by_one(work, address, encode=encoded)
 
     def stream(self) -> ShimStream:
         """The one stream."""

@@ -34,6 +34,10 @@ class CudaProductRegion(Cuda):
             return f"{op.name} is not a product and a region"
         if why := next((why for e in op.region.graph.eqns if (why := unspoken(e))), ""):
             return why
+        shape, product = op.product.outs[0].type.shape, op.product.op
+        assert isinstance(product, DotGeneral)
+        if len(shape) != 2 or min(shape) == 1 or product.beside != ((), ()):
+            return "the product is no matrix"
         if caps is None or not problem.settled:
             return ""
         lies = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))

@@ -199,9 +199,10 @@ def one_by_one(
     at: Callable[[Any], int],
     decide: Decide = number_at,
     stream: Callable[[], int] = lambda: 0,
+    encode: Callable[[TensorMap, int], Any] = TensorMap.encoded,
 ) -> Run:
     """What launches one after another; `at` tells the address of an array, `stream` the current
-    stream's handle.
+    stream's handle, `encode` a tensor map for an address.
     """
 
     names = (*work.arrays, *work.numbers)
@@ -209,7 +210,7 @@ def one_by_one(
 
     def run(*raw: Any) -> None:
         given = {n: work.ready(x) if n in copied else x for n, x in zip(names, raw, strict=True)}
-        launched(work.launches, Given(given, at, decide, stream))
+        launched(work.launches, Given(given, at, decide, stream, encode))
 
     return run
 
@@ -223,6 +224,7 @@ class Given:
     at: Callable[[Any], int]
     decide: Decide
     stream: Callable[[], int]
+    encode: Callable[[TensorMap, int], Any]
 
     def address(self, a: Any) -> Any:
         """An argument of a library's function: an address, 0 for none, or a number."""
@@ -238,7 +240,7 @@ class Given:
         if isinstance(a, HostScalar):
             return self.xs[a]
         if isinstance(a, TensorMap):
-            return a.encoded(self.address(a.address))
+            return self.encode(a, self.address(a.address))
         if not isinstance(a, Address):
             return a
         x = self.xs[a.array]

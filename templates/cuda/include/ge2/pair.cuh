@@ -23,6 +23,27 @@ GE2_FN float ge2_pair_at_bf16(const ge2_some<uint16_t, N> &pack, int v) {
 template <int N>
 GE2_FN float ge2_pair_at_f16(const ge2_some<uint16_t, N> &pack, int v) { return ge2_cast_f16_f32(pack.at[v]); }
 
+/* Two floats rounded, as a register holds them. */
+#ifndef GE2_SHIM
+GE2_FN uint32_t ge2_rounded_pair_bf16(const ge2_some<float, 2> &x) {
+    uint32_t pair;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x.at[1]), "f"(x.at[0]));
+    return pair;
+}
+GE2_FN uint32_t ge2_rounded_pair_f16(const ge2_some<float, 2> &x) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(x.at[1]), "f"(x.at[0]));
+    return pair;
+}
+#else
+GE2_FN uint32_t ge2_rounded_pair_bf16(const ge2_some<float, 2> &x) {
+    return ge2_cast_f32_bf16(x.at[0]) | (uint32_t)ge2_cast_f32_bf16(x.at[1]) << 16;
+}
+GE2_FN uint32_t ge2_rounded_pair_f16(const ge2_some<float, 2> &x) {
+    return ge2_cast_f32_f16(x.at[0]) | (uint32_t)ge2_cast_f32_f16(x.at[1]) << 16;
+}
+#endif
+
 /* The largest and the least element, NaN where there is one: pair by pair, and then of two. */
 #ifndef GE2_SHIM
 #define GE2_OF_PAIRS(name, t) \

@@ -1,0 +1,243 @@
+"""What a warp group does with the sums of its tile, as its kernel prints it.
+
+Two forms: a result of two bytes, made of the sums and of vectors along rows or columns, is rounded
+where the sums are, in registers (`fragments`: a thread has pairs of neighbours). All else goes
+through shared memory as float32, and a thread has packs of eight neighbours (`packs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.record import record
+from ge2.codegen.kernel_values import Param
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Dims, Var
+from ge2.ops.graphs.region import Region
+from ge2.ops.random import Draw
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.columnwise import Lanes, Pack, Stage
+from ge2.targets.cuda.emit.kernel_parameters import FAR, label
+from ge2.targets.cuda.emit.region import Problem
+from ge2.targets.cuda.emit.types import STORED, SUFFIX
+from ge2.targets.cuda.products.gemm import tight
+
+PAIR: Final = 2  # neighbours of a thread in fragments
+EIGHT: Final = 8  # and in packs
+SUMS: Final = "t.at[v]"
+# the row of a thread, among those of all batches: in packs, and in fragments
+BELOW: Final = "row + below"
+FRAGMENT: Final = "row + each * 64 + warp * 16 + lane / 4 + pair % 2 * 8"
+
+
+@final
+@record
+class Epilogue:
+    """Statements, by where they stand (templates/cuda/product/wgmma.cu.jinja).
+
+    `rounded`: the result that registers are rounded to, `step` elements from row to row; None in
+    packs. `product`: what the sums are called in `text`, the graph.
+    """
+
+    index: str
+    letter: str
+    pack: int = EIGHT
+    first: tuple[Text, ...] = ()
+    column: tuple[Text, ...] = ()
+    place: tuple[Text, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    word: str = ""
+    rounded: Operand | None = None
+    step: int = 0
+    out: np.dtype = FLOAT32
+    product: str = "y"
+    text: str = ""
+    arguments: tuple[Argument, ...] = ()
+    helpers: tuple[str, ...] = ()
+    equations: int = 0
+
+
+def multiples(of: int, parts: Sequence[int]) -> bool:
+    return not any(each % of for each in parts)
+
+
+def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
+    """The sums as they are, in rows that lie `row` elements apart."""
+    apart = [row, result.offset, result.loose]
+    if out in HALF and multiples(16 // out.itemsize, apart):
+        word = f"ge2_rounded_pair_{SUFFIX[out]}(t)"
+        return Epilogue("int", "j", PAIR, word=word, rounded=result, step=row, out=out)
+    wide = 16 // out.itemsize
+    while wide > 1 and not multiples(wide, [*apart, columns]):
+        wide //= 2
+    index, stored = "int64_t" if rows * row >= FAR else "int", STORED[out]
+    value = f"ge2_cast_f32_{SUFFIX[out]}({SUMS})" if out in HALF else SUMS
+    place = f"y + ({index})(place.batch * n_rows + {BELOW}) * y_row + j"
+    stage = Pack(
+        4, (Text(f"ge2_some<{stored}, PACK> y_at;"),), (Text(f"y_at.at[v] = {value};"),),
+        (Text(f"ge2_write<PACK, {wide}>({place}, y_at, n_columns - j);"),),
+    )  # fmt: skip
+    arguments = (
+        Argument(f"{stored} *__restrict__ y", "result", (result, out)),
+        Argument(f"{index} y_row", "size", row),
+    )
+    return Epilogue(index, "j", stages=(stage,), arguments=arguments)
+
+
+@final
+class RegionEpilogue:
+    """A region that goes on with sums, which are its value `product`; `columns`: how many of its
+    last axes are columns.
+    """
+
+    def __init__(
+        self, region: Region, product: Var, operands: Mapping[Var, Operand], columns: int, chip: Chip
+    ) -> None:
+        self.region, self.product, self.columns, self.chip = region, product, columns, chip
+        shape = product.type.shape
+        self.operands = {**operands, product: Operand("in", 0, apart(shape, columns))}
+
+    def refused(self) -> str:
+        """The reason why no kernel has it; "" if one does."""
+        lanes = self.lanes(EIGHT)
+        shape = self.product.type.shape
+        size = int(np.prod(shape[len(shape) - self.columns :]))
+        if lanes.lane < 0 or lanes.problem.axes.sizes[lanes.lane] != size:
+            return "what comes after it tells its columns apart"
+        return ""
+
+    def lanes(self, pack: int) -> Lanes:
+        problem = Problem(self.region, self.operands)
+        strides = next(s for p, s in problem.axes.strides.items() if p.var is self.product)
+        lane = next((a for a, step in strides.items() if step == 1), -1)
+        return Lanes(problem, frozenset(), self.chip, lane=lane, pack=pack)
+
+    def of(self) -> Epilogue:
+        """In registers if it can be, else in packs."""
+        lanes = self.lanes(EIGHT)
+        return self.fragments() if self.is_short(lanes) else self.packs(lanes)
+
+    def is_short(self, lanes: Lanes) -> bool:
+        """Whether registers are rounded to its one result, and vectors are all that it reads."""
+        region, tuning = self.region, self.chip.tuning.wgmma
+        if len(region.graph.outputs) != 1 or len(region.graph.eqns) > tuning.short:
+            return False
+        if any(isinstance(e.op, Draw) for e in region.graph.eqns):
+            return False
+        (out,) = region.graph.outputs
+        if not isinstance(out, Var) or out.type.dtype not in HALF or out not in self.operands:
+            return False
+        read = lanes.said.read_in(list(lanes.root.everything()))
+        others = [self.along(lanes, p) for p in read if p.var is not self.product]
+        vectors = all(kind != "both" for kind in others)
+        return vectors and out.type.shape == region.space and self.in_rows(self.operands[out])
+
+    def in_rows(self, result: Operand) -> bool:
+        """Whether rows lie one after another, as a tensor map stores them."""
+        shape, strides = self.product.type.shape, result.strides
+        size = 16 // self.region.graph.outputs[0].type.dtype.itemsize
+        outer = len(shape) - self.columns
+        within = tuple(strides[outer:]) == tight(shape[outer:], range(self.columns))
+        pairs = zip(range(outer), range(1, outer), strict=False)
+        one = all(strides[a] == strides[b] * shape[b] for a, b in pairs)
+        apart = [strides[outer - 1], result.offset, result.loose]
+        return within and one and multiples(size, apart)
+
+    def along(self, lanes: Lanes, p: Param) -> str:
+        """What an array changes along: "" nothing, "column", "row", or "both"."""
+        strides = lanes.problem.axes.strides[p]
+        column = bool(strides.get(lanes.lane))
+        row = any(step for a, step in strides.items() if a != lanes.lane)
+        if column and strides[lanes.lane] != 1:
+            return "both"
+        return "both" if column and row else "column" if column else "row" if row else ""
+
+    # -- the text
+
+    def fragments(self) -> Epilogue:
+        lanes = self.lanes(PAIR)
+        said, (out,) = lanes.said, self.region.graph.outputs
+        assert isinstance(out, Var)
+        result = next(p for p in lanes.problem.outs if p.var is out)
+        said.late.add(result)
+        first, column = self.read_before(lanes, "[side]")
+        row = list[Text]()
+        for p in self.read(lanes):
+            if self.along(lanes, p) == "row":
+                stored, name = STORED[p.var.type.dtype], lanes.places.array(p)
+                found = f"{FRAGMENT} < n_rows ? {name}[{lanes.places.element(p)}] : {stored}()"
+                row.append(Text(f"const {stored} {name}_at = {found};"))
+                said.packs[p] = f"{name}_at"
+        operand, outer = self.operands[out], len(self.product.type.shape) - self.columns
+        word = f"ge2_rounded_pair_{SUFFIX[out.type.dtype]}({result.name}_at)"
+        place = (*self.place(lanes, FRAGMENT), *row) if row else ()
+        return self.made(
+            lanes, PAIR, first, column, place, word, operand, operand.strides[outer - 1], out.type.dtype
+        )  # fmt: skip
+
+    def packs(self, lanes: Lanes) -> Epilogue:
+        first, column = self.read_before(lanes, "")
+        return self.made(lanes, EIGHT, first, column, self.place(lanes, BELOW))
+
+    def made(
+        self, lanes: Lanes, pack: int, first: Sequence[Text], column: Sequence[Text],
+        place: Sequence[Text], word: str = "", rounded: Operand | None = None, step: int = 0,
+        out: np.dtype = FLOAT32,
+    ) -> Epilogue:  # fmt: skip
+        said, problem = lanes.said, lanes.problem
+        stages = tuple(lanes.inside(lanes.root))
+        return Epilogue(
+            lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first), tuple(column),
+            tuple(place), stages, word, rounded, step, out, problem.names[self.product], problem.text,
+            tuple(lanes.places.arguments.values()), tuple(said.helpers), len(self.region.graph.eqns),
+        )  # fmt: skip
+
+    def read(self, lanes: Lanes) -> list[Param]:
+        """The arrays that are read beside the sums."""
+        read = lanes.said.read_in(list(lanes.root.everything()))
+        return [p for p in read if p.var is not self.product]
+
+    def read_before(self, lanes: Lanes, side: str) -> tuple[list[Text], list[Text]]:
+        """What all elements share, and those of a column: read once, into packs."""
+        said, places = lanes.said, lanes.places
+        sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
+        said.packs[sums] = SUMS
+        said.widened.add(sums)  # it never was stored
+        first, column = list[Text](), list[Text]()
+        for p in self.read(lanes):
+            along, stored, name = self.along(lanes, p), STORED[p.var.type.dtype], label(p.name)
+            if along == "":
+                first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
+                said.packs[p] = f"{name}_at"
+            elif along == "column":
+                at, wide = f"{places.array(p)} + {places.element(p)}", min(places.wide(p), lanes.pack)
+                letter = places.letters[lanes.lane]
+                some = f"ge2_read<PACK, {wide}>({at}, n_columns - {letter})"
+                if side:
+                    first.append(Text(f"ge2_some<{stored}, PACK> {name}_at[2];"))
+                column.append(Text(f"{name}_at{side} = {some};" if side else f"const auto {name}_at = {some};"))
+                said.packs[p] = f"{name}_at{side}.at[v]"
+        return first, column
+
+    def place(self, lanes: Lanes, row: str) -> list[Text]:
+        """Statements: the place of a row along each axis but that of columns."""
+        places, outer = lanes.places, lanes.kept[:-1]
+        line = places.linear(outer, "line")
+        whole = places.whole
+        batched = f"({whole})place.batch * n_rows + {row}"
+        return [
+            Text(f"const {whole} {line} = {batched};"), *map(Text, places.split(line, outer))
+        ]  # fmt: skip
+
+
+def apart(shape: Dims, columns: int) -> Dims:
+    """Strides by which nobody takes rows and columns for one axis."""
+    outer = len(shape) - columns
+    within = tight(shape[outer:], range(columns))
+    size = int(np.prod(shape[outer:]))
+    rows = tight(shape[:outer], range(outer))
+    return (*(step * (2 * size + 1) for step in rows), *within)
