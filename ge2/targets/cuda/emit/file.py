@@ -38,6 +38,7 @@ PARTS = {
     "ge2_small_": "small",
     "ge2_tensor_map": "hopper",
     "ge2_rounded_pair_": "pair",
+    "ge2_brief_": "float",
     "ge2_grid_": "grid",
     "ge2_spread_": "spread",
 }

@@ -34,6 +34,12 @@ from ge2.targets.cuda.emit.types import (
 )
 
 UNROLL = "#pragma unroll"
+# functions, and those in their place where all that is made of them is rounded to bfloat16
+BRIEF = {
+    "ge2_tanh_f32(": "ge2_brief_tanh(",
+    "ge2_exp_f32(": "ge2_brief_exp(",
+    "ge2_logistic_f32(": "ge2_brief_logistic(",
+}
 OF_PACK = ".at[v]"  # the element of a pack that is at hand
 
 
@@ -98,6 +104,7 @@ class Statements:
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
+        self.brief = False  # whether all results are rounded to bfloat16, and functions may be too
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
 
     def fresh(self, word: str) -> str:
@@ -267,7 +274,9 @@ class Statements:
             return expression(
                 op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype
             )
-        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
+        found = expression(op.lowering.expression, operands, dtype, w.y.dtype)
+        called = found[: found.find("(") + 1]
+        return found.replace(called, BRIEF[called], 1) if self.brief and called in BRIEF else found
 
     def counted(self, w: Work) -> str:
         """Whether an element is the one at a place, as said of how far that is

@@ -45,7 +45,12 @@ def unable(op: Op, dtype: np.dtype, other: np.dtype, caps: Caps | None) -> str:
 
 def unworthy(axes: Contraction, caps: Caps) -> str:
     """The reason why a product is too small for it; "" if it is not."""
-    (rows,), (columns,), (sums,), tuning = axes.rows, axes.columns, axes.sums, caps.chip.tuning.wgmma
+    (rows,), (columns,), (sums,), tuning = (
+        axes.rows,
+        axes.columns,
+        axes.sums,
+        caps.chip.tuning.wgmma,
+    )
     if min(rows.size, columns.size) < tuning.thin:
         return f"it has fewer than {tuning.thin} rows or columns"
     batches = math.prod(x.size for x in axes.batches)
@@ -57,7 +62,12 @@ def unworthy(axes: Contraction, caps: Caps) -> str:
 
 def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> float:
     """What waves of tiles take."""
-    (rows,), (columns,), (sums,), tuning = axes.rows, axes.columns, axes.sums, caps.chip.tuning.wgmma
+    (rows,), (columns,), (sums,), tuning = (
+        axes.rows,
+        axes.columns,
+        axes.sums,
+        caps.chip.tuning.wgmma,
+    )
     batches = math.prod(x.size for x in axes.batches)
     waves = -(-batches * tiles_of(rows.size, columns.size, tile) // caps.limits.multiprocessors)
     rate = tuning.rate if dtype.itemsize == 2 else tuning.rate // 2
@@ -164,7 +174,9 @@ def product_of(problem: Problem, op: ProductRegion) -> tuple[Contraction, tuple[
     assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
     factors = given[a], given[b]
     order = tight(y.shape, range(y.ndim))
-    return contraction(dot, a.type, b.type, (factors[0].strides, factors[1].strides, order)), factors
+    return contraction(
+        dot, a.type, b.type, (factors[0].strides, factors[1].strides, order)
+    ), factors
 
 
 def epilogue_of(problem: Problem, op: ProductRegion, chip: Chip) -> RegionEpilogue:

@@ -79,9 +79,7 @@ def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> st
     return ""
 
 
-def uncopied(
-    line: int, term: int, steps: Sequence[int], operand: Operand, dtype: np.dtype
-) -> str:
+def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype: np.dtype) -> str:
     """The reason why an operand is not copied by a tensor map; "" if it is."""
     size = dtype.itemsize
     if 1 not in (line, term):
@@ -160,7 +158,9 @@ class Wgmma:
         b = self.mapped("right_tiles", 1, self.columns, self.tile.columns, names)
         y = Matrix() if self.after.rounded is None else self.stored(self.after.rounded)
         kind = TYPES[self.dtype]
-        return WgmmaView(kind, self.tile.columns, self.terms // 4, a, b, y, tuple(batch), self.after)
+        return WgmmaView(
+            kind, self.tile.columns, self.terms // 4, a, b, y, tuple(batch), self.after
+        )
 
     def size(self, name: str, value: int) -> str:
         self.arguments[name] = Argument(f"int {name}", "size", value)

@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.dtypes import BFLOAT16, FLOAT32, HALF
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -95,7 +95,12 @@ class RegionEpilogue:
     """
 
     def __init__(
-        self, region: Region, product: Var, operands: Mapping[Var, Operand], columns: int, chip: Chip
+        self,
+        region: Region,
+        product: Var,
+        operands: Mapping[Var, Operand],
+        columns: int,
+        chip: Chip,
     ) -> None:
         self.region, self.product, self.columns, self.chip = region, product, columns, chip
         shape = product.type.shape
@@ -205,6 +210,7 @@ class RegionEpilogue:
         """What all elements share, and those of a column: read once, into packs."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
+        said.brief = all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs)
         said.packs[sums] = SUMS
         said.widened.add(sums)  # it never was stored
         first, column = list[Text](), list[Text]()
@@ -214,12 +220,19 @@ class RegionEpilogue:
                 first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
                 said.packs[p] = f"{name}_at"
             elif along == "column":
-                at, wide = f"{places.array(p)} + {places.element(p)}", min(places.wide(p), lanes.pack)
+                at, wide = (
+                    f"{places.array(p)} + {places.element(p)}",
+                    min(places.wide(p), lanes.pack),
+                )
                 letter = places.letters[lanes.lane]
                 some = f"ge2_read<PACK, {wide}>({at}, n_columns - {letter})"
                 if side:
                     first.append(Text(f"ge2_some<{stored}, PACK> {name}_at[2];"))
-                column.append(Text(f"{name}_at{side} = {some};" if side else f"const auto {name}_at = {some};"))
+                column.append(
+                    Text(
+                        f"{name}_at{side} = {some};" if side else f"const auto {name}_at = {some};"
+                    )
+                )
                 said.packs[p] = f"{name}_at{side}.at[v]"
         return first, column
 

@@ -1,0 +1,83 @@
+"""Products on Hopper's tensor cores: in the emulator against NumPy, and compiled for the chip."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.targets.cuda.load.nvrtc import compile as compile_cuda
+from tests.kernels.wgmma_cases import (
+    ACTIVATIONS,
+    BF16,
+    BIASES,
+    F16,
+    F32,
+    LAYERS,
+    TURNS,
+    biased,
+    drawn,
+    exactly,
+    judge,
+    kinds,
+)
+
+BARE, FUSED = "wgmma product", "wgmma product and region"
+
+
+def checked(function: Any, xs: Any, family: str, terms: int) -> Any:
+    """The lowered program, whose result is that of NumPy, by a kernel of the family."""
+    with config.using(executor="shim", prefer=(BARE, FUSED)):
+        lowered = ge2.jit(function).lower(*xs)
+        assert family in kinds(lowered)
+        judge(ge2.jit(function)(*xs), exactly(function, *xs), terms)
+    return lowered
+
+
+@pytest.mark.exhaustive("activation")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("bias", BIASES)
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_activations_and_biases(activation: str, bias: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    xs = [drawn(rng, s, dtype) for s in ((136, 72), (72, 88), BIASES[bias](136, 88))]
+    checked(biased(activation), xs, FUSED, 72)
+
+
+@pytest.mark.exhaustive("name")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers(name: str, dtype: Any) -> None:
+    function, shapes = LAYERS[name]
+    rng = np.random.default_rng(1)
+    checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72)
+
+
+@pytest.mark.exhaustive("turn")
+@pytest.mark.parametrize("shape", [(72, 72, 8), (136, 264, 200), (64, 64, 1032)])
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("turn", TURNS)
+def test_products_as_they_lie(turn: str, dtype: Any, shape: tuple[int, int, int]) -> None:
+    function, first, second = TURNS[turn]
+    m, n, k = shape
+    rng = np.random.default_rng(2)
+    a = drawn(rng, (k, m) if first else (m, k), dtype)
+    b = drawn(rng, (n, k) if second else (k, n), dtype)
+    checked(function, (a, b), BARE, k)
+
+
+def test_float32_rounded_to_tf32() -> None:
+    rng = np.random.default_rng(3)
+    a, b = (drawn(rng, s, BF16).astype(F32) for s in ((136, 72), (88, 72)))
+    c = drawn(rng, (88,), F32)
+
+    def layer(a: Any, b: Any, c: Any) -> Any:
+        matmul = ge2.numpy.matmul(a, b.T, precision="tf32")
+        return np.maximum(matmul + c, 0)
+
+    with config.using(executor="shim", prefer=(BARE, FUSED)):
+        assert kinds(ge2.jit(layer).lower(a, b, c)) == [FUSED]
+        judge(ge2.jit(layer)(a, b, c), np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0), 72)
