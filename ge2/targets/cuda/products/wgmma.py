@@ -125,7 +125,8 @@ class Wgmma:
 
     @property
     def shared(self) -> int:
-        return self.tile.stages * (self.stage + 16) + self.room
+        vectors = 2 * self.after.vectors * self.tile.columns
+        return self.tile.stages * (self.stage + 16) + self.room + vectors
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
@@ -135,7 +136,9 @@ class Wgmma:
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
             Fixed("STAGES", tile.stages, "tiles of operands in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a stage"),
-            Fixed("BARRIERS", tile.stages * self.stage + self.room, "their place in shared memory"),
+            Fixed("BARRIERS", self.shared - tile.stages * 16, "their place in shared memory"),
+            Fixed("VECTORS", tile.stages * self.stage + self.room, "likewise"),
+            Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", after.pack, "neighbours that a thread has"),
         )

@@ -8,6 +8,7 @@ through shared memory as float32, and a thread has packs of eight neighbours (`p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -40,13 +41,16 @@ class Epilogue:
     """Statements, by where they stand (templates/cuda/product/wgmma.cu.jinja).
 
     `rounded`: the result that registers are rounded to, `step` elements from row to row; None in
-    packs. `product`: what the sums are called in `text`, the graph.
+    packs. `vectors`: bytes of a column's vectors in shared memory, where they wait for the sums.
+    `product`: what the sums are called in `text`, the graph.
     """
 
     index: str
     letter: str
     pack: int = EIGHT
     first: tuple[Text, ...] = ()
+    ahead: tuple[Text, ...] = ()
+    vectors: int = 0
     column: tuple[Text, ...] = ()
     place: tuple[Text, ...] = ()
     stages: tuple[Stage, ...] = ()
@@ -136,9 +140,9 @@ class RegionEpilogue:
         (out,) = region.graph.outputs
         if not isinstance(out, Var) or out.type.dtype not in HALF or out not in self.operands:
             return False
-        read = lanes.said.read_in(list(lanes.root.everything()))
-        others = [self.along(lanes, p) for p in read if p.var is not self.product]
-        vectors = all(kind != "both" for kind in others)
+        others = [(self.along(lanes, p), p.var.type.dtype.itemsize) for p in self.read(lanes)]
+        kept = sum(size for kind, size in others if kind == "column")
+        vectors = all(kind != "both" for kind, _ in others) and kept <= tuning.vectors
         return vectors and out.type.shape == region.space and self.in_rows(self.operands[out])
 
     def in_rows(self, result: Operand) -> bool:
@@ -169,7 +173,8 @@ class RegionEpilogue:
         assert isinstance(out, Var)
         result = next(p for p in lanes.problem.outs if p.var is out)
         said.late.add(result)
-        first, column = self.read_before(lanes, "[side]")
+        first = self.read_once(lanes)
+        kept, ahead, column, vectors = self.kept_vectors(lanes)
         row = list[Text]()
         for p in self.read(lanes):
             if self.along(lanes, p) == "row":
@@ -180,25 +185,29 @@ class RegionEpilogue:
         operand, outer = self.operands[out], len(self.product.type.shape) - self.columns
         word = f"ge2_rounded_pair_{SUFFIX[out.type.dtype]}({result.name}_at)"
         place = (*self.place(lanes, FRAGMENT), *row) if row else ()
-        return self.made(
-            lanes, PAIR, first, column, place, word, operand, operand.strides[outer - 1], out.type.dtype
+        found = self.made(lanes, PAIR, (*first, *kept), column, place)
+        return replace(
+            found, ahead=tuple(ahead), vectors=vectors, word=word, rounded=operand,
+            step=operand.strides[outer - 1], out=out.type.dtype,
         )  # fmt: skip
 
     def packs(self, lanes: Lanes) -> Epilogue:
-        first, column = self.read_before(lanes, "")
+        first = self.read_once(lanes)
+        column = self.read_by_column(lanes)
         return self.made(lanes, EIGHT, first, column, self.place(lanes, BELOW))
 
     def made(
         self, lanes: Lanes, pack: int, first: Sequence[Text], column: Sequence[Text],
-        place: Sequence[Text], word: str = "", rounded: Operand | None = None, step: int = 0,
-        out: np.dtype = FLOAT32,
+        place: Sequence[Text],
     ) -> Epilogue:  # fmt: skip
         said, problem = lanes.said, lanes.problem
         stages = tuple(lanes.inside(lanes.root))
         return Epilogue(
-            lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first), tuple(column),
-            tuple(place), stages, word, rounded, step, out, problem.names[self.product], problem.text,
-            tuple(lanes.places.arguments.values()), tuple(said.helpers), len(self.region.graph.eqns),
+            lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first),
+            column=tuple(column), place=tuple(place), stages=stages, text=problem.text,
+            product=problem.names[self.product], helpers=tuple(said.helpers),
+            arguments=tuple(lanes.places.arguments.values()),
+            equations=len(self.region.graph.eqns),
         )  # fmt: skip
 
     def read(self, lanes: Lanes) -> list[Param]:
@@ -206,35 +215,54 @@ class RegionEpilogue:
         read = lanes.said.read_in(list(lanes.root.everything()))
         return [p for p in read if p.var is not self.product]
 
-    def read_before(self, lanes: Lanes, side: str) -> tuple[list[Text], list[Text]]:
-        """What all elements share, and those of a column: read once, into packs."""
+    def read_once(self, lanes: Lanes) -> list[Text]:
+        """What all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
         said.brief = all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs)
         said.packs[sums] = SUMS
         said.widened.add(sums)  # it never was stored
-        first, column = list[Text](), list[Text]()
+        found = list[Text]()
         for p in self.read(lanes):
-            along, stored, name = self.along(lanes, p), STORED[p.var.type.dtype], label(p.name)
-            if along == "":
-                first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
+            if self.along(lanes, p) == "":
+                stored, name = STORED[p.var.type.dtype], label(p.name)
+                found.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
                 said.packs[p] = f"{name}_at"
-            elif along == "column":
-                at, wide = (
-                    f"{places.array(p)} + {places.element(p)}",
-                    min(places.wide(p), lanes.pack),
-                )
-                letter = places.letters[lanes.lane]
+        return found
+
+    def read_by_column(self, lanes: Lanes) -> list[Text]:
+        """The vectors along columns, read into packs before a thread goes through its rows."""
+        said, places, letter = lanes.said, lanes.places, lanes.places.letters[lanes.lane]
+        found = list[Text]()
+        for p in self.read(lanes):
+            if self.along(lanes, p) == "column":
+                at, name = f"{places.array(p)} + {places.element(p)}", label(p.name)
+                wide = min(places.wide(p), lanes.pack)
                 some = f"ge2_read<PACK, {wide}>({at}, n_columns - {letter})"
-                if side:
-                    first.append(Text(f"ge2_some<{stored}, PACK> {name}_at[2];"))
-                column.append(
-                    Text(
-                        f"{name}_at{side} = {some};" if side else f"const auto {name}_at = {some};"
-                    )
-                )
-                said.packs[p] = f"{name}_at{side}.at[v]"
-        return first, column
+                found.append(Text(f"const auto {name}_at = {some};"))
+                said.packs[p] = f"{name}_at.at[v]"
+        return found
+
+    def kept_vectors(self, lanes: Lanes) -> tuple[list[Text], list[Text], list[Text], int]:
+        """The vectors along columns, brought to shared memory before the products: where each is
+        kept, how it comes there, how pairs are read from there, and the bytes of a column.
+        """
+        said, places, letter = lanes.said, lanes.places, lanes.places.letters[lanes.lane]
+        kept, ahead, column, nbytes = list[Text](), list[Text](), list[Text](), 0
+        vectors = [p for p in self.read(lanes) if self.along(lanes, p) == "column"]
+        for p in sorted(vectors, key=lambda p: -p.var.type.dtype.itemsize):
+            stored, name = STORED[p.var.type.dtype], label(p.name)
+            place = f"room + VECTORS + (group * VECTOR + {nbytes}) * COLUMNS"
+            kept.append(Text(f"{stored} *const {name}_kept = ({stored} *)({place});"))
+            kept.append(Text(f"ge2_some<{stored}, PACK> {name}_at[2];"))
+            element = f"{places.array(p)}[{places.element(p)}]"
+            found = f"{letter} < n_columns ? {element} : {stored}()"
+            ahead.append(Text(f"{name}_kept[each] = {found};"))
+            pair = f"*(const ge2_some<{stored}, PACK> *)&{name}_kept[{letter} - column]"
+            column.append(Text(f"{name}_at[side] = {pair};"))
+            said.packs[p] = f"{name}_at[side].at[v]"
+            nbytes += p.var.type.dtype.itemsize
+        return kept, ahead, column, nbytes
 
     def place(self, lanes: Lanes, row: str) -> list[Text]:
         """Statements: the place of a row along each axis but that of columns."""
