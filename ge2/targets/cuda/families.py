@@ -6,8 +6,8 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
-from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
 from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmma, GemmWgmmaRegion
+from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
 from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
 from ge2.targets.cuda.kernels.moves import CudaConcatenate, CudaPad, CudaUpdateSlice
