@@ -11,8 +11,9 @@ import numpy as np
 import ge2
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
-# what one rounding errs at most, relative; of float32, what sums of this length do
-DIGITS: Final = {BF16: 2.0**-8, F16: 2.0**-11, F32: 2.0**-20}
+# what one rounding errs at most, relative; of float32, what sums of this length do, of which tensor
+# cores add parts with fewer digits
+DIGITS: Final = {BF16: 2.0**-8, F16: 2.0**-11, F32: 2.0**-18}
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 
 

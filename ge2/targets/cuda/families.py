@@ -24,5 +24,5 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), CudaSmallProduct(), CudaBlas(), GemmWgmma(), CudaProduct(),
+    GemmWgmmaRegion(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), CudaProduct(),
 )  # fmt: skip

@@ -290,8 +290,11 @@ class Wgmma:
     clock: float = 1.7e9  # a second, under load
     thin: int = 64  # of rows or columns: fewer do not fill a tile
     short: int = 24  # equations up to which elements may leave in registers, which is unrolled
+    strips: int = 2  # arrays, and results, for which there is room in shared memory
     vectors: int = 6  # bytes of each column for which there is room beside the stages
-    long: int = 2048  # terms from which on a library splits sums, where tiles are few
+    # terms from which on a library splits sums, if so many times the least time is lost otherwise
+    long: int = 2048
+    idle: float = 1.3
 
 
 @final

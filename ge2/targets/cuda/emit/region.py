@@ -39,6 +39,7 @@ BRIEF = {
     "ge2_tanh_f32(": "ge2_brief_tanh(",
     "ge2_exp_f32(": "ge2_brief_exp(",
     "ge2_logistic_f32(": "ge2_brief_logistic(",
+    "ge2_div_f32(": "ge2_brief_div(",
 }
 OF_PACK = ".at[v]"  # the element of a pack that is at hand
 
@@ -105,6 +106,7 @@ class Statements:
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
         self.brief = False  # whether all results are rounded to bfloat16, and functions may be too
+        self.contracted: dict[Work, Work] = {}  # sums and products, by what they take in
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
 
     def fresh(self, word: str) -> str:
@@ -157,6 +159,37 @@ class Statements:
             if self.readers.get(y) and all(r.kind == "store" for r in self.readers[y])
         }
         return self.left_out(found)
+
+    def be_brief(self) -> None:
+        """Where all results are rounded to bfloat16 the hardware's functions are exact enough, and
+        a product that is only added to one value, or 1 and what it is added to, are one operation.
+        """
+        self.brief = True
+        for w in [w for w in self.root.everything() if w.kind == "compute"]:
+            inner = next((self.makers[x] for x in w.xs if self.taken_in_by(w, x)), None)
+            if inner is not None and inner not in self.contracted:
+                self.contracted[w] = inner
+        self.left_out({inner.y: inner for inner in self.contracted.values() if inner.y is not None})
+
+    def taken_in_by(self, w: Work, x: Held) -> bool:
+        """Whether a sum takes in the product x, or a product the sum of x and 1."""
+        inner, name = self.makers.get(x), name_of(w)
+        if inner is None or inner.home is not w.home or self.readers.get(x) != [w]:
+            return False
+        if w in self.contracted.values() or x.dtype != FLOAT32 or self.homes[x].dims:
+            return False
+        if name == "add":
+            return name_of(inner) == "mul" and len(w.xs) == 2 and w.xs[0] is not w.xs[1]
+        return name == "mul" and name_of(inner) == "add" and any(map(is_one, inner.xs))
+
+    def fused_with(self, w: Work, inner: Work) -> str:
+        """A sum with the product in it, or a product with the sum of 1 and something."""
+        (other,) = [x for x in w.xs if x is not inner.y]
+        if name_of(w) == "add":
+            a, b = map(self.operand, inner.xs)
+            return f"ge2_fma_f32({a}, {b}, {self.operand(other)})"
+        (term,) = [x for x in inner.xs if not is_one(x)] or inner.xs[:1]
+        return f"ge2_fma_f32({self.operand(other)}, {self.operand(term)}, {self.operand(other)})"
 
     def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
         """The works, which are no statements of their own."""
@@ -249,6 +282,8 @@ class Statements:
             return widened(w.step.xs[0].dtype, operands[0])
         op: Any = eqn.op
         assert dtype is not None
+        if w in self.contracted:
+            return self.fused_with(w, self.contracted[w])
         if op.name == "eq" and (found := self.counted(w)):
             return found
         if isinstance(op, ArgReduce):
@@ -337,6 +372,7 @@ class Statements:
         """The arrays that works read."""
         read = [x for w in works for x in w.xs]
         aside = self.products | self.rounded
+        aside |= {w.y: w for w in self.contracted.values() if w.y is not None}
         read += [x for y in read if y in aside for x in aside[y].xs]
         found = [x.leaf for x in read if isinstance(x.leaf, Param)]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
@@ -349,6 +385,16 @@ def is_product(w: Work) -> bool:
         and w.step.eqn is not None
         and w.step.eqn.op.name == "mul"
     )
+
+
+def name_of(w: Work) -> str:
+    """The operation of a work; "" for what is none."""
+    eqn = None if w.step is None else w.step.eqn
+    return eqn.op.name if w.kind == "compute" and eqn is not None else ""
+
+
+def is_one(x: Held) -> bool:
+    return isinstance(x.leaf, Literal) and float(x.leaf.value) == 1.0
 
 
 def is_rounding(w: Work) -> bool:

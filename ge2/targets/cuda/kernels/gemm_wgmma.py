@@ -43,8 +43,8 @@ def unable(op: Op, dtype: np.dtype, other: np.dtype, caps: Caps | None) -> str:
     return ""
 
 
-def unworthy(axes: Contraction, caps: Caps) -> str:
-    """The reason why a product is too small for it; "" if it is not."""
+def unworthy(axes: Contraction, dtype: np.dtype, caps: Caps) -> str:
+    """The reason why a library is thought to be better at a product; "" if none is known."""
     (rows,), (columns,), (sums,), tuning = (
         axes.rows,
         axes.columns,
@@ -53,11 +53,22 @@ def unworthy(axes: Contraction, caps: Caps) -> str:
     )
     if min(rows.size, columns.size) < tuning.thin:
         return f"it has fewer than {tuning.thin} rows or columns"
-    batches = math.prod(x.size for x in axes.batches)
-    few = batches * tiles_of(rows.size, columns.size, tuning.fragments[-1])
-    if 2 * few < caps.limits.multiprocessors and sums.size >= tuning.long:
-        return "its tiles are few and its sums long, so they are better split"
+    best = min(seconds(axes, dtype, tile, caps) for tile in tuning.fragments) - caps.speed.launch
+    batches, rate = math.prod(x.size for x in axes.batches), rate_of(dtype, caps)
+    whole = (
+        2 * batches * rows.size * columns.size * sums.size / (rate * caps.limits.multiprocessors)
+    )
+    if sums.size >= tuning.long and best > tuning.idle * whole:
+        return (
+            "its tiles leave a part of the GPU idle, and its sums are long: they are better split"
+        )
     return ""
+
+
+def rate_of(dtype: np.dtype, caps: Caps) -> float:
+    """Operations of a multiprocessor in a second."""
+    tuning = caps.chip.tuning.wgmma
+    return tuning.clock * (tuning.rate if dtype.itemsize == 2 else tuning.rate // 2)
 
 
 def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> float:
@@ -70,15 +81,14 @@ def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> 
     )
     batches = math.prod(x.size for x in axes.batches)
     waves = -(-batches * tiles_of(rows.size, columns.size, tile) // caps.limits.multiprocessors)
-    rate = tuning.rate if dtype.itemsize == 2 else tuning.rate // 2
-    clocks = waves * tile.rows * tile.columns * sums.size * 2 / rate * tile.cost
-    return caps.speed.launch + clocks / tuning.clock
+    done = 2 * waves * tile.rows * tile.columns * sums.size * tile.cost
+    return caps.speed.launch + done / rate_of(dtype, caps)
 
 
 def variants(axes: Contraction, dtype: np.dtype, after: Epilogue, caps: Caps) -> Iterator[Variant]:
     """A variant a tile, the quickest first."""
     tuning = caps.chip.tuning.wgmma
-    tiles = tuning.packs if after.rounded is None else tuning.fragments
+    tiles = tuning.fragments if after.stores else tuning.packs
     for tile in sorted(tiles, key=lambda t: seconds(axes, dtype, t, caps)):
         yield Variant(f"{tile.rows} x {tile.columns}", (tile, after))
 
@@ -103,7 +113,7 @@ class GemmWgmma(Cuda):
         if not (a.size and b.size):
             return "there is nothing to multiply"
         axes = axes_of(problem)
-        return unfit(axes, problem.arrays[0], a.dtype) or unworthy(axes, caps)
+        return unfit(axes, problem.arrays[0], a.dtype) or unworthy(axes, a.dtype, caps)
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         axes, (result,) = axes_of(problem), problem.arrays[1]
@@ -142,7 +152,7 @@ class GemmWgmmaRegion(Cuda):
         if caps is None or not problem.settled:
             return ""
         axes, factors = product_of(problem, op)
-        if why := unfit(axes, factors, left) or unworthy(axes, caps):
+        if why := unfit(axes, factors, left) or unworthy(axes, left, caps):
             return why
         return epilogue_of(problem, op, caps.chip).refused()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Final, final
 
 import numpy as np
@@ -21,7 +22,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import FAR
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.products.gemm import Along, Contraction
-from ge2.targets.cuda.products.wgmma_epilogue import Epilogue
+from ge2.targets.cuda.products.wgmma_epilogue import Epilogue, Strips
 from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
@@ -53,14 +54,14 @@ class WgmmaView:
     terms: int
     a: Matrix
     b: Matrix
-    y: Matrix
+    several: bool
     batch: tuple[Text, ...]
     after: Epilogue
 
 
 def combined(axes: Sequence[Along]) -> bool:
     """Whether the axes of batches are one in the result."""
-    return all(a.y == b.y * b.size for a, b in zip(axes, axes[1:], strict=False))
+    return all(a.y == b.y * b.size for a, b in pairwise(axes))
 
 
 def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> str:
@@ -120,13 +121,13 @@ class Wgmma:
     @property
     def room(self) -> int:
         """Bytes of shared memory behind the stages, in which elements leave."""
-        fragments = 2 * 2 * self.tile.rows * LINE  # of either group, two strips
-        return self.tile.rows * PACKS_ROOM * 4 if self.after.rounded is None else fragments
+        strips = 2 * self.after.slots * self.after.buffers * self.tile.rows * LINE  # of two groups
+        return strips or self.tile.rows * PACKS_ROOM * 4
 
     @property
     def shared(self) -> int:
         vectors = 2 * self.after.vectors * self.tile.columns
-        return self.tile.stages * (self.stage + 16) + self.room + vectors
+        return self.tile.stages * (self.stage + 16) + 2 * 2 * 8 + self.room + vectors
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
@@ -136,9 +137,12 @@ class Wgmma:
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
             Fixed("STAGES", tile.stages, "tiles of operands in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a stage"),
-            Fixed("BARRIERS", self.shared - tile.stages * 16, "their place in shared memory"),
+            Fixed("BARRIERS", self.shared - tile.stages * 16 - 32, "their place in shared memory"),
             Fixed("VECTORS", tile.stages * self.stage + self.room, "likewise"),
             Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
+            Fixed("SLOTS", after.slots, "strips of a group"),
+            Fixed("BUFFERS", after.buffers, "of a strip"),
+            Fixed("SLOT", after.buffers * tile.rows * LINE, "bytes of these"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", after.pack, "neighbours that a thread has"),
         )
@@ -159,10 +163,13 @@ class Wgmma:
         names, batch = self.batch()
         a = self.mapped("left_tiles", 0, self.rows, self.tile.rows, names)
         b = self.mapped("right_tiles", 1, self.columns, self.tile.columns, names)
-        y = Matrix() if self.after.rounded is None else self.stored(self.after.rounded)
-        kind = TYPES[self.dtype]
+        for x in self.after.loads:
+            self.strips(x, "array")
+        for x in self.after.stores:
+            self.strips(x, "result")
+        kind, several = TYPES[self.dtype], self.count > 1
         return WgmmaView(
-            kind, self.tile.columns, self.terms // 4, a, b, y, tuple(batch), self.after
+            kind, self.tile.columns, self.terms // 4, a, b, several, tuple(batch), self.after
         )
 
     def size(self, name: str, value: int) -> str:
@@ -198,14 +205,12 @@ class Wgmma:
         self.map(name, "array", self.factors[n], Tiles(self.dtype, shape, strides, box, LINE, 256))
         return Matrix(turned, tuple(place for step, _, place in reversed(pairs) if step))
 
-    def stored(self, result: Operand) -> Matrix:
-        """The tensor map of the result among the arguments, and how it lies."""
-        step, several = self.after.step, self.count > 1
-        inner = [(self.rows.size, step, self.tile.rows), (self.columns.size, 1, LINE // 2)]
-        outer = [(self.count, step * self.rows.size, 1)] if several else []
+    def strips(self, x: Strips, role: str) -> None:
+        """The tensor map of an array that lies as the result does, among the arguments."""
+        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, LINE // 2)]
+        outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
         shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map("result_tiles", "result", result, Tiles(self.after.out, shape, strides, box, LINE))
-        return Matrix(False, ("place.batch",) if several else ())
+        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, LINE))
 
     def map(self, name: str, kind: str, operand: Operand, tiles: Tiles) -> None:
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

@@ -1,7 +1,8 @@
 """What a warp group does with the sums of its tile, as its kernel prints it.
 
-Two forms: a result of two bytes, made of the sums and of vectors along rows or columns, is rounded
-where the sums are, in registers (`fragments`: a thread has pairs of neighbours). All else goes
+Two forms: results of two bytes, made of the sums, of vectors along rows or columns, and of arrays of
+two bytes that lie as the results do, are rounded where the sums are, in registers (`fragments`: a
+thread has pairs of neighbours, and tensor maps bring and store strips of 64 columns). All else goes
 through shared memory as float32, and a thread has packs of eight neighbours (`packs`).
 """
 
@@ -32,7 +33,21 @@ EIGHT: Final = 8  # and in packs
 SUMS: Final = "t.at[v]"
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
-FRAGMENT: Final = "row + each * 64 + warp * 16 + lane / 4 + pair % 2 * 8"
+FRAGMENT: Final = "row + row_at"
+
+
+@final
+@record
+class Strips:
+    """An array of which tensor maps bring or store strips; its rows are `step` elements apart.
+    `word`: two neighbours of a result, rounded, in a register.
+    """
+
+    name: str
+    operand: Operand
+    dtype: np.dtype
+    step: int
+    word: str = ""
 
 
 @final
@@ -40,8 +55,7 @@ FRAGMENT: Final = "row + each * 64 + warp * 16 + lane / 4 + pair % 2 * 8"
 class Epilogue:
     """Statements, by where they stand (templates/cuda/product/wgmma.cu.jinja).
 
-    `rounded`: the result that registers are rounded to, `step` elements from row to row; None in
-    packs. `vectors`: bytes of a column's vectors in shared memory, where they wait for the sums.
+    `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's vectors in shared memory, where they wait for the sums.
     `product`: what the sums are called in `text`, the graph.
     """
 
@@ -54,15 +68,23 @@ class Epilogue:
     column: tuple[Text, ...] = ()
     place: tuple[Text, ...] = ()
     stages: tuple[Stage, ...] = ()
-    word: str = ""
-    rounded: Operand | None = None
-    step: int = 0
-    out: np.dtype = FLOAT32
+    loads: tuple[Strips, ...] = ()
+    stores: tuple[Strips, ...] = ()
     product: str = "y"
     text: str = ""
     arguments: tuple[Argument, ...] = ()
     helpers: tuple[str, ...] = ()
     equations: int = 0
+
+    @property
+    def slots(self) -> int:
+        """Strips in shared memory at once: a result may lie where an argument was."""
+        return max(len(self.loads), len(self.stores))
+
+    @property
+    def buffers(self) -> int:
+        """Of each of them."""
+        return 2 if self.slots == 1 else 1
 
 
 def multiples(of: int, parts: Sequence[int]) -> bool:
@@ -74,7 +96,7 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
     apart = [row, result.offset, result.loose]
     if out in HALF and multiples(16 // out.itemsize, apart):
         word = f"ge2_rounded_pair_{SUFFIX[out]}(t)"
-        return Epilogue("int", "j", PAIR, word=word, rounded=result, step=row, out=out)
+        return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, word),))
     wide = 16 // out.itemsize
     while wide > 1 and not multiples(wide, [*apart, columns]):
         wide //= 2
@@ -126,35 +148,40 @@ class RegionEpilogue:
         return Lanes(problem, frozenset(), self.chip, lane=lane, pack=pack)
 
     def of(self) -> Epilogue:
-        """In registers if it can be, else in packs."""
+        """In fragments if it can be, else in packs."""
         lanes = self.lanes(EIGHT)
         return self.fragments() if self.is_short(lanes) else self.packs(lanes)
 
     def is_short(self, lanes: Lanes) -> bool:
-        """Whether registers are rounded to its one result, and vectors are all that it reads."""
-        region, tuning = self.region, self.chip.tuning.wgmma
-        if len(region.graph.outputs) != 1 or len(region.graph.eqns) > tuning.short:
+        """Whether tensor maps bring and store all that are not vectors."""
+        region, tuning, outs = self.region, self.chip.tuning.wgmma, self.region.graph.outputs
+        if len(region.graph.eqns) > tuning.short or len(outs) > tuning.strips:
             return False
         if any(isinstance(e.op, Draw) for e in region.graph.eqns):
             return False
-        (out,) = region.graph.outputs
-        if not isinstance(out, Var) or out.type.dtype not in HALF or out not in self.operands:
+        others = [(self.along(lanes, p), p) for p in self.read(lanes)]
+        kept = sum(p.var.type.dtype.itemsize for kind, p in others if kind == "column")
+        arrays = [p.var for kind, p in others if kind == "both"]
+        if kept > tuning.vectors or len(arrays) > tuning.strips:
             return False
-        others = [(self.along(lanes, p), p.var.type.dtype.itemsize) for p in self.read(lanes)]
-        kept = sum(size for kind, size in others if kind == "column")
-        vectors = all(kind != "both" for kind, _ in others) and kept <= tuning.vectors
-        return vectors and out.type.shape == region.space and self.in_rows(self.operands[out])
+        results = [v for v in outs if isinstance(v, Var) and v in self.operands]
+        half = all(v.type.dtype in HALF for v in (*arrays, *results))
+        return half and len(results) == len(outs) and all(map(self.in_rows, (*arrays, *results)))
 
-    def in_rows(self, result: Operand) -> bool:
-        """Whether rows lie one after another, as a tensor map stores them."""
-        shape, strides = self.product.type.shape, result.strides
-        size = 16 // self.region.graph.outputs[0].type.dtype.itemsize
+    def in_rows(self, v: Var) -> bool:
+        """Whether the rows of an array lie one after another, as tensor maps take it."""
+        shape, x = self.product.type.shape, self.operands[v]
+        if v.type.shape != shape:
+            return False
         outer = len(shape) - self.columns
-        within = tuple(strides[outer:]) == tight(shape[outer:], range(self.columns))
-        pairs = zip(range(outer), range(1, outer), strict=False)
-        one = all(strides[a] == strides[b] * shape[b] for a, b in pairs)
-        apart = [strides[outer - 1], result.offset, result.loose]
-        return within and one and multiples(size, apart)
+        within = tuple(x.strides[outer:]) == tight(shape[outer:], range(self.columns))
+        one = all(x.strides[a] == x.strides[a + 1] * shape[a + 1] for a in range(outer - 1))
+        size = 16 // v.type.dtype.itemsize
+        return within and one and multiples(size, [self.step(x), x.offset, x.loose])
+
+    def step(self, x: Operand) -> int:
+        """The elements from one row of an array to the next."""
+        return x.strides[len(self.product.type.shape) - self.columns - 1]
 
     def along(self, lanes: Lanes, p: Param) -> str:
         """What an array changes along: "" nothing, "column", "row", or "both"."""
@@ -169,27 +196,36 @@ class RegionEpilogue:
 
     def fragments(self) -> Epilogue:
         lanes = self.lanes(PAIR)
-        said, (out,) = lanes.said, self.region.graph.outputs
-        assert isinstance(out, Var)
-        result = next(p for p in lanes.problem.outs if p.var is out)
-        said.late.add(result)
+        said, outs = lanes.said, self.region.graph.outputs
+        results = [next(p for p in lanes.problem.outs if p.var is v) for v in outs]
+        said.late.update(results)
         first = self.read_once(lanes)
         kept, ahead, column, vectors = self.kept_vectors(lanes)
-        row = list[Text]()
+        row, loads = list[Text](), list[Strips]()
         for p in self.read(lanes):
-            if self.along(lanes, p) == "row":
-                stored, name = STORED[p.var.type.dtype], lanes.places.array(p)
-                found = f"{FRAGMENT} < n_rows ? {name}[{lanes.places.element(p)}] : {stored}()"
-                row.append(Text(f"const {stored} {name}_at = {found};"))
+            along, stored, name = self.along(lanes, p), STORED[p.var.type.dtype], label(p.name)
+            if along == "row":
+                found = f"{FRAGMENT} < n_rows ? {lanes.places.array(p)}[{lanes.places.element(p)}]"
+                row.append(Text(f"const {stored} {name}_at = {found} : {stored}();"))
                 said.packs[p] = f"{name}_at"
-        operand, outer = self.operands[out], len(self.product.type.shape) - self.columns
-        word = f"ge2_rounded_pair_{SUFFIX[out.type.dtype]}({result.name}_at)"
+            elif along == "both":
+                there = f"strip + {len(loads)} * SLOT + pair_at"
+                pair = f"*(const ge2_some<{stored}, PACK> *)({there})"
+                row.append(Text(f"const auto {name}_at = {pair};"))
+                said.packs[p] = f"{name}_at.at[v]"
+                x = self.operands[p.var]
+                loads.append(Strips(name, x, p.var.type.dtype, self.step(x)))
+        stores = [self.leaving(p.name, p.var) for p in results]
         place = (*self.place(lanes, FRAGMENT), *row) if row else ()
         found = self.made(lanes, PAIR, (*first, *kept), column, place)
         return replace(
-            found, ahead=tuple(ahead), vectors=vectors, word=word, rounded=operand,
-            step=operand.strides[outer - 1], out=out.type.dtype,
-        )  # fmt: skip
+            found, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores)
+        )
+
+    def leaving(self, name: str, v: Var) -> Strips:
+        x, dtype = self.operands[v], v.type.dtype
+        word = f"ge2_rounded_pair_{SUFFIX[dtype]}({name}_at)"
+        return Strips(name, x, dtype, self.step(x), word)
 
     def packs(self, lanes: Lanes) -> Epilogue:
         first = self.read_once(lanes)
@@ -219,7 +255,8 @@ class RegionEpilogue:
         """What all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
-        said.brief = all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs)
+        if all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs):
+            said.be_brief()
         said.packs[sums] = SUMS
         said.widened.add(sums)  # it never was stored
         found = list[Text]()

@@ -38,7 +38,7 @@ GE2_FN float ge2_tanh(float x) { return tanhf(x); }
 #endif
 
 /* What is rounded to bfloat16 need not be known better: an instruction or two of the hardware, whose relative error is at
- * most 2^-10.9 for tanh and 2^-17 for the others, for a result of 2^-9. */
+ * most 2^-10.9 for tanh and 2^-17 for the others, where rounding errs by 2^-8. Subnormal numbers may be 0. */
 #ifndef GE2_SHIM
 GE2_FN float ge2_brief_tanh(float x) {
     float y;
@@ -50,16 +50,23 @@ GE2_FN float ge2_brief_exp(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 0x1.715476p+0f));
     return y;
 }
-GE2_FN float ge2_brief_logistic(float x) {
+GE2_FN float ge2_brief_inverse(float x) {
     float y;
-    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + ge2_brief_exp(-x)));
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+GE2_FN float ge2_brief_div(float a, float b) {
+    float y;
+    asm("div.full.ftz.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
     return y;
 }
 #else
 GE2_FN float ge2_brief_tanh(float x) { return tanhf(x); }
 GE2_FN float ge2_brief_exp(float x) { return expf(x); }
-GE2_FN float ge2_brief_logistic(float x) { return 1.0f / (1.0f + expf(-x)); }
+GE2_FN float ge2_brief_inverse(float x) { return 1.0f / x; }
+GE2_FN float ge2_brief_div(float a, float b) { return a / b; }
 #endif
+GE2_FN float ge2_brief_logistic(float x) { return ge2_brief_inverse(1.0f + ge2_brief_exp(-x)); }
 
 /* ---- CUDA's functions under our names; lines with one function for each type */
 
