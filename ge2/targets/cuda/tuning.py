@@ -281,11 +281,11 @@ class WgmmaTile:
 class Wgmma:
     """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
 
-    # for elements that leave in registers, and for those that go through shared memory
+    # where one result leaves from registers, and for others, which have none to spare
     fragments: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 192, 4), WgmmaTile(128, 128, 5, 1.02), WgmmaTile(64, 64, 8, 1.6),
     )  # fmt: skip
-    packs: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
+    others: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
     thin: int = 64  # of rows or columns: fewer do not fill a tile
