@@ -314,6 +314,13 @@ program.add("product_thin", np.matmul, "f32[1000,3]", "f32[3,200]")
 program.add("product_with_vector", np.matmul, "f32[300,400]", "f32[400]")
 program.add("product_of_integers", np.matmul, "i32[40,50]", "i32[50,60]")
 program.add("product_of_half_types", np.matmul, "bf16[512,512]", "bf16[512,512]")
+program.add(
+    "layer_of_half_types",
+    lambda x, w, b: np.tanh(x @ w + b),
+    "bf16[512,512]",
+    "bf16[512,512]",
+    "bf16[512]",
+)
 program.add("product_of_complex", np.matmul, "c64[40,50]", "c64[50,60]")
 program.add("product_small", np.matmul, "f32[64,256]", "f32[256,48]")
 program.add(

@@ -302,14 +302,18 @@ class Statements:
                 return self.drawn[w.y]
             place = self.places.among(sorted(w.y.axes), self.v)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
-        if op.retypes:
-            return retyped(operands[0], eqn)
+        return (
+            retyped(operands[0], eqn)
+            if op.retypes
+            else self.expressed(op, operands, dtype, w.y.dtype)
+        )
+
+    def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
+        """The expression of an operation; a user's own has helpers."""
         if getattr(op, "edition", 0):
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
-            return expression(
-                op.lowering.cuda or op.lowering.expression, operands, dtype, w.y.dtype
-            )
-        found = expression(op.lowering.expression, operands, dtype, w.y.dtype)
+            return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, out)
+        found = expression(op.lowering.expression, operands, dtype, out)
         called = found[: found.find("(") + 1]
         return found.replace(called, BRIEF[called], 1) if self.brief and called in BRIEF else found
 
@@ -394,7 +398,7 @@ def name_of(w: Work) -> str:
 
 
 def is_one(x: Held) -> bool:
-    return isinstance(x.leaf, Literal) and float(x.leaf.value) == 1.0
+    return isinstance(x.leaf, Literal) and bool(x.leaf.value == 1)
 
 
 def is_rounding(w: Work) -> bool:

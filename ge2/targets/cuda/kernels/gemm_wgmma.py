@@ -73,12 +73,7 @@ def rate_of(dtype: np.dtype, caps: Caps) -> float:
 
 def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> float:
     """What waves of tiles take."""
-    (rows,), (columns,), (sums,), tuning = (
-        axes.rows,
-        axes.columns,
-        axes.sums,
-        caps.chip.tuning.wgmma,
-    )
+    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
     batches = math.prod(x.size for x in axes.batches)
     waves = -(-batches * tiles_of(rows.size, columns.size, tile) // caps.limits.multiprocessors)
     done = 2 * waves * tile.rows * tile.columns * sums.size * tile.cost

@@ -14,7 +14,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT32, HALF
+from ge2.base.dtypes import BFLOAT16, HALF
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -55,8 +55,9 @@ class Strips:
 class Epilogue:
     """Statements, by where they stand (templates/cuda/product/wgmma.cu.jinja).
 
-    `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's vectors in shared memory, where they wait for the sums.
-    `product`: what the sums are called in `text`, the graph.
+    `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
+    vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
+    `text`, the graph.
     """
 
     index: str
@@ -217,9 +218,9 @@ class RegionEpilogue:
                 loads.append(Strips(name, x, p.var.type.dtype, self.step(x)))
         stores = [self.leaving(p.name, p.var) for p in results]
         place = (*self.place(lanes, FRAGMENT), *row) if row else ()
-        found = self.made(lanes, PAIR, (*first, *kept), column, place)
+        made = self.made(lanes, PAIR, (*first, *kept), column, place)
         return replace(
-            found, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores)
+            made, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores)
         )
 
     def leaving(self, name: str, v: Var) -> Strips:
@@ -291,13 +292,13 @@ class RegionEpilogue:
             stored, name = STORED[p.var.type.dtype], label(p.name)
             place = f"room + VECTORS + (group * VECTOR + {nbytes}) * COLUMNS"
             kept.append(Text(f"{stored} *const {name}_kept = ({stored} *)({place});"))
-            kept.append(Text(f"ge2_some<{stored}, PACK> {name}_at[2];"))
+            kept.append(Text(f"ge2_some<{stored}, PACK> {name}_at[8];"))
             element = f"{places.array(p)}[{places.element(p)}]"
             found = f"{letter} < n_columns ? {element} : {stored}()"
             ahead.append(Text(f"{name}_kept[each] = {found};"))
             pair = f"*(const ge2_some<{stored}, PACK> *)&{name}_kept[{letter} - column]"
-            column.append(Text(f"{name}_at[side] = {pair};"))
-            said.packs[p] = f"{name}_at[side].at[v]"
+            column.append(Text(f"{name}_at[eight] = {pair};"))
+            said.packs[p] = f"{name}_at[eight].at[v]"
             nbytes += p.var.type.dtype.itemsize
         return kept, ahead, column, nbytes
 
