@@ -27,7 +27,7 @@ from ge2.choice.bench import Bench, Prepared, Run
 from ge2.choice.choose import Candidate, candidates, choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
-from ge2.choice.record import Entry, ProblemClass, class_of, code_of
+from ge2.choice.record import Entry, ProblemClass, class_of, code_of_candidate
 from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
 from ge2.program.timer import Clock, seconds
@@ -105,6 +105,7 @@ class Racer:
 
     candidate: Candidate
     run: Run | None = None
+    code: str = ""
     failure: str = ""
     times: list[float] = field(default_factory=list)
     cold: list[float] = field(default_factory=list)
@@ -169,13 +170,13 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
         racers = [Racer(c) for c in offered]
         whole = checked(bench, racers, end, tell)
         timed(bench, [r for r in racers if r.run is not None], end)
-    if all(r.failure for r in racers):  # arrays that others make in place are not there on a bench
-        return None
-    rows = [row(bench, r) for r in racers if r.failure or r.times]
+        if all(r.failure for r in racers):  # arrays that others make in place are not on a bench
+            return None
+        rows = [row(bench, r) for r in racers if r.failure or r.times]
     entry = kept.keep(caps.kind, class_of(problem), whole, rows)
     return Race(
         str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
-        entry.believed(bench.catalog),
+        entry,
         tuple((r.candidate.title, r.candidate.predicted) for r in racers),
         before.title,
     )
@@ -190,6 +191,7 @@ def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None
         if tell is not None:
             tell(f"{bench.step.name}: {racer.candidate.title}, {n + 1} of {len(racers)}")
         try:
+            racer.code = code_of_candidate(bench.problem, racer.candidate, bench.caps)
             prepared = bench.prepared(racer.candidate)
             if prepared.code not in met:  # else another variant becomes the same
                 met.add(prepared.code)
@@ -266,14 +268,14 @@ def repeat(racer: Racer, many: int) -> None:
 def row(bench: Bench, racer: Racer) -> Measured:
     family, caps = racer.candidate.family, bench.caps
     found = Measured(
-        family.name, racer.candidate.variant.name, code=code_of(family), device=caps.kind,
+        family.name, racer.candidate.variant.name, code=racer.code, device=caps.kind,
         driver=caps.driver, libraries=caps.libraries, predicted=racer.candidate.predicted or 0.0,
         when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
     if racer.failure:
-        return replace(found, failure=racer.failure)
+        return found._replace(failure=racer.failure)
     words = "as the reference, nothing outside"
-    return replace(found, median=racer.median, spread=racer.spread, verified=words)
+    return found._replace(median=racer.median, spread=racer.spread, verified=words)
 
 
 # ---------------------------------------------------------------------------------------- programs
@@ -374,8 +376,21 @@ def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:
     """True if the record has a race of today's kernels."""
-    entry = kept.find(bench.caps.kind, problem, bench.catalog)
-    return entry is not None and entry.raced and not any(r.stale for r in entry.rows)
+    entry, _ = kept.find(bench.caps.kind, problem, bench.catalog)
+    if entry is None or not entry.raced or any(row.stale for row in entry.rows):
+        return False
+    fair = replace(prefs(), tune="off", pins=(), only=())
+    offered = candidates(bench.problem, bench.caps, fair, bench.catalog, every=False)
+    named = {(c.family.name, c.variant.name): c for c in offered if not c.refusal}
+    timed = (row for row in entry.rows if not row.failure)
+    return all(is_of(bench, named.get((row.family, row.variant)), row) for row in timed)
+
+
+def is_of(bench: Bench, candidate: Candidate | None, row: Measured) -> bool:
+    """True if a candidate has today the kernels that were measured."""
+    if candidate is None:
+        return False
+    return code_of_candidate(bench.problem, candidate, bench.caps) == row.code
 
 
 def on_stderr(text: str) -> None:

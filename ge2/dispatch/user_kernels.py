@@ -35,7 +35,7 @@ from ge2.choice import record as kept
 from ge2.choice.choose import choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
-from ge2.choice.record import class_of, code_of
+from ge2.choice.record import class_of
 from ge2.choice.user_kernels import Kernel, Refused, load
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
@@ -452,7 +452,7 @@ def raced(
     times = times_of([*programs.values()], arrays, device)
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     rows = [
-        Measured(family.name, name, median(each), spread_of(each), code_of(family), caps.kind,
+        Measured(family.name, name, median(each), spread_of(each), family.code, caps.kind,
                  when=when, verified="passed a check")
         for (family, name), each in zip(programs, times, strict=True)
     ]  # fmt: skip

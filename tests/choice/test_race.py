@@ -146,7 +146,7 @@ def test_what_is_wrong_never_wins_and_is_kept() -> None:
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
     assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
     assert reasons.pop("broken").startswith("CompileError: error: expected ';'") and not reasons
-    again = record.find("a chip", record.class_of(bench.problem), bench.catalog)
+    again, _ = record.find("a chip", record.class_of(bench.problem), bench.catalog)
     assert again is not None and again.best is not None and again.best.variant == "right"
     assert again.best.verified and again.best.when and again.best.median > 0
 
