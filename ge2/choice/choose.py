@@ -25,6 +25,7 @@ Catalog = tuple[Family[Any, Any], ...]
 NONE = Prefs()
 BY: Final = {  # what may have decided a choice, in words
     "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
+    "memory": ", for want of memory",
 }  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class Candidate:
 @record
 class Choice:
     """The candidate that was taken for a problem, the refusals before it, and what decided: `by` is
-    "pinned", "measured", "predicted" or "order".
+    "pinned", "measured", "predicted" or "order"; "memory" where there was none for a better one.
     """
 
     problem: Problem
@@ -196,6 +197,12 @@ def made_once(made: Made) -> Iterator[None]:
         _made.reset(token)
 
 
+def instead(made: Made, choice: Choice, other: Candidate) -> None:
+    """Has a program take another candidate, which needs less memory, when it is written again."""
+    before = [e for e in made.get(choice.problem, ()) if e[:2] != (choice.caps, choice.taken.title)]
+    made[choice.problem] = [(choice.caps, other.title, "memory"), *before]
+
+
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take for a problem. NoRuleError if every family refuses it."""
     made = _made.get()
@@ -210,9 +217,11 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     return found
 
 
-def written(choice: Choice) -> tuple[Choice, Any]:
+def written(choice: Choice, kept_for: object = None) -> tuple[Choice, Any]:
     """The kernels of what was taken, and the choice: another one if that was measured when its
     kernels had another text. A row of the record is believed only for what it was measured of.
+
+    `kept_for`: what a pass chose, which stays in this program and is chosen otherwise in the next.
     """
     kernels = choice.kernels()
     row = choice.taken.measured
@@ -223,8 +232,12 @@ def written(choice: Choice) -> tuple[Choice, Any]:
     if kept.code_of(kernels) == row.code:
         return choice, kernels
     problem, title = choice.problem, choice.taken.title
+    if isinstance(kept_for, Choice):
+        problem = kept_for.problem
     kept.note_stale(choice.caps.kind, kept.class_of(problem), row)
     _stale.setdefault(problem, set()).add((row.family, row.variant))
+    if isinstance(kept_for, Choice):
+        return choice, kernels
     made = _made.get()
     if made is not None and problem in made:
         made[problem] = [each for each in made[problem] if each[:2] != (choice.caps, title)]

@@ -195,7 +195,7 @@ class Native:
         problem = self.problem(step)
         choice = settled(step.eqn.choice, problem, self.caps, prefs(), FAMILIES)
         pieces: Pieces
-        choice, pieces = written(choice)
+        choice, pieces = written(choice, step.eqn.choice)
         self.products |= pieces.products
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:

@@ -35,6 +35,12 @@ class Pieces:
     products: frozenset[tuple[str, str]] = frozenset()
 
     @property
+    def scratch(self) -> int:
+        """The bytes that they need beside arguments and results."""
+        given = (a for k in self.kernels for a in k.arguments if a.kind in ("partial", "scratch"))
+        return sum((*self.temps, *(int(a.value) for a in given)))
+
+    @property
     def content(self) -> tuple[str, ...]:
         """What their texts consist of, but for numbers."""
         own = (part for k in self.kernels for part in content_of(same_code(k), k.template))

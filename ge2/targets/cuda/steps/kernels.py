@@ -36,7 +36,8 @@ class KernelStep(CudaStep):
         super().__init__(assembler, step)
         caps, problem = Caps.of(assembler.device), assembler.problem(step)
         found: Kernels
-        choice, found = written(settled(step.eqn.choice, problem, caps, prefs(), FAMILIES))
+        kept = step.eqn.choice
+        choice, found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
         self.choice = choice
         self.temps = [self.need(nbytes) for nbytes in found.temps]
         self.results = step.eqn.outs
