@@ -214,12 +214,6 @@ def code_of(kernels: Any) -> str:
     return content_key(*getattr(kernels, "content", (str(kernels),)))[:CODE]
 
 
-def code_of_candidate(problem: Problem, candidate: Any, caps: Any) -> str:
-    """That of the kernels which a candidate has for a problem today."""
-    family, variant = candidate.family, candidate.variant
-    return family.code or code_of(family.kernels(problem, variant, variant.caps or caps))
-
-
 # -------------------------------------------------------------------------------------- the entries
 
 

@@ -27,7 +27,7 @@ from ge2.choice.bench import Bench, Prepared, Run
 from ge2.choice.choose import Candidate, candidates, choose, written
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
-from ge2.choice.record import Entry, ProblemClass, class_of, code_of_candidate
+from ge2.choice.record import Entry, ProblemClass, class_of
 from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
 from ge2.program.timer import seconds
@@ -93,9 +93,11 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
         caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
         return CBench(program, step, caps)
     if program.target == "cuda" and executable.device is not None:
+        from ge2.compile.joint_bench import joint
         from ge2.targets.cuda.bench import CudaBench
 
-        return CudaBench(program, step, executable.device)
+        found = joint(program, step, executable.device)
+        return found or CudaBench(program, step, executable.device)
     return None
 
 
@@ -197,7 +199,7 @@ def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None
         if tell is not None:
             tell(f"{bench.step.name}: {racer.candidate.title}, {n + 1} of {len(racers)}")
         try:
-            racer.code = code_of_candidate(bench.problem, racer.candidate, bench.caps)
+            racer.code = bench.code(racer.candidate)
             prepared = bench.prepared(racer.candidate)
             if prepared.code not in met:  # else another variant becomes the same
                 met.add(prepared.code)
@@ -411,7 +413,7 @@ def is_of(bench: Bench, candidate: Candidate | None, row: Measured) -> bool:
     """True if a candidate has today the kernels that were measured."""
     if candidate is None:
         return False
-    return code_of_candidate(bench.problem, candidate, bench.caps) == row.code
+    return bench.code(candidate) == row.code
 
 
 def on_stderr(text: str) -> None:

@@ -207,6 +207,43 @@ def test_a_program_on_the_emulator() -> None:
         assert [c.by for c in found].count("measured") == len(tuned.races)  # type: ignore[attr-defined]
 
 
+def loop(x: Any) -> Any:
+    for _ in range(40):
+        x = np.tanh(x) * 0.5 + x[::-1] * 0.25
+    return x
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "joint"),
+    [
+        (loop, ((64,),), "persistent kernel in CUDA, one block"),
+        (lambda a, b: np.tanh(a @ b), ((16, 16), (16, 16)), "small product and region in CUDA"),
+    ],
+)
+def test_several_steps_are_raced_as_one_kernel_and_apart(
+    f: Any, shapes: Any, joint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(bench: Bench, racers: list[race.Racer], end: float) -> None:
+        for racer in racers:
+            racer.times.append(1e-6 if racer.candidate.family.name == winner else 1e-3)
+
+    monkeypatch.setattr(race, "timed", timed)
+    rng = np.random.default_rng(0)
+    xs = [rng.random(shape, np.float32) for shape in shapes]
+    with config.using(executor="shim"):
+        for winner in (joint.partition(",")[0], "launches, step by step"):
+            ge2.clear_caches()
+            low = ge2.jit(f).lower(*xs)
+            (found,) = race.tune(low.executable, again=True).races
+            assert found.winner.startswith(winner) and not any(r.failure for r in found.entry.rows)
+            assert [p.partition(",")[0] for p, _ in found.predicted][1] == "launches"
+            ge2.clear_caches()
+            built = ge2.jit(f).lower(*xs).choices.values()
+            titles = {c.taken.title: c.by for c in built}  # type: ignore[attr-defined]
+            assert titles.get(joint, "") == ("measured" if joint.startswith(winner) else "")
+        np.testing.assert_allclose(ge2.jit(f)(*xs), f(*xs), rtol=1e-4, atol=1e-5)
+
+
 def test_no_time_is_left() -> None:
     x = np.ones((64, 128), np.float32)
     tuned = race.tune(ge2.jit(rows).lower(x).executable, budget=0.0)
