@@ -1,12 +1,13 @@
 """Makes the record of measurements that ships with ge2, on the device that it is for.
 
     python -m benchmarks.tune_gpu                # the GPU that is here, else the processor
-    python -m benchmarks.tune_gpu --budget 600   # seconds, at most
+    python -m benchmarks.tune_gpu --budget 500 --out FOLDER   # seconds at most; in place of the package
 
 Each problem is a line of NumPy at a few sizes: one for each class that programs are likely to have.
 They are written from the families of kernels alone; no program of `benchmarks/programs` is among
-them. What was measured goes to `ge2/choice/shipped/DEVICE.jsonl`, a line a class of problems, with
-device, driver, library versions, medians and spreads; `ge2.choice.record` reads it below what a
+them. What was measured goes to `ge2/choice/shipped/DEVICE.jsonl`: a line that says how, one with the
+limits of the device, one with how far predictions are off, then one a class of problems, with
+device, driver, library versions, medians and spreads. `ge2.choice.record` reads it below what a
 user measured.
 """
 
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,8 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import record
+from ge2.choice import record, speed
+from ge2.choice.measured import SHIPPED, shipped_name
 from ge2.choice.record import Entry
 from ge2.compile.race import on_stderr, tune
 
@@ -124,24 +127,25 @@ def measured(budget: float, device: Any) -> set[str]:
     return kinds
 
 
-def shipped(kinds: set[str], out: str | None = None) -> list[Path]:
-    """Writes what the record of this user has of these devices, a file each."""
-    written = []
+def shipped(kinds: set[str], out: str, how: dict[str, Any]) -> Iterator[tuple[Path, int]]:
+    """Writes what the record of this user has of these devices, a file each, into a folder."""
     for kind in sorted(kinds):
-        entries: list[Entry] = [each for each in record.entries() if each.device == kind]
-        path = Path(out or record.shipped_path(kind))
+        found = sorted((e for e in record.entries() if e.device == kind), key=Entry.line)
+        first = next(row for entry in found for row in entry.rows)
+        made = how | {"driver": first.driver, "libraries": first.libraries, "classes": len(found)}
+        known = speed.probed(kind)
+        more = [{"made": made}, *([] if known is None else [{"speed": astuple(known)}])]
+        path = Path(out, shipped_name(kind))
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = sorted(each.line() for each in entries)
-        path.write_text("".join(f"{line}\n" for line in lines), encoding="ascii")
-        written.append(path)
-    return written
+        path.write_text(record.text_of(found, *more), encoding="ascii")
+        yield path, len(found)
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--budget", type=float, default=1200.0, help="seconds (%(default)s)")
     parser.add_argument("--device", choices=("cuda", "cpu"), help="the GPU if there is one")
-    parser.add_argument("--out", help="a file in place of that of the package")
+    parser.add_argument("--out", default=SHIPPED, help="a folder in place of that of the package")
     options = parser.parse_args(argv)
     from ge2.cli.profile import usual
 
@@ -155,8 +159,13 @@ def main(argv: list[str] | None = None) -> int:
         tempfile.TemporaryDirectory() as folder,  # or else what this user measured would be in it
         config.using(tune="cached", executor="c", cache_dir=folder),
     ):
-        for path in shipped(measured(options.budget, device), options.out):
-            count = len(path.read_text().splitlines())
+        kinds = measured(options.budget, device)
+        how = {
+            "by": f"python -m benchmarks.tune_gpu --budget {options.budget:g}",
+            "ge2": ge2.__version__,
+            "when": time.strftime("%Y-%m-%d", time.gmtime()),
+        }
+        for path, count in shipped(kinds, options.out, how):
             print(f"{path}: {count} classes of problems")
     return 0
 

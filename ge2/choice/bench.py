@@ -20,6 +20,7 @@ from ge2.base.locks import computed
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Catalog
 from ge2.choice.problem import Problem
+from ge2.choice.record import code_of
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Atom, Evaluate, Literal, Var
 from ge2.ops.sort import SearchSorted
@@ -285,6 +286,12 @@ class Bench(ABC):
     @abstractmethod
     def prepared(self, candidate: Candidate) -> Prepared:
         """A candidate, compiled."""
+
+    def code(self, candidate: Candidate) -> str:
+        """The content hash of the kernels that a candidate has today."""
+        family, variant = candidate.family, candidate.variant
+        kernels = family.kernels(self.problem, variant, variant.caps or self.caps)
+        return family.code or code_of(kernels)
 
     def here(self) -> AbstractContextManager[Any]:
         return nullcontext()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice.measured import Measured, anything
+from ge2.choice.measured import Measured, is_measured
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ Catalog = tuple[Family[Any, Any], ...]
 NONE = Prefs()
 BY: Final = {  # what may have decided a choice, in words
     "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
+    "memory": ", for want of memory",
 }  # fmt: skip
 
 
@@ -72,7 +73,7 @@ class Candidate:
 @record
 class Choice:
     """The candidate that was taken for a problem, the refusals before it, and what decided: `by` is
-    "pinned", "measured", "predicted" or "order".
+    "pinned", "measured", "predicted" or "order"; "memory" where there was none for a better one.
     """
 
     problem: Problem
@@ -133,7 +134,8 @@ def candidates(
     problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
 ) -> Iterator[Candidate]:
     """What each family of the target offers, or why it offers nothing, in the order of the catalog;
-    with predictions of `every` family, or of those alone where they decide.
+    with predictions of `every` family, or of those alone where they decide: as times were found to
+    be longer, where some were measured.
     """
     for family in catalog:
         if family.target not in ("", problem.target):
@@ -149,7 +151,19 @@ def candidates(
                 refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
                 told = predicts and not refusal
                 seconds = family.seconds(problem, variant, caps) if told else None
+                if seconds is not None and prefs.tune != "off":
+                    seconds *= longer(caps, family)
                 yield Candidate(family, variant, seconds, refusal)
+
+
+def longer(caps: Any, family: Family[Any, Any]) -> float:
+    """How many times longer than predicted kernels of a family took, where any was measured."""
+    kind = measured_kind(caps)
+    if not kind:
+        return 1.0
+    from ge2.choice.record import factor  # nobody pays for it who has measured nothing
+
+    return factor(kind, family.name)
 
 
 # what turned out not to serve in this process, by problem, family and variant: the reason
@@ -183,6 +197,12 @@ def made_once(made: Made) -> Iterator[None]:
         _made.reset(token)
 
 
+def instead(made: Made, choice: Choice, other: Candidate) -> None:
+    """Has a program take another candidate, which needs less memory, when it is written again."""
+    before = [e for e in made.get(choice.problem, ()) if e[:2] != (choice.caps, choice.taken.title)]
+    made[choice.problem] = [(choice.caps, other.title, "memory"), *before]
+
+
 def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take for a problem. NoRuleError if every family refuses it."""
     made = _made.get()
@@ -195,6 +215,37 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     found = chosen(problem, caps, prefs, catalog)
     earlier.append((caps, found.taken.title, found.by))
     return found
+
+
+def written(choice: Choice, kept_for: object = None) -> tuple[Choice, Any]:
+    """The kernels of what was taken, and the choice: another one if that was measured when its
+    kernels had another text. A row of the record is believed only for what it was measured of.
+
+    `kept_for`: what a pass chose, which stays in this program and is chosen otherwise in the next.
+    """
+    kernels = choice.kernels()
+    row = choice.taken.measured
+    if choice.by != "measured" or row is None or row.code in ("", choice.family.code):
+        return choice, kernels
+    from ge2.choice import record as kept
+
+    if kept.code_of(kernels) == row.code:
+        return choice, kernels
+    problem, title = choice.problem, choice.taken.title
+    if isinstance(kept_for, Choice):
+        problem = kept_for.problem
+    kept.note_stale(choice.caps.kind, kept.class_of(problem), row)
+    _stale.setdefault(problem, set()).add((row.family, row.variant))
+    if isinstance(kept_for, Choice):
+        return choice, kernels
+    made = _made.get()
+    if made is not None and problem in made:
+        made[problem] = [each for each in made[problem] if each[:2] != (choice.caps, title)]
+    return written(choose(problem, choice.caps, choice.prefs, choice.catalog))
+
+
+# what was measured of kernels that turned out to have another text: by problem, family and variant
+_stale: dict[Problem, set[tuple[str, str]]] = {}
 
 
 def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str) -> Choice | None:
@@ -267,60 +318,67 @@ def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
 # --------------------------------------------------------------------------------- what is measured
 
 
+def measured_kind(caps: Any) -> str:
+    """The kind of device, if anything was measured on it; else ""."""
+    kind: str = getattr(caps, "kind", "")
+    return kind if kind and is_measured(kind) else ""
+
+
 def recorded(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Known | None:
     """What the record has of a problem whose layouts are settled; None if it has nothing."""
-    if prefs.tune == "off" or caps is None or not problem.settled or not anything():
-        return None
-    kind = getattr(caps, "kind", "")
-    if not kind:
+    if prefs.tune == "off" or not problem.settled or not (kind := measured_kind(caps)):
         return None
     from ge2.choice import record as kept  # nobody pays for it who has measured nothing
 
     problem_class = kept.class_of(problem)
-    entry = kept.find(kind, problem_class, catalog)
-    near = None if entry is not None else kept.neighbour(kind, problem_class)
-    if entry is None and near is None:
-        return None
-    return Known(kind, problem_class, entry, near)
+    entry, winner = kept.find(kind, problem_class, catalog)
+    if entry is None:
+        winner = kept.neighbour(kind, problem_class)
+        return winner and Known(kind, problem_class, None, winner)
+    if others := _stale.get(problem):
+        entry = entry.told(lambda row: (row.family, row.variant) in others)
+        winner = entry.winner
+    return Known(kind, problem_class, entry, winner)
 
 
 @final
 @record
 class Known:
-    """What is known of a problem by measurements: the entry of its class, or the family and the
-    variant that this program has for a neighbouring one.
+    """What is known of a problem by measurements: the entry of its class, and the family and the
+    variant that won, or that this program has for a neighbouring class.
     """
 
     kind: str
     problem: ProblemClass
     entry: Entry | None
-    near: tuple[str, str] | None
+    winner: tuple[str, str] | None
 
     def told(self, candidate: Candidate) -> Candidate:
         """A candidate with its measurement; what failed then is refused."""
-        if self.entry is None:
+        if self.entry is None or candidate.refusal:
             return candidate
         row = self.entry.row(candidate.family.name, candidate.variant.name)
         if row is None:
             return candidate
         failure = "" if row.stale else row.failure
-        return replace(candidate, measured=row, refusal=candidate.refusal or failure)
+        family, variant, predicted = candidate.family, candidate.variant, candidate.predicted
+        return Candidate(family, variant, predicted, failure, row)
 
     def is_won_by(self, candidate: Candidate) -> bool:
         """True if nobody has to ask further."""
-        if self.entry is None:
-            return self.near == (candidate.family.name, candidate.variant.name)
-        return self.entry.is_won and candidate.is_of(self.entry.best)
+        return self.winner == (candidate.family.name, candidate.variant.name)
 
     def best(self, possible: list[Candidate]) -> Candidate | None:
         """The candidate that measurements decide for, if they do: all were measured, or raced."""
-        if self.entry is None:
-            return next((c for c in possible if self.is_won_by(c)), None)
+        if self.entry is None or self.winner is not None:
+            won = next((c for c in possible if self.is_won_by(c)), None)
+            if won is not None or self.entry is None:
+                return won
         rows = [c for c in possible if c.measured is not None and c.measured.believed]
         left = [c for c in possible if c.measured is None or c.measured.stale]
         best = next((c for c in rows if c.is_of(self.entry.best)), None)
         found = best or min(rows, key=lambda c: c.seconds or 0.0, default=None)
-        return found if not left or (self.entry.is_won and found is not None) else None
+        return found if not left or self.winner is not None else None
 
     def took(self, candidate: Candidate) -> None:
         from ge2.choice import record as kept

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import os
 from functools import cache as once
-from typing import Final, final
+from typing import Final, NamedTuple
 
-from ge2.base.cache import FORMAT
-from ge2.base.config import cache_folder
-from ge2.base.record import record
+from ge2.base.cache import FORMAT, content_key
+from ge2.base.config import cache_folder, config
 from ge2.base.source import FOLDER
 
 
-@final
-@record
-class Measured:
+class Measured(NamedTuple):  # a record takes three times as long to read
     """How long a variant of a family took, in seconds: `median` of several runs, and their `spread`
     as a part of it.
 
-    `code` is the content hash of what its text is made of, `verified` how far its results were from
-    the reference, in words; `failure` is the reason why it did not serve, and then it has no time.
-    `predicted`: the time that was expected, 0 if none was. `stale`: its text is another one today,
-    so it is shown and not believed.
+    `code` is the content hash of its kernels but for their numbers, `verified` how far its results
+    were from the reference, in words; `failure` is the reason why it did not serve, and then it has no time.
+    `predicted`: the time that was expected, 0 if none was. `stale`: its kernels have another text
+    today, so it is shown and not believed.
     """
 
     family: str
@@ -60,26 +57,35 @@ SHIPPED: Final = os.path.join(FOLDER, "choice", "shipped")  # those that come wi
 
 def recorded_keys() -> frozenset[str]:
     """The keys of all that this user measured, looked up once a process."""
-    return listed(cache_folder())
+    return listed(_folder(config.cache_dir))
 
 
 @once
-def listed(folder: str | None) -> frozenset[str]:
+def _folder(setting: str) -> str:
+    folder = cache_folder()
+    return os.path.join(folder, TUNED, f"v{FORMAT}") if folder else ""
+
+
+@once
+def listed(folder: str) -> frozenset[str]:
     try:
-        return frozenset(os.listdir(os.path.join(folder, TUNED, f"v{FORMAT}")) if folder else ())
+        return frozenset(os.listdir(folder) if folder else ())
     except OSError:
         return frozenset()
 
 
 @once
-def ships() -> bool:
-    """True if measurements come with the package."""
-    try:
-        return any(name.endswith(".jsonl") for name in os.listdir(SHIPPED))
-    except OSError:
-        return False
+def key_of(device: str) -> str:
+    """The key of all that is known of a kind of device."""
+    return content_key("tuned", device)
 
 
-def anything() -> bool:
-    """True if there are measurements to read."""
-    return bool(recorded_keys()) or ships()
+@once
+def shipped_name(device: str) -> str:
+    """The file with what ships for a kind of device."""
+    return f"{''.join(c if c.isalnum() else '_' for c in device.lower())}.jsonl"
+
+
+def is_measured(device: str) -> bool:
+    """True if there are measurements of a kind of device to read."""
+    return key_of(device) in recorded_keys() or shipped_name(device) in listed(SHIPPED)

@@ -161,8 +161,9 @@ class Family(ABC, Generic[Caps, Code]):
 
     name: ClassVar[str]
     target: ClassVar[str] = ""  # the one it serves; "" for any
-    # what its kernels are made of beside its own module: files of ge2, and templates
-    texts: ClassVar[tuple[str, ...]] = ()
+    # the content hash of its kernels, where it is the same for all problems; else "", and it is known
+    # when they are written
+    code: ClassVar[str] = ""
     step_kind: ClassVar[str] = "kernel"  # the kind of step of a program that it serves
 
     @abstractmethod

@@ -2,16 +2,15 @@
 
 A class is a problem with its extents rounded, so that a kernel that won for one batch size is
 known for its like. What this user measured stands above what ships with the package. A row whose
-kernel is made of another text today is shown, and not believed. `docs/design/choice.md` has the
-reasons.
+kernels have another text today is shown, and not believed. `docs/design/choice.md` has the reasons.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import fields, is_dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field, fields, is_dataclass, replace
 from functools import cache as once
 from functools import lru_cache
 from math import gcd
@@ -20,21 +19,29 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.cache import Cache, content_key
-from ge2.base.config import cache_folder
+from ge2.base.config import cache_folder, config
 from ge2.base.dtypes import short
-from ge2.base.record import record
-from ge2.base.source import FOLDER, templates
-from ge2.choice.measured import SHIPPED, TUNED, Measured, listed, recorded_keys, ships
+from ge2.base.record import mutable, record
+from ge2.choice.measured import (
+    SHIPPED,
+    TUNED,
+    Measured,
+    key_of,
+    listed,
+    recorded_keys,
+    shipped_name,
+)
 from ge2.choice.problem import Family, Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Dims, Graph, Literal
+from ge2.ir import ArrayType, Dims, Graph
 from ge2.ops.graphs.region import Region
 
-SMALL: Final = 8  # numbers of an operation up to which each is itself: axes, steps, few terms
+SMALL: Final = 8  # numbers up to which each is itself: axes, steps, extents, few terms
 TIE: Final = 1.03  # times the least: what is nearer is chance
-DIVISORS: Final = (64, 16, 8)
+DIVISORS: Final = (64, 16, 8, 4, 2)
 ACCESS: Final = 16  # bytes of the widest access
+CODE: Final = 16  # digits of a content hash
 
 
 # ---------------------------------------------------------------------------------------- classes
@@ -68,13 +75,15 @@ class ProblemClass:
         return same and all(abs(octave(a) - octave(b)) <= 1 for a, b in pairs)
 
 
+@lru_cache(4096)
 def rounded(n: int) -> str:
-    """An extent as its class has it: the next power of two, and by what it can be divided.
+    """An extent as its class has it: a small one itself, else the next power of two, and by what it
+    can be divided.
 
-    >>> [rounded(n) for n in (0, 1, 3, 64, 72, 100, 65536, 65537)]
-    ['0', '1', '4', '64/64', '128/8', '128', '65536/64', '131072']
+    >>> [rounded(n) for n in (0, 1, 3, 64, 72, 99, 65536, 65537)]
+    ['0', '1', '3', '64/64', '128/8', '128', '65536/64', '131072']
     """
-    if n < 2:
+    if n <= SMALL:
         return str(n)
     by = next((d for d in DIVISORS if n % d == 0), 0)
     return f"{1 << (n - 1).bit_length()}/{by}" if by else str(1 << (n - 1).bit_length())
@@ -82,6 +91,9 @@ def rounded(n: int) -> str:
 
 def octave(extent: str) -> int:
     return int(extent.partition("/")[0]).bit_length()
+
+
+Families = tuple[Family[Any, Any], ...]
 
 
 @lru_cache(1024)
@@ -100,68 +112,75 @@ def class_of(problem: Problem) -> ProblemClass:
 
 
 def typed(t: ArrayType, form: list[str], extents: list[int]) -> None:
-    form.append(f"{'~' if t.weak else ''}{short(t.dtype)}{t.ndim}")
+    form.append(f"{'~' if t.weak else ''}{short(t.dtype)}{len(t.shape)}")
     extents += t.shape
 
 
 def parameters(op: Any, form: list[str], extents: list[int]) -> None:
     """Adds what an operation is, but for values of numbers; of one in a table its name is enough."""
-    if not is_dataclass(op):
-        return
     if isinstance(op, Region):  # whose space and axes follow from its graph
         form.append(f" {op.kind} ")
         graph_spelled(op.graph, form, extents)
         return
-    if "name" in names_of(type(op)):  # type: ignore[arg-type]
+    names = names_of(type(op))  # type: ignore[arg-type]
+    if "name" in names:
         form.append(f" {getattr(op, 'edition', '')}")
         return
-    for name in names_of(type(op)):  # type: ignore[arg-type]
+    for name in names:
         form.append(f" {name}=")
         spelled(getattr(op, name), form, extents)
 
 
 @once
 def names_of(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind) if not f.name.startswith("_"))
+    found = fields(kind) if is_dataclass(kind) else ()
+    return tuple(f.name for f in found if not f.name.startswith("_"))
 
 
 def spelled(x: Any, form: list[str], extents: list[int]) -> None:
-    if x is None or isinstance(x, str | bool | np.dtype):
+    kind = type(x)
+    if kind is tuple or kind is list:
+        form.append("(")
+        for each in x:
+            if type(each) is int:
+                if each > SMALL:
+                    form.append("n,")
+                    extents.append(each)
+                else:
+                    form.append(f"{each},")
+            else:
+                spelled(each, form, extents)
+                form.append(",")
+        form.append(")")
+    elif x is None or isinstance(x, str | bool | np.dtype):
         form.append(str(x))
     elif isinstance(x, int):
         large = x > SMALL
         form.append("n" if large else str(x))
         extents += [x] if large else []
-    elif isinstance(x, tuple | list):
-        form.append("(")
-        for each in x:
-            spelled(each, form, extents)
-            form.append(",")
-        form.append(")")
     elif isinstance(x, Graph):
         graph_spelled(x, form, extents)
     elif isinstance(x, ArrayType):
         typed(x, form, extents)
     elif is_dataclass(x) and not isinstance(x, type):
-        form.append(type(x).__name__)
+        form.append(kind.__name__)
         parameters(x, form, extents)
     else:  # a number, or Python of the user's
-        form.append(type(x).__name__)
+        form.append(kind.__name__)
 
 
 def graph_spelled(graph: Graph, form: list[str], extents: list[int]) -> None:
-    number = {v: str(n) for n, v in enumerate(graph.inputs)}
+    number: dict[Any, int] = {v: n for n, v in enumerate(graph.inputs)}
     for eqn in graph.eqns:
         form.append(f"; {eqn.op.name}")
         parameters(eqn.op, form, extents)
-        form += [
-            f" {short(a.type.dtype)}" if isinstance(a, Literal) else f" {number[a]}"
-            for a in eqn.inputs
-        ]
+        for a in eqn.inputs:
+            n = number.get(a)
+            form.append(f" {short(a.type.dtype)}" if n is None else f" {n}")
         for v in eqn.outs:
-            number[v] = str(len(number))
+            number[v] = len(number)
             form.append(f":{short(v.type.dtype)}")
-    form.append(f"; {' '.join(number.get(a, '') for a in graph.outputs)}")  # type: ignore[arg-type]
+    form.append(f"; {' '.join(str(number.get(a, '')) for a in graph.outputs)}")
 
 
 def layout_word(x: Operand, t: ArrayType) -> str:
@@ -190,28 +209,9 @@ def order_word(strides: Dims, plain: Dims, real: Sequence[int]) -> str:
 # ----------------------------------------------------------------------------------------- content
 
 
-@once
-def code_of(family: Family[Any, Any]) -> str:
-    """The content hash of what the kernels of a family are made of: its module, and the modules and
-    templates that it names (`texts`).
-    """
-    import sys
-
-    module = sys.modules[type(family).__module__].__file__
-    places = [module or "", *(place_of(name) for name in family.texts)]
-    return content_key(*map(content, places))[:16]
-
-
-def place_of(name: str) -> str:
-    return os.path.join(FOLDER, name) if name.endswith(".py") else templates(name)
-
-
-def content(path: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError:  # of a family that was made by hand
-        return path.encode()
+def code_of(kernels: Any) -> str:
+    """The content hash of kernels, but for numbers in their text."""
+    return content_key(*getattr(kernels, "content", (str(kernels),)))[:CODE]
 
 
 # -------------------------------------------------------------------------------------- the entries
@@ -238,57 +238,65 @@ class Entry:
         return next((r for r in self.rows if r.believed and r.median <= least * TIE), None)
 
     @property
-    def is_won(self) -> bool:
-        """True if the winner of a race is known: no time that is not believed was less."""
-        best = self.best
-        others = (row.median for row in self.rows if row.stale and not row.failure)
-        return self.raced and best is not None and all(best.median <= m for m in others)
+    def winner(self) -> Name | None:
+        """Who has won the race, if that is known: no time that is not believed was less."""
+        best = self.best if self.raced else None
+        if best is None or any(
+            r.stale and not r.failure and r.median < best.median for r in self.rows
+        ):
+            return None
+        return best.family, best.variant
 
     def row(self, family: str, variant: str) -> Measured | None:
         return next((r for r in self.rows if (r.family, r.variant) == (family, variant)), None)
 
-    def believed(self, families: Iterable[Family[Any, Any]]) -> Entry:
-        """It, with the rows marked whose kernels are made of another text today."""
-        known = {f.name: f for f in families}
-        rows = tuple(
-            row if row.family in known and code_of(known[row.family]) == row.code
-            else replace(row, stale=True)
-            for row in self.rows
-        )  # fmt: skip
+    def told(self, is_stale: Callable[[Measured], bool]) -> Entry:
+        """It, with rows marked whose kernels have another text today."""
+        if not any(map(is_stale, self.rows)):
+            return self
+        rows = tuple(row._replace(stale=row.stale or is_stale(row)) for row in self.rows)
         return replace(self, rows=rows)
 
     def line(self) -> str:
-        """It as a line of JSON, which `entry_of` reads."""
+        """It as a line of JSON, which `entry_of` reads and `lines_of` finds by the problem."""
+        columns = zip(Measured._fields, zip(*self.rows, strict=True), strict=True)
+        same = {name: column[0] for name, column in columns if len({*column}) == 1}
         rows = [
-            {name: value for name, value in zip(ROW, values(row), strict=True) if value}
+            {name: x for name, x in row._asdict().items() if x and name not in (*same, "stale")}
             for row in self.rows
         ]
-        found = {"problem": self.problem, "device": self.device, "raced": self.raced, "rows": rows}
-        return json.dumps(found, ensure_ascii=True)
+        found = {"problem": self.problem, "device": self.device, "raced": self.raced}
+        return json.dumps(
+            found | {"all": {n: x for n, x in same.items() if x and n != "stale"}, "rows": rows}
+        )
 
 
-ROW: Final = tuple(name for name in names_of(Measured) if name != "stale")
-
-
-def values(row: Measured) -> list[Any]:
-    return [getattr(row, name) for name in ROW]
+ROW: Final = Measured._fields[:-1]  # all but whether it is stale
+AFTER: Final = b', "device": '  # the problem, in a line
 
 
 def entry_of(line: str | bytes) -> Entry | None:
     """The entry of a line; None if it is none."""
     try:
         found = json.loads(line)
-        rows = tuple(
-            Measured(**{**row, "libraries": tuple(map(tuple, row.get("libraries", ())))})
-            for row in found["rows"]
-        )
+        same = found["all"]
+        if "libraries" in same:
+            same["libraries"] = tuple(map(tuple, same["libraries"]))
+        rows = tuple([Measured(**row, **same) for row in found["rows"]])
         return Entry(found["problem"], found["device"], found["raced"], rows)
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
 
-def key_of(device: str, problem: ProblemClass) -> str:
-    return content_key("tuned", device, problem.text)
+def head_of(problem: str) -> bytes:
+    """What the line of a problem begins with."""
+    return f'{{"problem": {json.dumps(problem)}'.encode()
+
+
+def lines_of(content: bytes) -> dict[bytes, bytes]:
+    """The lines of a file, by what they begin with: nobody reads those that nobody asks for."""
+    found = (line.partition(AFTER) for line in content.splitlines())
+    return {head: head + after + rest for head, after, rest in found}
 
 
 def store() -> Cache:
@@ -297,86 +305,184 @@ def store() -> Cache:
     return Cache(folder and os.path.join(folder, TUNED))
 
 
-# what this process has read: its snapshot
-_read: dict[tuple[str | None, str, ProblemClass], Entry | None] = {}
+Name = tuple[str, str]  # of a family, and of its variant
+Found = tuple[Entry | None, Name | None]  # what is known of a class, and who has won its race
 
 
-def find(device: str, problem: ProblemClass, families: Iterable[Family[Any, Any]]) -> Entry | None:
-    """What is known of a class of problems on a kind of device; None if nothing is."""
-    place = cache_folder(), device, problem
+@final
+@mutable
+class Snapshot:
+    """What this process has read of a kind of device: `lines`, and those that were asked for as
+    `entries`; by what factor times are longer than predicted, a family.
+    """
+
+    lines: dict[bytes, bytes]
+    factors: dict[str, float]
+    entries: dict[ProblemClass, Found] = field(default_factory=dict)
+
+
+_read: dict[tuple[str, str], Snapshot] = {}
+
+
+def snapshot(device: str) -> Snapshot:
+    """What is known of a kind of device: what this user measured stands above what ships."""
+    place = config.cache_dir, device
     if place not in _read:
-        key = key_of(device, problem)
-        found = store().get(key) if key in recorded_keys() else None
-        entry = entry_of(found) if found is not None else shipped(device).get(key)
-        _read[place] = entry and entry.believed(families)
+        lines, factors = dict[bytes, bytes](), dict[str, float]()
+        for content in (shipped(device), own(device)):
+            more = lines_of(content)
+            lines |= more
+            factors |= told_in(more, "factors") or {}
+        _read[place] = Snapshot(lines, factors)
     return _read[place]
 
 
-@once
-def shipped(device: str) -> dict[str, Entry]:
-    """What ships for a kind of device, by key."""
+def told_in(lines: Iterable[bytes], word: str) -> Any:
+    """What a file says under a word, in a line of its own; None if it does not."""
+    line = next((each for each in lines if each.startswith(f'{{"{word}"'.encode())), b"{}")
+    try:
+        return json.loads(line).get(word)
+    except (ValueError, AttributeError):
+        return None
+
+
+def own(device: str) -> bytes:
+    """What this user measured, as lines."""
+    key = key_of(device)
+    return (store().get(key) if key in recorded_keys() else None) or b""
+
+
+def shipped(device: str) -> bytes:
+    """What ships for a kind of device, as lines."""
     try:
         with open(shipped_path(device), "rb") as file:
-            entries = [entry for line in file if (entry := entry_of(line)) is not None]
+            return file.read()
     except OSError:
-        return {}
-    return {content_key("tuned", each.device, each.problem): each for each in entries}
+        return b""
 
 
 def shipped_path(device: str) -> str:
-    """The file of a kind of device, as JSON lines."""
-    name = "".join(c if c.isalnum() else "_" for c in device.lower())
-    return os.path.join(SHIPPED, f"{name}.jsonl")
+    return os.path.join(SHIPPED, shipped_name(device))
+
+
+def find(device: str, problem: ProblemClass, families: Families) -> Found:
+    """What is known of a class of problems on a kind of device.
+
+    Rows are marked as stale of families that are gone, or whose text is known to be another one. Of
+    the others that is found when their kernels are written.
+    """
+    held = snapshot(device)
+    found = held.entries.get(problem)
+    if found is None:
+        entry = entry_of(held.lines.get(head_of(problem.text), b""))
+        if entry is not None:
+            codes = codes_of(families)
+            entry = entry.told(lambda row: codes.get(row.family, "gone") not in ("", row.code))
+        found = held.entries[problem] = entry, entry and entry.winner
+    return found
+
+
+@lru_cache(64)
+def codes_of(families: Families) -> dict[str, str]:
+    return {f.name: f.code for f in families}
+
+
+def factor(device: str, family: str) -> float:
+    """How many times longer kernels of a family take than predicted, as far as was measured."""
+    return snapshot(device).factors.get(family, 1.0)
 
 
 def keep(device: str, problem: ProblemClass, raced: bool, rows: Sequence[Measured]) -> Entry:
-    """Writes the rows of a class, in place of those of the same variants. The caller says when
-    programs are to be built by them (`config.renew`).
+    """Writes the rows of a class: in place of all if all that there is `raced`, else of those of the
+    same variants. The caller says when programs are to be built by them (`config.renew`).
     """
-    key, kept = key_of(device, problem), store()
-    before = entry_of(kept.get(key) or b"")
+    lines = lines_of(own(device))
+    before = None if raced else entry_of(lines.get(head_of(problem.text), b""))
     new = {(r.family, r.variant) for r in rows}
     older = () if before is None else before.rows
     all_rows = (*rows, *(r for r in older if (r.family, r.variant) not in new))
     entry = Entry(problem.text, device, raced, all_rows)
-    best = entry.best
-    about = {
-        "kind": "measurements", "name": problem.form.partition(" of ")[0][:60], "device": device,
-        "best": "" if best is None else f"{best.family} {best.variant} {best.median * 1e6:.3g} us",
-    }  # fmt: skip
-    kept.put(key, entry.line().encode(), about)
+    lines[head_of(problem.text)] = entry.line().encode()
+    found = [each for line in lines.values() if (each := entry_of(line)) is not None]
+    about = {"kind": "measurements", "name": f"{len(found)} classes of problems", "device": device}
+    store().put(key_of(device), text_of(found).encode(), about)
     forget()
     return entry
+
+
+def text_of(found: Sequence[Entry], *more: dict[str, Any]) -> str:
+    """Entries as the lines of a file, after others and one with the factors of their families."""
+    from statistics import median  # nobody pays for it who only reads
+
+    factors = {f: round(median(ratios), 4) for (_, f), ratios in sorted(ratios_of(found).items())}
+    lines = [*map(json.dumps, (*more, {"factors": factors})), *(each.line() for each in found)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def ratios_of(found: Iterable[Entry]) -> dict[tuple[str, str], list[float]]:
+    """Measured over predicted times, by device and family."""
+    ratios: dict[tuple[str, str], list[float]] = {}
+    for entry in found:
+        for row in entry.rows:
+            if row.median and row.predicted and not row.failure:
+                ratios.setdefault((entry.device, row.family), []).append(row.median / row.predicted)
+    return ratios
 
 
 def forget() -> None:
     """Reads the record anew from now on."""
     _read.clear()
-    for each in (listed, shipped, ships):
-        each.cache_clear()
+    listed.cache_clear()
 
 
 def entries() -> list[Entry]:
     """All that this user measured."""
     kept = store()
-    lines = [kept.get(each.key) for each in kept.entries()]
-    return [entry for line in lines if line and (entry := entry_of(line)) is not None]
+    texts = [kept.get(each.key) or b"" for each in kept.entries()]
+    return [entry for text in texts for line in text.splitlines() if (entry := entry_of(line))]
+
+
+# ------------------------------------------------------------------------------------------- stale
+
+
+def note_stale(device: str, problem: ProblemClass, row: Measured) -> None:
+    """Notes, for `ge2 tune --report`, that a row is of other kernels than those of today."""
+    about = {"kind": "measurements", "name": "of other kernels than today's", "device": device}
+    entry = Entry(problem.text, device, False, (row,))
+    key = content_key("stale", device, problem.text, row.family, row.variant)
+    if key not in recorded_keys():
+        store().put(key, json.dumps({"stale": entry.line()}).encode(), about)
+
+
+def stale() -> list[Entry]:
+    """The rows that were found to be stale, each an entry, as far as they still are in the record."""
+    kept, found = store(), list[Entry]()
+    for each in kept.entries():
+        text = kept.get(each.key) or b""
+        if not text.startswith(b'{"stale"'):
+            continue
+        entry = entry_of(json.loads(text)["stale"])
+        line = entry and snapshot(entry.device).lines.get(head_of(entry.problem), b"")
+        now = entry_of(line or b"")
+        if entry is not None and now is not None and entry.rows[0] in now.rows:
+            found.append(entry)
+    return found
 
 
 # -------------------------------------------------------------------------------------- neighbours
 
-_taken: dict[tuple[str, str], list[tuple[ProblemClass, str, str]]] = {}
+_taken: dict[tuple[str, str], dict[ProblemClass, Name]] = {}
 NEIGHBOURS: Final = 64  # of one form that are remembered
 
 
 def remember(device: str, problem: ProblemClass, family: str, variant: str) -> None:
     """This program has a kernel for the class, of the variant that was measured to be the best."""
-    found = _taken.setdefault((device, problem.form), [])
-    if len(found) < NEIGHBOURS and all(problem != each for each, _, _ in found):
-        found.append((problem, family, variant))
+    found = _taken.setdefault((device, problem.form), {})
+    if len(found) < NEIGHBOURS:
+        found.setdefault(problem, (family, variant))
 
 
-def neighbour(device: str, problem: ProblemClass) -> tuple[str, str] | None:
+def neighbour(device: str, problem: ProblemClass) -> Name | None:
     """The family and the variant which this program has for a neighbouring class."""
-    found = _taken.get((device, problem.form), ())
-    return next(((f, v) for each, f, v in found if each.is_near(problem)), None)
+    found = _taken.get((device, problem.form), {})
+    return next((taken for each, taken in found.items() if each.is_near(problem)), None)

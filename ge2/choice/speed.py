@@ -11,10 +11,10 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, final
 
 from ge2.base.cache import content_key
-from ge2.base.config import cache_folder
+from ge2.base.config import cache_folder, config
 from ge2.base.dtypes import COMPLEX128, FLOAT64
 from ge2.base.record import record
-from ge2.choice.measured import recorded_keys
+from ge2.choice.measured import is_measured, recorded_keys
 from ge2.ir import Eqn, Var
 from ge2.program.cost import computing
 
@@ -85,7 +85,11 @@ def key_of(kind: str) -> str:
 
 
 def speed_of(kind: str, usual: Speed) -> Speed:
-    """What was probed of a kind of device, or else what is usual."""
+    """What was probed of a kind of device, or else what is usual: alone, if nothing measured is to
+    decide.
+    """
+    if config.tune == "off":
+        return usual
     place = cache_folder(), kind
     if place not in _known:
         _known[place] = probed(kind) or usual
@@ -93,15 +97,18 @@ def speed_of(kind: str, usual: Speed) -> Speed:
 
 
 def probed(kind: str) -> Speed | None:
-    """What was probed of a kind of device; None if nothing was."""
-    if key_of(kind) not in recorded_keys():
+    """What was probed of a kind of device, here or for what ships; None if nothing was."""
+    here = key_of(kind) in recorded_keys()
+    if not here and not is_measured(kind):
         return None
     import json
 
-    from ge2.choice.record import store
+    from ge2.choice.record import shipped, store, told_in
 
     try:
-        return Speed(*json.loads(store().get(key_of(kind)) or b""))
+        if here:
+            return Speed(*json.loads(store().get(key_of(kind)) or b""))
+        return Speed(*told_in(shipped(kind).splitlines(), "speed"))
     except (ValueError, TypeError):
         return None
 

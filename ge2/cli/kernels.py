@@ -19,13 +19,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(name, help=summary, description=summary)
         sub.add_argument("folder", metavar="FOLDER", help="that of a kernel.toml")
         add_output(sub)
-        if name == "check":
-            sub.add_argument(
-                "--limit", type=int, default=LIMIT, metavar="S", help="seconds it may take"
-            )
-            sub.add_argument(
-                "--here", action="store_true", help="in this process, not in one apart"
-            )
+        sub.add_argument(
+            "--limit", type=int, default=LIMIT, metavar="S", help="seconds it may take"
+        )
+        sub.add_argument("--here", action="store_true", help="in this process, not in one apart")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +32,8 @@ def run(options: argparse.Namespace) -> int:
         wrong = any(case.error for case in found.cases)
         data = {"kernel": found.title, "cases": [fields_of(each) for each in found.cases]}
     else:
-        found, wrong = bench(options.folder), False
+        found = bench(options.folder, apart=not options.here, limit=options.limit)
+        wrong = bool(found.failed)
         times = [fields_of(each) for each in found.times]
         data = {"kernel": found.title, "device": found.device, "times": times}
     deliver(json.dumps(data, indent=1) if options.json else str(found), options.output)

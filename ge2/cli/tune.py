@@ -12,7 +12,7 @@ from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.base.formatting import table
 from ge2.choice.measured import Measured
-from ge2.choice.record import ROW, Entry, entries, values
+from ge2.choice.record import ROW, Entry, entries, ratios_of, stale
 from ge2.cli.load import FUNCTION, add_function, add_output, deliver, named
 from ge2.compile.race import Tuned, on_stderr, tune
 
@@ -41,9 +41,10 @@ def run(options: argparse.Namespace) -> int:
         data["races"] = [entry_data(race.entry) for race in found.races]
         texts.append(str(found))
     if options.report:
-        rows = errors(entries())
-        data["predictions"] = rows
+        rows, others = errors(entries()), stale()
+        data["predictions"], data["stale"] = rows, [entry_data(entry) for entry in others]
         texts.append(errors_table(rows) if rows else "nothing was measured yet")
+        texts += [stale_lines(others)] if others else []
     deliver(json.dumps(data, indent=1) if options.json else "\n\n".join(texts), options.output)
     return 0
 
@@ -66,7 +67,7 @@ def drawn() -> Any:
 
 
 def entry_data(entry: Entry) -> dict[str, Any]:
-    rows = [dict(zip(ROW, values(row), strict=True)) for row in entry.rows]
+    rows = [dict(zip(ROW, row, strict=False)) for row in entry.rows]
     return {"problem": entry.problem, "device": entry.device, "raced": entry.raced, "rows": rows}
 
 
@@ -77,14 +78,9 @@ def errors(found: list[Entry]) -> list[dict[str, Any]]:
     """How far the predictions of each family are off, on each kind of device: the median of measured
     over predicted, the typical factor around it, and in how many races the prediction chose wrong.
     """
-    rows: dict[tuple[str, str], list[float]] = {}
     lost: dict[tuple[str, str], list[float]] = {}
     for entry in found:
         timed = [row for row in entry.rows if row.median and not row.failure]
-        for row in timed:
-            if row.predicted:
-                key = entry.device, row.family
-                rows.setdefault(key, []).append(row.median / row.predicted)
         if len(timed) > 1 and all(row.predicted for row in timed):
             chosen, best = min(timed, key=by_prediction), min(timed, key=by_median)
             lost.setdefault((entry.device, chosen.family), []).append(chosen.median / best.median)
@@ -94,8 +90,18 @@ def errors(found: list[Entry]) -> list[dict[str, Any]]:
             "over predicted": median(ratios), "off by": spread(ratios),
             "loss": max(lost.get((device, family), [1.0])),
         }
-        for (device, family), ratios in sorted(rows.items())
+        for (device, family), ratios in sorted(ratios_of(found).items())
     ]  # fmt: skip
+
+
+def stale_lines(found: list[Entry]) -> str:
+    """Rows that decide nothing, since their kernels have another text today."""
+    return "\n".join(
+        f"of another text today: {', '.join(filter(None, (row.family, row.variant)))} for "
+        f"{entry.problem} on {entry.device}, measured {row.when or 'before'}"
+        for entry in found
+        for row in entry.rows
+    )
 
 
 def by_prediction(row: Measured) -> float:

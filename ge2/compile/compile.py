@@ -122,7 +122,9 @@ def compile_graph(
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     if limit is None or config.executor == "reference":
-        made = executable(how.scheduled(how.rewritten(graph)), how, limited)
+        remade = partial(planned, graph, how, limited)
+        made = remade()
+        made.remade = remade
     else:
         made = fitting(graph, limit, how)
     made.part = part
@@ -135,6 +137,10 @@ def compile_graph(
     if called:
         dump_repro(counted(graph, how.context), made)
     return made
+
+
+def planned(graph: Graph, how: How, limited: bool) -> Executable:
+    return executable(how.scheduled(how.rewritten(graph)), how, limited)
 
 
 def how_to_make(

@@ -246,16 +246,37 @@ class Executable:
     meter: Meter | None = None  # what times its steps, if somebody wants to know
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     run: Runner | None = None  # once it is built
+    chosen: Choices = field(default_factory=dict, repr=False)  # by problem, once it is written
+    remade: Callable[[], Executable] | None = None  # the same, by what is chosen now
+    fallen: list[str] = field(default_factory=list)  # which kernels did not serve, and why
     _how: str = ""
     _code: int = 0  # bytes of what was compiled
     _text: Assembler | None = None
-    _choices: Choices = field(default_factory=dict, repr=False)
     _inner: Inner | None = None
     _loop_body: LoopBody | None = None
     _lock: RLock = field(default_factory=RLock, repr=False)
 
     def __call__(self, *arrays: Any) -> list[Any]:
-        return (self.run or self.build())(*arrays)
+        try:
+            return (self.run or self.build())(*arrays)
+        except MemoryError:
+            if not self.lessened():
+                raise
+        return self(*arrays)
+
+    def lessened(self) -> bool:
+        """Whether it can be called again, of kernels with less scratch, when there was no memory."""
+        from ge2.compile.fallback import lessened  # hardly ever needed
+
+        found = self.executor != "reference" and lessened(self)
+        return (
+            found and not any(self.donated) and self.writes is None
+        )  # which may be changed by now
+
+    def unbuild(self) -> None:
+        """Has it built anew when it is called next."""
+        with self._lock:
+            self.run = self._text = self._inner = self._loop_body = None
 
     def build(self) -> Runner:
         """What runs it; the first thread to ask makes it."""
@@ -412,7 +433,7 @@ class Executable:
     def written(self, run: bool = True) -> Assembler:
         with (
             spent("render"),
-            made_once(self._choices),
+            made_once(self.chosen),
             kept_pages(self.name, self.program.target, *looks(self.program.graph)),
         ):
             return self.assemble(run)
@@ -585,7 +606,7 @@ class Executable:
         lines = [f"{n:4} {step.kind:8} {step.name}" for n, step in enumerate(self.program.steps)]
         counts = Counter(step.kind for step in self.program.steps)
         total = ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
-        return "\n".join([*lines, total, *self.launches])
+        return "\n".join([*lines, total, *self.launches, *self.fallen])
 
     @property
     def capture(self) -> float:

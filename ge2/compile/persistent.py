@@ -16,6 +16,8 @@ from typing import Final, final
 
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Problem, prefs
+from ge2.codegen.layout import plain
+from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Resident
@@ -148,9 +150,14 @@ class Sweep:
         outs = tuple(v for v in made if v in read or v in self.graph.outputs)
         whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
         one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
-        found = choose(Problem.of(one, "cuda"), self.caps, prefs(), self.catalog)
+        found = choose(Problem.of(one, "cuda", in_order), self.caps, prefs(), self.catalog)
         before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
         return replace(found, refused=(*before, *found.refused))
+
+
+def in_order(role: str, i: int, a: Atom) -> Operand:
+    """An array as it is before layouts are known."""
+    return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
 
 
 def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:

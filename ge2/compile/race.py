@@ -24,13 +24,13 @@ from ge2.base.formatting import table
 from ge2.base.record import mutable, record
 from ge2.choice import record as kept
 from ge2.choice.bench import Bench, Prepared, Run
-from ge2.choice.choose import Candidate, candidates, choose
+from ge2.choice.choose import Candidate, candidates, choose, written
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
-from ge2.choice.record import Entry, ProblemClass, class_of, code_of
+from ge2.choice.record import Entry, ProblemClass, class_of
 from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
-from ge2.program.timer import Clock, seconds
+from ge2.program.timer import seconds
 from ge2.targets.c.native import made
 
 ROUNDS: Final = 7  # medians of so many times of each
@@ -41,6 +41,10 @@ TRIES: Final = 3
 LEAST: Final = 2e-4  # seconds that a time is of: as many runs as that takes
 MOST: Final = 1.0  # seconds of all rounds of one candidate
 CLOSE: Final = 2.0  # times the best: a candidate beyond needs no more rounds
+FAR: Final = (
+    20.0  # times the best so far: a run that takes so long, and this many seconds, is the last
+)
+LONG: Final = 1.0
 
 Tell = Callable[[str], None]
 
@@ -89,9 +93,11 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
         caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
         return CBench(program, step, caps)
     if program.target == "cuda" and executable.device is not None:
+        from ge2.compile.joint_bench import joint
         from ge2.targets.cuda.bench import CudaBench
 
-        return CudaBench(program, step, executable.device)
+        found = joint(program, step, executable.device)
+        return found or CudaBench(program, step, executable.device)
     return None
 
 
@@ -105,6 +111,8 @@ class Racer:
 
     candidate: Candidate
     run: Run | None = None
+    once: float = 0.0  # seconds of its first run
+    code: str = ""
     failure: str = ""
     times: list[float] = field(default_factory=list)
     cold: list[float] = field(default_factory=list)
@@ -164,18 +172,18 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
             _ = images.wanted
     except (ArithmeticError, LookupError, ValueError, MemoryError):
         return None  # numbers that are drawn are nothing that it takes, such as indices it computes
-    before = choose(problem, caps, fair, bench.catalog).taken
+    before = written(choose(problem, caps, replace(fair, tune="cached"), bench.catalog))[0].taken
     with bench.here():
         racers = [Racer(c) for c in offered]
         whole = checked(bench, racers, end, tell)
         timed(bench, [r for r in racers if r.run is not None], end)
-    if all(r.failure for r in racers):  # arrays that others make in place are not there on a bench
-        return None
-    rows = [row(bench, r) for r in racers if r.failure or r.times]
+        if all(r.failure for r in racers):  # arrays that others make in place are not on a bench
+            return None
+        rows = [row(bench, r) for r in racers if r.failure or r.times]
     entry = kept.keep(caps.kind, class_of(problem), whole, rows)
     return Race(
         str(bench.step.eqn.op.name) if not bench.step.name else bench.step.name,
-        entry.believed(bench.catalog),
+        entry,
         tuple((r.candidate.title, r.candidate.predicted) for r in racers),
         before.title,
     )
@@ -184,16 +192,21 @@ def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> R
 def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None) -> bool:
     """Compiles and checks each; False if there was no time for all."""
     met: set[tuple[object, ...]] = set()
+    best = float("inf")
     for n, racer in enumerate(racers):
         if time.monotonic() > end and n >= 2:
             return False
         if tell is not None:
             tell(f"{bench.step.name}: {racer.candidate.title}, {n + 1} of {len(racers)}")
         try:
+            racer.code = bench.code(racer.candidate)
             prepared = bench.prepared(racer.candidate)
             if prepared.code not in met:  # else another variant becomes the same
                 met.add(prepared.code)
-                racer.run, racer.failure = verified(bench, prepared)
+                racer.run, racer.failure = verified(bench, prepared, max(LONG, FAR * best))
+            if racer.run is not None:
+                racer.once = seconds(bench.clock, racer.run)
+                best = min(best, racer.once)
         except MemoryError as error:
             racer.failure = f"there is no memory for it: {first_line(error)}"
         except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
@@ -201,14 +214,17 @@ def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None
     return True
 
 
-def verified(bench: Bench, prepared: Prepared) -> tuple[Run | None, str]:
-    """What runs a candidate, if it makes what it should; else the reason."""
+def verified(
+    bench: Bench, prepared: Prepared, limit: float = float("inf")
+) -> tuple[Run | None, str]:
+    """What runs a candidate, if it makes what it should, in so many seconds; else the reason."""
     run = None
     for images in bench.images:
         memory = bench.memory(images)
         run = prepared.bound(memory, images)
-        run()
-        bench.clock.wait()
+        took = seconds(bench.clock, run)
+        if took > limit:
+            return None, f"a run takes {took:.1f} s, and the limit of candidates is {limit:.1f} s"
         if why := images.wrong(bench.found(memory)):
             return None, why
     return run, ""
@@ -220,7 +236,7 @@ def first_line(error: BaseException) -> str:
 
 def timed(bench: Bench, racers: Sequence[Racer], end: float) -> None:
     """Times in turns; the best two once more, so that chance decides less."""
-    counts = [calls(bench.clock, racer) for racer in racers]
+    counts = [max(1, min(1000, round(LEAST / max(racer.once, 1e-7)))) for racer in racers]
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -233,14 +249,6 @@ def timed(bench: Bench, racers: Sequence[Racer], end: float) -> None:
     finally:
         if collecting:
             gc.enable()
-
-
-def calls(clock: Clock, racer: Racer) -> int:
-    """How many runs one time is of."""
-    assert racer.run is not None
-    racer.run()
-    once = seconds(clock, racer.run)
-    return max(1, min(1000, round(LEAST / max(once, 1e-7))))
 
 
 def rounds(bench: Bench, racers: Sequence[tuple[Racer, int]], count: int, end: float) -> None:
@@ -266,14 +274,14 @@ def repeat(racer: Racer, many: int) -> None:
 def row(bench: Bench, racer: Racer) -> Measured:
     family, caps = racer.candidate.family, bench.caps
     found = Measured(
-        family.name, racer.candidate.variant.name, code=code_of(family), device=caps.kind,
+        family.name, racer.candidate.variant.name, code=racer.code, device=caps.kind,
         driver=caps.driver, libraries=caps.libraries, predicted=racer.candidate.predicted or 0.0,
         when=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     )  # fmt: skip
     if racer.failure:
-        return replace(found, failure=racer.failure)
+        return found._replace(failure=racer.failure)
     words = "as the reference, nothing outside"
-    return replace(found, median=racer.median, spread=racer.spread, verified=words)
+    return found._replace(median=racer.median, spread=racer.spread, verified=words)
 
 
 # ---------------------------------------------------------------------------------------- programs
@@ -341,24 +349,41 @@ def tune(
     return Tuned(tuple(races), time.monotonic() - begin, known, left)
 
 
-_end: ContextVar[float | None] = ContextVar("ge2_tuning_ends", default=None)
+@final
+@mutable
+class Lasting:
+    """When tuning ends, by the clock of `time.monotonic`, and whether it found another winner."""
+
+    end: float
+    changed: bool = False
+
+
+_lasting: ContextVar[Lasting | None] = ContextVar("ge2_tuning", default=None)
 
 
 @contextmanager
 def lasting(end: float) -> Iterator[None]:
-    """Inside, programs are tuned until then, by the clock of `time.monotonic`."""
-    token = _end.set(end)
+    """Inside, programs are tuned until then. If that ends with other winners, programs that were
+    built before are built anew when they are called next.
+    """
+    found = Lasting(end)
+    token = _lasting.set(found)
     try:
         yield
     finally:
-        _end.reset(token)
+        _lasting.reset(token)
+        if found.changed:
+            config.renew()
 
 
 def tune_first(executable: Executable) -> Tuned:
     """Races for a program that is not built yet, so that it is built of the winners."""
-    end = _end.get()
-    budget = BUDGET if end is None else max(end - time.monotonic(), 0.0)
-    return tune(executable, budget, on_stderr)
+    around = _lasting.get()
+    budget = BUDGET if around is None else max(around.end - time.monotonic(), 0.0)
+    found = tune(executable, budget, on_stderr)
+    if around is not None:
+        around.changed |= found.changed
+    return found
 
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
@@ -374,8 +399,21 @@ def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:
     """True if the record has a race of today's kernels."""
-    entry = kept.find(bench.caps.kind, problem, bench.catalog)
-    return entry is not None and entry.raced and not any(r.stale for r in entry.rows)
+    entry, _ = kept.find(bench.caps.kind, problem, bench.catalog)
+    if entry is None or not entry.raced or any(row.stale for row in entry.rows):
+        return False
+    fair = replace(prefs(), tune="off", pins=(), only=())
+    offered = candidates(bench.problem, bench.caps, fair, bench.catalog, every=False)
+    named = {(c.family.name, c.variant.name): c for c in offered if not c.refusal}
+    timed = (row for row in entry.rows if not row.failure)
+    return all(is_of(bench, named.get((row.family, row.variant)), row) for row in timed)
+
+
+def is_of(bench: Bench, candidate: Candidate | None, row: Measured) -> bool:
+    """True if a candidate has today the kernels that were measured."""
+    if candidate is None:
+        return False
+    return bench.code(candidate) == row.code
 
 
 def on_stderr(text: str) -> None:

@@ -16,6 +16,7 @@ from functools import lru_cache
 from itertools import combinations
 from typing import Any, Final, final
 
+from ge2.base.cache import VERSION
 from ge2.base.config import config
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import Ge2Error
@@ -258,6 +259,7 @@ class Otherwise(Family[Any, Any]):
     """What ge2 does for the function: the candidate beside a user's kernel."""
 
     name = "kernels of ge2"
+    code = VERSION
 
     def refuses(self, problem: Problem, caps: Any) -> str:
         return ""
@@ -273,7 +275,7 @@ class UserFamily(Family[Any, Any]):
     def __init__(self, role: Role) -> None:
         self.role = role
         self.name = role.text.name  # type: ignore[misc]
-        self.texts = (role.text.file, *(path for _, path in role.text.files))  # type: ignore[misc]
+        self.code = role.text.key  # type: ignore[misc]
 
     def refuses(self, problem: Problem, caps: Any) -> str:
         text, language = self.role.text, "cuda" if problem.target == "cuda" else problem.target

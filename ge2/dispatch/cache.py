@@ -120,13 +120,6 @@ def keep(key: Any, made: Executable) -> None:
             _compiled.popitem(last=False)
 
 
-def drop(entry: Entry) -> None:
-    """Forgets the executable of an entry: equal graphs are compiled anew from now on."""
-    with _guard:
-        for key in [key for key, made in _compiled.items() if made is entry.executable]:
-            del _compiled[key]
-
-
 def forget() -> None:
     with _guard:
         _compiled.clear()

@@ -385,12 +385,6 @@ class Jitted(Generic[P, R]):
         """What is remembered of these arguments."""
         return self._find(args, kwargs, abstract=True)[0]
 
-    def forget(self, entry: Entry) -> None:
-        """Traces and compiles for its signature anew when it is met again."""
-        self._entries.pop(entry.key, None)
-        self._quick.clear()
-        self._last = self._again = None
-
     @hides
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         """The structure, shapes and dtypes of the result for these

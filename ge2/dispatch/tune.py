@@ -11,7 +11,6 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.compile.race import Tuned, lasting, on_stderr, tune
-from ge2.dispatch.cache import drop
 
 if TYPE_CHECKING:
     from ge2.dispatch.jitted import Jitted
@@ -41,16 +40,14 @@ def tuned(
     budget: float,
     again: bool,
 ) -> Tuned:
-    """The races for the kernels that a call runs. If one has another winner than was taken, the next
-    call builds its program anew.
+    """The races for the kernels that a call runs. If one has another winner than was taken, calls
+    from then on build their programs anew.
     """
-    entry = function.entry_of(args, kwargs)
     with config.using(tune="cached" if config.tune == "on" else config.tune):
-        executable = entry.ready()
+        executable = function.entry_of(args, kwargs).ready()
     found = tune(executable, checked(budget), on_stderr, again)
     if found.changed:
-        drop(entry)
-        function.forget(entry)
+        config.renew()
     return found
 
 

@@ -24,7 +24,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2.base.cache import VERSION, cache, content_key
-from ge2.base.config import config
+from ge2.base.config import config, environment_with
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, Ge2Error, InputError
 from ge2.base.formatting import Printed, counted, size_words, table
 from ge2.base.record import record
@@ -34,8 +34,8 @@ from ge2.base.tracebacks import hides
 from ge2.choice import record as kept
 from ge2.choice.choose import choose
 from ge2.choice.measured import Measured
-from ge2.choice.problem import prefs
-from ge2.choice.record import class_of, code_of
+from ge2.choice.problem import Problem, prefs
+from ge2.choice.record import class_of
 from ge2.choice.user_kernels import Kernel, Refused, load
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
@@ -145,19 +145,30 @@ def check(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Checked:
 
 def checked_apart(kernel: Kernel, limit: int) -> Checked:
     """A check by another process; what it finds is kept by that."""
-    words = [sys.executable, "-m", "ge2", "kernels", "check", kernel.file, "--here", "--json"]
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
-        why = "" if done.returncode in (0, 1) else f"the process died, by signal {-done.returncode}"
-    except subprocess.TimeoutExpired:
-        why = f"it took more than {limit} s"
-    if not why:
-        with suppress(ValueError, KeyError):
-            found = json.loads(done.stdout)
-            return Checked(kernel.name, tuple(Case(**each) for each in found["cases"]))
-        why = done.stderr.strip().removeprefix("ge2: ") or "it failed"
+    found, why = told_apart("check", kernel, limit)
+    if found is not None:
+        return Checked(kernel.name, tuple(Case(**each) for each in found["cases"]))
     lost = (Case(kernel.name, w, "", "", "", why) for w in kernel.languages)
     return Checked(kernel.name, tuple(lost))
+
+
+def told_apart(action: str, kernel: Kernel, limit: int) -> tuple[Any, str]:
+    """What another process finds, under the settings of here; or None, and what became of it."""
+    words = [sys.executable, "-m", "ge2", "kernels", action, kernel.file, "--here", "--json"]
+    given = {"GE2_CACHE_DIR": config.cache_dir, "GE2_THREADS": str(config.threads or "")}
+    try:
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=limit, check=False,
+            env=environment_with(**{name: text for name, text in given.items() if text}),
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return None, f"it took more than {limit} s"
+    if done.returncode < 0:
+        return None, f"the process died, by signal {-done.returncode}"
+    with suppress(ValueError):
+        return json.loads(done.stdout), ""
+    said = done.stderr.strip().removeprefix("ge2: ")
+    return None, said or f"it ended the process, with {done.returncode}"
 
 
 def cases(kernel: Kernel) -> Iterator[Case]:
@@ -387,8 +398,11 @@ class Raced(Printed):
     title: str
     device: str
     times: tuple[Time, ...]
+    failed: str = ""  # why nothing was timed, and the kernel is not taken
 
     def __str__(self) -> str:
+        if self.failed:
+            return f"{self.title} on {self.device} is not taken: {self.failed}"
         head = ("kernel", "candidate", "arguments", "us", "spread", "bytes", "GB/s", "")
         rows = [
             (t.kernel, t.candidate, t.arguments, f"{t.seconds * 1e6:.3g}", f"{t.spread:.0%}",
@@ -400,10 +414,11 @@ class Raced(Printed):
 
 
 @hides
-def bench(folder: str) -> Raced:
+def bench(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Raced:
     """Times the kernel of a folder beside what ge2 does for the function, on each example: on a
     GPU if there is one and there is CUDA, else in C. The record keeps it, so that the faster is
-    taken from now on, for sizes of the same class.
+    taken from now on, for sizes of the same class. `apart`: in a process of its own for at most
+    `limit` seconds; one that crashes or hangs is kept with that reason, and never taken.
 
     InputError unless the text passed `check`.
     """
@@ -413,15 +428,21 @@ def bench(folder: str) -> Raced:
         what = f"{kernel.name} has no text that ran here and passed"
         raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
     device = where(language)[0]
-    found: list[Time] = []
+    found, why = list[Time](), ""
     parts = [Role(kernel)] if kernel.gradient is None else [Role(kernel), next(roles(kernel))]
-    for role in parts:
-        if role.text.text(language):
-            for number, words in enumerate(kernel.args):
-                found += raced(role, number, words, language, device)
+    examples = [(r, n) for r in parts if r.text.text(language) for n in range(len(kernel.args))]
+    if apart:
+        told, why = told_apart("bench", kernel, limit)
+        found += [] if told is None else [Time(**each) for each in told["times"]]
+        kept.forget()
+    for role, number in examples:
+        if why:
+            keep_lost(role, number, device, why)
+        elif not apart:
+            found += raced(role, number, kernel.args[number], device)
     config.renew()
     name = "this processor" if device is None else device.limits.name
-    return Raced(kernel.name, name, tuple(found))
+    return Raced(kernel.name, name, tuple(found), why)
 
 
 def runs(language: str) -> bool:
@@ -434,14 +455,29 @@ def runs(language: str) -> bool:
     return False
 
 
-def raced(
-    role: Role, number: int, words: str, language: str, device: Device | None
-) -> Iterator[Time]:
-    """The times of the variants and of what ge2 does, on one example; the record gets them."""
+def asked(role: Role, number: int, device: Device | None) -> tuple[Problem, Any]:
+    """The problem that an example is, and the limits of what it runs on."""
     types = tuple(v.type for v in one_step(role, number, role.text.variants[0]).inputs)
     context = Context(None if device is None else device.limits, gathers=device is None)
     target, caps = caps_of(context)
-    problem = choice_of(role, types, target, caps, False).problem
+    return choice_of(role, types, target, caps, False).problem, caps
+
+
+def keep_lost(role: Role, number: int, device: Device | None, why: str) -> None:
+    """Writes down of all variants why they are not taken."""
+    problem, caps = asked(role, number, device)
+    mine = catalog(full(role), False)[1]
+    rows = [
+        Measured(mine.name, each.name, code=mine.code, device=caps.kind, failure=why)
+        for each in mine.variants(problem, caps)
+    ]
+    kept.keep(caps.kind, class_of(problem), False, rows)
+
+
+def raced(role: Role, number: int, words: str, device: Device | None) -> Iterator[Time]:
+    """The times of the variants and of what ge2 does, on one example; the record gets them."""
+    problem, caps = asked(role, number, device)
+    types = problem.inputs
     other, mine = catalog(full(role), False)
     programs = {(other, ""): graph_of(full(role), types)}
     for variant in mine.variants(problem, caps):
@@ -452,7 +488,7 @@ def raced(
     times = times_of([*programs.values()], arrays, device)
     when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     rows = [
-        Measured(family.name, name, median(each), spread_of(each), code_of(family), caps.kind,
+        Measured(family.name, name, median(each), spread_of(each), family.code, caps.kind,
                  when=when, verified="passed a check")
         for (family, name), each in zip(programs, times, strict=True)
     ]  # fmt: skip

@@ -89,9 +89,8 @@ class Graph:
     eqns: tuple[Eqn, ...]
     outputs: tuple[Atom, ...]
     consts: int = 0
-    _key: list[tuple[object, ...]] = field(
-        default_factory=list, repr=False
-    )  # worked out once, when asked for
+    # worked out once, when asked for, and then its hash
+    _key: list[Any] = field(default_factory=list, repr=False)
     _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
 
     def __call__(self, *args: Any) -> list[Any]:
@@ -112,7 +111,7 @@ class Graph:
         """Its canonical form: values are numbered in the order in which they are made."""
         if not self._key:
             self._key.append(canonical(self))
-        return self._key[0]
+        return self._key[0]  # type: ignore[no-any-return]
 
     @property
     def effect(self) -> str | None:
@@ -125,7 +124,10 @@ class Graph:
         return self is other or (isinstance(other, Graph) and self.key == other.key)
 
     def __hash__(self) -> int:
-        return hash(self.key)
+        key, known = self.key, self._key
+        if len(known) == 1:
+            known.append(hash(key))
+        return known[1]  # type: ignore[no-any-return]
 
     def __str__(self) -> str:
         from ge2.ir.text import write

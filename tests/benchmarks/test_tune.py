@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,17 @@ def test_what_was_measured_is_written_and_read(
     monkeypatch.setattr(tune_gpu, "problems", lambda: iter([("softmax", tune_gpu.softmax, (x,))]))
     monkeypatch.setattr(race, "LEAST", 1e-6)
     monkeypatch.setattr(race, "probed", lambda *_: True)
-    out = tmp_path / "here.jsonl"
-    with config.using(threads=2, progress="off"):
-        assert tune_gpu.main(["--device", "cpu", "--budget", "60", "--out", str(out)]) == 0
-    (line,) = out.read_text().splitlines()
-    entry = record.entry_of(line)
-    assert entry is not None and entry.raced and entry.best is not None
-    assert "rowwise" in entry.problem and entry.best.family == "region in C"
+    monkeypatch.setattr(record, "SHIPPED", str(tmp_path))
+    monkeypatch.setattr("ge2.choice.measured.SHIPPED", str(tmp_path))
+    with config.using(threads=2, progress="off", cache_dir=str(tmp_path / "cache")):
+        assert tune_gpu.main(["--device", "cpu", "--budget", "60", "--out", str(tmp_path)]) == 0
+        (file,) = tmp_path.glob("*.jsonl")
+        made, factors, line = file.read_text().splitlines()
+        entry = record.entry_of(line)
+        assert entry is not None and entry.raced and entry.best is not None
+        assert "rowwise" in entry.problem and entry.best.family == "region in C"
+        assert json.loads(made)["made"]["classes"] == 1 and "region in C" in factors
+        record.forget()
+        (choice,) = ge2.jit(tune_gpu.softmax).lower(x).choices.values()
+        assert choice.by == "measured"  # type: ignore[attr-defined]
     record.forget()

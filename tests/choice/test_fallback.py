@@ -18,6 +18,8 @@ from ge2.choice import record
 from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
 from ge2.targets.cuda.kernels.generated import CudaRegion
+from ge2.targets.cuda.kernels.persistent import CudaResident
+from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 
 X = np.linspace(0, 1, 1 << 13, dtype=np.float32).reshape(64, 128)
 
@@ -70,6 +72,41 @@ def test_on_a_gpu(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch)
     lines = str(choice).splitlines()
     assert f"not region in CUDA, columns over axis 0: {words}" in lines
     assert lines[-1] == "region in CUDA, in two"
+
+
+def looped(x: Any) -> Any:
+    for _ in range(40):
+        x = np.tanh(x) + x[::-1]
+    return x
+
+
+def layer(a: Any, b: Any) -> Any:
+    return np.tanh(a @ b)
+
+
+@pytest.mark.parametrize(
+    ("f", "xs", "family", "variant"),
+    [
+        (looped, (X[0],), CudaResident, "one block"),
+        (layer, (X[:16, :16], X[:16, 16:32]), CudaProductRegion, ""),
+    ],
+)
+def test_several_steps_in_one_kernel_are_taken_apart(
+    f: Any, xs: Any, family: Any, variant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ge2.base.log._said", set())
+    with config.using(executor="shim"):
+        assert family.name in str(*ge2.jit(f).lower(*xs).choices.values())
+        ge2.clear_caches()
+        failing(family, variant, CompileError("NVRTC refuses it"), monkeypatch)
+        g = ge2.jit(f)
+        with pytest.warns(Ge2Warning, match=f"{family.name}.* for .* does not serve") as told:
+            y = g(*xs)
+        np.testing.assert_allclose(y, f(*xs), rtol=1e-4, atol=1e-5)
+        low = g.lower(*xs)
+        said = [str(choice) for choice in low.choices.values()]
+        assert len(told) == 1 and any("it does not compile: NVRTC refuses it" in s for s in said)
+        assert "does not serve: it does not compile" in low.executable.report()
 
 
 def test_in_c_what_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:

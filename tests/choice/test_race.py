@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,15 @@ def broken(x: Any, y: Any) -> None:
     raise CompileError("error: expected ';'")
 
 
-WAYS = {f.__name__: f for f in (slow, right, wrong, unwritten, outside, over_input, hungry, broken)}
+def endless(x: Any, y: Any) -> None:
+    time.sleep(0.05)
+    right(x, y)
+
+
+WAYS = {
+    f.__name__: f
+    for f in (slow, right, wrong, unwritten, outside, over_input, hungry, broken, endless)
+}
 
 
 class InPython(Family[Chip, Any]):
@@ -133,9 +142,11 @@ def turned() -> Program:
     return program
 
 
-def test_what_is_wrong_never_wins_and_is_kept() -> None:
+def test_what_is_wrong_never_wins_and_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     program = turned()
     kernels = tuple(s for s in program.steps if s.kind in ("kernel", "copy"))
+    monkeypatch.setattr(race, "LONG", 1e-3)
+    monkeypatch.setattr(race, "FAR", 2.0)
     bench = PythonBench(Program(program.graph, kernels, program.buffers, program.layouts, "c"))
     found = race.race(bench)
     assert found is not None and found.winner == "python, right" and found.changed
@@ -144,9 +155,12 @@ def test_what_is_wrong_never_wins_and_is_kept() -> None:
     assert reasons.pop("wrong").startswith("its result is ")
     assert reasons.pop("unwritten").startswith("its result is [[nan nan nan nan]")
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
+    assert reasons.pop("endless").startswith(
+        "a run takes 0.1 s, and the limit of candidates is 0.0"
+    )
     assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
     assert reasons.pop("broken").startswith("CompileError: error: expected ';'") and not reasons
-    again = record.find("a chip", record.class_of(bench.problem), bench.catalog)
+    again, _ = record.find("a chip", record.class_of(bench.problem), bench.catalog)
     assert again is not None and again.best is not None and again.best.variant == "right"
     assert again.best.verified and again.best.when and again.best.median > 0
 
@@ -193,6 +207,43 @@ def test_a_program_on_the_emulator() -> None:
         assert [c.by for c in found].count("measured") == len(tuned.races)  # type: ignore[attr-defined]
 
 
+def loop(x: Any) -> Any:
+    for _ in range(40):
+        x = np.tanh(x) * 0.5 + x[::-1] * 0.25
+    return x
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "joint"),
+    [
+        (loop, ((64,),), "persistent kernel in CUDA, one block"),
+        (lambda a, b: np.tanh(a @ b), ((16, 16), (16, 16)), "small product and region in CUDA"),
+    ],
+)
+def test_several_steps_are_raced_as_one_kernel_and_apart(
+    f: Any, shapes: Any, joint: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def timed(bench: Bench, racers: list[race.Racer], end: float) -> None:
+        for racer in racers:
+            racer.times.append(1e-6 if racer.candidate.family.name == winner else 1e-3)
+
+    monkeypatch.setattr(race, "timed", timed)
+    rng = np.random.default_rng(0)
+    xs = [rng.random(shape, np.float32) for shape in shapes]
+    with config.using(executor="shim"):
+        for winner in (joint.partition(",")[0], "launches, step by step"):
+            ge2.clear_caches()
+            low = ge2.jit(f).lower(*xs)
+            (found,) = race.tune(low.executable, again=True).races
+            assert found.winner.startswith(winner) and not any(r.failure for r in found.entry.rows)
+            assert [p.partition(",")[0] for p, _ in found.predicted][1] == "launches"
+            ge2.clear_caches()
+            built = ge2.jit(f).lower(*xs).choices.values()
+            titles = {c.taken.title: c.by for c in built}  # type: ignore[attr-defined]
+            assert titles.get(joint, "") == ("measured" if joint.startswith(winner) else "")
+        np.testing.assert_allclose(ge2.jit(f)(*xs), f(*xs), rtol=1e-4, atol=1e-5)
+
+
 def test_no_time_is_left() -> None:
     x = np.ones((64, 128), np.float32)
     tuned = race.tune(ge2.jit(rows).lower(x).executable, budget=0.0)
@@ -213,30 +264,98 @@ def double(x: Any) -> Any:
 BIG = np.linspace(0, 1, 1 << 13, dtype=np.float32)
 
 
-def test_a_function_is_tuned() -> None:
+@pytest.fixture
+def raced(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Says which variant wins from now on, whatever the machine does meanwhile."""
+
+    def won_by(variant: str) -> None:
+        def timed(bench: Bench, racers: list[race.Racer], end: float) -> None:
+            for racer in racers:
+                racer.times.append(1e-6 if racer.candidate.variant.name == variant else 1e-3)
+
+        monkeypatch.setattr(race, "timed", timed)
+
+    return won_by
+
+
+def taken(low: Any) -> list[tuple[str, str]]:
+    return [(c.taken.variant.name, c.by) for c in low.choices.values()]
+
+
+def test_a_function_is_tuned(raced: Callable[[str], None]) -> None:
+    raced("one thread")
     f = ge2.jit(double)
     assert by(f, BIG) == {"order"}
     found = f.tune(ge2.ShapeDtypeStruct(BIG.shape, BIG.dtype))
-    assert len(found.races) == 1 and "1 races in " in str(found)
-    if found.changed:
-        assert by(f, BIG) == {"measured"}
-    ge2.clear_caches()  # what the same winner was built of stays
-    assert by(f, BIG) == {"measured"}
-    assert not f.tune(BIG).races and len(f.tune(BIG, again=True).races) == 1
+    assert len(found.races) == 1 and "1 races in " in str(found) and found.changed
+    assert taken(f.lower(BIG)) == [("one thread", "measured")]
+    assert not f.tune(BIG).races
+    again = f.tune(BIG, again=True)
+    assert len(again.races) == 1 and not again.changed  # it has won before
     np.testing.assert_allclose(f(BIG), double(BIG), rtol=1e-6)
     with pytest.raises(ArgumentError, match="a budget is a number of seconds, 0 or more; got -1"):
         f.tune(BIG, budget=-1)
 
 
-def test_what_is_built_inside_is_tuned() -> None:
-    f = ge2.jit(double)
+def test_another_winner_is_for_what_is_built_next(raced: Callable[[str], None]) -> None:
+    """What is built keeps its kernels; calls after that build anew, also of other functions."""
+    f, other = ge2.jit(double), ge2.jit(lambda x: np.tanh(x) * 2)
+    low, before = other.lower(BIG), config.key
+    other(BIG)
+    raced("")
+    f.tune(BIG)  # won by what was taken: nothing is built anew
+    assert config.key is before and other.lower(BIG).executable is low.executable
+    raced("one thread")
+    f.tune(BIG, again=True)
+    assert config.key is not before and taken(low) == [("", "order")]
+    assert taken(other.lower(BIG)) == [("one thread", "measured")]
+    with config.using(tune="off"):
+        assert taken(other.lower(BIG)) == [("", "order")]
+
+
+def test_what_is_built_inside_is_tuned(raced: Callable[[str], None]) -> None:
+    raced("one thread")
+    f, before = ge2.jit(double), config.key
     with ge2.tuning(budget=30):
         f(BIG)
-        assert by(f, BIG) == {"measured"}
+        assert taken(f.lower(BIG)) == [("one thread", "measured")]
+    assert config.key is not before  # which built programs with what lost
     assert len(record.entries()) == 1 and by(ge2.jit(double), BIG) == {"measured"}
     with ge2.tuning(budget=0):
         ge2.jit(lambda x: np.exp(x) + 1)(BIG)
     assert len(record.entries()) == 1
+
+
+def test_on_measures_when_a_program_is_built(
+    raced: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raced("one thread")
+    with config.using(tune="on"):
+        f = ge2.jit(double)
+        f(BIG)
+        assert taken(f.lower(BIG)) == [("one thread", "measured")] and record.entries()
+        monkeypatch.setattr(race, "race", None)  # nothing is measured by a call, or in a warm start
+        f(BIG)
+        ge2.clear_caches()
+        record.forget()
+        assert taken(ge2.jit(double).lower(BIG)) == [("one thread", "measured")]
+
+
+def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) -> None:
+    from ge2.choice import speed
+    from ge2.targets.c.caps import Caps
+
+    with config.using(tune="off"):
+        found = str(next(iter(ge2.jit(double).lower(BIG).choices.values())))
+    raced("one thread")
+    ge2.jit(double).tune(BIG)
+    usual = Caps(2).usual
+    speed.keep(Caps(2).kind, usual.__class__(1.0, 1.0, 1, 1.0, 1.0, 1.0, 1.0))
+    assert Caps(2).speed != usual
+    with config.using(tune="off"):
+        ge2.clear_caches()
+        assert Caps(2).speed == usual
+        assert str(next(iter(ge2.jit(double).lower(BIG).choices.values()))) == found
 
 
 def test_the_command(tmp_path: Path, capsys: Any) -> None:

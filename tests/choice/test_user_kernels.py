@@ -439,6 +439,23 @@ def test_a_race_times_all(folder, monkeypatch):
     assert "GB/s" in str(found)
 
 
+@needs_compiler
+def test_what_ends_the_process_of_a_race_is_kept_and_not_taken(folder, gated):
+    """As what crashes or hangs, which a check apart meets in the same way."""
+    why = "it ended the process, with 3"
+    change(folder, 'gradient = "backward.toml"\n', "")
+    text = "extern void _exit(int); _exit(3); for (int64_t i = 0"
+    change(folder, "for (int64_t i = 0", text, "kernel.c")
+    kernel = user_kernels.load(str(folder))
+    user_kernels.keep_passed(kernel, "c", "this processor")  # it was well-behaved then
+    found = kernels.bench(str(folder), apart=True)
+    assert (found.failed, found.times) == (why, ()) and f"is not taken: {why}" in str(found)
+    kernels.register(str(folder), prefer=True)
+    x, w = arrays(6, 8)
+    assert ("gated",) not in shown(gated, x, w)
+    assert f"not    gated, STEP=1   {why}" in str(ge2.explain(gated)(x, w))
+
+
 # -------------------------------------------------------------------------------------- libraries
 
 LIBRARY = """#include <math.h>

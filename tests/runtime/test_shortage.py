@@ -16,6 +16,7 @@ import pytest
 import ge2
 import tests.fake_cupy as fake
 from ge2.base.errors import MemoryLimitError, OutOfMemoryError
+from ge2.base.log import Ge2Warning
 from ge2.compile.analysis import MARGIN
 from ge2.targets.cuda.load import gpu as device
 from ge2.targets.cuda.load.scratch import Scratch
@@ -116,6 +117,38 @@ def test_a_donated_array_is_whole_when_results_are_made_again(ledger: Ledger) ->
     for y, z in zip(f(w, x), wanted, strict=True):
         np.testing.assert_allclose(y.get(), z, rtol=1e-5, atol=1e-5)
     assert ledger.spared == 1
+
+
+def test_a_kernel_with_less_scratch_is_taken(
+    ledger: Ledger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ge2.base.log._said", set())
+    f, (x,) = ge2.jit(lambda x: np.cumsum(x, 0)), arrays((1024, 64))
+    wanted, low = f(x).get(), f.lower(x)
+    assert "blocks share lines" in str(*low.choices.values())
+    device.gpu(0).scratch.release()
+
+    def take(nbytes: int) -> None:
+        if 8 * KB < nbytes < 64 * KB:  # the scratch, and not the result
+            raise MemoryError(f"Out of memory allocating {nbytes:,} bytes")
+
+    ledger.take = take  # type: ignore[method-assign]
+    with pytest.warns(Ge2Warning) as told:
+        found = f(x), f(x)
+    for y in found:
+        np.testing.assert_allclose(y.get(), wanted, rtol=1e-4, atol=1e-4)
+    said = "the kernel scan in CUDA, blocks share lines for cumsum needs 12.0 KB of scratch; "
+    said += "scan in CUDA, whole lines, none, is taken"
+    executable = f.lower(x).executable
+    assert len(told) == 1 and said in str(told[0].message) and said in executable.report()
+    assert "scan in CUDA, whole lines, for want of memory" in str(*executable.choices.values())
+
+
+def test_where_no_kernel_needs_less_the_error_stays(ledger: Ledger) -> None:
+    f, (x,) = ge2.jit(lambda x: x.sum(0)), arrays((4096, 64))
+    f(x)
+    device.gpu(0).scratch.release()
+    assert "own0 of reduce" in failing(ledger, f, x, room=4 * KB)
 
 
 def failing(ledger: Ledger, f: Any, *args: Any, room: int = 0) -> str:

@@ -13,7 +13,7 @@ from ge2.base.dtypes import BOOL, COMPLEX
 from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
-from ge2.choice.choose import Choice, settled
+from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.text import ALONE, Argument, CKernel, Text
 from ge2.ir import Eqn, Graph, Literal, Var
@@ -194,7 +194,8 @@ class Native:
             return
         problem = self.problem(step)
         choice = settled(step.eqn.choice, problem, self.caps, prefs(), FAMILIES)
-        pieces: Pieces = choice.kernels()
+        pieces: Pieces
+        choice, pieces = written(choice, step.eqn.choice)
         self.products |= pieces.products
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
         for kernel in pieces.kernels:

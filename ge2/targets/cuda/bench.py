@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import partial
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from ge2.targets.cuda.launch.template import Group, rebound
 from ge2.targets.cuda.steps.kernels import KernelStep
 
 
-@final
 class CudaBench(Bench):
     """On a GPU, or on the CPU that runs kernels in its place."""
 

@@ -8,14 +8,18 @@ from dataclasses import replace
 from typing import final
 
 from ge2.base.record import record
+from ge2.base.toolchain.compiler import include_digest
+from ge2.base.toolchain.detect import FLAGS
 from ge2.choice.problem import ONLY, Family, Problem, Variant
 from ge2.choice.speed import operations
+from ge2.codegen.content import content_of
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied
 from ge2.codegen.text import ALONE, CKernel, Operand
 from ge2.ir import ArrayType, Var
 from ge2.ops.graphs.region import Region
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit.file import same_code
 from ge2.targets.c.emit.region import c_kernel
 
 Operands = Sequence[Operand]
@@ -29,6 +33,18 @@ class Pieces:
     kernels: tuple[CKernel, ...]
     temps: tuple[int, ...] = ()
     products: frozenset[tuple[str, str]] = frozenset()
+
+    @property
+    def scratch(self) -> int:
+        """The bytes that they need beside arguments and results."""
+        given = (a for k in self.kernels for a in k.arguments if a.kind in ("partial", "scratch"))
+        return sum((*self.temps, *(int(a.value) for a in given)))
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What their texts consist of, but for numbers."""
+        own = (part for k in self.kernels for part in content_of(same_code(k), k.template))
+        return (include_digest(), *FLAGS, *map(str, sorted(self.products)), *own)
 
 
 class Generated(Family[Caps, Pieces]):
@@ -87,7 +103,6 @@ def sooner(caps: Caps) -> Caps:
 @final
 class CRegion(Generated):
     name = "region in C"
-    texts = ("targets/c/emit/region.py", "codegen/loop_nest.py", "c/region.c.jinja")
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """Tiles of other sizes where arrays lie across each other, panels where rows are reduced."""

@@ -45,7 +45,6 @@ class CProduct(Generated):
     """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
 
     name = "product in C"
-    texts = ("c/include/ge2/product.h",)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if not isinstance(problem.op, DotGeneral):

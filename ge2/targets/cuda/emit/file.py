@@ -6,10 +6,12 @@ import re
 from typing import final
 
 from ge2.base.record import record
+from ge2.codegen import content
 from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.text import checked, coded, nested
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, bare
 from ge2.targets.cuda.emit.types import headers
+from ge2.targets.cuda.load.headers import folders, headers_key
 
 # a promise that a kernel cannot give which begins while others write what it reads
 EXCLUSIVE = "__restrict__ "
@@ -74,10 +76,8 @@ class Source:
         k, code = self.kernel, bare(body)
         waits = k.lets and not k.in_turns(code)
         parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
-        text = "\n".join((parameters, helpers, code))
-        found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
         return Around(
-            ("core", *sorted(found - {"core"})),
+            headers_of("\n".join((parameters, helpers, code))),
             tuple(each for each in k.fixed if re.search(rf"\b{each.name}\b", code)),
             parameters,
             (*((LET,) if k.lets else ()), *((WAIT,) if waits else ())),
@@ -91,6 +91,19 @@ class Source:
     def waits(self) -> bool:
         """Whether it waits by itself for the kernels before it, whatever its sizes are."""
         return self.kernel.lets and WAIT in self.text()
+
+
+def headers_of(text: str) -> tuple[str, ...]:
+    """The headers that a text needs, by the names in it."""
+    found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
+    return ("core", *sorted(found - {"core"}))
+
+
+def content_of(kernel: CudaKernel) -> tuple[str, ...]:
+    """What the text of a kernel consists of but for numbers, with the headers that it may need."""
+    found = content.content_of(same_code(Source(kernel.kind, kernel)), kernel.template)
+    needed = (f'#include "ge2/{name}.cuh"\n' for name in headers_of("\n".join(found)))
+    return (*found, headers_key("".join(needed), folders()))
 
 
 def too_wide(body: str) -> bool:

@@ -15,11 +15,13 @@ from ge2.base.record import record
 from ge2.codegen.loop_nest import Work
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.emit import reductions
+from ge2.targets.cuda.emit.file import content_of
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.launch.library_call import Callee
+from ge2.targets.cuda.load.nvrtc import FLAGS
 from ge2.targets.cuda.tuning import Parts
 
 
@@ -43,6 +45,18 @@ class Kernels:
     kernels: tuple[CudaKernel, ...]
     temps: tuple[int, ...] = ()
     library: LibraryLaunch | None = None
+
+    @property
+    def scratch(self) -> int:
+        """The bytes that they need beside arguments and results."""
+        return sum(self.temps) + (0 if self.library is None else self.library.call.workspace)
+
+    @property
+    def content(self) -> tuple[str, ...]:
+        """What their texts consist of, with the headers that they need, but for numbers."""
+        own = (part for k in self.kernels for part in content_of(k))
+        called = () if self.library is None else (type(self.library.call).__name__,)
+        return (*FLAGS, *own, *called)
 
 
 @final

@@ -52,6 +52,7 @@ class Apart(Cuda):
     """
 
     name = "launches, step by step"
+    code = "step by step"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return ""
@@ -63,12 +64,6 @@ class Apart(Cuda):
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
-    texts = (
-        "targets/cuda/emit/region.py", "targets/cuda/emit/region_variants.py",
-        "targets/cuda/emit/rows/kernel.py", "targets/cuda/emit/columnwise.py",
-        "targets/cuda/emit/transpose_tiles.py", "targets/cuda/emit/two_stage_reduce.py",
-        "cuda/rowwise.cu.jinja", "cuda/reduce.cu.jinja", "cuda/columnwise.cu.jinja",
-    )  # fmt: skip
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op

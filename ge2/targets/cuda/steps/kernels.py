@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-from ge2.choice.choose import Choice, settled
+from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import prefs
 from ge2.program.compile_price import kernel_seconds
 from ge2.program.cost import Cost, bytes_behind, computing
@@ -19,7 +19,7 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.template import launch_of
-from ge2.targets.cuda.load.compile_errors import written
+from ge2.targets.cuda.load.compile_errors import written as written_by
 from ge2.targets.cuda.load.kernels import source_of
 from ge2.targets.cuda.slow_float64 import slow
 from ge2.targets.cuda.steps.code import CudaStep
@@ -35,8 +35,10 @@ class KernelStep(CudaStep):
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         caps, problem = Caps.of(assembler.device), assembler.problem(step)
-        choice = self.choice = settled(step.eqn.choice, problem, caps, prefs(), FAMILIES)
-        found: Kernels = choice.kernels()
+        found: Kernels
+        kept = step.eqn.choice
+        choice, found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
+        self.choice = choice
         self.temps = [self.need(nbytes) for nbytes in found.temps]
         self.results = step.eqn.outs
         for kernel in found.kernels:
@@ -51,7 +53,7 @@ class KernelStep(CudaStep):
         eqn, assembler = self.step.eqn, self.assembler
         number, first = assembler.kernels.number(kernel)
         name = f"{first.name}_{number}"
-        assembler.kernels.owned[name] = written(eqn.op)
+        assembler.kernels.owned[name] = written_by(eqn.op)
         price = assembler.device.limits.tuning.compile_price
         assembler.kernels.prices.setdefault(number, kernel_seconds(eqn, price))
         early = kernel.fits(assembler.device.limits.threads) and first.waits

@@ -1,0 +1,55 @@
+"""The content of kernels, by which a measurement is known to be of today's text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.base.source import templates
+from ge2.choice.record import class_of, code_of
+from ge2.kernels import select
+
+SOFTMAX: dict[str, str] = {"c": "c/region.c.jinja", "sm_90a": "cuda/rowwise.cu.jinja"}
+
+
+def coded(target: str, *shape: int, name: str = "softmax", **attributes: Any) -> tuple[str, str]:
+    """The class of a problem, and the content of the kernel that is taken for it."""
+    choice = select(name, [ge2.ShapeDtypeStruct(shape, np.float32)], target, **attributes)
+    return class_of(choice.problem).text, code_of(choice.kernels())
+
+
+@pytest.mark.parametrize("target", SOFTMAX)
+def test_kernels_of_a_class_differ_in_numbers_alone(target: str) -> None:
+    for shape, other in (
+        ((4099, 1000), (4101, 1016)),
+        ((1 << 20, 12), (600000, 12)),
+        ((9, 63), (9, 61)),
+    ):
+        (form, code), (same, known) = coded(target, *shape), coded(target, *other)
+        assert code == known and form == same
+    assert coded(target, 9, 64)[1] != coded(target, 9, 64, name="layer_norm")[1]
+
+
+@pytest.mark.parametrize("target", SOFTMAX)
+def test_a_template_is_part_of_it(target: str, tmp_path: Path) -> None:
+    text = Path(templates(), SOFTMAX[target]).read_text()
+    path = tmp_path / SOFTMAX[target]
+    path.parent.mkdir()
+    path.write_text(text.replace("#}", "A number: 3. #}", 1))
+    _, before = coded(target, 4096, 1024)
+    with config.using(templates=str(tmp_path)):
+        _, after = coded(target, 4096, 1024)
+    assert before != after and (before, after) == (coded(target, 4096, 1024)[1], after)
+
+
+def test_headers_are_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = [coded(target, 4096, 1024)[1] for target in SOFTMAX]
+    monkeypatch.setattr("ge2.targets.c.kernels.generated.include_digest", lambda: "another")
+    monkeypatch.setattr("ge2.targets.cuda.load.headers._text", lambda path: "// another")
+    after = [coded(target, 4096, 1024)[1] for target in SOFTMAX]
+    assert not {*before} & {*after}
