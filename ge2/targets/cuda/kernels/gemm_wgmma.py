@@ -26,10 +26,6 @@ from ge2.targets.cuda.products.wgmma_epilogue import Epilogue, RegionEpilogue, s
 from ge2.targets.cuda.tuning import WgmmaTile
 
 HOPPER: Final = 90  # the only generation that has these instructions
-TEXTS: Final = (
-    "targets/cuda/products/wgmma.py", "targets/cuda/products/wgmma_epilogue.py",
-    "templates/cuda/product/wgmma.cu.jinja", "templates/cuda/include/ge2/hopper.cuh",
-)  # fmt: skip
 
 
 def unable(op: Op, dtype: np.dtype, other: np.dtype, caps: Caps | None) -> str:
@@ -93,7 +89,6 @@ class GemmWgmma(Cuda):
     """A bare product."""
 
     name = "wgmma product"
-    texts = TEXTS
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if reason := refusal(problem):
@@ -133,7 +128,6 @@ class GemmWgmmaRegion(Cuda):
     """A product that a region goes on with, its sums never rounded between."""
 
     name = "wgmma product and region"
-    texts = TEXTS
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
