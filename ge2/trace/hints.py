@@ -12,6 +12,7 @@ import builtins
 import copy
 from collections.abc import Callable, Sequence
 from functools import reduce
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 import numpy as np
@@ -123,14 +124,15 @@ def of_call(found: Expression, use: str, label: str) -> str:
         return mapped(found.text(inner[0], "f") if inner else "f", first)
     if isinstance(f, type) and issubclass(f, np.generic):
         return f"{first}.astype({found.text(call.func, f.__name__)}), which stays an array"
-    if f in DTYPES:
+    pythons = isinstance(f, type | BuiltinFunctionType)  # others need not have a hash
+    if pythons and f in DTYPES:
         return of_number(found, f, first, label)
     if f is range:
         return of_range(found, label)
     if f is max or f is min:
         name = f.__name__
         return f"np.{name}imum({', '.join(args)})" if len(args) == 2 else f"np.{name}({first})"
-    if f in OF_PYTHON:
+    if pythons and f in OF_PYTHON:
         return OF_PYTHON[f].format(first)
     if isinstance(f, np.ufunc):
         return of_numpy(f.__name__, call, args, use, label)
