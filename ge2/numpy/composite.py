@@ -142,8 +142,9 @@ def clip(
         what = "Passing `min` or `max` keyword argument when `a_min` and `a_max` are provided is forbidden."
         raise ArgumentError(what, where=here(), fix="np.clip(x, low, high)")
     low, high = a_min if min is None else min, a_max if max is None else max
-    own = type_of(lift(a))
-    if own.dtype in INTEGERS and not own.weak:  # bounds that its integers cannot pass
+    a = array(a)  # a number of Python's has a dtype of its own there, its bounds have none
+    own = type_of(a)
+    if own.dtype in INTEGERS:  # bounds that its integers cannot pass
         limits = np.iinfo(own.dtype)
         low = None if type(low) is int and low <= limits.min else low
         high = None if type(high) is int and high >= limits.max else high

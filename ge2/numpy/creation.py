@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT64, INT64, INTEGERS, promote
+from ge2.base.dtypes import BOOL, FLOAT64, INEXACT, INT64, INTEGERS, promote
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -314,13 +314,12 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
     if num < 0:
         raise ArgumentError(f"Number of samples, {num}, must be non-negative.", where=here())
     parts = num - 1 if endpoint else num
-    start, stop = e.multiply(start, 1.0), e.multiply(stop, 1.0)
+    start, stop = lift(start), lift(stop)
     own = common_dtype((start, stop))
+    own = own if own in INEXACT else FLOAT64
+    start, stop = cast(start, own), cast(stop, own)
     shape = common_shape("linspace", (start, stop))
-    start, delta = (
-        broadcast(cast(start, own), shape),
-        broadcast(cast(e.subtract(stop, start), own), shape),
-    )
+    start, delta = broadcast(start, shape), broadcast(e.subtract(stop, start), shape)
     counts = reshape(iota((num,), 0, own), (num, *(1,) * len(shape)))
     step = e.divide(delta, parts) if parts else full(shape, np.nan, own)
     y = e.add(e.multiply(counts, step if parts else delta), start)
@@ -329,7 +328,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retste
         y = ops.WHERE(broadcast(e.equal(step, 0), (num, *shape)), late, y)
     if endpoint and num > 1:
         last = iota((num, *shape), 0, INT32)
-        y = ops.WHERE(ops.EQ(last, np.int32(num - 1)), broadcast(cast(stop, own), (num, *shape)), y)
+        y = ops.WHERE(ops.EQ(last, np.int32(num - 1)), broadcast(stop, (num, *shape)), y)
     y = moved(y, one_axis(axis, len(shape) + 1))
     if dtype is not None:
         target = as_dtype(dtype)
@@ -353,6 +352,11 @@ def logspace(
     axis: int = 0,
 ) -> Any:
     """`base` to the powers that `linspace` gives, as `numpy.logspace`."""
+    if type_of(lift(base)).ndim:  # it is broadcast with the ends
+        shape = common_shape("logspace", (lift(start), lift(stop), lift(base)))
+        start, stop, base = (broadcast(value_of(x), shape) for x in (start, stop, base))
+        at = one_axis(axis, len(shape) + 1)
+        base = reshape(base, (*shape[:at], 1, *shape[at:]))
     y = e.power(base, linspace(start, stop, num, endpoint, axis=axis))
     return y if dtype is None else cast(y, as_dtype(dtype))
 

@@ -324,7 +324,10 @@ def std(
 def average(
     a: Any, axis: Axes = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False
 ) -> Any:
-    """The weighted mean, as `numpy.average`; with `returned` also the sum of the weights."""
+    """The weighted mean, as `numpy.average`; with `returned` also the sum of the weights.
+
+    Traced weights of sum 0, where NumPy has a ZeroDivisionError, give an infinite mean, or NaN.
+    """
     x = array(a)
     if weights is None:
         y = mean(x, axis, keepdims=keepdims)

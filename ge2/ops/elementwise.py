@@ -294,6 +294,12 @@ def direction(y: Value, x: Value) -> Value:
     return nothing.select(x.zeros(), x / nothing.select(y.ones(), y))
 
 
+def turn(x: Value, a: Value, b: Value) -> Value:
+    """x / (a^2 + b^2) without the squares, which overflow and vanish; NaN where both are 0."""
+    length: Value = HYPOT(a, b)
+    return x / length / length
+
+
 def below(x: Value, y: Value, other: Value, half: float) -> Value:
     """x - y for x <= y; where both are the same infinity 0, or `half` if that
     of the other operand is too.
@@ -320,6 +326,8 @@ SQUARE: Elementwise
 COS: Elementwise
 COSH: Elementwise
 EXPONENT: Elementwise
+HYPOT: Elementwise
+RECIPROCAL: Elementwise
 POW: Elementwise
 ABS: Elementwise
 REAL_PART: Elementwise
@@ -360,7 +368,7 @@ RSQRT      = unary("rsqrt", lambda x: 1 / np.sqrt(x), "fc", ROOT, "ge2_rsqrt({0}
                    lambda y, x: y / x * -0.5, header="root",
                    numpy="sqrt({0}, out={y}); divide({one}, {y}, out={y})")
 CBRT       = unary("cbrt",  np.cbrt,    "f",     FUNCTION,  "ge2_cbrt({0})",
-                   lambda y, x: 1.0 / (SQUARE(y) * 3.0), header="power")
+                   lambda y, x: SQUARE(RECIPROCAL(y)) * (1 / 3), header="power")
 SQUARE     = unary("square", np.square, NUMERIC, SIMPLE, "ge2_square({0})", lambda y, x: x * 2)
 RECIPROCAL = unary("reciprocal", np.reciprocal, NUMERIC, DIVISION, "ge2_reciprocal({0})",
                    lambda y, x: -SQUARE(y))
@@ -449,8 +457,7 @@ FMAX        = binary("fmax", np.fmax, ALL_KINDS, SIMPLE, "ge2_fmax({0}, {1})",
 FMIN        = binary("fmin", np.fmin, ALL_KINDS, SIMPLE, "ge2_fmin({0}, {1})",
                      first_wins, second_wins, exact=True)
 ATAN2       = binary("atan2",     np.arctan2,      "f",     FUNCTION,  "ge2_atan2({0}, {1})",
-                     lambda y, a, b: b / (SQUARE(a) + SQUARE(b)),
-                     lambda y, a, b: -a / (SQUARE(a) + SQUARE(b)), header="trig")
+                     lambda y, a, b: turn(b, a, b), lambda y, a, b: -turn(a, a, b), header="trig")
 HYPOT       = binary("hypot",     np.hypot,        "f",     FUNCTION,  "ge2_hypot({0}, {1})",
                      lambda y, a, b: direction(y, a), lambda y, a, b: direction(y, b), header="power")
 LOGADDEXP   = binary("logaddexp", np.logaddexp,    "f",     FUNCTION,  "ge2_logaddexp({0}, {1})",

@@ -22,8 +22,10 @@ from ge2.ops.elementwise import (
     AND,
     ELEMENTWISE,
     EXP,
+    GT,
     LOG,
     LOG1P,
+    RECIPROCAL,
     SIGN,
     SQUARE,
     Elementwise,
@@ -35,6 +37,7 @@ from ge2.ops.elementwise import (
     unary,
 )
 
+LARGE, TERMS = 16.0, 8  # from where on a series of so many terms is erfcx's derivative
 MOST = 14  # the highest derivative of digamma that the headers have
 ERFCX: Elementwise
 DIGAMMA: Elementwise
@@ -56,6 +59,24 @@ def density(x: Value) -> Value:
     return EXP(SQUARE(x) * -0.5) * (1 / sqrt(2 * pi))  # type: ignore[no-any-return]
 
 
+def slope_of_erfcx(y: Value, x: Value) -> Value:
+    """2 x y - 2 / sqrt(pi), whose terms cancel where x is large: there its asymptotic series."""
+    large: Value = GT(x, x.ones() * LARGE)
+    far = large.select(x, x.ones() * LARGE)
+    u: Value = RECIPROCAL(SQUARE(far))
+    series = u.ones()
+    for k in range(TERMS, 0, -1):
+        series = 1.0 - u * series * (k + 0.5)
+    return large.select(u * series * (-1 / sqrt(pi)), x * y * 2.0 - 2 / sqrt(pi))
+
+
+def hazard(y: Value, x: Value) -> Value:
+    """density(x) / ndtr(x), by y, the logarithm of ndtr(x), where that is near 0."""
+    right: Value = GT(x, x.zeros())
+    left: Value = sqrt(2 / pi) / ERFCX(right.select(x.zeros(), x) * -sqrt(0.5))
+    return right.select(EXP(SQUARE(x) * -0.5 - y) * (1 / sqrt(2 * pi)), left)
+
+
 def quotient(a: Value, b: Value) -> Value:
     """a / b, and 0 where both are 0. Where a alone is 0 no guard may cut off the derivative by a."""
     nothing: Value = AND(a.same(0), b.same(0))
@@ -69,19 +90,19 @@ ERF      = unary("erf",      computed("erf"),      "f", FUNCTION, "ge2_erf({0})"
 ERFC     = unary("erfc",     computed("erfc"),     "f", FUNCTION, "ge2_erfc({0})",
                  lambda y, x: EXP(-SQUARE(x)) * (-2 / sqrt(pi)), header="erf")
 ERFCX    = unary("erfcx",    computed("erfcx"),    "f", FUNCTION, "ge2_erfcx({0})",
-                 lambda y, x: x * y * 2.0 - 2 / sqrt(pi), header="special")
+                 lambda y, x: slope_of_erfcx(y, x), header="special")
 ERFINV   = unary("erfinv",   computed("erfinv"),   "f", FUNCTION, "ge2_erfinv({0})",
                  lambda y, x: EXP(SQUARE(y)) * (sqrt(pi) / 2), header="special")
 NDTR     = unary("ndtr",     computed("ndtr"),     "f", FUNCTION, "ge2_ndtr({0})",
                  lambda y, x: density(x), header="special")
 NDTRI    = unary("ndtri",    computed("ndtri"),    "f", FUNCTION, "ge2_ndtri({0})",
-                 lambda y, x: 1.0 / density(y), header="special")
+                 lambda y, x: EXP(SQUARE(y) * 0.5) * sqrt(2 * pi), header="special")
 LOG_NDTR = unary("log_ndtr", computed("log_ndtr"), "f", FUNCTION, "ge2_log_ndtr({0})",
-                 lambda y, x: sqrt(2 / pi) / ERFCX(x * -sqrt(0.5)), header="special")
+                 lambda y, x: hazard(y, x), header="special")
 LOGISTIC = unary("logistic", computed("logistic"), "f", FUNCTION, "ge2_logistic({0})",
                  lambda y, x: y * (1.0 - y), header="special")
 LOGIT    = unary("logit",    computed("logit"),    "f", FUNCTION, "ge2_logit({0})",
-                 lambda y, x: 1.0 / (x * (1.0 - x)), header="special")
+                 lambda y, x: 1.0 / x + 1.0 / (1.0 - x), header="special")
 GAMMALN  = unary("gammaln",  computed("gammaln"),  "f", FUNCTION, "ge2_gammaln({0})",
                  lambda y, x: DIGAMMA(x), header="special")
 DIGAMMA  = unary("digamma",  computed("digamma"),  "f", FUNCTION, "ge2_digamma({0})",

@@ -12,6 +12,7 @@ import builtins
 import copy
 from collections.abc import Callable, Sequence
 from functools import reduce
+from types import BuiltinFunctionType
 from typing import Any, Final
 
 import numpy as np
@@ -123,17 +124,18 @@ def of_call(found: Expression, use: str, label: str) -> str:
         return mapped(found.text(inner[0], "f") if inner else "f", first)
     if isinstance(f, type) and issubclass(f, np.generic):
         return f"{first}.astype({found.text(call.func, f.__name__)}), which stays an array"
-    if f in DTYPES:
+    pythons = isinstance(f, type | BuiltinFunctionType)  # others need not have a hash
+    if pythons and f in DTYPES:
         return of_number(found, f, first, label)
     if f is range:
         return of_range(found, label)
     if f is max or f is min:
         name = f.__name__
         return f"np.{name}imum({', '.join(args)})" if len(args) == 2 else f"np.{name}({first})"
-    if f in OF_PYTHON:
+    if pythons and f in OF_PYTHON:
         return OF_PYTHON[f].format(first)
     if isinstance(f, np.ufunc):
-        return of_numpy(f.__name__, call, args, use, label)
+        return of_numpy(f.__name__, found, call, use, label)
     return of_module(f, found, call, use, label)
 
 
@@ -177,15 +179,21 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
     if top == "numpy" and "random" in home:
         return RANDOM
     if top == "numpy":
-        return of_numpy(name, call, args, use, label)
+        return of_numpy(name, found, call, use, label)
     if top == "scipy" and name in special.__all__:
-        return f"ge2.scipy.special.{name}({', '.join(args) or 'x'}), which needs no SciPy"
+        return f"ge2.scipy.special.{name}({given(found, call)}), which needs no SciPy"
     if top in ("pandas", "matplotlib", "torch", "json", "PIL"):
         return f"{top} where the result is returned to, or ge2.debug.callback(f, x), which runs with values"
     if top in ("builtins", "ge2", ""):
         return ""
     called = found.text(call.func, name)
     return f"ge2.pure_callback({called}, like, {', '.join(args) or 'x'}), with the result's type as like"
+
+
+def given(found: Expression, call: ast.Call) -> str:
+    """The arguments of a call as they stand there, those by name, too."""
+    named = [f"{k.arg}={found.text(k.value, 'x')}" for k in call.keywords if k.arg is not None]
+    return ", ".join([*(found.text(a, "x") for a in call.args), *named]) or "x"
 
 
 def of_math(name: str, args: list[str]) -> str:
@@ -195,11 +203,12 @@ def of_math(name: str, args: list[str]) -> str:
     return f"{theirs}({', '.join(args)})" if theirs else ""
 
 
-def of_numpy(name: str, call: ast.Call, args: list[str], use: str, label: str) -> str:
+def of_numpy(name: str, found: Expression, call: ast.Call, use: str, label: str) -> str:
     """The fix for a function of NumPy's, which does not ask what its
     arguments are, or only the first.
     """
     object = call.args[0] if call.args else None
+    args = [found.text(a, "x") for a in call.args]
     if name in ("array", "asarray", "asanyarray", "ascontiguousarray", "stack", "float_"):
         made = isinstance(object, ast.List | ast.Tuple | ast.ListComp)
         if made and not any(
@@ -208,12 +217,15 @@ def of_numpy(name: str, call: ast.Call, args: list[str], use: str, label: str) -
             return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
     if name in gnp.__all__ and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
-        listed = [isinstance(a, ast.List | ast.Tuple) for a in call.args]
-        given = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
-        return f"np.{name}({', '.join(given)})"
+        lists = [a for a in call.args if isinstance(a, ast.List | ast.Tuple)]
+        stacked = [ast.Call(STACK, [a], []) if a in lists else a for a in call.args]
+        return f"np.{name}({given(found, ast.Call(call.func, stacked, call.keywords))})"
     if name in SHAPES and use == "int":
         return of_size(label)
-    return f"ge2.numpy.{name}({', '.join(args) or 'x'})" if name in gnp.__all__ else ""
+    return f"ge2.numpy.{name}({given(found, call)})" if name in gnp.__all__ else ""
+
+
+STACK: Final = ast.parse("np.stack", mode="eval").body
 
 
 def of_size(label: str) -> str:
@@ -247,7 +259,8 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     if name == "fill" and args:
         return f"{owner} = ge2.numpy.full({owner}.shape, {args[0]})"
     if type(held) is np.ndarray and name in gnp.__all__:
-        return f"ge2.numpy.{name}({', '.join([owner, *args])})"
+        whole = ast.Call(call.func, [call.func.value, *call.args], call.keywords)
+        return f"ge2.numpy.{name}({given(found, whole)})"
     if name == "format":
         return GENERAL["format"]
     return ""

@@ -137,6 +137,11 @@ def reductions() -> list[tuple[Any, ...]]:
         ]
         calls += [(f, (HOLES,), {"correction": 1, "keepdims": True}), (f, (HOLES * 1j,), {})]
     calls += [(np.nanmean, (a(1.0, NAN),), {"dtype": int}), (np.nanmean, (HOLES,), {"axis": 1})]
+    gaps = np.array(
+        [[0, INF, NAN, -0.0], [NAN, INF, -INF, 3], [INF, 1, 2, 3], [1e308, 1e308, NAN, NAN]]
+    )
+    calls += [(np.nanmedian, (gaps,), {"axis": k, "keepdims": True}) for k in (None, 0, 1)]
+    calls += [(np.nanmedian, (gaps[:, :n],), {"axis": 1}) for n in (1, 2, 3)]
     small = a(1, 2, dtype=np.uint8)
     calls += [(np.min, (small,), {"initial": -99}), (np.max, (small,), {"initial": 300})]
     return [*calls, (np.sum, (small,), {"initial": -9}), (np.nanargmax, (ROWS[1],), {})]
@@ -185,6 +190,17 @@ def arrays() -> list[tuple[Any, ...]]:
         (np.vander, (np.ones((2, 2)),), {}),
         (np.ix_, (a(1, 2), np.array([[1, 2]])), {}),
         (np.ediff1d, (BOOLS,), {}),
+        *((np.ediff1d, (a(5, 9, dtype=t), x), {}) for x in (7, 1.5) for t in ("u1", "i1", "f4")),
+        *(
+            (np.linspace, (a(1, 2, dtype=t), x, 4), {})
+            for x in (7, 1.5)
+            for t in ("f4", "c8", "i1")
+        ),
+        (np.logspace, (2, np.asarray(1, np.float32), 3), {}),
+        (np.logspace, (a(0.0, 1), 2.0, 3), {"base": a(2.0, 3), "axis": 1}),
+        (np.choose, (a(0, 1, 0), [a(1, 2, 3, dtype=np.float32), 7]), {}),
+        (np.choose, (a(0, 1, 0), [a(1, 2, 3, dtype=np.int8), 7.5]), {}),
+        *((np.histogram, (a(1, 2, 5, dtype=t), 3, (0, 7)), {}) for t in ("f4", "i1")),
         (np.full_like, (signed, 200), {}),
         (np.full_like, (signed, 100), {}),
         (np.full_like, (signed, 1.5), {}),
@@ -192,6 +208,7 @@ def arrays() -> list[tuple[Any, ...]]:
         (np.clip, (BYTES, -1, 300), {}),
         (np.clip, (a(1, 7), 2.5, 3), {}),
         (np.clip, (np.asarray(7), None, np.asarray(3, np.float16)), {}),
+        *((np.clip, (x, None, a(3, 9, dtype=t)), {}) for x in (7, 1.5) for t in (np.float16, "i1")),
         *((np.unravel_index, (a(1, 3), (2, 3), order), {}) for order in "CF"),
         (np.unravel_index, (np.array([[1, 5]], np.uint8), (2, 3)), {}),
     ]

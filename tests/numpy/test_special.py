@@ -67,6 +67,8 @@ def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
             ge2.jit(lambda x, u=ufunc: u(x))(X)
     with pytest.raises(Ge2Error, match=r"try  ge2.scipy.special.softmax\(x\)"):
         ge2.jit(lambda x: theirs.softmax(x))(X)
+    with pytest.raises(Ge2Error, match=r"try  ge2.scipy.special.logsumexp\(x, axis=-1\)"):
+        ge2.grad(lambda x: theirs.logsumexp(x, axis=-1))(X)
 
 
 def test_dtypes() -> None:

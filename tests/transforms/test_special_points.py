@@ -159,6 +159,37 @@ ZEROS = [
 ]
 
 
+TWICE, NONE = 2 * np.eye(2), np.zeros((2, 2))
+ORIGIN = [0.0, 0.0]
+
+
+def number(x):
+    return x[0] + 1j * x[1]
+
+
+# lengths of nothing count as constant; their even powers have all derivatives
+ZEROS += [
+    (lambda x: np.linalg.norm(x) ** 2, ORIGIN, [0.0, 0.0], TWICE),
+    (lambda x: np.linalg.norm(x) * np.linalg.norm(x), ORIGIN, [0.0, 0.0], TWICE),
+    (lambda x: np.linalg.norm(x[None]) ** 4, ORIGIN, [0.0, 0.0], NONE),
+    (lambda x: np.sqrt(x @ x) ** 2, ORIGIN, [0.0, 0.0], TWICE),
+    (lambda x: np.sqrt(3 * np.einsum("i,i", x, x)) ** 2, ORIGIN, [0.0, 0.0], 3 * TWICE),
+    (lambda x: np.hypot(x[0], x[1]) ** 2, ORIGIN, [0.0, 0.0], TWICE),
+    (lambda x: np.abs(number(x)) ** 2, ORIGIN, [0.0, 0.0], TWICE),
+    (lambda x: np.square(np.abs(number(x))), [3.0, 4.0], [6.0, 8.0], TWICE),
+    (lambda x: np.abs(number(x)) ** 4, ORIGIN, [0.0, 0.0], NONE),
+    (lambda x: np.abs(number(x)) ** 4, [1.0, 1.0], [8.0, 8.0], [[16.0, 8.0], [8.0, 16.0]]),
+    (lambda x: np.linalg.norm(x), ORIGIN, [0.0, 0.0], NONE),
+    (lambda x: np.linalg.norm(x, 3), ORIGIN, [0.0, 0.0], NONE),
+    (lambda x: np.linalg.norm(x, 3) ** 3, [1.0, -1.0], [3.0, -3.0], [[6.0, 0.0], [0.0, 6.0]]),
+    (lambda x: np.linalg.norm(x[:, None], axis=1).sum(), [0.0, -2.0], [0.0, -1.0], NONE),
+    (lambda x: np.sqrt(x**2 + 1e-300 * x**2).sum(), [0.0, -2.0], [0.0, -1.0], NONE),
+    (np.std, [3.0, 3.0], [0.0, 0.0], NONE),
+    (lambda x: np.std(x) ** 2, [3.0, 3.0], [0.0, 0.0], [[0.5, -0.5], [-0.5, 0.5]]),
+    (np.nanstd, [np.nan, 3.0], [0.0, 0.0], NONE),
+]
+
+
 @pytest.mark.parametrize(("f", "x", "first", "second"), ZEROS)
 def test_products_and_ties(f, x, first, second):
     np.testing.assert_allclose(grad(f)(np.array(x)), first, atol=1e-15)
@@ -213,3 +244,37 @@ def test_a_length_of_nothing_has_no_direction():
     for n in (0, 1):
         assert grad(np.hypot, n)(0.0, 0.0) == jacfwd(np.hypot, n)(0.0, 0.0) == 0.0
         np.testing.assert_allclose(grad(np.hypot, n)(3.0, -4.0), (0.6, -0.8)[n])
+
+
+ENDS = [  # f, x, and its first and second derivatives there
+    (np.cbrt, 0.0, np.inf, -np.inf),
+    (np.cbrt, -0.0, np.inf, np.inf),
+    (np.cbrt, np.inf, 0.0, 0.0),
+    (np.cbrt, 8.0, 1 / 12, -1 / 144),
+    (special.logit, 0.0, np.inf, -np.inf),
+    (special.logit, 1.0, np.inf, np.inf),
+    (special.logit, 0.25, 16 / 3, -128 / 9),
+    (special.ndtri, 0.0, np.inf, -np.inf),
+    (special.ndtri, 1.0, np.inf, np.inf),
+    (special.erfcinv, 0.0, -np.inf, np.inf),
+    (special.entr, -1.0, 0.0, 0.0),
+    (special.entr, 0.5, np.log(2) - 1, -2.0),
+    (special.log_ndtr, -1e4, 1e4 + 1e-4, -1 + 1e-8),
+    (special.log_ndtr, -1e10, 1e10, -1.0),
+    (special.log_ndtr, 37.0, 2.1200065515246056e-298, -7.84402424064104e-297),
+    (special.log_ndtr, 60.0, 0.0, 0.0),
+    (special.erfcx, 1e8, -1e-16 / np.sqrt(np.pi), 2e-24 / np.sqrt(np.pi)),
+    (special.erfcx, 16.0, -0.002191076697725772, 0.0002723013226369784),
+    (lambda x: np.arctan2(x, np.float64(1e-200)), 1e-200, 5e199, -np.inf),
+    (lambda x: np.arctan2(x, np.float64(1e100)), -1e100, 5e-101, 5e-201),
+    (lambda x: np.arctan2(x, np.float32(1e-25)), np.float32(1e-25), 5e24, -np.inf),
+]
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_ends(order):
+    for f, x, first, second in ENDS:
+        with np.errstate(all="ignore"):
+            found = grad(f)(x), jacfwd(f)(x), order(f, 0, 0)(x)
+        rtol = 1e-5 if isinstance(x, np.float32) else 1e-11
+        np.testing.assert_allclose(found, (first, first, second), rtol=rtol, err_msg=f"{f} at {x}")

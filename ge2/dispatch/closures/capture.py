@@ -37,6 +37,7 @@ from ge2.dispatch.closures.objects import (
     attributes_of,
     cell_value,
     class_attributes,
+    held_by,
     holds_names,
     is_namespace,
     is_plain,
@@ -58,6 +59,7 @@ DYNAMIC: Final = frozenset(
         "__dict__",
         "__getattr__",
         "__getattribute__",
+        "__match_args__",
         "attrgetter",
         "methodcaller",
         "getmembers",
@@ -212,13 +214,13 @@ def followed(value: Any) -> Iterator[FunctionType]:
         yield from methods_of(type(value))
     elif isinstance(value, type) and is_namespace(value):
         yield from methods_of(value)
-    wrapped = None if isinstance(value, type) else getattr(value, "__wrapped__", None)
+    wrapped = None if isinstance(value, type) else own_attributes(value).get("__wrapped__")
     if wrapped is not None:
         yield from followed(wrapped)
 
 
 def functions_in(value: Any) -> Iterator[FunctionType]:
-    for leaf in leaves_of(value)[0]:
+    for leaf in all_leaves(value):
         if callable(leaf) or is_plain(leaf):
             yield from followed(leaf)
         if is_plain(leaf):
@@ -229,10 +231,26 @@ def functions_in(value: Any) -> Iterator[FunctionType]:
         yield from methods_of(cls)
 
 
-def node_classes(value: Any) -> tuple[type, ...]:
+def all_leaves(value: Any) -> Iterator[Any]:
+    """The leaves of a value, and of what callables among them hold."""
+    for leaves, _ in taken_apart(value):
+        yield from leaves
+
+
+def taken_apart(value: Any, around: tuple[int, ...] = ()) -> Iterator[tuple[list[Any], Any]]:
+    """The leaves and the structure of a value, and of what callables among its leaves hold."""
+    leaves, structure = leaves_of(value)
+    yield leaves, structure
+    for leaf in leaves:
+        if leaf is not value and id(leaf) not in around and held_by(leaf) is not None:
+            yield from taken_apart(leaf, (*around, id(leaf)))
+
+
+def node_classes(value: Any) -> Iterator[type]:
     """The user's classes of pytrees in a value, such as dataclasses: their methods are code, too."""
-    structure = leaves_of(value)[1]
-    return () if structure is None else coded_classes(structure)
+    for _, structure in taken_apart(value):
+        if structure is not None:
+            yield from coded_classes(structure)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -271,6 +289,7 @@ class Plan:
     values: list[Any]
     token: Token
     live: list[Any]  # arrays and containers, which are looked into at each call
+    code: tuple[int, ...]  # the functions in those
     attributes: frozenset[str] | None  # of plain objects, those that some code reads; None for all
 
     def gather(self) -> list[Any]:
@@ -282,7 +301,7 @@ class Plan:
     def generators(self) -> list[Any]:
         """The generators of random numbers that the function could draw from."""
         kinds = random_types()
-        return [x for v in self.reached() for x in leaves_of(v)[0] if isinstance(x, kinds)]
+        return [x for v in self.reached() for x in all_leaves(v) if isinstance(x, kinds)]
 
     def reached(self) -> list[Any]:
         """The values, and those of the attributes of objects among them that some code reads."""
@@ -320,19 +339,28 @@ def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
     nodes = tuple(dict.fromkeys(cls for v in values for cls in node_classes(v)))
     values += [*own_methods(classes), *nodes]
     attributes = frozenset[str]().union(*(reads_of(s.function.__code__).attributes for s in scopes))
-    dynamic = attributes & DYNAMIC or any(
-        not DYNAMIC.isdisjoint(s.function.__code__.co_names) for s in scopes
-    )
-    dynamic = dynamic or more is None or any(isinstance(v, GETTERS) for v in values)
+    names = attributes.union(*(reads_of(s.function.__code__).globals for s in scopes))
+    dynamic = more is None or not DYNAMIC.isdisjoint(names)
+    dynamic = dynamic or any(gets_by_name(x) for v in values for x in all_leaves(v))
     live = [v for v in values if is_live(v)]
     token = Token(tuple(map(still_key, values)))
     wanted = None if dynamic else attributes | (more or NO_NAMES)
-    return Plan(function, tuple(scopes), classes, nodes, values, token, live, wanted)
+    code = code_in(live)
+    return Plan(function, tuple(scopes), classes, nodes, values, token, live, code, wanted)
+
+
+def gets_by_name(value: Any) -> bool:
+    return isinstance(value, GETTERS) or value is getattr or value is vars
+
+
+def code_in(values: Iterable[Any]) -> tuple[int, ...]:
+    """Which functions a call may come to through containers and objects."""
+    return tuple(id(f) for v in values for f in functions_in(v))
 
 
 def classes_of(value: Any) -> Iterator[type]:
     """The user's classes of the objects in a value, of which some code may call methods."""
-    for leaf in leaves_of(value)[0]:
+    for leaf in all_leaves(value):
         if is_plain(leaf):
             cls: type = type(leaf)
             yield from users_classes(cls)
@@ -370,12 +398,13 @@ def outer_values(function: Any) -> list[Any]:
 class Closure:
     """All that one function reads besides its arguments."""
 
-    __slots__ = ("more", "patience", "plan", "same", "times", "was")
+    __slots__ = ("keys", "more", "patience", "plan", "same", "times", "was")
 
     def __init__(self, function: Any, more: frozenset[str] | None = NO_NAMES) -> None:
         self.more = more
         self.plan = plan(function, more)
         self.same: Callable[[], Seen | None] | None = None  # what was seen, if it still is so
+        self.keys: Any = None  # what the live values gave
         self.was: Any = None
         self.times, self.patience = 0, CALM  # how often it was seen, and is to be for a function
 
@@ -416,14 +445,27 @@ class Closure:
             now = self.plan = plan(now.outer, self.more)
         if not now.live:
             return Seen(now.token, ())
-        keys: list[Any] = [now.token]
-        arrays: list[Any] = []
-        for value in now.live:
-            look_into(value, keys, arrays, now.attributes)
+        keys, arrays = self.inside()
+        if keys != self.keys:
+            if (
+                self.keys is not None and code_in(now.live) != now.code
+            ):  # a table has another function
+                self.plan = plan(now.outer, self.more)
+                keys, arrays = self.inside()
+            self.keys = keys
+        keys = [self.plan.token, *keys]
         if len(set(map(id, arrays))) != len(arrays):
             places = {id(x): i for i, x in enumerate(arrays)}
             keys.append(tuple(places[id(x)] for x in arrays))
         return Seen(tuple(keys), tuple(arrays))
+
+    def inside(self) -> tuple[list[Any], list[Any]]:
+        """The keys and the arrays of what may have changed inside."""
+        keys: list[Any] = []
+        arrays: list[Any] = []
+        for value in self.plan.live:
+            look_into(value, keys, arrays, self.plan.attributes)
+        return keys, arrays
 
     def names(self) -> dict[int, str]:
         """What the user calls each array."""
@@ -462,7 +504,7 @@ def is_array(value: Any) -> bool:
 def is_live(value: Any) -> bool:
     if type(value) is tuple:
         return any(map(is_live, value))
-    if isinstance(value, functools.partial) or kind_of(type(value)) is not None:
+    if kind_of(type(value)) is not None or is_live(held_by(value) or ()):
         return True
     return (
         is_array(value) or is_plain(value) or holds_elements(value.__class__) or holds_names(value)
@@ -472,9 +514,14 @@ def is_live(value: Any) -> bool:
 @functools.lru_cache(maxsize=1024)
 def holds_elements(cls: type) -> bool:
     """True for what is compared by its contents: containers that are no pytrees, such as a set, a
-    deque or a Counter, and arrays that are not computed with.
+    deque or a Counter, arrays that are not computed with, and NumPy's polynomials.
     """
-    return kind_of(cls) is None and (issubclass(cls, CONTAINERS) or holds_bytes(cls))
+    held = issubclass(cls, CONTAINERS) or holds_bytes(cls) or is_polynomial(cls)
+    return kind_of(cls) is None and held
+
+
+def is_polynomial(cls: type) -> bool:
+    return issubclass(cls, (np.poly1d, *loaded("numpy.polynomial._polybase", "ABCPolyBase")))
 
 
 def holds_bytes(cls: type) -> bool:
@@ -500,6 +547,8 @@ def contents(value: Any) -> Any:
         return contents(value.get(MISSING))
     if holds_bytes(type(value)):
         return type(value), bytes(value)
+    if is_polynomial(type(value)):
+        return type(value), contents(vars(value))
     if isinstance(value, VALUES):
         return Static(value)
     leaves, structure = leaves_of(value)
@@ -518,8 +567,8 @@ def still_key(value: Any) -> Any:
 
 
 def leaves_of(value: Any) -> tuple[list[Any], Any]:
-    if isinstance(value, functools.partial):
-        value = (value.func, value.args, value.keywords)
+    held = held_by(value)
+    value = value if held is None else held
     try:
         return flatten(value)
     except PytreeError:  # it contains itself
@@ -553,6 +602,8 @@ def look_into(
             for name, inner in attributes_of(leaf, attributes):
                 keys.append(name)
                 look_into(inner, keys, arrays, attributes, (*around, id(leaf)))
+        elif leaf is not value and id(leaf) not in around and held_by(leaf) is not None:
+            look_into(leaf, keys, arrays, attributes, (*around, id(leaf)))
         # its attributes cannot be replaced for a trace: their contents count
         elif holds_names(leaf):
             keys.append(Same(leaf))

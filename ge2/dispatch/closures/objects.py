@@ -13,7 +13,17 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from types import CellType, CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
+from types import (
+    BuiltinMethodType,
+    CellType,
+    CodeType,
+    FunctionType,
+    MappingProxyType,
+    MemberDescriptorType,
+    MethodType,
+    MethodWrapperType,
+    ModuleType,
+)
 from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -119,6 +129,7 @@ def _reads(code: CodeType) -> Reads:
         unseeded.update((inner, line) for line in unseeded_lines(steps))
         imports.update(imported_modules(steps))
         attributes.update(i.argval for i in steps if i.opname == "IMPORT_FROM")
+        attributes.update("__match_args__" for i in steps if i.opname == "MATCH_CLASS")
         for at, step in enumerate(steps):
             if step.opname in ATTRIBUTES and not counts(steps, at):
                 attributes.add(step.argval)
@@ -278,6 +289,7 @@ LIBRARY: Final = tuple(
     os.path.join(os.path.dirname(os.__file__), name)
     for name in ("dataclasses", "collections", "typing")
 )
+BUILTIN_METHODS: Final = (BuiltinMethodType, MethodWrapperType)
 HEAP: Final = 1 << 9  # the flag of a class that Python code made
 
 
@@ -351,6 +363,26 @@ def slots_of(cls: type) -> tuple[str, ...]:
     made = [base for base in cls.__mro__ if base.__flags__ & HEAP]
     found = [n for base in made for n, v in vars(base).items() if type(v) is MemberDescriptorType]
     return tuple(dict.fromkeys(found))
+
+
+def held_by(value: Any) -> tuple[Any, ...] | None:
+    """What a callable holds: the parts of a partial, the owner of a method, the functions that
+    `singledispatch` chooses from; None for what holds nothing.
+    """
+    if not callable(value):
+        return None
+    if isinstance(value, functools.partial):
+        return value.func, value.args, value.keywords
+    if isinstance(value, MethodType):
+        return value.__func__, value.__self__
+    if isinstance(value, BUILTIN_METHODS):
+        owner = value.__self__
+        free = owner is None or isinstance(owner, ModuleType | type) or value.__name__ in WRITING
+        return None if free else (owner,)
+    if type(value) is FunctionType:
+        chosen = vars(value).get("registry")
+        return tuple(chosen.values()) if isinstance(chosen, MappingProxyType) else None
+    return None
 
 
 def own_attributes(value: Any) -> dict[str, Any]:

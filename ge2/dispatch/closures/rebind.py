@@ -18,8 +18,16 @@ from typing import Any, final
 from ge2.base.errors import ImpureError
 from ge2.base.pytrees.treedef import kind_of
 from ge2.base.source import here, of_function
-from ge2.dispatch.closures.capture import Plan, Scope, functions_in, is_array, leaves_of
+from ge2.dispatch.closures.capture import (
+    Plan,
+    Scope,
+    all_leaves,
+    functions_in,
+    is_array,
+    leaves_of,
+)
 from ge2.dispatch.closures.objects import (
+    BUILTIN_METHODS,
     MISSING,
     Path,
     cell_value,
@@ -72,6 +80,9 @@ class Rebound:
             return x if f is x.__func__ and owner is x.__self__ else MethodType(f, owner)
         if isinstance(x, functools.partial):
             return self.partial(x)
+        if isinstance(x, BUILTIN_METHODS):
+            owner = self.value(x.__self__)
+            return x if owner is x.__self__ else getattr(owner, x.__name__)
         if isinstance(x, CustomRule):
             return self.rule(x)
         if is_plain(x):
@@ -264,7 +275,7 @@ class Rebound:
 
 def inner_leaves(value: Any, around: tuple[int, ...] = ()) -> Iterator[Any]:
     """The leaves of a value, and those in the attributes of objects among them."""
-    for leaf in leaves_of(value)[0]:
+    for leaf in all_leaves(value):
         yield leaf
         if is_plain(leaf) and id(leaf) not in around:
             for inner in own_attributes(leaf).values():

@@ -24,6 +24,7 @@ from ge2.dispatch.closures.objects import (
     MISSING,
     attribute,
     attributes_of,
+    held_by,
     holds_names,
     is_plain,
     opens,
@@ -201,7 +202,7 @@ class Conditions:
         around = (*around, id(value))
         if id(value) in self.arrays:
             self.array(value)
-        elif isinstance(value, functools.partial) or kind_of(kind) is not None:
+        elif kind_of(kind) is not None or held_by(value) is not None:
             self.all_inside(self.elements(value), around)
         elif is_plain(value) or holds_names(value):
             self.attributes(value, around, constant=not is_plain(value))
@@ -211,9 +212,13 @@ class Conditions:
     def elements(self, value: Any) -> Iterable[Any]:
         """The elements of a container, which are to be the same."""
         kind: type = type(value)
-        if isinstance(value, functools.partial):
-            self.parts(value)
-            return value.func, value.args, value.keywords
+        held = held_by(value)
+        if held is not None:
+            if isinstance(value, functools.partial):
+                self.parts(value)
+            elif kind is FunctionType:
+                raise GivesUp  # it may have another function to choose from
+            return held
         if kind is dict:
             self.dictionary(value)
             return value.values()  # type: ignore[no-any-return]

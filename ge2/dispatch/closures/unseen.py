@@ -24,7 +24,7 @@ from ge2.base.config import config
 from ge2.base.errors import ImpureError, InputError
 from ge2.base.gpu import loaded
 from ge2.base.source import LIBRARIES, Source, here, is_library, of_function
-from ge2.dispatch.closures.capture import Plan, Scope, leaves_of, random_types
+from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, random_types
 from ge2.dispatch.closures.objects import ATTRIBUTES, MISSING, Path, reads_of, steps_of, uses
 from ge2.dispatch.signature import Function, Refused, article, refuse_class, title
 
@@ -55,10 +55,10 @@ UNSEEN: Final[dict[str, tuple[Unseen, str]]] = {
     "time": (CLOCK, f"{CLOCKS} localtime gmtime ctime asctime strftime"),
     "os": (
         SYSTEM,
-        "environ environb getenv getenvb getcwd getcwdb listdir scandir stat getloadavg",
+        "environ environb getenv getenvb getcwd getcwdb listdir scandir walk stat access getloadavg times",
     ),
     "os.path": (SYSTEM, "exists isfile isdir getsize getmtime abspath"),
-    "sys": (SYSTEM, "argv modules stdin _getframe"),
+    "sys": (SYSTEM, "argv modules path stdin _getframe getrecursionlimit"),
     "secrets": (RANDOM, "token_bytes token_hex token_urlsafe randbelow randbits choice"),
     "uuid": (RANDOM, "uuid1 uuid4 getnode"),
     "builtins": (FILES, "open input"),
@@ -206,7 +206,7 @@ def refuse_values(f: Function, plans: Sequence[Plan]) -> None:
     """ImpureError for an iterator or a weak reference from outside; InputError for an array of a
     subclass that computes otherwise, as among the arguments.
     """
-    for value in (x for plan in plans for v in plan.reached() for x in leaves_of(v)[0]):
+    for value in (x for plan in plans for v in plan.reached() for x in all_leaves(v)):
         kind = type(value)
         if isinstance(value, Iterator) and kind.__module__ in ("builtins", "itertools"):
             fix = "x = next(it) outside, and x as an argument; or a list"
@@ -215,6 +215,9 @@ def refuse_values(f: Function, plans: Sequence[Plan]) -> None:
         if isinstance(value, weakref.ref):
             fix = "the object itself"
             refuse_value(f, "a weak reference", "what becomes of its object would not be seen", fix)
+        if is_stateless(value):
+            why = "what it draws while traced would be that of every call"
+            refuse_value(f, f"a {kind.__name__}", why, RANDOM.fix)
         if issubclass(kind, np.ndarray) and kind is not np.ndarray:
             refuse_array(f, value)
 

@@ -29,6 +29,7 @@ from ge2.numpy.promotion import (
     broadcast,
     cast,
     check_casting,
+    common_dtype,
     lift,
     one_axis,
     reshape,
@@ -180,7 +181,9 @@ def extract(condition: Any, arr: Any) -> Any:
 def choose(a: Any, choices: Any, out: Any = None, mode: str = "raise") -> Any:
     """For each element the choice of that number, as `numpy.choose`."""
     no_out("choose", out)
-    index, *options = broadcast_arrays(a, *choices)
+    found = [lift(c) for c in choices]
+    dtype = common_dtype(found)  # before numbers of Python's are arrays, which have dtypes
+    index, *options = broadcast_arrays(a, *(cast(c, dtype) for c in found))
     index = brought_inside(index, len(options), mode)
     table = stack(options)
     return take_along_axis(table, reshape(index, (1, *type_of(index).shape)), 0)[0]

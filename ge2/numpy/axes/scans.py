@@ -17,7 +17,15 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import checked_index
 from ge2.numpy.composite import choose_by, no_out
 from ge2.numpy.joining import concatenate
-from ge2.numpy.promotion import array, as_dtype, broadcast, cast, one_axis, reshape
+from ge2.numpy.promotion import (
+    array,
+    as_dtype,
+    broadcast,
+    cast,
+    check_casting,
+    one_axis,
+    reshape,
+)
 from ge2.numpy.reductions import UNSET, all, finish, wide
 from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import part, ravel
@@ -162,11 +170,12 @@ def ediff1d(ary: Any, to_end: Any = None, to_begin: Any = None) -> Any:
         what = f"ediff1d of {type_of(array(ary))}: bools have no difference"
         raise TypeRuleError(what, where=here(), fix="x[1:] ^ x[:-1]")
     y = diff(ravel(ary))
-    ends = [
-        ravel(cast(array(v), type_of(y).dtype)) if v is not None else None
-        for v in (to_begin, to_end)
-    ]
-    parts = [v for v in (ends[0], y, ends[1]) if v is not None]
+    parts = [y]
+    for name, given in (("to_begin", to_begin), ("to_end", to_end)):
+        if given is not None:
+            end, dtype = array(given), type_of(y).dtype
+            check_casting(end, dtype, "same_kind")
+            parts.insert(0 if name == "to_begin" else len(parts), ravel(cast(end, dtype)))
     return concatenate(parts) if len(parts) > 1 else y
 
 

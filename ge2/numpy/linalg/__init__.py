@@ -141,7 +141,11 @@ def of_vectors(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return cast(total(e.not_equal(x, 0), axes, keepdims=keepdims), type_of(size).dtype)
     if ord == 1:
         return total(size, axes, keepdims=keepdims)
-    return e.power(total(e.power(size, ord), axes, keepdims=keepdims), 1 / ord)
+    y = total(e.power(size, ord), axes, keepdims=keepdims)
+    if ord < 1:
+        return e.power(y, 1 / ord)
+    nothing = e.equal(y, 0)  # where the root has no derivative; that of a length counts as 0
+    return where(nothing, 0.0, e.power(where(nothing, 1.0, y), 1 / ord))
 
 
 def of_matrices(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:

@@ -20,11 +20,12 @@ from ge2.numpy.axes.scans import diff
 from ge2.numpy.axes.sorting import lerp, median, percentile, quantile, searchsorted, sorted_last
 from ge2.numpy.composite import choose_by, known_elements, no_out
 from ge2.numpy.creation import linspace, zeros
+from ge2.numpy.joining import concatenate
 from ge2.numpy.options import plainly
-from ge2.numpy.promotion import Axes, array, cast, common_dtype, reshape
+from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, reshape
 from ge2.numpy.reductions import max as largest
+from ge2.numpy.reductions import mean, moment_dtypes, with_ones
 from ge2.numpy.reductions import min as smallest
-from ge2.numpy.reductions import moment_dtypes, with_ones
 from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import ScatterAdd
@@ -170,7 +171,7 @@ def edges_of(x: Any, bins: Any, range: Any) -> Any:
     if n < 1:
         raise ArgumentError("`bins` must be positive, when an integer", where=here())
     first, last = ends(x, range)
-    dtype = common_dtype((first, last, x))
+    dtype = common_dtype((x, *map(lift, range or ())))
     return linspace(first, last, n + 1, dtype=dtype if dtype in INEXACT else FLOAT64)
 
 
@@ -299,7 +300,14 @@ def nanmedian(
     no_out("nanmedian", out)
     if type_of(array(a)).dtype not in INEXACT:
         return median(a, axis, keepdims=keepdims)
-    return nanquantile(a, 0.5, axis, keepdims=keepdims)
+    line, axes = sorted_last(a, axis)  # NaN last
+    count = total(e.logical_not(e.isnan(line)), -1, keepdims=True)
+    low, high = e.floor_divide(e.maximum(e.subtract(count, 1), 0), 2), e.floor_divide(count, 2)
+    below, above = (take_along_axis(line, i, -1) for i in (low, high))
+    middle = e.equal(low, high)  # one element, of which no mean is taken: it may be infinite
+    y = mean(concatenate((below, choose_by(middle, below, above)), -1), -1)
+    y = choose_by(middle[..., 0], below[..., 0], y)
+    return reshape(y, with_ones(type_of(array(a)).shape, axes)) if keepdims else y
 
 
 @plainly(np.nanquantile)

@@ -123,7 +123,9 @@ def entr(x: Any, /, **more: Any) -> Any:
     """-x log(x), 0 at 0 and -inf below, as `scipy.special.entr`."""
     no_more("entr", more)
     x = floating(x, "entr")
-    return where(e.less(x, 0), -np.inf, e.negative(xlogy(x, x)))
+    below = e.less(x, 0)
+    inside = where(below, 1.0, x)  # what is below has no logarithm, nor a derivative
+    return where(below, -np.inf, e.negative(xlogy(inside, inside)))
 
 
 def gamma(x: Any, /, **more: Any) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
@@ -14,11 +14,11 @@ from ge2.base.interpreter import collector_paused
 from ge2.base.source import here
 from ge2.ir import ArrayType, Atom, Axis, Dims, Eqn, Flags, Graph, Literal, Op, Var, rename
 from ge2.ir.op import Derive, GraphOp
-from ge2.ops.elementwise import ABS, MUL, SQUARE, ConvertElementType, IntegerPow
 from ge2.ops.shape import BroadcastInDim
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
 from ge2.transforms.graphs.constants import embedded
+from ge2.transforms.graphs.lengths import smooth
 
 # ------------------------------------------------------------------------------------- rule errors
 # An error of a rule names the line of the user's program that the equation came from.
@@ -81,38 +81,6 @@ def empty(shape: Dims) -> Any:
     return np.zeros(shape, float0)
 
 
-def without_signs(graph: Graph) -> Graph:
-    """Even powers of absolute values as those of the real numbers themselves: at 0 the absolute
-    value has no derivative, the power has.
-    """
-    if not any(e.op is ABS for e in graph.eqns):
-        return graph
-    signed: dict[Atom, Atom] = {}  # absolute values, and what they are of
-    eqns: list[Eqn] = []
-    graph = tidy(graph)  # equal values are one
-    for e in graph.eqns:
-        a, out = e.inputs[0] if e.inputs else None, e.outs[0] if e.outs else None
-        if out is not None and e.op is ABS and a is not None and a.type == out.type:
-            signed[out] = a
-        elif out is not None and a in signed and isinstance(e.op, ConvertElementType):
-            made = Var(out.type)  # of a Python number, say, which a function makes strong
-            eqns.append(Eqn(e.op, (signed[a],), (made,), e.source))
-            signed[out] = made
-        elif is_even(e, signed):
-            e = Eqn(e.op, tuple(signed.get(x, x) for x in e.inputs), e.outs, e.source)
-        eqns.append(e)
-    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
-
-
-def is_even(eqn: Eqn, signed: Mapping[Atom, Atom]) -> bool:
-    """True if it makes no difference which signs what it reads has."""
-    op = eqn.op
-    if op is MUL:
-        a, b = eqn.inputs
-        return a in signed and signed[a] is signed.get(b)
-    return op is SQUARE or (isinstance(op, IntegerPow) and op.y % 2 == 0)
-
-
 def is_float0(x: Any) -> bool:
     return getattr(x, "dtype", None) == float0
 
@@ -132,7 +100,7 @@ def vjp_graph(
     given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
-    graph, trace = without_signs(graph), Trace("a derivative")
+    graph, trace = smooth(graph), Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
         saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
@@ -250,7 +218,7 @@ def jvp_graph(graph: Graph, active: Flags, derive: Derive) -> Graph:
     """The graph of (inputs, tangents of the active ones) to (outputs, tangents
     of the inexact outputs).
     """
-    graph, trace = without_signs(graph), Trace("a derivative")
+    graph, trace = smooth(graph), Trace("a derivative")
     with trace:
         ts: dict[Any, Any] = {}
         seeds = []
