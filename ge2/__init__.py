@@ -21,6 +21,7 @@ from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16 as bfloat16
 from ge2.base.source import named_scope as named_scope
+from ge2.base.tracebacks import hides as _hides
 from ge2.base.tracebacks import hides_methods as _hides_methods
 from ge2.base.tracebacks import publish as _publish
 from ge2.dispatch import checking_leaks as checking_leaks
@@ -132,6 +133,7 @@ else:
     }
     _WHOLE = ("kernels", "test_util")  # which are modules themselves
 
+    @_hides
     def __getattr__(name):
         """Names that are imported when they are first asked for: seldom
         needed, or slow to import.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ge2.base.tracebacks import publish, published
+from ge2.base.tracebacks import hides, publish, published
 from ge2.transforms.control.branches import cond as cond
 from ge2.transforms.control.branches import dot_general as dot_general
 from ge2.transforms.control.branches import stop_gradient as stop_gradient
@@ -72,6 +72,9 @@ def __getattr__(name: str) -> Any:
 
     found = globals()[name] = published(getattr(dynamic, name), "ge2.lax")
     return found
+
+
+globals()["__getattr__"] = hides(__getattr__)  # not by @: types are checked by the function
 
 
 def __dir__() -> list[str]:

@@ -67,6 +67,7 @@ LIBRARIES = (
     "<__array_function__ internals>",
     "<frozen importlib",
 )
+PYTHON: Final = os.path.dirname(os.__file__) + os.sep  # Python's own modules: no line of the user's
 _inner: dict[CodeType, bool] = {}
 _ours: dict[CodeType, bool] = {}
 _lines: dict[CodeType, tuple[list[int], list[int]]] = {}
@@ -115,11 +116,17 @@ def line_table(code: CodeType) -> tuple[list[int], list[int]]:
 
 
 def is_library(code: CodeType) -> bool:
-    """True if it is the code of ge2, NumPy or contextlib, none of the user's."""
+    """True if it is the code of ge2, Python's modules, NumPy or its like, none of the user's."""
     known = _inner.get(code)
     if known is None:
-        known = _inner[code] = code.co_filename.startswith(LIBRARIES)
+        known = _inner[code] = is_of_library(code.co_filename)
     return known
+
+
+def is_of_library(file: str) -> bool:
+    return file.startswith(LIBRARIES) or (
+        file.startswith(PYTHON) and "site-packages" not in file[len(PYTHON) :]
+    )
 
 
 def is_package(code: CodeType) -> bool:
@@ -131,16 +138,14 @@ def is_package(code: CodeType) -> bool:
 
 
 def user_frame(depth: int = 1) -> FrameType | None:
-    """The nearest frame, from the caller outward, that is neither ge2's,
-    NumPy's, nor contextlib's.
-    """
+    """The nearest frame, from the caller outward, that is neither ge2's nor a library's."""
     frame: FrameType | None = sys._getframe(depth)
     inner = _inner
     while frame is not None:
         code = frame.f_code
         known = inner.get(code)
         if known is None:
-            known = inner[code] = code.co_filename.startswith(LIBRARIES)
+            known = inner[code] = is_of_library(code.co_filename)
         if not known:
             return frame
         frame = frame.f_back

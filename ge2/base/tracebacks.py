@@ -151,7 +151,7 @@ def is_puzzling(error: BaseException) -> bool:
         last = last.tb_next
     if (
         last is None
-        or isinstance(error, Ge2Error | RecursionError)
+        or isinstance(error, Ge2Error | RecursionError | KeyboardInterrupt)
         or not is_package(last.tb_frame.f_code)
     ):
         return False
@@ -174,7 +174,7 @@ def hides(function: Callable[P, R]) -> Callable[P, R]:
     def boundary(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             return function(*args, **kwargs)
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             shorten(error, function, args, kwargs)
             raise
 

@@ -122,6 +122,9 @@ class Choice:
         variant = self.taken.variant
         return self.family.kernels(self.problem, variant, variant.caps or self.caps)
 
+    def __repr__(self) -> str:
+        return f"<{self.taken}{BY[self.by]}>"
+
     def __str__(self) -> str:
         lines = [*map(str, self.refused), f"{self.taken}{BY[self.by]}"]
         others = self.others

@@ -128,7 +128,7 @@ class Jitted(Generic[P, R]):
                     results = entry.executable(*entry.captured, *args)  # type: ignore[misc]
                     return results[0] if entry.single else entry.build(results)  # type: ignore[no-any-return]
             return self._call(args, kwargs)  # type: ignore[no-any-return]
-        except Exception as error:
+        except (Exception, KeyboardInterrupt) as error:
             hide(error)
             raise
 

@@ -10,6 +10,7 @@ import numpy as _np
 
 # isort: off
 # fmt: off
+from ge2.base.tracebacks import hides as _hides
 from ge2.base.tracebacks import publish as _publish
 from ge2.numpy import late as late
 from ge2.numpy.composite import (
@@ -141,5 +142,8 @@ def __getattr__(name: str) -> _Any:
     return found
 
 
+globals()["__getattr__"] = _hides(__getattr__)  # not by @: types are checked by the function
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *late.PARTS})

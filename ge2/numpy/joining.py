@@ -174,8 +174,8 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     x = array(ary)
     axis = one_axis(axis, type_of(x).ndim, x)
     size = type_of(x).shape[axis]
-    if isinstance(indices_or_sections, int | np.integer):
-        sections = int(indices_or_sections)
+    if is_number(indices_or_sections):
+        sections = operator.index(indices_or_sections)
         if sections <= 0:
             raise ShapeError("number sections must be larger than 0.", where=here())
         each, extra = builtins.divmod(size, sections)
@@ -185,11 +185,15 @@ def array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     return [part(x, axis, *between(a, b, size)) for a, b in itertools.pairwise(cuts)]
 
 
+def is_number(x: Any) -> bool:
+    return isinstance(x, int | np.integer) or getattr(x, "shape", None) == ()
+
+
 def split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
     """Equal parts along an axis, or the parts between the given indices, as `numpy.split`."""
     x = array(ary)
     size = type_of(x).shape[one_axis(axis, type_of(x).ndim, x)]
-    if isinstance(indices_or_sections, int | np.integer) and size % int(indices_or_sections):
+    if is_number(indices_or_sections) and size % operator.index(indices_or_sections):
         what = "array split does not result in an equal division"
         what += f": axis {axis} of {type_of(x)} into {indices_or_sections}"
         raise ShapeError(what, where=here(), fix="np.array_split")

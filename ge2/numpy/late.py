@@ -8,6 +8,7 @@ not, with the reason and what to write instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import import_module
 from types import FunctionType
@@ -72,7 +73,8 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("char", "strings"), TEXTS),
     **dict.fromkeys(("asmatrix", "bmat", "matrix"), MATRICES),
     **dict.fromkeys(("rec", "recarray", "record"), RECORDS),
-    **dict.fromkeys(("core", "ctypeslib", "f2py", "lib", "test", "__version__"), INNER),
+    **dict.fromkeys(("core", "ctypeslib", "f2py", "test", "__version__"), INNER),
+    "lib": (INNER[0], "np.sliding_window_view; numpy.lib itself for what else there is"),
     **dict.fromkeys(("complex256", "float128"), ("GPUs and vector units have no such numbers", "float64")),
     "emath": ("the dtype of its results depends on the values", "x.astype(complex) before np.sqrt"),
     "ma": ("a masked array is two arrays", "the data and a mask, with np.where"),
@@ -80,7 +82,12 @@ REFUSED: dict[str, tuple[str, str]] = {
     "polynomial": ("its classes hold plain coefficients", "np.polyval and its like"),
     "row_stack": ("NumPy takes it away", "np.vstack"),
 }
+EARLIER = {  # names of NumPy 1
+    "Inf": "inf", "NaN": "nan", "alltrue": "all", "cumproduct": "cumprod", "float_": "float64", "in1d": "isin",
+    "msort": "sort", "product": "prod", "sometrue": "any", "trapz": "trapezoid",
+}
 # fmt: on
+LISTED = "docs/functions.md lists those it does"
 PARTS = ("fft", "linalg")  # of NumPy, whole: modules here, too
 OFFERED: list[str] = [*(n for names in MODULES.values() for n in names), *PASSED]
 HOME = {name: module for module, names in MODULES.items() for name in names}
@@ -123,7 +130,10 @@ def lacking(name: str) -> str:
     if name in REFUSED:
         reason, fix = REFUSED[name]
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"
-    return f"module 'ge2.numpy' has no attribute {name!r}"
+    near = get_close_matches(name, [*HOME, *PASSED, *vars(np)], 1, cutoff=0.8)
+    known = [EARLIER[name]] if name in EARLIER else near
+    other = f"np.{known[0]}" if known else f"ge2.extend.elementwise, or ge2.pure_callback; {LISTED}"
+    return f"module 'ge2.numpy' has no attribute {name!r}\n  try  {other}"
 
 
 # ------------------------------------------------------------------------------------------ tables

@@ -30,6 +30,7 @@ from ge2.base.dtypes import (
 )
 from ge2.base.errors import (
     ArgumentError,
+    Ge2Error,
     InputError,
     NotAValue,
     OutOfBoundsError,
@@ -312,7 +313,9 @@ def one_axis(axis: Any, ndim: int, what: Any = None) -> int:
     """The axis, counted from the first; `what` is the value whose axis it is."""
     try:
         found = axis.__index__()
-    except (AttributeError, TypeError):
+    except (AttributeError, TypeError) as error:
+        if isinstance(error, Ge2Error):  # of a traced number
+            raise
         raise InputError(
             f"an axis is an integer; got {axis!r:.60}", where=here(), fix="axis=0"
         ) from None

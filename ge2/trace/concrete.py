@@ -7,25 +7,30 @@ derivative flows through be turned into a plain number, for its derivative would
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.dtypes import INEXACT, INTEGERS
 from ge2.base.errors import (
+    ArgumentError,
     ConcretizationTypeError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
 from ge2.base.gpu import host
-from ge2.base.source import here
+from ge2.base.source import here, user_frame
 from ge2.ir import Atom, Eqn, Literal, Var
 from ge2.ir.op import Evaluate
 
 if TYPE_CHECKING:
     from ge2.trace.tracer import Trace, Tracer
 
+AMBIGUOUS = (
+    "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
+)
 # fmt: off
 DOING = {
     "bool":   "the truth of {0} was asked for",
@@ -155,21 +160,34 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     unknown = f"not known while {trace.title} is traced"
     why = f"that is {unknown}" if x.atom is var else f"it depends on {name}, which is {unknown}"
     what = f"{DOING[use].format(x.label())}, but {trace.reasons.get(var) or why}"
-    place, fix = here(), fix_of(x, use)
+    place, fix = here(), fix_of(x, use, var)
     trace.refused = lambda: ERRORS.get(use, ConcretizationTypeError)(what, where=place, fix=fix)
     raise trace.refused()
 
 
-def fix_of(x: Tracer, use: str) -> str:
-    """The code to write instead, which the user's line decides."""
+def fix_of(x: Tracer, use: str, root: Var | None = None) -> str:
+    """The code to write instead, which the user's line decides; `root` is the argument asked for."""
     from ge2.base.expression import expression  # here: only errors pay for them
-    from ge2.trace.hints import hint
+    from ge2.trace.hints import hint, of_known
 
     trace = x.owner
+    if root is not None and not root.type.shape and root.type.dtype in INTEGERS and in_numpy():
+        name = trace.names.get(root, "") if trace.kind == "jit" else ""
+        return of_known(name if name.isidentifier() else "")
     name = trace.names.get(x.atom, "") if trace.kind == "jit" else ""
     # by a closure, not by the call
     given = any(t.cell.atom is x.atom for _, t in trace.bound.values())
     return hint(use, name if name.isidentifier() and not given else "", expression())
+
+
+def in_numpy() -> bool:
+    """Whether a function of `ge2.numpy` asks, which the user's line has called."""
+    user, frame = user_frame(), sys._getframe(1)
+    while frame is not user and frame.f_back is not None:
+        if frame.f_globals.get("__name__", "").startswith("ge2.numpy."):
+            return True
+        frame = frame.f_back
+    return False
 
 
 def flows(trace: Trace, atom: Atom) -> bool:
@@ -203,8 +221,8 @@ def number(x: Tracer, use: str) -> Any:
     """The value as a Python number; TypeError, as in NumPy, unless it has one element."""
     if x.type.size != 1:
         if use == "bool":
-            what = "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
-            raise ValueError(what)
+            what = AMBIGUOUS if x.type.size else "The truth value of an empty array is ambiguous."
+            raise ArgumentError(f"{what}: a traced {x.type}", where=here(), fix=fix_of(x, "bools"))
         raise TypeError(
             f"only arrays of one element become Python numbers; this is a traced {x.type}"
         )

@@ -27,6 +27,7 @@ __all__ = ["hint"]
 # fmt: off
 GENERAL: Final = {
     "bool":   "np.where(condition, a, b), or ge2.lax.cond(condition, f, g, x)",
+    "bools":  "np.any(x) or np.all(x); np.where(x, a, b) decides for each element",
     "int":    "an argument that jit takes as static (static_argnums=), or arrays in its place",
     "float":  "an array in its place: NumPy's functions take x as it is",
     "array":  "the function of that name in ge2.numpy, or ge2.pure_callback(f, like, x) for what is no NumPy",
@@ -64,7 +65,14 @@ def hint(use: str, label: str, found: Expression | None) -> str:
         text = rule(found, use, label)
         if text:
             return text
-    return (of_truth(found) if use == "bool" else "") or GENERAL[use]
+    return (of_truth(found, use) if use in ("bool", "bools") else "") or GENERAL[use]
+
+
+def of_known(name: str) -> str:
+    """The fix for a number that a function of NumPy's has to know; `name` of
+    the argument that it is.
+    """
+    return f"{static_argument(name)}: {KNOWN}" if name else "a number that is known when traced"
 
 
 def in_place(found: Expression | None) -> str:
@@ -76,7 +84,7 @@ def in_place(found: Expression | None) -> str:
     )
 
 
-LISTED: Final = "docs/functions.md lists those it does"
+LISTED: Final = gnp.late.LISTED
 
 
 def without(name: str, found: Expression | None) -> str:
@@ -135,7 +143,7 @@ def of_call(found: Expression, use: str, label: str) -> str:
     if pythons and f in OF_PYTHON:
         return OF_PYTHON[f].format(first)
     if isinstance(f, np.ufunc):
-        return of_numpy(f.__name__, found, call, use, label)
+        return of_numpy(f.__name__, found, call, args, use, label)
     return of_module(f, found, call, use, label)
 
 
@@ -179,15 +187,38 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
     if top == "numpy" and "random" in home:
         return RANDOM
     if top == "numpy":
-        return of_numpy(name, found, call, use, label)
+        part = home.split(".")[1] if "." in home else ""
+        if part in gnp.late.REFUSED and part not in INNER:
+            return gnp.late.REFUSED[part][1]
+        return of_numpy(name, found, call, args, use, label) or of_callback(f, found, call)
     if top == "scipy" and name in special.__all__:
         return f"ge2.scipy.special.{name}({given(found, call)}), which needs no SciPy"
     if top in ("pandas", "matplotlib", "torch", "json", "PIL"):
         return f"{top} where the result is returned to, or ge2.debug.callback(f, x), which runs with values"
-    if top in ("builtins", "ge2", ""):
-        return ""
-    called = found.text(call.func, name)
-    return f"ge2.pure_callback({called}, like, {', '.join(args) or 'x'}), with the result's type as like"
+    return "" if top in ("builtins", "ge2", "") else of_callback(f, found, call)
+
+
+CALLBACK: Final = "ge2.pure_callback({}), with the result's type as like"
+
+
+def of_callback(f: Any, found: Expression, call: ast.Call) -> str:
+    """A call that takes real arrays alone, made when the program runs: all that it reads is passed
+    to it, and an object that it makes stays inside.
+    """
+    parts = [*call.args, *[k.value for k in call.keywords]]
+    inside = any(isinstance(a, ast.Lambda | ast.Starred) for a in parts)
+    if isinstance(f, type):
+        outer = found.around[0] if found.around else None
+        if not isinstance(outer, ast.Call) or outer.func is not call:
+            return CALLBACK.format("f, like, x") + f", where f makes the {f.__name__} and uses it"
+        call, inside = outer, True
+    given = [found.text(a, "x") for a in (*call.args, *call.keywords)]
+    function = ast.unparse(call.func)
+    if inside:
+        names = dict.fromkeys(n.id for n in ast.walk(call) if isinstance(n, ast.Name))
+        given = [n for n in names if hasattr(found.value(ast.Name(n)), "cell")]
+        function = f"lambda {', '.join(given)}: {ast.unparse(call)}"
+    return CALLBACK.format(", ".join([function, "like", *(given or ["x"])]))
 
 
 def given(found: Expression, call: ast.Call) -> str:
@@ -203,7 +234,9 @@ def of_math(name: str, args: list[str]) -> str:
     return f"{theirs}({', '.join(args)})" if theirs else ""
 
 
-def of_numpy(name: str, found: Expression, call: ast.Call, use: str, label: str) -> str:
+def of_numpy(
+    name: str, found: Expression, call: ast.Call, args: list[str], use: str, label: str
+) -> str:
     """The fix for a function of NumPy's, which does not ask what its
     arguments are, or only the first.
     """
@@ -216,24 +249,29 @@ def of_numpy(name: str, found: Expression, call: ast.Call, use: str, label: str)
         ):
             return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
-    if name in gnp.__all__ and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
-        lists = [a for a in call.args if isinstance(a, ast.List | ast.Tuple)]
-        stacked = [ast.Call(STACK, [a], []) if a in lists else a for a in call.args]
-        return f"np.{name}({given(found, ast.Call(call.func, stacked, call.keywords))})"
-    if name in SHAPES and use == "int":
+    if name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int"):
         return of_size(label)
-    return f"ge2.numpy.{name}({given(found, call)})" if name in gnp.__all__ else ""
+    takes = name not in SHAPES and name in gnp.__all__
+    if takes and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
+        listed = [isinstance(a, ast.List | ast.Tuple) for a in call.args]
+        given = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
+        return f"np.{name}({', '.join(given)})"
+    if name not in gnp.__all__ or name in gnp.late.PASSED:
+        return ""
+    args = [*args, *[found.text(k, "x") for k in call.keywords]]
+    return f"ge2.numpy.{name}({', '.join(args) or 'x'})"
 
 
-STACK: Final = ast.parse("np.stack", mode="eval").body
+KNOWN: Final = "sizes and axes are known when a function is traced"
 
 
 def of_size(label: str) -> str:
     if label:
-        return f"{static_argument(label)}: sizes are known when a function is traced"
+        return f"{static_argument(label)}: {KNOWN}"
     return "a size that is known when the function is traced, such as x.shape[0]"
 
 
+INNER: Final = ("lib", "core")  # NumPy's own, where functions of arrays are defined, too
 SHAPES: Final = (
     "zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace", "reshape", "broadcast_to",
     "tile", "tri", "indices",
@@ -263,7 +301,8 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
         return f"ge2.numpy.{name}({given(found, whole)})"
     if name == "format":
         return GENERAL["format"]
-    return ""
+    home = type(held).__module__.partition(".")[0]
+    return "" if home in ("builtins", "ge2", "numpy") else of_callback(None, found, call)
 
 
 # -------------------------------------------------------------------------------- other expressions
@@ -341,7 +380,7 @@ def of_binary(found: Expression, use: str, label: str) -> str:
     assert isinstance(node, ast.BinOp)
     if use == "int" and isinstance(node.op, ast.Mult):
         return f"np.full(n, x) with {static_argument(label)}" if label else ""
-    return GENERAL["format"] if isinstance(node.op, ast.Mod) and use != "bool" else ""
+    return GENERAL["format"] if isinstance(node.op, ast.Mod) and not use.startswith("bool") else ""
 
 
 def of_comparison(found: Expression, use: str, label: str) -> str:
@@ -420,12 +459,12 @@ RULES: Final[dict[type, tuple[Callable[[Expression, str, str], str], ...]]] = {
 # ----------------------------------------------------------------------------------------- branches
 
 
-def of_truth(found: Expression) -> str:
+def of_truth(found: Expression, use: str) -> str:
     """The fix for a branch on a traced value, by the statement or expression it decides."""
     inner: ast.AST = found.node
     for outer in found.around:
         if getattr(outer, "test", None) is inner or inner in getattr(outer, "ifs", ()):
-            return branch(found, outer, inner)
+            return branch(found, outer, inner, use)
         if not isinstance(outer, ast.BoolOp | ast.UnaryOp | ast.Compare):
             break
         inner = outer
@@ -435,10 +474,11 @@ def of_truth(found: Expression) -> str:
 LOGIC: Final = (ast.BoolOp, ast.UnaryOp)
 
 
-def branch(found: Expression, outer: ast.AST, test: ast.AST) -> str:
+def branch(found: Expression, outer: ast.AST, test: ast.AST, use: str) -> str:
     condition = found.text(over_arrays(test), "condition")
+    whole = condition if use == "bool" else f"np.all({condition})"
     if isinstance(outer, ast.While):
-        return f"ge2.lax.while_loop(lambda x: {condition}, lambda x: body, x)"
+        return f"ge2.lax.while_loop(lambda x: {whole}, lambda x: body, x)"
     if isinstance(outer, ast.IfExp):
         return (
             f"np.where({condition}, {found.text(outer.body, 'a')}, {found.text(outer.orelse, 'b')})"
@@ -447,4 +487,4 @@ def branch(found: Expression, outer: ast.AST, test: ast.AST) -> str:
         return "ge2.debug.callback(check, x), which sees the value; or the assert outside, on the result"
     if isinstance(outer, ast.comprehension):
         return f"np.where({condition}, x, 0): how many are left would not be known"
-    return f"np.where({condition}, a, b), or ge2.lax.cond({condition}, f, g, x)"
+    return f"np.where({condition}, a, b), or ge2.lax.cond({whole}, f, g, x)"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from difflib import get_close_matches
 from typing import Any, Final, final
 
 import numpy as np
@@ -23,6 +24,7 @@ from ge2.trace.views import settled
 
 
 LAYOUT: Final = "np.copy(x) where layout matters: a traced value has no memory yet"
+ITSELF: Final = "x itself, an array as NumPy's"
 BYTES: Final = "x.astype(dtype), or the function of the array before it is traced"
 FILES: Final = "ge2.debug.callback(f, x), or the array after the function has returned"
 
@@ -31,6 +33,11 @@ INSTEAD: Final[dict[str, str]] = {
     **dict.fromkeys(("base", "data", "ctypes", "flags", "setflags", "strides"), LAYOUT),
     **dict.fromkeys(("byteswap", "getfield", "setfield"), BYTES),
     **dict.fromkeys(("dump", "dumps", "tobytes", "tofile"), FILES),
+    **dict.fromkeys(("cpu", "detach", "numpy", "to_numpy", "value", "values"), ITSELF),
+    **dict.fromkeys(("iat", "iloc", "loc"), "x[i]"),
+    "append":    "np.append(x, value), which is a new array",
+    "is_integer": "x % 1 == 0",
+    "length":    "x.size, or len(x)",
     "device":    "jit(f, device=...), or the device of the array before it is traced",
     "itemset":   "x[i] = value",
     "newbyteorder": BYTES,
@@ -190,10 +197,10 @@ class Protocols:
             raise AttributeError(name)
         if hasattr(type(self), name):
             return object.__getattribute__(self, name)  # a property that failed: its own error
-        what = f"{self!r} has no attribute {name}"
         if hasattr(np.ndarray, name):
             raise AttributeError(str(missing(f"numpy.ndarray.{name}")))
-        raise AttributeError(f"{what}\n  try  {INSTEAD[name]}" if name in INSTEAD else what)
+        lines = [f"{self!r} has no attribute {name}", f"  at   {here()}", instead_of(name)]
+        raise AttributeError("\n".join(filter(None, lines)), name=name, obj=self)
 
     def __reduce__(self) -> Any:
         raise self.escaped()
@@ -215,6 +222,18 @@ class Protocols:
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.__copy__()
+
+
+def instead_of(name: str) -> str:
+    """The line of an error about an attribute that arrays have not: a function
+    of that name, or a name like it.
+    """
+    if name in INSTEAD:
+        return f"  try  {INSTEAD[name]}"
+    if name in gnp.__all__ and callable(getattr(gnp, name)):
+        return f"  try  np.{name}(x)"
+    near = get_close_matches(name, [n for n in dir(np.ndarray) if n[0] != "_"], 1, cutoff=0.7)
+    return f"  try  x.{near[0]}" if near else ""
 
 
 def special_ufunc(

@@ -65,7 +65,7 @@ class Selected:
     def at_each(self, x: Any) -> Any:
         """An operand as an array of the elements' shape, or what broadcasts to it."""
         if type(x) is Selected:
-            if x.mask.atom is not self.mask.atom:
+            if not alike(x.mask, self.mask):
                 raise x.error()
             return x.elements
         left = self.elements.shape[self.mask.ndim :]
@@ -83,7 +83,7 @@ class Selected:
     def written_to(self, x: Any, key: Any) -> Any:
         """`x` after `x[mask] = self`; an error for another mask than the one of these elements."""
         mask = mask_in(key)
-        if mask is None or mask.atom is not self.mask.atom or self.elements.shape != x.shape:
+        if mask is None or not alike(mask, self.mask) or self.elements.shape != x.shape:
             raise self.error()
         whole = mask.reshaped((*mask.shape, *(1,) * (x.ndim - mask.ndim)))
         return gnp.where(whole, self.elements.astype(x.dtype), x)
@@ -155,6 +155,25 @@ def select(x: Any, mask: Any) -> Selected:
         what = f"boolean index {own} did not match indexed array {t}"
         raise OutOfBoundsError(what, where=here(), fix="a mask of its shape")
     return Selected(harmless(x.__copy__(), mask), mask.__copy__(), str(t), here())
+
+
+def alike(a: Any, b: Any) -> bool:
+    """Whether two masks are the same value, or computed alike of the same ones: `x > 0`, twice."""
+    return a.owner is b.owner and equal(a.owner, a.atom, b.atom, DEPTH)
+
+
+def equal(trace: Any, a: Atom, b: Atom, depth: int) -> bool:
+    if isinstance(a, Literal) or isinstance(b, Literal):
+        return a == b
+    if a is b or not depth:
+        return a is b
+    one, other = trace.known.maker(trace, a), trace.known.maker(trace, b)
+    if one is None or other is None or one.op.effect is not None or one.op != other.op:
+        return False
+    same = one.outs.index(a) == other.outs.index(b)
+    return same and all(
+        equal(trace, x, y, depth - 1) for x, y in zip(one.inputs, other.inputs, strict=True)
+    )
 
 
 def mask_in(key: Any) -> Any:
@@ -252,7 +271,8 @@ def moving_slice(part: slice) -> Any:
     bounds = (part.start, part.stop, part.step)
     if all(map(knowable, bounds)):
         return slice(*[int(b) if is_traced(b) else b for b in bounds])
-    if part.step in (None, 1) and is_integer(part.start) and is_integer(part.stop):
+    steps = not is_traced(part.step) and part.step in (None, 1)
+    if steps and is_integer(part.start) and is_integer(part.stop):
         size = difference(part.stop, part.start)
         if size is not None and size >= 0:
             return MovingSlice(part.start, size)

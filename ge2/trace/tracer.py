@@ -70,7 +70,7 @@ class Tracer(Operators, Protocols):
                 raise self.escaped()
             outer = self.outer()
         if outer:
-            fix = "x = x + ... for x += ...; y = x.copy() first for y[i] = v"
+            fix = "x as what a loop carries: fori_loop(0, n, lambda i, x: new x, x); else y = x.copy() before y[i] = v"
             raise InPlaceError(f"{what} changes {outer}", where=here(), fix=fix)
         self.owner.write(self.cell, self.owner.lift(cast(value, self.type.dtype)), what)
 

@@ -86,6 +86,9 @@ class CustomRule(ABC, Generic[P, R]):
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {title_of(self.fun)}>"
+
     @hides
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         result: R = self.applied(bound(self.fun, args, kwargs))

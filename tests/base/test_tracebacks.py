@@ -12,6 +12,7 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
+from heapq import nlargest
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -29,7 +30,7 @@ X = np.ones(3)
 
 
 def raised(call: Callable[[], Any], mode: str = "short") -> BaseException:
-    with config.using(traceback=mode), pytest.raises(Exception) as caught:
+    with config.using(traceback=mode), pytest.raises(BaseException) as caught:
         call()
     return caught.value
 
@@ -50,6 +51,10 @@ def loss(x: Any) -> Any:
 
 def fails(*_: Any) -> Any:
     raise KeyError("mine")
+
+
+def interrupted(*_: Any) -> Any:
+    raise KeyboardInterrupt
 
 
 @ge2.custom_vjp
@@ -78,6 +83,10 @@ SHOWN: dict[str, tuple[Callable[[], Any], list[str]]] = {
         lambda: ge2.jit(lambda x: ge2.pure_callback(fails, x, x))(X),
         ["<lambda>", "fails"],
     ),
+    "interrupted": (lambda: ge2.jit(interrupted)(X), ["<lambda>", "interrupted"]),
+    "in Python's modules": (lambda: ge2.jit(lambda x: nlargest(2, x))(X), ["<lambda>", "<lambda>"]),
+    "absent from ge2": (lambda: ge2.nonsense, ["<lambda>"]),
+    "absent from a module": (lambda: ge2.numpy.nonsense, ["<lambda>"]),
     "pulled": (lambda: ge2.vjp(np.sin, X)[1](np.ones(4)), ["<lambda>"]),
     "function": (lambda: ge2.numpy.reshape(X, 7), ["<lambda>"]),
     "random": (lambda: ge2.random.normal("key"), ["<lambda>"]),

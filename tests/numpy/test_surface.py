@@ -182,6 +182,7 @@ def masked(np: Any, x: Any, i: Any) -> Any:
     m = x > 1
     x[m] = np.sqrt(x[m]) * 2 - x[m]
     x[m] *= np.array([1.0, 2.0, 3.0])
+    x[(x > 2) & (x < 9)] = x[(x > 2) & (x < 9)] ** 2  # two masks, computed alike
     rows = np.outer(x, x)
     rows[x > 0.5] -= x
     n = np.array(i)
@@ -217,7 +218,8 @@ def test_what_a_mask_does_not_choose_reaches_no_derivative() -> None:
 @pytest.mark.parametrize(
     "f",
     [lambda x: x[x > 1], lambda x: x[x > 1].sum(), lambda x: np.sum(x[x > 1]), lambda x: len(x[x > 1]),
-     lambda x: np.stack([x[x > 1]]), lambda x: x[x > 1][0], lambda x: np.sin(x[x > 1]) + x[x < 1]],
+     lambda x: np.stack([x[x > 1]]), lambda x: x[x > 1][0], lambda x: np.sin(x[x > 1]) + x[x < 1],
+     lambda x: np.sin(x[x > 1]) + x[x > 2]],
 )  # fmt: skip
 def test_what_a_traced_mask_chooses_cannot_leave_its_place(f: Any) -> None:
     with pytest.raises(
@@ -235,9 +237,19 @@ def test_an_array_from_outside_is_not_written() -> None:
 
 
 def test_names_that_are_absent_say_so() -> None:
-    with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        gnp.nonsense
-    assert {"r_", "errstate", "add"} <= set(dir(gnp)) and gnp.s_[1:2] == slice(1, 2)
+    for name, fix in (
+        ("nonsense", "pure_callback"),
+        ("trapz", "np.trapezoid"),
+        ("zeroes", "np.zeros"),
+    ):
+        with pytest.raises(AttributeError, match=rf"has no attribute '{name}'(.|\n)*try .*{fix}"):
+            getattr(gnp, name)
+    assert {"r_", "errstate", "add", "fft"} <= set(dir(gnp)) and gnp.s_[1:2] == slice(1, 2)
+    assert {n for n in dir(gnp) if n[0] != "_"} <= {*gnp.__all__, "fft", "linalg"}
+    for call, fix in ((lambda x: x.exp(), "np.exp"), (lambda x: x.tranpose(), "x.transpose"),
+                      (lambda x: x.iloc, r"x\[i\]"), (lambda x: x.numpy(), "x itself")):  # fmt: skip
+        with pytest.raises(AttributeError, match=rf"at .*test_surface.py(.|\n)*try .*{fix}"):
+            ge2.make_jaxpr(call)(X)
 
 
 def counts(x: Any, w: Any, i: Any) -> Any:

@@ -5,9 +5,11 @@ where, and what to write.
 from __future__ import annotations
 
 import copy
+import heapq
 import inspect
 import math
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -505,3 +507,30 @@ def test_a_constant_indexed_by_a_traced_column():
         np.ones((2, 2), int),
         fix="ge2.numpy.take(labels, e[:, 0], axis=0)",
     )
+
+
+# ------------------------------------------------------------------ functions of other modules
+# The remedy, pasted in, computes what Python does: what is read from around is passed, too.
+
+
+ELSEWHERE = {
+    "heapq.nlargest(2, x)": "ge2.pure_callback(heapq.nlargest, like, 2, x)",
+    "heapq.nlargest(2, x, key=lambda v: -v * x[0])": (
+        "ge2.pure_callback(lambda x: heapq.nlargest(2, x, key=lambda v: -v * x[0]), like, x)"
+    ),
+    "heapq.nsmallest(2, x, key=None)": "ge2.pure_callback(heapq.nsmallest, like, 2, x, key=None)",
+}
+
+
+@pytest.mark.parametrize("call", ELSEWHERE)
+def test_a_function_of_another_module_is_called_when_the_program_runs(
+    call: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "mistake.py"
+    file.write_text(f"def f(x):\n    return {call}\ndef g(x):\n    return {ELSEWHERE[call]}\n")
+    names: dict[str, Any] = {"heapq": heapq, "ge2": ge2, "like": [0.0, 0.0]}
+    exec(compile(file.read_text(), str(file), "exec"), names)
+    with pytest.raises(errors.ConcretizationTypeError) as error:
+        ge2.jit(names["f"])(X)
+    assert f"  try  {ELSEWHERE[call]}, with the result's type" in str(error.value)
+    np.testing.assert_array_equal(ge2.jit(names["g"])(X), names["f"](X))

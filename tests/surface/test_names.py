@@ -92,7 +92,8 @@ def test_what_is_looked_at_is_a_line_or_a_table_and_never_an_address():
     looked = [
         doubled, Model().step, doubled.report(), doubled.cache_report(), doubled.trace(X), low, low.compile(),
         low.kernels, low.kernels[0], low.memory_analysis(), low.memory_timeline(), doubled.report().bill,
-        low.args_info, low.in_tree, low.out_info, doubled.trace(X).jaxpr,
+        low.args_info, low.in_tree, low.out_info, doubled.trace(X).jaxpr, low.choices, ge2.custom_vjp(np.sin),
+        ge2.vjp(np.sin, X)[1], ge2.linearize(np.sin, X)[1], ge2.custom_jvp(np.sin), ge2.sequential_vmap(np.sin),
     ]  # fmt: skip
     for value in looked:
         text = repr(value)

@@ -62,6 +62,7 @@ REFUSED = [
     (TypeRuleError, lambda: lax.cond(F32 > 0, lambda x: ONES, lambda x: ONES[:2], 1.0)),
     (TypeRuleError, lambda: lax.switch(1, [lambda: ONES, lambda: ONES[:2]])),
     (InputError, lambda: lax.scan(lambda c, x: (c, x), 0.0, ONES, unroll=-1)),
+    (InputError, lambda: lax.scan(lambda c, x: (c, x), 0.0, None, length=True)),
     (InputError, lambda: lax.scan(lambda c, x: (c, x), 0.0, ONES, unroll=0)),
     (InputError, lambda: lax.fori_loop(0, 3, lambda i, c: c, 0.0, unroll=-1)),
     (InputError, lambda: vmap(identity, in_axes=True)(np.eye(2))),
@@ -73,6 +74,7 @@ REFUSED = [
     (TypeRuleError, lambda: lax.scan(lambda c, x: (True, x), F32, ONES)),
     (GradientError, lambda: custom_root(identity, 1.0, lambda f, x: (x, x), lambda g, y: y)),
     (GradientError, lambda: custom_linear_solve(identity, ONES, lambda f, b: ONES[:2])),
+    (GradientError, lambda: custom_linear_solve(lambda x: (x,), ONES, lambda f, b: f(b)[0])),
     (GradientError, lambda: custom_linear_solve(identity, ONES, lambda f, b: (b, b))),
 ]
 

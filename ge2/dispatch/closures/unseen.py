@@ -23,7 +23,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.errors import ImpureError, InputError
 from ge2.base.gpu import loaded
-from ge2.base.source import LIBRARIES, Source, here, is_library, of_function
+from ge2.base.source import LIBRARIES, Source, here, of_function
 from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, random_types
 from ge2.dispatch.closures.objects import ATTRIBUTES, MISSING, Path, reads_of, steps_of, uses
 from ge2.dispatch.signature import Function, Refused, article, refuse_class, title
@@ -106,7 +106,9 @@ def unseen_lines(scopes: Iterable[Scope]) -> Lines:
     found: Lines = {}
     for scope in scopes:
         code = scope.function.__code__
-        if is_library(code) or not any(is_suspect(scope, name, known) for name in all_names(code)):
+        if code.co_filename.startswith(LIBRARIES):
+            continue
+        if not any(is_suspect(scope, name, known) for name in all_names(code)):
             continue
         for inner, step, path in uses(code):
             kind = kind_of_path(scope, path, known)

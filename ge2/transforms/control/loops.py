@@ -416,6 +416,10 @@ def checked_length(elements: Sequence[Any], structure: Structure, length: int | 
             )  # fmt: skip
         sizes[f"xs{keystr(path)}"] = type_of(x).shape[0]
     if length is not None:
+        if isinstance(length, bool):
+            raise InputError(
+                f"the length of a loop is an integer; got {length}", where=here(), fix="length=1"
+            )
         sizes["length"] = index(length)
         if sizes["length"] < 0:
             raise InputError(f"the length of a loop is 0 or more; got {length}", where=here())

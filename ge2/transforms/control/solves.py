@@ -49,8 +49,14 @@ def custom_linear_solve(
     (3.0, -1.5)
     """
     if at_top():
+
+        def product_of(x: Any) -> Any:
+            return like(
+                matvec(x), b, False, f"the result of {title_of(matvec)}", "b of custom_linear_solve"
+            )
+
         return like(
-            solve(matvec, b),
+            solve(product_of, b),
             b,
             has_aux,
             f"the solution of {title_of(solve)}",

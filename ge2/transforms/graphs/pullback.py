@@ -47,6 +47,10 @@ class Pullback:
     def __init__(self, residuals: Sequence[Any], rule: PullRule) -> None:
         self.residuals, self.rule = residuals, rule
 
+    def __repr__(self) -> str:
+        given = ", ".join(str(t) for t in self.rule.types)
+        return f"<vjp: from cotangents of {given}>"
+
     @hides
     def __call__(self, ct: Any) -> tuple[Any, ...]:
         rule = self.rule
@@ -165,6 +169,10 @@ class Pushforward:
 
     def __init__(self, residuals: Sequence[Any], rule: PushRule) -> None:
         self.residuals, self.rule = residuals, rule
+
+    def __repr__(self) -> str:
+        made = ", ".join(str(t) for t in self.rule.outputs)
+        return f"<linearize: to tangents of {made}>"
 
     @hides
     def __call__(self, *tangents: Any) -> Any:
