@@ -1,5 +1,5 @@
-"""How every test runs: seeded, without a deadline, each graph verified and
-read back from its text.
+"""How every test runs: seeded, without a deadline, each graph verified, each kind of
+equation read back from its text.
 """
 
 from __future__ import annotations

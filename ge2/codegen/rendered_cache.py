@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields, is_dataclass
 from functools import cache as once
+from importlib.util import cache_from_source
 from typing import Any, final
 
 import numpy as np
@@ -78,7 +79,10 @@ def page(template: str, view: object) -> tuple[Pages, str] | None:
         return None
     parts: list[str] = []
     return (
-        (pages, content_key("page", pages.version, template, *parts))
+        (
+            pages,
+            content_key("page", pages.version, template, "\n".join(parts)),
+        )  # no part has a line's end
         if spelt(view, parts)
         else None
     )
@@ -146,19 +150,52 @@ def contents(places: Sequence[str], ending: str = "") -> list[str | bytes]:
 
 
 # ------------------------------------------------------------------------------ compiled templates
-# A program that is new renders its texts; what Jinja made of the templates is that of the last one.
+# A program that is new renders its texts; what Jinja made of the templates is Python's byte code, and
+# lies where that of this package does; in the cache where that cannot be written, or a user's are among them.
 
 
 def compiled_templates(jinja: str, users: str) -> dict[str, bytes]:
     """The byte code of templates by their keys."""
-    found = read(cache().get(compiled_key(jinja, users)) or b"")
-    return {key: text.encode("latin-1") for key, text in found.items()}
+    key = compiled_key(jinja, users)
+    found = read(_as_bytecode(key) or cache().get(key) or b"")
+    return {name: text.encode("latin-1") for name, text in found.items()}
 
 
 def keep_compiled(found: dict[str, bytes], jinja: str, users: str) -> None:
-    texts = {key: code.decode("latin-1") for key, code in found.items()}
-    about = {"kind": "texts", "name": "compiled templates", "version": VERSION}
-    cache().put(compiled_key(jinja, users), written(texts), about)
+    key = compiled_key(jinja, users)
+    content = written({name: code.decode("latin-1") for name, code in found.items()})
+    if users or not _keep_as_bytecode(key, content):
+        about = {"kind": "texts", "name": "compiled templates", "version": VERSION}
+        cache().put(key, content, about)
+
+
+def _as_bytecode(key: str) -> bytes:
+    """What lies beside the byte code of this package, where it is that of the key; else nothing."""
+    try:
+        with open(_beside(), "rb") as file:
+            return file.read() if file.readline() == key.encode() + b"\n" else b""
+    except (OSError, NotImplementedError):
+        return b""
+
+
+def _keep_as_bytecode(key: str, content: bytes) -> bool:
+    """Puts it there; False where byte code cannot be written or is not wanted."""
+    try:
+        path = _beside()
+        if sys.dont_write_bytecode:
+            return False
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.{os.getpid()}", "wb") as file:
+            file.write(key.encode() + b"\n" + content)
+        os.replace(file.name, path)
+    except (OSError, NotImplementedError):
+        return False
+    return True
+
+
+def _beside() -> str:
+    path = cache_from_source(os.path.join(FOLDER, "codegen", "templates.py"))
+    return path.removesuffix(".pyc") + ".jinja"
 
 
 def compiled_key(jinja: str, users: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -66,19 +67,39 @@ def length(text: Text) -> int:
 
 def nested(texts: Sequence[Text]) -> list[str]:
     """All lines, but no comments."""
-    return [line for t in texts for line in (t.pragma, t.code, "{", *nested(t.body), "}", t.end)]
+    found: list[str] = []
+    for t in texts:
+        found += (t.pragma, t.code, "{", *(nested(t.body) if t.body else ()), "}", t.end)
+    return found
 
 
 def coded(view: Any) -> list[str]:
     """All that a view has, but the comments of its statements."""
+    found: list[str] = []
+    add_code(view, found)
+    return found
+
+
+def add_code(view: Any, found: list[str]) -> None:
     if isinstance(view, Text):
-        return nested((view,))
-    if isinstance(view, tuple):
-        return ["(", *(line for each in view for line in coded(each)), ")"]
-    if is_dataclass(view):
-        named = [(f.name, *coded(getattr(view, f.name))) for f in fields(view)]
-        return [type(view).__name__, *(line for lines in named for line in lines)]
-    return [repr(view)]
+        found += nested((view,))
+    elif isinstance(view, tuple):
+        found.append("(")
+        for each in view:
+            add_code(each, found)
+        found.append(")")
+    elif is_dataclass(view):
+        found.append(type(view).__name__)
+        for name in fields_of(type(view)):  # type: ignore[arg-type]
+            found.append(name)
+            add_code(getattr(view, name), found)
+    else:
+        found.append(repr(view))
+
+
+@cache
+def fields_of(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
 
 
 @final

@@ -15,6 +15,7 @@ import itertools
 import re
 from ast import literal_eval
 from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from string import ascii_lowercase
 from typing import Any, NoReturn
 
@@ -150,12 +151,16 @@ def _holds_graph(value: Any) -> bool:
 
 # ------------------------------------------------------------------------------------------ parsing
 
-TOKEN = re.compile(
-    r"""\s*(?: (?P<number>[+-]?(?:inf|nan|\d+\.?\d*(?:e[+-]?\d+)?)(?![\w])) | (?P<word>[A-Za-z_][\w-]*)
-    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") | (?P<mark>[{}\[\]();:,.=~]) )""",
-    re.VERBOSE,
-)
 Table = Mapping[str, Callable[..., Op]]
+
+
+@cache
+def tokens() -> re.Pattern[str]:
+    return re.compile(
+        r"""\s*(?: (?P<number>[+-]?(?:inf|nan|\d+\.?\d*(?:e[+-]?\d+)?)(?![\w])) | (?P<word>[A-Za-z_][\w-]*)
+    | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*") | (?P<mark>[{}\[\]();:,.=~]) )""",
+        re.VERBOSE,
+    )
 
 
 def parse(text: str, table: Table) -> Graph:
@@ -174,9 +179,9 @@ class _Parser:
     def __init__(self, text: str, table: Table) -> None:
         self.table, self.at = table, 0
         self.tokens: list[tuple[str, str, int]] = []
-        at, text = 0, text.rstrip()
+        at, text, token_at = 0, text.rstrip(), tokens().match
         while at < len(text):
-            found = TOKEN.match(text, at)
+            found = token_at(text, at)
             if found is None or found.lastgroup is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
                 raise ParseError(

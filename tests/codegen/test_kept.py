@@ -222,3 +222,17 @@ def test_another_process_imports_no_jinja(tmp_path):
         for _ in range(2)
     )
     assert first[:2] == ["True", "1"] and second[:2] == ["False", "0"] and first[2:] == second[2:]
+
+
+def test_compiled_templates_lie_beside_byte_code_or_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "bytecode"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    keep, found = rendered_cache.keep_compiled, rendered_cache.compiled_templates
+    for ours, users, in_cache in (("1.0", "", 0), ("2.0", str(tmp_path), 1)):
+        code = {"a": ours.encode() + b"\xff\n"}
+        keep(code, ours, users)
+        assert found(ours, users) == code and found("3.0", users) == {}
+        assert len(cache().entries()) == in_cache
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    keep({"a": b"new"}, "4.0", "")
+    assert found("4.0", "") == {"a": b"new"} and len(cache().entries()) == 2

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
@@ -14,7 +16,7 @@ from ge2.ops import BY_NAME, Call, ReduceSum
 F3 = ArrayType((3,), np.dtype(np.float32))
 F = ArrayType((), np.dtype(np.float32))
 D3 = ArrayType((3,), np.dtype(np.float64))
-SIN, ADD = BY_NAME["sin"], BY_NAME["add"]
+SIN, COS, ADD = BY_NAME["sin"], BY_NAME["cos"], BY_NAME["add"]
 ONE = Literal.of(np.float32(1))
 
 
@@ -189,3 +191,19 @@ def test_equations_of_a_graph_that_was_verified_are_not_looked_at_again() -> Non
         verify(Graph(before.inputs, (second, first), before.outputs), before)
     known = Graph(before.inputs, (wrong,), ())
     assert verify(known, known) is known
+
+
+def test_the_text_of_equations_that_look_like_others_is_not_read_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage, read = sys.modules["ge2.trace.stage"], list[Graph]()
+    monkeypatch.setattr(stage, "_read_back", set())
+    monkeypatch.setattr(stage, "check_text", read.append)
+    f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
+    for count, op, shape, dtype in (
+        (1, SIN, (3,), f32), (1, SIN, (5,), f32), (2, SIN, (5,), f64), (3, COS, (5,), f64),
+        (4, COS, (5, 1), f64), (4, SIN, (3,), f64),
+    ):  # fmt: skip
+        x, y = Var(ArrayType(shape, dtype)), Var(ArrayType(shape, dtype))
+        stage.check(Graph((x,), (Eqn(op, (x,), (y,)),), (y,)))
+        assert len(read) == count

@@ -248,12 +248,16 @@ def test_a_persistent_kernel_passes_over_what_it_writes_into_before_and_after(
     assert loops and all(first < at < last for at in loops)
 
 
+@pytest.fixture(scope="module")
+def expected():
+    with ge2.config.using(executor="reference"):
+        return ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
+
+
 @pytest.mark.parametrize(
     ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
 )
-def test_their_results_are_the_references(executor, off):
-    with ge2.config.using(executor="reference"):
-        expected = ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
+def test_their_results_are_the_references(executor, off, expected):
     with ge2.config.using(executor=executor, passes_off=off):
         found = ge2.tree.leaves(ge2.jit(every)(A))
     for x, y in zip(found, expected, strict=True):

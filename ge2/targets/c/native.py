@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
 from typing import Any, final
@@ -59,12 +59,18 @@ class Segment:
     direct: bool  # it is the whole program: results and arena come from the launcher
     hosts: list[Var] = field(default_factory=list)
     arrays: list[Buffer | Need] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # of arrays, by identity
     written: set[int] = field(default_factory=set)
     sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
     constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
     calls: list[Stage] = field(default_factory=list)
     local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
     work: int = 0
+
+    def add(self, arrays: Iterable[Buffer | Need]) -> None:
+        for array in arrays:
+            self.places.setdefault(id(array), len(self.arrays))
+            self.arrays.append(array)
 
     def table(self, numbers: Sequence[int]) -> int:
         """The index in `n` from which on these integers are."""
@@ -121,14 +127,14 @@ class Native:
         segment.hosts = self.hosts(steps)
         if direct:
             graph = self.program.graph
-            segment.arrays += [self.program.buffers[v] for v in graph.inputs if not v.type.weak]
-            segment.arrays += [self.program.buffers[v] for v in self.computed(steps)]
+            segment.add(self.program.buffers[v] for v in graph.inputs if not v.type.weak)
+            segment.add(self.program.buffers[v] for v in self.computed(steps))
             made = [
                 v
                 for v in graph.outputs
                 if isinstance(v, Var) and self.program.buffers[v].storage == "output"
             ]
-            segment.arrays += [self.program.buffers[v] for v in dict.fromkeys(made)]
+            segment.add(self.program.buffers[v] for v in dict.fromkeys(made))
         for step in steps:
             self.step(segment, step)
         arrays = [
@@ -198,8 +204,8 @@ class Native:
         choice, pieces = written(choice, step.eqn.choice)
         self.products |= pieces.products
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
-        for kernel in pieces.kernels:
-            name = self.define(kernel)
+        names = [self.define(kernel) for kernel in pieces.kernels]
+        for name, kernel in zip(names, pieces.kernels, strict=True):
             self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files.price))
             if self.short:
                 self.inlined.add(name)
@@ -208,7 +214,8 @@ class Native:
             segment.calls.append(Text(unless_same(kernel, handed) + call))
             segment.work += work_of(step)
         if pieces.kernels:
-            self.made.append(self.made_of(step, pieces.kernels, choice))
+            named = [Named(*each) for each in zip(names, pieces.kernels, strict=True)]
+            self.made.append(self.made_of(step, named, choice))
 
     def problem(self, step: Step) -> Problem:
         """What a kernel of a step is chosen for, its arrays where they are in the program."""
@@ -339,16 +346,14 @@ class Native:
 
     def place(self, segment: Segment, array: Buffer | Need) -> int:
         """The number of an array among those that the function is given."""
-        at = next((i for i, each in enumerate(segment.arrays) if each is array), None)
-        if at is None:
-            segment.arrays.append(array)
-        return len(segment.arrays) - 1 if at is None else at
+        if id(array) not in segment.places:
+            segment.add([array])
+        return segment.places[id(array)]
 
     # -- for people
 
-    def made_of(self, step: Step, kernels: Sequence[CKernel], choice: Choice) -> Made:
+    def made_of(self, step: Step, named: Sequence[Named], choice: Choice) -> Made:
         """Its own graph stands above a function that several steps share."""
-        named = [Named(self.named[same_code(k)].name, k) for k in kernels]
         region = isinstance(step.eqn.op, Region)
         main = next((n for n in named if n.kernel.kind == "product"), named[-1])
         kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name

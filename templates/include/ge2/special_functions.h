@@ -381,7 +381,7 @@ GE2_FN double ge2_gammaln_right_f64(double z) {
 
 GE2_FN double ge2_gammaln_f64(double x) {
     double a = ge2_abs_f64(x), right = ge2_gammaln_right_f64(x < -0.5 ? a : x);
-    double turn = ge2_abs_f64(ge2_sin_f64(0x1.921fb54442d18p+1 * (a - ge2_rint_f64(a))));
+    double turn = ge2_abs_f64(ge2_sin_near_f64(0x1.921fb54442d18p+1 * (a - ge2_rint_f64(a))));
     double left = ge2_log_f64(0x1.921fb54442d18p+1 / (a * turn)) - right;
     double y = x < -0.5 ? (turn == 0 ? GE2_INFINITY_F64 : left) : right;
     return a == GE2_INFINITY_F64 ? x : y;
@@ -411,7 +411,7 @@ GE2_FN double ge2_digamma_right_f64(double z) {
 
 GE2_FN double ge2_digamma_f64(double x) {
     double right = ge2_digamma_right_f64(x < 0 ? 1.0 - x : x), f = x - ge2_rint_f64(x);
-    double left = right - 0x1.921fb54442d18p+1 / ge2_tan_f64(0x1.921fb54442d18p+1 * f);
+    double left = right - 0x1.921fb54442d18p+1 / ge2_tan_near_f64(0x1.921fb54442d18p+1 * f);
     double y = x < 0 ? (f == 0 ? GE2_NAN_F64 : left) : right;
     return x == 0 ? -1.0 / x : y;
 }
@@ -455,7 +455,7 @@ GE2_FN double ge2_cotangents_f64(double c, int n) {
 
 GE2_FN double ge2_polygamma_f64(double x, int n) {
     double right = ge2_polygamma_right_f64(x < 0 ? 1.0 - x : x, n);
-    double c = 1.0 / ge2_tan_f64(0x1.921fb54442d18p+1 * (x - ge2_rint_f64(x)));
+    double c = 1.0 / ge2_tan_near_f64(0x1.921fb54442d18p+1 * (x - ge2_rint_f64(x)));
     double left = -right - 0x1.921fb54442d18p+1 * ge2_cotangents_f64(c, n);
     return x < 0 ? left : n % 2 ? right : -right;
 }

@@ -63,6 +63,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
     "erf": "special", "special": "special",
 }  # fmt: skip
+BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
 
@@ -90,6 +91,8 @@ def header(name: str, suffix: str) -> str:
         return "sort"
     if name.split("_")[0] == "index":
         return "index"
+    if suffix == "f64" and name in BY_ANGLE:
+        return f"float_{name}"
     if suffix in ("f32", "f64"):
         return (
             "complex"

@@ -149,20 +149,9 @@ GE2_FN float ge2_sin_f32(float x) {
     return __builtin_fabsf(x) < 0x1p-12f ? x : y;
 }
 
-GE2_FN double ge2_sin_f64(double x) {
-    ge2_angle_f64 a = ge2_angle_of_f64(x);
-    double y = ge2_quadrant_f64(a, a.k);
-    return __builtin_fabs(x) < 0x1p-27 ? x : y;
-}
-
 GE2_FN float ge2_cos_f32(float x) {
     ge2_angle_f32 a = ge2_angle_of_f32(x);
     return ge2_quadrant_f32(a, a.k + 1);
-}
-
-GE2_FN double ge2_cos_f64(double x) {
-    ge2_angle_f64 a = ge2_angle_of_f64(x);
-    return ge2_quadrant_f64(a, a.k + 1);
 }
 
 /* sine / cosine, or -cosine / sine in odd quadrants; below 4 ulp */
@@ -173,12 +162,38 @@ GE2_FN float ge2_tan_f32(float x) {
     return __builtin_fabsf(x) < 0x1p-12f ? x : y;
 }
 
-GE2_FN double ge2_tan_f64(double x) {
-    ge2_angle_f64 a = ge2_angle_of_f64(x);
+GE2_FN double ge2_sin_of_angle(double x, ge2_angle_f64 a) {
+    double y = ge2_quadrant_f64(a, a.k);
+    return __builtin_fabs(x) < 0x1p-27 ? x : y;
+}
+
+GE2_FN double ge2_cos_of_angle(double x, ge2_angle_f64 a) {
+    (void)x;
+    return ge2_quadrant_f64(a, a.k + 1);
+}
+
+GE2_FN double ge2_tan_of_angle(double x, ge2_angle_f64 a) {
     double s = ge2_sin_near_0_f64(a.r, a.low), c = ge2_cos_near_0_f64(a.r, a.low);
     double y = (a.k & 1 ? -c : s) / (a.k & 1 ? s : c);
     return __builtin_fabs(x) < 0x1p-27 ? x : y;
 }
+
+/* ---- float64, |x| < 2**27: a seventh of the work; for others there are float_sin.h, float_cos.h, float_tan.h */
+
+GE2_FN uint8_t ge2_is_near(double x) { return __builtin_fabs(x) < 0x1p27; }
+
+/* x - k pi/2 is exact with the first part of pi/2: below 1, and a multiple of 2**-53 unless k = 0 */
+GE2_FN ge2_angle_f64 ge2_angle_near_f64(double x) {
+    double quarters = __builtin_fma(x, 0x1.45f306dc9c883p-1, 0x1.8p52), k = quarters - 0x1.8p52;
+    double p = k * 0x1.1a62633145c07p-54, p_low = __builtin_fma(k, 0x1.1a62633145c07p-54, -p);
+    ge2_pair s = ge2_plus((ge2_pair){__builtin_fma(-k, 0x1.921fb54442d18p+0, x), 0.0}, -p);
+    s.low += __builtin_fma(k, 0x1.f1976b7ed8fbcp-110, -p_low);
+    return (ge2_angle_f64){s.sum, s.low, ge2_bits_f64(quarters)};
+}
+
+GE2_FN double ge2_sin_near_f64(double x) { return ge2_sin_of_angle(x, ge2_angle_near_f64(x)); }
+
+GE2_FN double ge2_tan_near_f64(double x) { return ge2_tan_of_angle(x, ge2_angle_near_f64(x)); }
 
 /* ---- inverse functions */
 

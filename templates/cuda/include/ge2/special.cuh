@@ -3,6 +3,10 @@
 #define GE2_SPECIAL_CUH
 
 #include "ge2/float.cuh"
+
+GE2_FN double ge2_sin_near_f64(double x) { return ge2_sin_f64(x); }
+GE2_FN double ge2_tan_near_f64(double x) { return ge2_tan_f64(x); }
+
 #include "ge2/special_functions.h"
 
 #endif
