@@ -36,20 +36,20 @@ from ge2.choice.choose import choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
 from ge2.choice.record import class_of, code_of
-from ge2.choice.user_kernels import Kernel, Refused, load
+from ge2.choice.user_kernels import Kernel, load
+from ge2.choice.user_sizes import Refused
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.compile.race import benches, verified
-from ge2.compile.user_kernels import (
+from ge2.compile.user_kernels import caps_of, catalog, choice_of
+from ge2.compile.user_operations import (
     Role,
-    caps_of,
-    catalog,
-    choice_of,
     full,
     graph_of,
     names_of,
     operation,
+    role_of,
     roles,
     types_of,
 )
@@ -161,14 +161,18 @@ def checked_apart(kernel: Kernel, limit: int) -> Checked:
 
 
 def cases(kernel: Kernel) -> Iterator[Case]:
-    parts = [Role(kernel)]
-    if kernel.gradient is not None:
-        parts.append(next(roles(kernel)))
-    for role in parts:
-        for number, words in enumerate(kernel.args):
+    for number, words in enumerate(kernel.args):
+        for role in parts_of(kernel, number):
             for language in role.text.languages:
                 for variant in role.text.variants:
                     yield case(role, number, words, language, variant)
+
+
+def parts_of(kernel: Kernel, number: int) -> Iterator[Role]:
+    """What is run of a kernel on an example: its function, or operation, and all gradients."""
+    yield role_of(kernel, number)
+    if kernel.gradient is not None:
+        yield next(roles(kernel))
 
 
 def case(
@@ -180,14 +184,21 @@ def case(
         graph = one_step(role, number, variant)
     except Refused as why:
         return replace(found, error=f"it is not for this example: {why}")
+    except CompileError as error:  # of a template
+        return replace(found, error=f"CompileError: {error}")
     try:
+        device, ran = where(language, role.text)
+        if not ran and needs_gpu(role.text, language):
+            return found  # nothing of it is compiled here either
         try:
-            return run_in(found, graph, *where(language))
+            return run_in(found, graph, device, ran)
         except CompileError:
             if language == "c" or not has_nvrtc():
                 raise
             # of CUDA that the emulator cannot compile, such as PTX
             return run_in(found, graph, OfflineDevice(H200), "")
+    except Refused as why:
+        return replace(found, error=f"it is not for this example: {why}")
     except CompilerTrouble as trouble:
         return replace(found, error=refused_at(role.text, language, str(trouble)))
     except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
@@ -197,11 +208,13 @@ def case(
 def refused_at(kernel: Kernel, language: str, said: str) -> str:
     """What a C compiler says, of the line of the user's file that it shows."""
     found = COMPILER.search(said)
-    lines = [line.strip() for line in kernel.text(language).splitlines()]
-    if found is None or found[2].strip() not in lines:
-        return f"CompilerTrouble: {said}"
-    line = lines.index(found[2].strip()) + 1
-    return f"CompileError: {found[1]}\n  at   {dict(kernel.files)[language]}:{line}\n{found[2]}"
+    words, shown = (found[1], found[2]) if found is not None else ("", "")
+    for part in kernel.parts if shown else ():
+        lines = [line.strip() for line in part.text.splitlines()]
+        if part.language in (language, "helpers") and shown.strip() in lines:
+            line = lines.index(shown.strip()) + 1
+            return f"CompileError: {words}\n  at   {part.path}:{line}\n{shown}"
+    return f"CompilerTrouble: {said}"
 
 
 def has_nvrtc() -> bool:
@@ -225,8 +238,8 @@ def run_in(found: Case, graph: Graph, device: Device | None, ran: str) -> Case:
     return replace(found, error="it computes nothing")
 
 
-def where(language: str) -> tuple[Device | None, str]:
-    """What runs a language here, and its name; "" if it only compiles."""
+def where(language: str, kernel: Kernel) -> tuple[Device | None, str]:
+    """What runs a kernel's text in a language here, and its name; "" if it only compiles."""
     if language == "c":
         if toolchain() is None:
             raise CompilerTrouble("there is no C compiler in use", fix="ge2 doctor")
@@ -234,9 +247,14 @@ def where(language: str) -> tuple[Device | None, str]:
     with suppress(DeviceError):
         device = gpu.current_gpu()
         return device, device.limits.name
-    if toolchain() is not None:
+    if toolchain() is not None and not needs_gpu(kernel, language):
         return ShimDevice(), "the emulator"
     return OfflineDevice(H200), ""
+
+
+def needs_gpu(kernel: Kernel, language: str) -> bool:
+    """True of what only a GPU can run: a prebuilt binary, a library that launches kernels."""
+    return language == "cuda" and bool(kernel.cubin or dict(kernel.functions).get("cuda"))
 
 
 def one_step(role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Graph:
@@ -294,8 +312,10 @@ def register(folder: str, *, prefer: bool = False) -> str:
 def only(kernel: Kernel, languages: list[str]) -> Kernel:
     """A kernel with texts of some languages alone."""
     inner = None if kernel.gradient is None else only(kernel.gradient, languages)
-    texts = tuple(each for each in kernel.texts if each[0] in (*languages, "helpers"))
-    return replace(kernel, texts=texts, gradient=inner)
+    parts = tuple(each for each in kernel.parts if each.language in (*languages, "helpers"))
+    functions = tuple(each for each in kernel.functions if each[0] in languages)
+    cubin = kernel.cubin if "cuda" in languages else ""
+    return replace(kernel, parts=parts, functions=functions, cubin=cubin, gradient=inner)
 
 
 def unregister(name: str) -> None:
@@ -412,12 +432,11 @@ def bench(folder: str) -> Raced:
     if not language or not has_passed(kernel, language):
         what = f"{kernel.name} has no text that ran here and passed"
         raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
-    device = where(language)[0]
+    device = where(language, kernel)[0]
     found: list[Time] = []
-    parts = [Role(kernel)] if kernel.gradient is None else [Role(kernel), next(roles(kernel))]
-    for role in parts:
-        if role.text.text(language):
-            for number, words in enumerate(kernel.args):
+    for number, words in enumerate(kernel.args):
+        for role in parts_of(kernel, number):
+            if language in role.text.languages:
                 found += raced(role, number, words, language, device)
     config.renew()
     name = "this processor" if device is None else device.limits.name

@@ -115,7 +115,7 @@ def change(folder, old, new, name="kernel.toml"):
     [
         ("variants =", "varients =", "'varients' is no key of a kernel", 8, "variants = ..."),
         ('"kernel.c"', '"kernal.c"', "cannot be read: No such file", 5, "kernel.c"),
-        ('"kernel.c"', "3", "c is to be a text; it is 3", 5, ""),
+        ('"kernel.c"', "3", "c is to be a text, or texts; it is 3", 5, ""),
         ("blocks =", "block =", "launch has no 'block'", 7, "blocks"),
         ("f32|f64[n", "f31|f64[n", "f31 is no dtype", 4, "f32"),
         ("c % 4 == 0", "c % == 0", "'c % == 0' is no expression", 4, "c % 8 == 0"),

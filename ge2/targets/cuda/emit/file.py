@@ -82,7 +82,7 @@ class Source:
         )
 
     def text(self) -> str:
-        return checked(render(self.kernel.template, self))
+        return self.kernel.text or checked(render(self.kernel.template, self))
 
     @property
     def waits(self) -> bool:
@@ -103,6 +103,8 @@ def wrapped(line: str) -> str:
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
     k = source.kernel
+    if k.text:
+        return k.text
     head = [
         source.name,
         k.bounds,

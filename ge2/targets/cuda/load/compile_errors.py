@@ -40,9 +40,8 @@ def written(op: Op) -> list[Written]:
     """The texts of the user's that are in the CUDA of an operation."""
     if isinstance(op, GraphOp):
         return [each for g in op.graphs() for e in g.eqns for each in written(e.op)]
-    if isinstance(op, Own) and op.cuda and op.files:
-        texts = {"cuda": op.cuda.partition("\n")[2], "helpers": op.helpers}
-        return [Written(op.name, texts[w], None, op.files[w]) for w in texts if w in op.files]
+    if isinstance(op, Own) and op.files:
+        return [Written(op.name, text, None, file) for text, file in op.files]
     if isinstance(op, Own) and op.cuda:
         return [Written(op.name, text, op.defined) for text in (op.cuda, op.helpers)]
     if isinstance(op, Elementwise) and op.edition:
@@ -83,8 +82,13 @@ def placed(each: Written, source: str, line: int) -> tuple[str, str] | None:
     first = next((n for n, words in enumerate(lines) if words.strip()), None)
     begin = None if first is None else begins(source, lines[first:])
     if begin is None or first is None or not begin <= line < begin + len(lines) - first:
+        # of a template, lines that are printed as they are
+        shown = source.splitlines()[line - 1].strip() if each.file else ""
+        n = next((n for n, words in enumerate(lines) if shown and words.strip() == shown), -1)
+    else:
+        n = first + line - begin
+    if n < 0:
         return None
-    n = first + line - begin
     at = beginning(each)
     if at is None:
         return each.name, f"line {n + 1} of its text\n{excerpt(each.text, n + 1)}"
