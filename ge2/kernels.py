@@ -29,6 +29,7 @@ from ge2.choice.problem import Problem, prefs
 from ge2.compile.catalog import catalog_of, check_family, family_names
 from ge2.compile.compile import how_to_make, stand_in
 from ge2.dispatch.op_call import FUNCTIONS, function_of, op_of
+from ge2.dispatch.pins import unpin as unpin
 from ge2.dispatch.pins import use as use
 from ge2.dispatch.user_kernels import bench as bench
 from ge2.dispatch.user_kernels import check as check
@@ -45,7 +46,7 @@ from ge2.transforms.inspect import make_jaxpr
 
 __all__ = [
     "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "launch", "names",
-    "register", "registered", "select", "unregister", "use",
+    "register", "registered", "select", "unpin", "unregister", "use",
 ]  # fmt: skip
 
 

@@ -7,7 +7,7 @@ its variants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ge2.choice.record import Entry, ProblemClass
 
 Catalog = tuple[Family[Any, Any], ...]
+# kernels of ge2 that a user edited and pinned: by problem, what makes a family of each
+SAVED: dict[str, Callable[[Catalog], Family[Any, Any]]] = {}
 NONE = Prefs()
 BY: Final = {  # what may have decided a choice, in words
     "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
@@ -129,13 +131,23 @@ class Choice:
         return "\n".join([*lines, *(f"or {other}" for other in others)])
 
 
+def saved(problem: Problem, catalog: Catalog) -> Catalog:
+    """What a user pinned for a problem, before all else."""
+    if not SAVED or not problem.settled:
+        return ()
+    from ge2.choice.saved import key_of  # hardly ever needed
+
+    make = SAVED.get(key_of(problem))
+    return () if make is None else (make(catalog),)
+
+
 def candidates(
     problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
 ) -> Iterator[Candidate]:
     """What each family of the target offers, or why it offers nothing, in the order of the catalog;
     with predictions of `every` family, or of those alone where they decide.
     """
-    for family in catalog:
+    for family in (*saved(problem, catalog), *catalog):
         if family.target not in ("", problem.target):
             continue
         refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
@@ -216,7 +228,7 @@ def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: st
 
 def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take, now."""
-    pins = [*pinned(problem, prefs)] if prefs.pins else []
+    pins = [*pinned(problem, prefs)] if prefs.pins or SAVED else []
     known = None if pins else recorded(problem, caps, prefs, catalog)
     refused: list[Candidate] = []
     possible: list[Candidate] = []
@@ -259,6 +271,7 @@ def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
     """The pins that are for a problem."""
     from ge2.choice.record import class_of  # hardly ever needed
 
+    yield from (Pin(family.name) for family in saved(problem, ()))
     for pin in prefs.pins:
         if not pin.problem or (problem.settled and pin.problem == class_of(problem).key):
             yield pin
@@ -336,7 +349,9 @@ def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Ca
     """
     if not isinstance(kept, Choice):
         return choose(problem, caps, prefs, catalog)
-    if kept.family.name in {family.name for family in catalog}:
+    raced = kept.problem.settled  # or chosen by a pass, which knew no layouts
+    known = kept.family.name in {family.name for family in catalog}
+    if (known and (raced or not saved(problem, catalog))) or hasattr(kept.family, "saved"):
         return replace(kept, problem=problem, caps=caps)
     found = choose(problem, caps, prefs, catalog)
     return replace(found, refused=(*kept.refused, *found.refused))

@@ -36,7 +36,7 @@ from ge2.choice.choose import choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import prefs
 from ge2.choice.record import class_of, code_of
-from ge2.choice.user_kernels import Kernel, load
+from ge2.choice.user_kernels import Kernel, Part, load
 from ge2.choice.user_sizes import Refused
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
@@ -200,18 +200,19 @@ def case(
     except Refused as why:
         return replace(found, error=f"it is not for this example: {why}")
     except CompilerTrouble as trouble:
-        return replace(found, error=refused_at(role.text, language, str(trouble)))
+        parts = [part for part in role.text.parts if part.language in (language, "helpers")]
+        return replace(found, error=refused_at(parts, str(trouble)))
     except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
         return replace(found, error=f"{type(error).__name__}: {error}")
 
 
-def refused_at(kernel: Kernel, language: str, said: str) -> str:
-    """What a C compiler says, of the line of the user's file that it shows."""
+def refused_at(parts: Sequence[Part], said: str) -> str:
+    """What a C compiler says, of the line of the user's files that it shows."""
     found = COMPILER.search(said)
     words, shown = (found[1], found[2]) if found is not None else ("", "")
-    for part in kernel.parts if shown else ():
+    for part in parts if shown else ():
         lines = [line.strip() for line in part.text.splitlines()]
-        if part.language in (language, "helpers") and shown.strip() in lines:
+        if shown.strip() in lines:
             line = lines.index(shown.strip()) + 1
             return f"CompileError: {words}\n  at   {part.path}:{line}\n{shown}"
     return f"CompilerTrouble: {said}"

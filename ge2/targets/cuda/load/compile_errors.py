@@ -16,6 +16,7 @@ from ge2.base.source import Source, of_function
 from ge2.ir import GraphOp, Op
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.user_ops import Own
+from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.load.nvrtc_log import excerpt
 
 FIX: Final = "other CUDA; an operation without it runs its reference"
@@ -36,8 +37,10 @@ class Written:
     file: str = ""
 
 
-def written(op: Op) -> list[Written]:
-    """The texts of the user's that are in the CUDA of an operation."""
+def written(op: Op, kernel: CudaKernel | None = None) -> list[Written]:
+    """The texts of the user's that are in the CUDA of an operation, or in place of it."""
+    if kernel is not None and kernel.file:
+        return [Written(os.path.basename(kernel.file), kernel.text, None, kernel.file)]
     if isinstance(op, GraphOp):
         return [each for g in op.graphs() for e in g.eqns for each in written(e.op)]
     if isinstance(op, Own) and op.files:
@@ -69,6 +72,8 @@ def blamed(error: CompileError, name: str, source: str, texts: Sequence[Written]
         rest = "\n".join(line for line in said.split("\n") if not line.startswith("  try"))
         return CompileError(f"the CUDA of {name}, with {own} of your own in it: {rest}", fix=FIX)
     whose, where = place
+    if "." in whose:  # a file, in place of a kernel of ge2
+        return CompileError(f"{whose} does not compile: {words}", where=where)
     return CompileError(
         f"the CUDA of {whose}, an operation of your own: {words}", where=where, fix=FIX
     )
