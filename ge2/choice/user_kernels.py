@@ -284,7 +284,7 @@ def launches_of(file: str, found: dict[str, Any]) -> tuple[Launch, ...]:
                 raise at_line(file, "launch", f"launch has no {word!r}", near[0])
         launches.append(tuple((w, tuple(map(str, several(v)))) for w, v in each.items()))
     count = len(several(found.get("cuda", "")))
-    if len(launches) not in (1, count):
+    if "cuda" in found and len(launches) not in (1, count):
         what = f"there are {len(launches)} launches of {count} texts in CUDA"
         raise at_line(file, "launch", what, "a table for each text, or one for all")
     return tuple(launches * count if len(launches) == 1 else launches)

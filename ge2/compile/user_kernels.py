@@ -30,6 +30,7 @@ from ge2.compile.user_operations import (
     graph_of,
     made,
     operation,
+    parameters,
     roles,
     sizes_of,
     types_of,
@@ -113,7 +114,7 @@ def choice_of(role: Role, types: Types, target: str, caps: Any, preferred: bool)
     lies = [("in", i, t) for i, t in enumerate(types)] + [("out", i, t) for i, t in enumerate(outs)]
     layouts = tuple(Operand(role_, i, plain(t.shape).strides, 0) for role_, i, t in lies)
     # not the name of the operation: of that, how it is run is another problem
-    wanted = made({"name": f"function_{role.text.name}"})
+    wanted = made({"name": f"function_{role.text.name}", **parameters(role)})
     problem = Problem(wanted, types, outs, target, frozenset(), layouts)
     return choose(problem, caps, prefs(), catalog(role, preferred))
 

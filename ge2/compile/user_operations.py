@@ -203,7 +203,7 @@ def operation(role: Role, types: Types, variant: Variant) -> Own:
             "reference": reference, "operands": names, "foreign": foreign,
             **{w: "\n".join(each.texts) or text.name for w, each in foreign.items()},
             "files": tuple((part.text, part.path) for part in text.parts),
-            **(parameters(role.op) if role.op is not None else {}),
+            **parameters(role, int | float | tuple),
         }
     )  # fmt: skip
     register(text.name, lambda: found)
@@ -283,9 +283,10 @@ ge2_called(ge2_operands, ge2_results, ge2_shapes, threads);
 """
 
 
-def parameters(op: Op) -> dict[str, Any]:
-    """The parameters of an operation that a text may name, as members of a class."""
-    found = {n: v for n, v in op.params().items() if isinstance(v, int | float | tuple)}
+def parameters(role: Role, kind: Any = object) -> dict[str, Any]:
+    """The parameters of an operation that are of a kind, as members of a class."""
+    given = {} if role.op is None else role.op.params()
+    found = {name: value for name, value in given.items() if isinstance(value, kind)}
     return {"__annotations__": dict.fromkeys(found, Any), **found}
 
 

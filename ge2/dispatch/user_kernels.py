@@ -78,8 +78,8 @@ LIMIT: Final = 600  # seconds that a check may take
 @final
 @record
 class Case:
-    """A text on one example. `ran`: what ran it; "" if it was compiled alone. `error`: "" if its
-    results were those of the function, and nothing else was written.
+    """A text on one example. `ran`: what ran it; "" if nothing did, for the reason `unrun`. `error`:
+    "" if its results were those of the function, and nothing else was written.
     """
 
     kernel: str
@@ -88,10 +88,11 @@ class Case:
     arguments: str
     ran: str = ""
     error: str = ""
+    unrun: str = "compiled, never run"
 
     @property
     def verdict(self) -> str:
-        return self.error or (f"passed, by {self.ran}" if self.ran else "compiled, never run")
+        return self.error or (f"passed, by {self.ran}" if self.ran else self.unrun)
 
 
 @final
@@ -189,7 +190,7 @@ def case(
     try:
         device, ran = where(language, role.text)
         if not ran and needs_gpu(role.text, language):
-            return found  # nothing of it is compiled here either
+            return replace(found, unrun="never run: it needs a GPU")
         try:
             return run_in(found, graph, device, ran)
         except CompileError:
