@@ -185,6 +185,9 @@ def load(folder: str) -> Kernel:
     """What a folder, or its `kernel.toml`, says. InputError, with file and line, where it is wrong."""
     folder = os.path.abspath(folder)
     file = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
+    if not file.endswith(".toml"):
+        fix = f"the folder of a {FILE}; a kernel that was saved is checked by f.pin"
+        raise InputError(f"{file} is no {FILE}", fix=fix)
     return read(file, tuple(KEYS))
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tomllib
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -18,10 +21,10 @@ from ge2.choice.bench import Bench
 from ge2.choice.choose import SAVED, Candidate
 from ge2.choice.problem import Pin
 from ge2.choice.saved import Saved, SavedFamily, key_of, read
-from ge2.choice.user_kernels import Part, at_line, check_keys, parsed
+from ge2.choice.user_kernels import Part, at_line, check_keys, load, parsed
 from ge2.compile.catalog import check_family
 from ge2.compile.race import Racer, benches, timed, verified
-from ge2.dispatch.user_kernels import refused_at, register
+from ge2.dispatch.user_kernels import LANGUAGES, has_passed, refused_at, register
 
 if TYPE_CHECKING:
     from ge2.dispatch.jitted import Jitted
@@ -62,6 +65,54 @@ def use(path: str = FILE) -> tuple[Pin, ...]:
     if pins != config.pins:
         config.update(pins=pins)
     return pins  # type: ignore[no-any-return]
+
+
+@final
+@record
+class Enrolled(Printed):
+    """A kernel that a project's file names: of each language whether it is taken. Printed, a table."""
+
+    title: str
+    file: str
+    texts: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        rows = [("kernel", "text", ""), *((self.title, *each) for each in self.texts)]
+        return f"{table(rows)}\n{self.title} is named in {self.file}"
+
+
+@hides
+def enrolled(folder: str, file: str, prefer: bool = False) -> Enrolled:
+    """Names a kernel's folder in a project's file. InputError unless a text of it passed `check`."""
+    kernel = load(folder)
+    register(folder, prefer=prefer)
+    file = os.path.abspath(file)
+    name = os.path.relpath(kernel.folder, os.path.dirname(file)).replace(os.sep, "/")
+    found = parsed(file) if os.path.exists(file) else {}
+    check_keys(file, found, KEYS, "a file of pins")
+    for key, is_own in (("kernels", not prefer), ("prefer", prefer)):
+        listed = [each for each in found.get(key, ()) if each != name]
+        change_list(file, key, [*listed, name] if is_own else listed)
+    texts = tuple(
+        (LANGUAGES[w], "taken" if has_passed(kernel, w) else "left out: it has never run")
+        for w in kernel.languages
+    )
+    return Enrolled(kernel.name, file, texts)
+
+
+def change_list(file: str, key: str, names: Sequence[str]) -> None:
+    """Writes a list of a project's file anew, in its place or, if it is new, on top."""
+    text = ""
+    with suppress(FileNotFoundError), open(file, encoding="utf-8") as opened:
+        text = opened.read()
+    line = f"{key} = [{', '.join(map(json.dumps, names))}]\n"
+    there = re.search(rf"^{key}\s*=\s*\[[^\]]*\][^\n]*\n?", text, re.MULTILINE)
+    if there is not None:
+        text = text[: there.start()] + (line if names else "") + text[there.end() :]
+    elif names:
+        text = line + text
+    with open(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 def check_pin(path: str, said: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -95,6 +95,9 @@ class Case:
         return self.error or (f"passed, by {self.ran}" if self.ran else self.unrun)
 
 
+Tell = Callable[[Case], object]
+
+
 @final
 @record
 class Checked(Printed):
@@ -123,50 +126,71 @@ class Checked(Printed):
 
 
 @hides
-def check(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Checked:
+def check(
+    folder: str,
+    *,
+    apart: bool = False,
+    limit: int = LIMIT,
+    only: str = "",
+    tell: Tell | None = None,
+) -> Checked:
     """Runs the texts of a folder on its examples, beside the NumPy function.
 
     Results are filled with NaN before and lie between guard bands. CUDA is run by a GPU if there is
     one, else by the emulator, and compiled alone where neither can. What passed is kept, with
-    the texts it was, for `register`. `apart`: in a process of its own for at most `limit` seconds,
-    so that what crashes or hangs stops nothing.
+    the texts it was, for `register`. `apart`: each language in a process of its own for at most
+    `limit` seconds, so that what crashes or hangs stops nothing. `only` names one language; `tell`
+    is called with each case, when it begins and when it is known.
 
     InputError, with file and line, where `kernel.toml` is wrong.
     """
     kernel = load(folder)
+    languages = [w for w in kernel.languages if only in ("", w)]
     if apart:
-        return checked_apart(kernel, limit)
-    found = Checked(kernel.name, tuple(cases(kernel)))
-    for language in kernel.languages:
+        lost = (case for w in languages for case in checked_apart(kernel, w, limit))
+        return Checked(kernel.name, tuple(lost))
+    found = Checked(kernel.name, tuple(cases(kernel, languages, tell or (lambda case: None))))
+    for language in languages:
         if found.passed(language):
             ran = {case.ran for case in found.cases if case.language == language}
             keep_passed(kernel, language, ", ".join(sorted(ran)))
     return found
 
 
-def checked_apart(kernel: Kernel, limit: int) -> Checked:
-    """A check by another process; what it finds is kept by that."""
-    words = [sys.executable, "-m", "ge2", "kernels", "check", kernel.file, "--here", "--json"]
+def checked_apart(kernel: Kernel, language: str, limit: int) -> Iterator[Case]:
+    """A check by another process; what it finds is kept by that. Of what was not begun, nothing is
+    known.
+    """
+    words = [sys.executable, "-m", "ge2", "kernels", "check", kernel.file, "--lines", language]
     try:
         done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
-        why = "" if done.returncode in (0, 1) else f"the process died, by signal {-done.returncode}"
-    except subprocess.TimeoutExpired:
+        output, why = done.stdout, done.stderr.strip().removeprefix("ge2: ")
+        why = f"the process died, by signal {-done.returncode}" if done.returncode < 0 else why
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode() if isinstance(late.stdout, bytes) else ""
         why = f"it took more than {limit} s"
-    if not why:
-        with suppress(ValueError, KeyError):
-            found = json.loads(done.stdout)
-            return Checked(kernel.name, tuple(Case(**each) for each in found["cases"]))
-        why = done.stderr.strip().removeprefix("ge2: ") or "it failed"
-    lost = (Case(kernel.name, w, "", "", "", why) for w in kernel.languages)
-    return Checked(kernel.name, tuple(lost))
+    with suppress(ValueError):  # a line that was cut off
+        told = [Case(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
+        yield from told[1::2]
+        if len(told) % 2:
+            yield replace(told[-1], error=why or "it failed")
+            return
+        if told:
+            return
+    yield Case(kernel.name, language, "", "", "", why or "it failed")
 
 
-def cases(kernel: Kernel) -> Iterator[Case]:
+def cases(kernel: Kernel, languages: Sequence[str], tell: Tell) -> Iterator[Case]:
     for number, words in enumerate(kernel.args):
         for role in parts_of(kernel, number):
-            for language in role.text.languages:
+            for language in [w for w in role.text.languages if w in languages]:
                 for variant in role.text.variants:
-                    yield case(role, number, words, language, variant)
+                    name = ", ".join(f"{word}={n}" for word, n in variant)
+                    begun = Case(role.text.name, language, name, words)
+                    tell(begun)
+                    found = case(begun, role, number, variant)
+                    tell(found)
+                    yield found
 
 
 def parts_of(kernel: Kernel, number: int) -> Iterator[Role]:
@@ -176,11 +200,9 @@ def parts_of(kernel: Kernel, number: int) -> Iterator[Role]:
         yield next(roles(kernel))
 
 
-def case(
-    role: Role, number: int, words: str, language: str, variant: tuple[tuple[str, int], ...]
-) -> Case:
-    name = ", ".join(f"{word}={n}" for word, n in variant)
-    found = Case(role.text.name, language, name, words)
+def case(found: Case, role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Case:
+    """A case that is begun, and what came of it."""
+    language = found.language
     try:
         graph = one_step(role, number, variant)
     except Refused as why:

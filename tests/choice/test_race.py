@@ -142,7 +142,9 @@ def test_what_is_wrong_never_wins_and_is_kept() -> None:
     reasons = {row.variant: row.failure for row in found.entry.rows}
     assert reasons.pop("right") == reasons.pop("slow") == ""
     assert reasons.pop("wrong").startswith("its result is ")
-    assert reasons.pop("unwritten").startswith("its result is [[nan nan nan nan]")
+    assert reasons.pop("unwritten").startswith(
+        "its result is nan, which it did not write at [0, 0]"
+    )
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
     assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
     assert reasons.pop("broken").startswith("CompileError: error: expected ';'") and not reasons

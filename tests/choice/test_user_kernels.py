@@ -201,11 +201,16 @@ def test_a_text_that_is_wrong_does_not_pass(folder, old, new, why):
 @needs_compiler
 def test_a_check_apart_survives_what_crashes_or_hangs(folder):
     change(folder, "for (int64_t i = 0", "*(volatile int *)0 = 1; for (int64_t i = 0", "kernel.c")
+    change(folder, "STEP = 1 }, {", "STEP = 1 } ] # [{")
     found = kernels.check(str(folder), apart=True)
-    assert {c.error for c in found.cases} == {"the process died, by signal 11"}
+    assert [(c.language, c.arguments, c.error) for c in found.cases] == [
+        ("c", "f32[6,8], f32[8]", "the process died, by signal 11"),
+        ("cuda", "f32[6,8], f32[8]", ""),
+    ]
     change(folder, "*(volatile int *)0 = 1;", 'for (;;) { __asm__ volatile(""); }', "kernel.c")
+    change(folder, 'cuda = "kernel.cu"\n', "")
     found = kernels.check(str(folder), apart=True, limit=1)
-    assert {c.error for c in found.cases} == {"it took more than 1 s"}
+    assert [c.error for c in found.cases] == ["it took more than 1 s"]
 
 
 @needs_nvrtc
@@ -549,7 +554,7 @@ def test_a_file_of_pins(folder, gated, tmp_path):
         ("kernel = []", "'kernel' is no key of a file of pins", "kernels = ..."),
         ("kernels = 3", "kernels is to be texts; it is 3", ""),
         ('[[pin]]\nvariant = "a"', "a pin names no family", ""),
-        ('[[pin]]\nfamly = "a"', "it has famly = 'a'", "family ="),
+        ('[[pin]]\nfamly = "a"', "'famly' is no key of a pin", "family ="),
         ('[[pin]]\nfamily = "product by BLASS"', "'product by BLASS'", "product by BLAS"),
     ],
 )

@@ -86,12 +86,12 @@ def placed(each: Written, source: str, line: int) -> tuple[str, str] | None:
     lines = each.text.splitlines()
     first = next((n for n, words in enumerate(lines) if words.strip()), None)
     begin = None if first is None else begins(source, lines[first:])
-    if begin is None or first is None or not begin <= line < begin + len(lines) - first:
+    if begin is None or first is None or not begin <= line <= begin + len(lines) - first:
         # of a template, lines that are printed as they are
         shown = source.splitlines()[line - 1].strip() if each.file else ""
         n = next((n for n, words in enumerate(lines) if shown and words.strip() == shown), -1)
     else:
-        n = first + line - begin
+        n = min(first + line - begin, len(lines) - 1)  # behind the last line stands a brace of ours
     if n < 0:
         return None
     at = beginning(each)
