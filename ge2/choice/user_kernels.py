@@ -270,6 +270,10 @@ def parts_of(file: str, found: dict[str, Any]) -> tuple[Part, ...]:
         if part.extends and sum(each.language == part.language for each in parts) > 1:
             what = f"{os.path.basename(part.path)} extends {part.extends}, which is all there is to run"
             raise at_line(file, part.language, what, "that text alone")
+        for key in ("workspace", *(("launch",) if part.language == "cuda" else ())):
+            if part.extends and key in found:
+                what = f"{os.path.basename(part.path)} extends {part.extends}, whose {key} is ge2's"
+                raise at_line(file, key, what, "without it")
     return tuple(parts)
 
 

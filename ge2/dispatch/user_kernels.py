@@ -181,23 +181,23 @@ def checked_apart(kernel: Kernel, language: str, limit: int) -> Iterator[Case]:
 
 
 def cases(kernel: Kernel, languages: Sequence[str], tell: Tell) -> Iterator[Case]:
+    for role, number, words in parts_of(kernel):
+        for language in [w for w in role.text.languages if w in languages]:
+            for variant in role.text.variants:
+                name = ", ".join(f"{word}={n}" for word, n in variant)
+                begun = Case(role.text.name, language, name, words)
+                tell(begun)
+                found = case(begun, role, number, variant)
+                tell(found)
+                yield found
+
+
+def parts_of(kernel: Kernel) -> Iterator[tuple[Role, int, str]]:
+    """What is run of a kernel on each example: its function, or operation, then all gradients."""
     for number, words in enumerate(kernel.args):
-        for role in parts_of(kernel, number):
-            for language in [w for w in role.text.languages if w in languages]:
-                for variant in role.text.variants:
-                    name = ", ".join(f"{word}={n}" for word, n in variant)
-                    begun = Case(role.text.name, language, name, words)
-                    tell(begun)
-                    found = case(begun, role, number, variant)
-                    tell(found)
-                    yield found
-
-
-def parts_of(kernel: Kernel, number: int) -> Iterator[Role]:
-    """What is run of a kernel on an example: its function, or operation, and all gradients."""
-    yield role_of(kernel, number)
-    if kernel.gradient is not None:
-        yield next(roles(kernel))
+        yield role_of(kernel, number), number, words
+    for number, words in enumerate(kernel.args if kernel.gradient is not None else ()):
+        yield next(roles(kernel)), number, words
 
 
 def case(found: Case, role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Case:
@@ -458,10 +458,9 @@ def bench(folder: str) -> Raced:
         raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
     device = where(language, kernel)[0]
     found: list[Time] = []
-    for number, words in enumerate(kernel.args):
-        for role in parts_of(kernel, number):
-            if language in role.text.languages:
-                found += raced(role, number, words, language, device)
+    for role, number, words in parts_of(kernel):
+        if language in role.text.languages:
+            found += raced(role, number, words, language, device)
     config.renew()
     name = "this processor" if device is None else device.limits.name
     return Raced(kernel.name, name, tuple(found))

@@ -572,10 +572,24 @@ def test_what_is_wrong_in_a_file_of_pins(tmp_path, text, what, fix):
 def test_the_commands(folder, capsys):
     assert main(["kernels", "check", str(folder), "--here"]) == 0
     assert "gated: C passed, CUDA passed" in capsys.readouterr().out
+    pins = folder / "ge2-pins.toml"
+    pins.write_text('# ours\nkernels = [\n  "other",\n]\n[[pin]]\nfamily = "product by BLAS"\n')
+    for more, want in (("", 'kernels = ["other", "."]'), ("--prefer", 'prefer = ["."]')):
+        given = ["kernels", "register", str(folder), "--file", str(pins), *filter(None, [more])]
+        assert main(given) == 0
+        assert "gated   CUDA  taken" in capsys.readouterr().out
+        assert want in pins.read_text()
+    assert 'kernels = ["other"]\n' in pins.read_text() and "# ours" in pins.read_text()
     change(folder, "* w[k];", "+ w[k];", "kernel.c")
+    assert main(["kernels", "register", str(folder), "--file", str(pins)]) == 1
+    assert "gated has never run: its C and CUDA" in capsys.readouterr().err
     assert main(["kernels", "check", str(folder), "--here", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
-    assert data["cases"][0]["error"].startswith("its result is")
+    assert data["cases"][0]["error"].startswith("its result is 2.18")
+    assert "at [0, 0], not 1.17" in data["cases"][0]["error"]
+    assert data["cases"][0]["error"].endswith("48 of 48 are wrong")
+    assert main(["kernels", "register", str(folder), "--file", str(pins)]) == 0
+    assert "gated   C     left out: it has never run" in capsys.readouterr().out
     assert main(["kernels", "bench", str(folder)]) == 1
     assert "ge2 kernels check" in capsys.readouterr().err
 

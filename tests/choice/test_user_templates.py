@@ -8,13 +8,14 @@ import pytest
 import ge2
 from ge2 import kernels
 from ge2.base.config import config
+from ge2.base.errors import InputError
 from ge2.choice import record
 from ge2.choice.user_kernels import load
 from ge2.compile.user_kernels import operation
 from ge2.compile.user_operations import role_of, types_of
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice
-from tests.choice.test_user_kernels import needs_compiler
+from tests.choice.test_user_kernels import change, needs_compiler
 from tests.nvrtc import needs_nvrtc
 
 SOFTMAX = """import numpy as np
@@ -182,3 +183,19 @@ def test_a_compiler_names_the_line_of_a_template(folder, monkeypatch):
     monkeypatch.setattr("ge2.dispatch.user_kernels.toolchain", lambda: None)
     found = kernels.check(folder("cuda", "k.cu.jinja", ROWS.replace("({{ STEP }})", "(1")))
     assert "k.cu.jinja:3" in errors(found)[0]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "what"),
+    [
+        ("variants", "launch = { blocks = 1 }\nvariants", "k.jinja extends cuda/rowwise.cu.jinja, whose launch is"),
+        ("variants", "workspace = 4\nvariants", "whose workspace is ge2's"),
+        ('"k.jinja"', '["k.jinja", "k.jinja"]', "k.jinja extends cuda/rowwise.cu.jinja, which is all there"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_beside_a_template(folder, tmp_path, old, new, what):
+    made = folder("cuda", "k.jinja", ROWS, more="variants = [{ STEP = 1 }]")
+    change(tmp_path, old, new)
+    with pytest.raises(InputError, match="kernel.toml:") as error:
+        load(made)
+    assert what in str(error.value)
