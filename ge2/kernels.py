@@ -21,7 +21,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.choice.choose import Candidate as Candidate
 from ge2.choice.choose import Choice as Choice
-from ge2.choice.choose import choose
+from ge2.choice.choose import choose, settled
 from ge2.choice.measured import Measured as Measured
 from ge2.choice.problem import Pin as Pin
 from ge2.choice.problem import Prefs as Prefs
@@ -177,7 +177,7 @@ def chosen(problem: Problem, device: Device | None, wanted: Prefs) -> Choice:
     """The choice among the families of the target; of NumPy's functions where none serves."""
     caps, catalog = caps_of(problem.target, device), catalog_of(problem.target)
     try:
-        return choose(problem, caps, wanted, tuple(f for f in catalog if f.target))
+        return settled(None, problem, caps, wanted, tuple(f for f in catalog if f.target))
     except NoRuleError:
         return choose(problem, caps, wanted, catalog)
 

@@ -147,7 +147,7 @@ def candidates(
     """What each family of the target offers, or why it offers nothing, in the order of the catalog;
     with predictions of `every` family, or of those alone where they decide.
     """
-    for family in (*saved(problem, catalog), *catalog):
+    for family in catalog:
         if family.target not in ("", problem.target):
             continue
         refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
@@ -228,7 +228,7 @@ def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: st
 
 def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take, now."""
-    pins = [*pinned(problem, prefs)] if prefs.pins or SAVED else []
+    pins = [*pinned(problem, prefs)] if prefs.pins else []
     known = None if pins else recorded(problem, caps, prefs, catalog)
     refused: list[Candidate] = []
     possible: list[Candidate] = []
@@ -271,7 +271,6 @@ def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
     """The pins that are for a problem."""
     from ge2.choice.record import class_of  # hardly ever needed
 
-    yield from (Pin(family.name) for family in saved(problem, ()))
     for pin in prefs.pins:
         if not pin.problem or (problem.settled and pin.problem == class_of(problem).key):
             yield pin
@@ -347,11 +346,15 @@ def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Ca
     `kept`: what a pass chose for its equation before. If that is a family of the catalog it stays;
     else the equation was part of a larger problem, whose refusals come first.
     """
+    mine = saved(problem, catalog)
+    if isinstance(kept, Choice) and kept.caps == caps and kept.problem == problem:
+        return kept  # the candidate of a race
+    if mine:
+        first = replace(prefs, pins=(*(Pin(family.name) for family in mine), *prefs.pins))
+        return choose(problem, caps, first, (*mine, *catalog))
     if not isinstance(kept, Choice):
         return choose(problem, caps, prefs, catalog)
-    raced = kept.problem.settled  # or chosen by a pass, which knew no layouts
-    known = kept.family.name in {family.name for family in catalog}
-    if (known and (raced or not saved(problem, catalog))) or hasattr(kept.family, "saved"):
+    if kept.family.name in {family.name for family in catalog}:
         return replace(kept, problem=problem, caps=caps)
     found = choose(problem, caps, prefs, catalog)
     return replace(found, refused=(*kept.refused, *found.refused))

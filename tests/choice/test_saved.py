@@ -174,6 +174,25 @@ def test_kernels_that_are_several(tmp_path):
         assert "+ge2_square_f32" in jitted.lower(x).as_text("cuda")
 
 
+def test_a_product_and_its_region_stay_one(tmp_path):
+    """The pass that joins them is not asked for the file's kernel."""
+    with config.using(executor="shim"):
+        x = np.full((64, 64), 0.1, np.float32)
+        jitted = ge2.jit(lambda x: np.tanh(x @ x.T + 1))
+        (kernel,) = jitted.lower(x).kernels
+        kernel.save("product.cu")
+        jitted.pin("product.cu", x)
+        assert taken(jitted, x) == {"product.cu": "pinned"}
+        assert np.allclose(jitted(x), np.tanh(x @ x.T + 1))
+
+
+def test_what_is_part_of_a_small_loop_is_not_saved():
+    jitted = ge2.jit(lambda x: ge2.lax.fori_loop(0, 5, lambda i, y: np.tanh(y) * 2, x))
+    kernel = jitted.lower(X).kernels[0]
+    with pytest.raises(InputError, match="no kernel that can be edited by itself"):
+        kernel.save("k.c")
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [

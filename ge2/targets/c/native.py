@@ -355,7 +355,9 @@ class Native:
         name = f"{kind}_{main.name.rpartition('_')[2]}"
         nbytes = partial(bytes_behind, self.program.layouts)
         known = choice.family.name in {family.name for family in FAMILIES}
-        file = partial(file_of, choice, kernels) if known else None
+        # one inside a small loop is part of the loop's function, and is raced nowhere
+        apart = known and self.caps.threads != ALONE
+        file = partial(file_of, choice, kernels) if apart else None
         return Made(
             step.eqn, kind, name, main.name, partial(texts, named), nbytes, choice=choice, file=file
         )
