@@ -311,6 +311,14 @@ def test_a_library_launches_with_buffers_workspace_and_stream(launcher):
         run_in(case, one_step(role, 1, ()), ShimDevice(), "the emulator")
     with pytest.raises(InputError, match="centred has never run"):
         kernels.register(str(launcher))
+    user_kernels.keep_passed(role.kernel, "cuda", "as if by a GPU")
+    kernels.register(str(launcher), prefer=True)
+    x, centred = np.arange(40, dtype=np.float32).reshape(5, 8), role.kernel.function()
+    with config.using(executor="shim"):
+        f = ge2.jit(lambda x: centred(x.T.copy().T * 2) + 1)
+        assert np.allclose(f(x), centred(x * 2) + 1) and np.allclose(f(x), centred(x * 2) + 1)
+        assert "centred_1" in f.lower(x).choices
+        assert "# centred(b, c, own" in f.lower(x).as_text("python")  # the last is the workspace
     change(launcher, '"centred_rows"', '"centred_row"')
     with pytest.raises(InputError, match="libcentred.so has no function centred_row"):
         load(str(launcher))
