@@ -113,7 +113,7 @@ def _environment(users: str) -> Environment:
         StrictUndefined,
     )
 
-    kept = compiled_templates(jinja2.__version__, users)
+    kept, passing = compiled_templates(jinja2.__version__, users), set[str]()
 
     class Compiled(BytecodeCache):
         """Templates as Python's byte code, all of them one entry of the cache of files."""
@@ -122,7 +122,17 @@ def _environment(users: str) -> Environment:
             if code := kept.get(bucket.key + bucket.checksum):
                 bucket.bytecode_from_string(code)
 
+        def get_bucket(
+            self, environment: Environment, name: str, filename: str | None, source: str
+        ) -> Bucket:
+            found = super().get_bucket(environment, name, filename, source)
+            if name in _texts:
+                passing.add(found.key)
+            return found
+
         def dump_bytecode(self, bucket: Bucket) -> None:
+            if bucket.key in passing:  # a text that is being edited
+                return
             kept[bucket.key + bucket.checksum] = bucket.bytecode_to_string()
             keep_compiled(kept, jinja2.__version__, users)
 

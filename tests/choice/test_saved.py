@@ -81,6 +81,7 @@ def test_a_kernel_is_saved_edited_and_pinned(saved):
     assert path.name not in taken(jitted, X)
 
 
+@pytest.mark.parametrize("saved", ["c"], indirect=True)
 def test_a_project_has_it_in_its_file(saved, tmp_path):
     jitted, path, edit = saved
     edit()
@@ -100,13 +101,15 @@ def test_a_project_has_it_in_its_file(saved, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "what"),
+    ("saved", "old", "new", "what"),
     [
-        ("ge2_tanh_f32(", "ge2_sin_f32(", "its result is"),
-        ("float *", "double *", "its signature was edited: kernel 1 is "),
-        ("origin   ", "origin   0", "it is stale: ge2 writes another text"),
-        ("family   region", "family   regions", "it is stale: ge2 has no regions in"),
+        ("c", "ge2_tanh_f32(", "ge2_sin_f32(", "its result is"),
+        ("cuda", "float *", "double *", "its signature was edited: kernel 1 is "),
+        ("c", "int64_t n", "int n", "its signature was edited: kernel 1 is "),
+        ("c", "origin   ", "origin   0", "it is stale: ge2 writes another text"),
+        ("c", "family   region", "family   regions", "it is stale: ge2 has no regions in"),
     ],
+    indirect=["saved"],
 )
 def test_what_is_wrong_is_not_pinned(saved, old, new, what):
     jitted, path, edit = saved
@@ -133,6 +136,7 @@ def test_what_does_not_compile_is_told_of_its_line(saved):
         assert f"{path.name}:{line}" in str(error.value)
 
 
+@pytest.mark.parametrize("saved", ["c"], indirect=True)
 def test_what_cannot_be_pinned_or_saved(saved, tmp_path):
     jitted, path, _ = saved
     with pytest.raises(InputError, match="no program of g has the kernel") as error:
