@@ -193,7 +193,8 @@ def load(folder: str) -> Kernel:
 
 def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
     folder, found = os.path.dirname(file), parsed(file)
-    check_keys(file, found, {key: KEYS[key] for key in keys}, "a kernel")
+    whose = "a kernel" if outer is None else "a gradient"
+    check_keys(file, found, {key: KEYS[key] for key in keys}, whose)
     if not {"c", "cuda", "library", "cubin"} & found.keys():
         raise at_line(file, "", "it names no text", 'c = "kernel.c", or cuda = "kernel.cu"')
     serves, op, args = served(file, found, outer)

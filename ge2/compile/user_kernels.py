@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, final
 
 from ge2.base.config import config
-from ge2.base.errors import CompileError, Ge2Error
+from ge2.base.errors import ArgumentError, CompileError, Ge2Error
 from ge2.base.record import record
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Family, Problem, Variant, prefs
@@ -42,6 +42,7 @@ from ge2.passes.simplify import inline
 from ge2.targets.c.caps import Caps as CCaps
 from ge2.targets.c.load.blas import services
 from ge2.targets.cuda.caps import Caps as CudaCaps
+from ge2.targets.cuda.kernels.user_kernels import launched
 from ge2.targets.cuda.limits import Limits
 
 # --------------------------------------------------------------------------------------- the choice
@@ -83,16 +84,19 @@ class UserFamily(Family[Any, Any]):
         return ""
 
     def tried(self, problem: Problem, caps: Any) -> None:
-        """Refused where a template cannot be printed, or ge2 prints the function by another one."""
-        text = self.role.text
-        if not any(part.is_template for part in text.texts(problem.target)):
-            return
-        try:
-            own = operation(self.role, problem.inputs, text.variants[0]).foreign[problem.target]
-        except CompileError as error:
-            raise Refused(str(error).partition("\n")[0]) from None
-        if own.stock is not None and problem.settled:
-            own.stock(problem, caps)
+        """Refused where a template cannot be printed, or ge2 prints the function by another one, and
+        for a launch that there is not.
+        """
+        for variant in self.role.text.variants:
+            try:
+                op = operation(self.role, problem.inputs, variant)
+                own = op.foreign[problem.target]
+                for each in own.launches if problem.target == "cuda" else ():
+                    launched(op, each)
+            except (ArgumentError, CompileError) as error:
+                raise Refused(str(error).partition("\n")[0]) from None
+            if own.stock is not None and problem.settled:
+                own.stock(problem, caps)
 
     def variants(self, problem: Problem, caps: Any) -> Iterator[Variant]:
         for each in self.role.text.variants:

@@ -352,6 +352,18 @@ def test_the_emulator_runs_it_in_a_program(folder, gated):
 
 
 @needs_compiler
+def test_where_it_cannot_be_launched_ge2_serves(folder, gated):
+    change(folder, 'blocks = "n"', 'blocks = "n - 5 + 5 * (n > 5)"')
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    with config.using(executor="shim"):
+        assert ("gated",) in shown(gated, *arrays(6, 8))
+        found = ge2.explain(gated)(*arrays(5, 8))
+    assert found.kernels[0].computes != ("gated",)
+    assert "the launch of gated is ((0,), (8,), 0): a GPU takes at least 1" in str(found)
+
+
+@needs_compiler
 def test_it_is_launched_as_it_is(folder, gated):
     with pytest.raises(InputError, match="no kernel 'gated' is registered"):
         kernels.launch("gated", ())

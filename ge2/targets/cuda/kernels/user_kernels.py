@@ -33,6 +33,7 @@ BLOCK: Final = 256  # threads of a block, where the user does not say how many
 # of blocks and of threads, along x, y and z
 AXES: Final = "xyz"
 FIX: Final = "return -(-x.size // 256), 256"
+IN_FILE: Final = 'launch = { blocks = "cdiv(n, 256)", threads = 256 }'  # of kernel.toml
 
 
 @final
@@ -217,4 +218,6 @@ def sides(op: Own, found: Any, given: Any) -> tuple[int, ...]:
 
 
 def refused(op: Own, found: Any, why: str) -> ArgumentError:
+    if op.foreign:
+        return ArgumentError(f"the launch of {op.name} is {found!r}: {why}", fix=IN_FILE)
     return ArgumentError(f"launch of {op.name} returned {found!r}: {why}", where=here(), fix=FIX)
