@@ -238,7 +238,7 @@ def wrong_at(y: Any, w: Any, t: ArrayType, scale: float, slack: float) -> str:
     places = np.argwhere(~same)
     at = tuple(map(int, places[0]))
     where = f" at {list(at)}" if at else ""
-    empty = ", which it did not write" if y[at] != y[at] else ""
+    empty = ", as if it were not written," if y[at] != y[at] else ""
     return f"{y[at]}{empty}{where}, not {w[at]}; {len(places)} of {y.size} are wrong"
 
 

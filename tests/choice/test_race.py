@@ -143,7 +143,7 @@ def test_what_is_wrong_never_wins_and_is_kept() -> None:
     assert reasons.pop("right") == reasons.pop("slow") == ""
     assert reasons.pop("wrong").startswith("its result is ")
     assert reasons.pop("unwritten").startswith(
-        "its result is nan, which it did not write at [0, 0]"
+        "its result is nan, as if it were not written, at [0, 0]"
     )
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
     assert reasons.pop("hungry") == "there is no memory for it: 8 TB"
