@@ -21,7 +21,7 @@ from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.choice.choose import Candidate as Candidate
 from ge2.choice.choose import Choice as Choice
-from ge2.choice.choose import choose
+from ge2.choice.choose import choose, settled
 from ge2.choice.measured import Measured as Measured
 from ge2.choice.problem import Pin as Pin
 from ge2.choice.problem import Prefs as Prefs
@@ -29,6 +29,7 @@ from ge2.choice.problem import Problem, prefs
 from ge2.compile.catalog import catalog_of, check_family, family_names
 from ge2.compile.compile import how_to_make, stand_in
 from ge2.dispatch.op_call import FUNCTIONS, function_of, op_of
+from ge2.dispatch.pins import unpin as unpin
 from ge2.dispatch.pins import use as use
 from ge2.dispatch.user_kernels import bench as bench
 from ge2.dispatch.user_kernels import check as check
@@ -45,7 +46,7 @@ from ge2.transforms.inspect import make_jaxpr
 
 __all__ = [
     "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "launch", "names",
-    "register", "registered", "select", "unregister", "use",
+    "register", "registered", "select", "unpin", "unregister", "use",
 ]  # fmt: skip
 
 
@@ -176,7 +177,7 @@ def chosen(problem: Problem, device: Device | None, wanted: Prefs) -> Choice:
     """The choice among the families of the target; of NumPy's functions where none serves."""
     caps, catalog = caps_of(problem.target, device), catalog_of(problem.target)
     try:
-        return choose(problem, caps, wanted, tuple(f for f in catalog if f.target))
+        return settled(None, problem, caps, wanted, tuple(f for f in catalog if f.target))
     except NoRuleError:
         return choose(problem, caps, wanted, catalog)
 

@@ -63,6 +63,7 @@ LIBRARIES = (
         os.path.join(SITE, name) + os.sep
         for name in ("numpy", "scipy", "pandas", "matplotlib", "torch")
     ),
+    "<frozen ",  # of Python's own
     "numpy" + os.sep,  # what is compiled from Cython, as it was called there
     "<__array_function__ internals>",
     "<frozen importlib",

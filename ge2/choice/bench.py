@@ -212,8 +212,12 @@ class Images:
             y, scale = np.array(x.of(found[id(x.buffer)])), scale_of(w)
             if not difference(y, w, x.type, scale, self.slack):
                 continue
-            if why := difference(y, w, x.type, scale, self.slack * self.condition * CONDITION):
-                return f"its result is {' '.join(why.split())[:200]}"
+            slack = self.slack * self.condition * CONDITION
+            if difference(y, w, x.type, scale, slack):
+                outside = self.outside(found)
+                return f"its result is {wrong_at(y, w, x.type, scale, slack)}" + (
+                    f"; {outside}" if outside else ""
+                )
         return self.outside(found)
 
     def outside(self, found: dict[int, Any]) -> str:
@@ -226,6 +230,17 @@ class Images:
             if not np.array_equal(memory, self.bytes[n]):
                 return "it writes outside of its result"
         return ""
+
+
+def wrong_at(y: Any, w: Any, t: ArrayType, scale: float, slack: float) -> str:
+    """The first place where a result differs, and how many do."""
+    rtol = slack * tolerance(t.dtype)
+    same = np.isclose(widened(y), widened(w), rtol=rtol, atol=rtol * scale, equal_nan=True)
+    places = np.argwhere(~same)
+    at = tuple(map(int, places[0]))
+    where = f" at {list(at)}" if at else ""
+    empty = ", as if it were not written," if y[at] != y[at] else ""
+    return f"{y[at]}{empty}{where}, not {w[at]}; {len(places)} of {y.size} are wrong"
 
 
 def scale_of(w: Any) -> float:

@@ -7,7 +7,7 @@ its variants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ge2.choice.record import Entry, ProblemClass
 
 Catalog = tuple[Family[Any, Any], ...]
+# kernels of ge2 that a user edited and pinned: by problem, what makes a family of each
+SAVED: dict[str, Callable[[Catalog], Family[Any, Any]]] = {}
 NONE = Prefs()
 BY: Final = {  # what may have decided a choice, in words
     "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
@@ -131,6 +133,16 @@ class Choice:
         if self.by != "predicted":  # nobody asked for them
             others = tuple(replace(other, predicted=None) for other in others)
         return "\n".join([*lines, *(f"or {other}" for other in others)])
+
+
+def saved(problem: Problem, catalog: Catalog) -> Catalog:
+    """What a user pinned for a problem, before all else."""
+    if not SAVED or not problem.settled:
+        return ()
+    from ge2.choice.saved import key_of  # hardly ever needed
+
+    make = SAVED.get(key_of(problem))
+    return () if make is None else (make(catalog),)
 
 
 def candidates(
@@ -395,6 +407,12 @@ def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Ca
     `kept`: what a pass chose for its equation before. If that is a family of the catalog it stays;
     else the equation was part of a larger problem, whose refusals come first.
     """
+    mine = saved(problem, catalog)
+    if isinstance(kept, Choice) and kept.caps == caps and kept.problem == problem:
+        return kept  # the candidate of a race
+    if mine:
+        first = replace(prefs, pins=(*(Pin(family.name) for family in mine), *prefs.pins))
+        return choose(problem, caps, first, (*mine, *catalog))
     if not isinstance(kept, Choice):
         return choose(problem, caps, prefs, catalog)
     if kept.family.name in {family.name for family in catalog}:

@@ -7,46 +7,76 @@ the reasons.
 
 from __future__ import annotations
 
-import ast
 import importlib
 import importlib.util
-import operator
 import os
 import re
 import sys
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from difflib import get_close_matches
+from types import MappingProxyType
 from typing import Any, Final, final
 
 from ge2.base.cache import content_key
-from ge2.base.dtypes import LONG, short
+from ge2.base.dtypes import LONG
 from ge2.base.errors import InputError
 from ge2.base.record import record
+from ge2.base.toolchain.compiler import FOR_C
+from ge2.base.toolchain.includes import headers_key
+from ge2.choice.user_sizes import TYPED, Refused, bind, split_types, tree_of, value_of, words
+from ge2.codegen.rendered_cache import user_templates, writing
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import BUILT_IN
 
 FILE: Final = "kernel.toml"
 LAUNCH: Final = ("blocks", "threads", "shared")
+NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 # each key, and the kind of value that it takes
 KEYS: Final[dict[str, str]] = {
-    "name": "a text", "serves": "a text", "args": "texts", "when": "texts", "c": "a text",
-    "cuda": "a text", "helpers": "a text", "launch": "a table", "variants": "tables",
-    "gradient": "a text", "library": "a text", "function": "a text",
+    "name": "a text", "serves": "a text", "op": "a text", "args": "texts", "when": "texts",
+    "arch": "a text", "c": "a text, or texts", "cuda": "a text, or texts", "helpers": "a text",
+    "options": "texts", "include": "texts", "workspace": "a number, or a text",
+    "launch": "a table, or tables", "variants": "tables", "gradient": "a text", "cubin": "a text",
+    "library": "a text", "function": "a text, or a table",
 }  # fmt: skip
-OF_GRADIENT: Final = ("c", "cuda", "helpers", "launch", "variants", "when", "library", "function")
+OF_GRADIENT: Final = tuple(w for w in KEYS if w not in ("name", "serves", "op", "args", "gradient"))
 TEXTS: Final = ("c", "cuda", "helpers")
-TYPED: Final = re.compile(r"\s*(\w+)\s*:\s*([\w|\s]+?)\s*\[([^\]]*)\]\s*")
+EXTENDS: Final = re.compile(r"""\{%-?\s*extends\s+["']([^"']+)["']""")
+ARCH: Final = re.compile(r"sm_(\d+)([af]?)")
 Variant = tuple[tuple[str, int], ...]
+Launch = tuple[tuple[str, tuple[str, ...]], ...]  # expressions of blocks, threads and shared memory
+
+
+@final
+@record
+class Part:
+    """A text of a kernel: its language, its path, and what it holds."""
+
+    language: str
+    path: str
+    text: str
+
+    @property
+    def is_template(self) -> bool:
+        return self.path.endswith(".jinja")
+
+    @property
+    def extends(self) -> str:
+        """The template that it extends, if it does."""
+        found = EXTENDS.search(self.text) if self.is_template else None
+        return "" if found is None else found[1]
 
 
 @final
 @record
 class Kernel:
-    """What a folder says. `texts`: the contents of `c`, `cuda` and `helpers`; `files` their paths.
+    """What a folder says. `parts`: its texts, those of a language in the order in which they run.
 
-    `key` is a hash of all that could change what the kernel computes: the texts, the file, and the
-    file of the function.
+    `functions`: of each language the function of the `library`, or of the `cubin`. `key` is a hash
+    of all that could change what the kernel computes: the texts and what they include, the file,
+    and the file of the function.
     """
 
     folder: str
@@ -55,21 +85,54 @@ class Kernel:
     serves: str
     args: tuple[str, ...]
     when: tuple[str, ...]
-    texts: tuple[tuple[str, str], ...]
-    files: tuple[tuple[str, str], ...]
-    launch: tuple[tuple[str, tuple[str, ...]], ...]
+    parts: tuple[Part, ...]
+    launches: tuple[Launch, ...]
     variants: tuple[Variant, ...]
     gradient: Kernel | None
     key: str
-    library: tuple[str, str] = ("", "")  # a library's path, and a function in it, in place of `c`
+    functions: tuple[tuple[str, str], ...] = ()
+    library: str = ""
+    cubin: str = ""
+    op: str = ""  # in place of a function that it serves, an operation
+    options: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    workspace: str = "0"
+    arch: str = ""
 
-    def text(self, language: str) -> str:
-        return dict(self.texts).get(language, "")
+    def texts(self, language: str) -> tuple[Part, ...]:
+        return tuple(part for part in self.parts if part.language == language)
+
+    @property
+    def helpers(self) -> str:
+        return "".join(part.text for part in self.texts("helpers"))
 
     @property
     def languages(self) -> tuple[str, ...]:
-        own = {"c": self.text("c") or self.library[0], "cuda": self.text("cuda")}
-        return tuple(name for name, text in own.items() if text)
+        own = {"c": self.texts("c"), "cuda": self.texts("cuda") or self.cubin} | dict(
+            self.functions
+        )
+        return tuple(name for name in ("c", "cuda") if own[name])
+
+    def options_in(self, language: str) -> tuple[str, ...]:
+        """What the compiler of a language is told, folders that are included, and what they hold."""
+        own = [o for o in self.options if language == "cuda" or o.startswith(FOR_C)]
+        if not self.include:
+            return tuple(own)
+        held = headers_key("\n".join(part.text for part in self.parts), self.include)
+        return (*own, *(f"-I{each}" for each in self.include), f"-DGE2_INCLUDED={held[:16]}")
+
+    def runs_on(self, arch: str) -> str:
+        """Why it does not run on a chip of that architecture; "" if it does."""
+        if not self.arch:
+            return ""
+        (own, kind), (given, _) = (
+            (int(f[1]), f[2]) for f in map(ARCH.match, (self.arch, arch)) if f
+        )
+        alike = own // 10 == given // 10 if self.cubin else True
+        same = own == given if kind else own <= given and alike
+        return (
+            "" if same else f"it is for {self.arch}{'' if kind else ' and later'}, not for {arch}"
+        )
 
     def function(self) -> Callable[..., Any]:
         """The NumPy function that it computes."""
@@ -83,9 +146,14 @@ class Kernel:
         function: Callable[..., Any] = found
         return function
 
-    def dims(self, types: Mapping[str, ArrayType]) -> dict[str, int]:
-        """The names of sizes for operands of these types. Refused for types that it is not for."""
-        found = {f"{x}_n{i}": n for x, t in types.items() for i, n in enumerate(t.shape)}
+    def dims(
+        self, types: Mapping[str, ArrayType], more: Mapping[str, Any] = NONE
+    ) -> dict[str, Any]:
+        """The names of sizes for operands of these types, and of what an operation has `more`.
+        Refused for what it is not for.
+        """
+        found = dict(more)
+        found |= {f"{x}_n{i}": n for x, t in types.items() for i, n in enumerate(t.shape)}
         found |= {f"{x}_size": t.size for x, t in types.items()}
         found |= {f"{x}_ndim": t.ndim for x, t in types.items()}
         for each in self.when:
@@ -110,11 +178,6 @@ class Kernel:
         return at_line(self.file, key, what, fix)
 
 
-@final
-class Refused(Exception):
-    """Why a kernel is not for a problem, in words."""
-
-
 # --------------------------------------------------------------------------------------- reading
 
 
@@ -122,75 +185,220 @@ def load(folder: str) -> Kernel:
     """What a folder, or its `kernel.toml`, says. InputError, with file and line, where it is wrong."""
     folder = os.path.abspath(folder)
     file = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
+    if not file.endswith(".toml"):
+        fix = f"the folder of a {FILE}; a kernel that was saved is checked by f.pin"
+        raise InputError(f"{file} is no {FILE}", fix=fix)
     return read(file, tuple(KEYS))
 
 
 def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
     folder, found = os.path.dirname(file), parsed(file)
-    for key, value in found.items():
-        if key not in keys:
-            near = get_close_matches(key, keys, 1, 0.0)
-            raise at_line(file, key, f"{key!r} is no key of a kernel", f"{near[0]} = ...")
-        if not is_kind(value, KEYS[key]):
-            raise at_line(file, key, f"{key} is to be {KEYS[key]}; it is {value!r}")
-    files = [(w, os.path.join(folder, found[w])) for w in TEXTS if w in found]
-    texts = tuple((w, content(path, file, w)) for w, path in files)
-    library = library_of(file, found)
-    if not {"c", "cuda", "library"} & found.keys():
+    whose = "a kernel" if outer is None else "a gradient"
+    check_keys(file, found, {key: KEYS[key] for key in keys}, whose)
+    if not {"c", "cuda", "library", "cubin"} & found.keys():
         raise at_line(file, "", "it names no text", 'c = "kernel.c", or cuda = "kernel.cu"')
-    name = (
-        found.get("name", os.path.basename(folder)) if outer is None else f"{outer.name}_gradient"
-    )
+    serves, op, args = served(file, found, outer)
+    path = serves.rpartition(":")[0]
+    source = content(os.path.join(folder, path), file, "serves") if path.endswith(".py") else path
+    library, functions = functions_of(file, found)
+    made = Kernel(
+        folder, file, name_of(file, found, outer), serves, args, tuple(found.get("when", ())),
+        parts_of(file, found), launches_of(file, found), variants_of(file, found), None, "", functions,
+        library, cubin_of(file, found, dict(functions)), op, options_of(file, found),
+        include_of(file, found), str(found.get("workspace", 0)), arch_of(file, found),
+    )  # fmt: skip
+    checked(made)
+    whole = [repr(sorted(found.items())), source, *(part.text for part in made.parts)]
+    whole += [hash_of(each) for each in (made.library, made.cubin) if each]
+    whole += made.options_in("cuda")
+    if any(part.extends for part in made.parts):
+        whole.append(writing(user_templates()))
+    made = replace(made, key=content_key(*whole))
+    return with_gradient(made, found.get("gradient"))
+
+
+def check_keys(file: str, found: dict[str, Any], known: Mapping[str, str], whose: str) -> None:
+    """InputError for a key that there is not, and for a value of another kind."""
+    for key, value in found.items():
+        if key not in known:
+            near = get_close_matches(key, known, 1, 0.0)
+            raise at_line(file, key, f"{key!r} is no key of {whose}", f"{near[0]} = ...")
+        if not is_kind(value, known[key]):
+            raise at_line(file, key, f"{key} is to be {known[key]}; it is {value!r}")
+
+
+def name_of(file: str, found: dict[str, Any], outer: Kernel | None) -> str:
+    if outer is not None:
+        return f"{outer.name}_gradient"
+    name = str(found.get("name", os.path.basename(os.path.dirname(file))))
     if not re.fullmatch(r"[a-z_][a-z0-9_]*", name):
         raise at_line(file, "name", f"{name!r} is no name of small letters", 'name = "my_kernel"')
     if name in BUILT_IN:
         raise at_line(file, "name", f"{name} is an operation of ge2", f'name = "my_{name}"')
-    said = found.get("launch", {}).items()
-    launch = tuple((w, tuple(map(str, v if isinstance(v, list) else [v]))) for w, v in said)
-    for word, _ in launch:
-        if word not in LAUNCH:
-            near = get_close_matches(word, LAUNCH, 1, 0.0)
-            raise at_line(file, "launch", f"launch has no {word!r}", near[0])
-    variants = tuple(tuple(v.items()) for v in found.get("variants", [{}]))
-    if not all(type(n) is int and w.isidentifier() for each in variants for w, n in each):
-        raise at_line(file, "variants", "a variant gives whole numbers to names", "[{ ROWS = 4 }]")
-    serves, args = (outer.serves, outer.args) if outer else (found.get("serves"), found.get("args"))
-    if not serves or ":" not in serves:
+    return name
+
+
+def served(
+    file: str, found: dict[str, Any], outer: Kernel | None
+) -> tuple[str, str, tuple[str, ...]]:
+    """The function that it serves, or the operation, and examples of arguments."""
+    if outer is not None:
+        return outer.serves, outer.op, outer.args
+    serves, op, args = found.get("serves", ""), found.get("op", ""), found.get("args")
+    if op and op not in BUILT_IN:
+        near = get_close_matches(op, BUILT_IN, 1, 0.0)
+        raise at_line(file, "op", f"there is no operation {op!r}", f'op = "{near[0]}"')
+    if op and (serves or "gradient" in found):
+        key = "serves" if serves else "gradient"
+        what = f"it has an op and {'a function' if serves else 'a gradient'}"
+        raise at_line(file, key, what, "one of the two: derivatives are of other operations")
+    if not op and ":" not in serves:
         raise at_line(file, "serves", "it does not say what it computes", 'serves = "layer.py:f"')
     if not args:
         what = "it has no examples of arguments, on which it is checked"
         raise at_line(file, "args", what, 'args = ["f32[8,16], f32[16]"]')
-    path = serves.rpartition(":")[0]
-    source = content(os.path.join(folder, path), file, "serves") if path.endswith(".py") else path
-    whole = [repr(sorted(found.items())), source, *(text for _, text in texts)]
-    whole += [hash_of(library[0])] if library[0] else []
-    made = Kernel(
-        folder, file, name, serves, tuple(args), tuple(found.get("when", ())), texts, tuple(files),
-        launch, variants, None, content_key(*whole), library,
-    )  # fmt: skip
-    checked(made)
-    return with_gradient(made, found.get("gradient"))
+    return serves, op, tuple(args)
 
 
-def library_of(file: str, found: dict[str, Any]) -> tuple[str, str]:
-    """The path of a library and the name of a function that is in it; InputError if it is not."""
-    if "library" not in found and "function" not in found:
-        return "", ""
-    for key, other in (("library", "function"), ("function", "library")):
+def parts_of(file: str, found: dict[str, Any]) -> tuple[Part, ...]:
+    """The texts, of each language in order. One that extends a template of ge2 stands alone."""
+    parts = []
+    for word in TEXTS:
+        for name in several(found.get(word, [])):
+            path = os.path.join(os.path.dirname(file), name)
+            parts.append(Part(word, path, content(path, file, word)))
+    for part in parts:
+        if part.extends and sum(each.language == part.language for each in parts) > 1:
+            what = f"{os.path.basename(part.path)} extends {part.extends}, which is all there is to run"
+            raise at_line(file, part.language, what, "that text alone")
+        for key in ("workspace", *(("launch",) if part.language == "cuda" else ())):
+            if part.extends and key in found:
+                what = f"{os.path.basename(part.path)} extends {part.extends}, whose {key} is ge2's"
+                raise at_line(file, key, what, "without it")
+    return tuple(parts)
+
+
+def several(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def launches_of(file: str, found: dict[str, Any]) -> tuple[Launch, ...]:
+    """How each CUDA text is launched; one table is for all of them."""
+    launches = []
+    for each in several(found.get("launch", {})):
+        for word in each:
+            if word not in LAUNCH:
+                near = get_close_matches(word, LAUNCH, 1, 0.0)
+                raise at_line(file, "launch", f"launch has no {word!r}", near[0])
+        launches.append(tuple((w, tuple(map(str, several(v)))) for w, v in each.items()))
+    count = len(several(found.get("cuda", "")))
+    if "cuda" in found and len(launches) not in (1, count):
+        what = f"there are {len(launches)} launches of {count} texts in CUDA"
+        raise at_line(file, "launch", what, "a table for each text, or one for all")
+    return tuple(launches * count if len(launches) == 1 else launches)
+
+
+def variants_of(file: str, found: dict[str, Any]) -> tuple[Variant, ...]:
+    variants = tuple(tuple(v.items()) for v in found.get("variants", [{}]))
+    if not all(type(n) is int and w.isidentifier() for each in variants for w, n in each):
+        raise at_line(file, "variants", "a variant gives whole numbers to names", "[{ ROWS = 4 }]")
+    return variants
+
+
+def options_of(file: str, found: dict[str, Any]) -> tuple[str, ...]:
+    options = tuple(found.get("options", ()))
+    for each in options:
+        if not each.startswith("-"):
+            raise at_line(file, "options", f"{each!r} is no option", 'options = ["-DROWS=4"]')
+        if not each.startswith(FOR_C) and "cuda" not in found:
+            what = f"{each} is an option of NVRTC's: C is compiled in one file with other kernels"
+            raise at_line(file, "options", what, f"{', '.join(FOR_C)}, or a library of your own")
+    return options
+
+
+def include_of(file: str, found: dict[str, Any]) -> tuple[str, ...]:
+    folders = [
+        os.path.normpath(os.path.join(os.path.dirname(file), n)) for n in found.get("include", ())
+    ]
+    for each in folders:
+        if not os.path.isdir(each):
+            raise at_line(file, "include", f"there is no folder {each}", 'include = ["."]')
+    return tuple(folders)
+
+
+def arch_of(file: str, found: dict[str, Any]) -> str:
+    arch = str(found.get("arch", ""))
+    if arch and not ARCH.fullmatch(arch):
+        raise at_line(file, "arch", f"{arch!r} is no architecture", 'arch = "sm_90a"')
+    return arch
+
+
+def functions_of(file: str, found: dict[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
+    """The path of a library, and the functions of each language: of the library, or of a cubin."""
+    said = found.get("function")
+    if said is None and not {"library", "cubin"} & found.keys():
+        return "", ()
+    holder = "cubin" if "cubin" in found else "library"
+    for key, other in ((holder, "function"), ("function", holder)):
         if other not in found:
             raise at_line(file, key, f"it has a {key} and no {other}", f'{other} = "..."')
-    if "c" in found:
-        raise at_line(file, "library", "a library is in place of c", "one of the two")
+    plain = "cuda" if holder == "cubin" else "c"
+    functions: dict[str, Any] = said if isinstance(said, dict) else {plain: said}
+    for language, name in functions.items():
+        if language not in ("c", "cuda") or not isinstance(name, str):
+            what = f"a function is of c or cuda, not {language} = {name!r}"
+            raise at_line(file, "function", what, 'function = { cuda = "launch_it" }')
+        if language in found:
+            what = f"a {holder} is in place of {language}"
+            raise at_line(file, holder, what, "one of the two")
+    if holder == "cubin":
+        return "", tuple(functions.items())
+    path = os.path.join(os.path.dirname(file), found["library"])
+    check_library(file, path, functions)
+    return path, tuple(functions.items())
+
+
+def check_library(file: str, path: str, functions: Mapping[str, str]) -> None:
+    """InputError unless a library has the functions. One for a GPU may not be loaded without one."""
     import ctypes
 
-    path = os.path.join(os.path.dirname(file), found["library"])
+    if "c" not in functions:
+        check_symbols(file, path, "library", functions.values())
+        return
     try:
-        if not hasattr(ctypes.CDLL(path), found["function"]):
-            what = f"{found['library']} has no function {found['function']}"
-            raise at_line(file, "function", what, "nm -D shows what it has")
+        library = ctypes.CDLL(path)
     except OSError as error:
         raise at_line(file, "library", f"it cannot be loaded: {error}") from None
-    return path, found["function"]
+    for name in functions.values():
+        if not hasattr(library, name):
+            what = f"{os.path.basename(path)} has no function {name}"
+            raise at_line(file, "function", what, "nm -D shows what it has")
+
+
+def check_symbols(file: str, path: str, key: str, names: Iterable[str], before: str = "") -> None:
+    """InputError unless a binary is there and holds these names."""
+    try:
+        with open(path, "rb") as opened:
+            held = opened.read()
+    except OSError as error:
+        raise at_line(file, key, f"{path} cannot be read: {error.strerror}") from None
+    for name in names:
+        if f"{before}{name}\0".encode() not in held:
+            what = f"{os.path.basename(path)} has no function {name}"
+            raise at_line(file, "function", what, "cuobjdump -elf, or nm -D, shows what it has")
+
+
+def cubin_of(file: str, found: dict[str, Any], functions: Mapping[str, str]) -> str:
+    if "cubin" not in found:
+        return ""
+    if "arch" not in found:
+        raise at_line(file, "cubin", "it does not say for which chip it is", 'arch = "sm_90a"')
+    if "library" in found or "c" in functions:
+        key = "library" if "library" in found else "function"
+        raise at_line(file, key, "a cubin is the whole kernel", 'function = "its_name"')
+    path = os.path.join(os.path.dirname(file), found["cubin"])
+    check_symbols(file, path, "cubin", functions.values(), ".text.")
+    return path
 
 
 def hash_of(path: str) -> str:
@@ -199,8 +407,6 @@ def hash_of(path: str) -> str:
 
 
 def with_gradient(kernel: Kernel, path: str | None) -> Kernel:
-    from dataclasses import replace
-
     if path is None:
         return kernel
     file = os.path.join(kernel.folder, path)
@@ -222,10 +428,22 @@ def parsed(file: str) -> dict[str, Any]:
         raise InputError(f"{file} is no TOML: {error}") from None
 
 
+KINDS: Final[dict[str, type]] = {"a text": str, "a table": dict, "a number": int}
+
+
 def is_kind(value: Any, kind: str) -> bool:
-    if kind.endswith("s") and kind != "a text":
-        return isinstance(value, list) and all(is_kind(x, f"a {kind[:-1]}") for x in value)
-    return isinstance(value, dict if kind == "a table" else str)
+    """True of a value that is what some words say.
+
+    >>> is_kind(["a"], "a text, or texts"), is_kind([3], "texts"), is_kind(True, "a number")
+    (True, False, False)
+    """
+    for each in kind.split(", or "):
+        if each in KINDS and type(value) is KINDS[each]:
+            return True
+        of = KINDS.get(f"a {each[:-1]}")
+        if of is not None and isinstance(value, list) and all(type(x) is of for x in value):
+            return True
+    return False
 
 
 def content(path: str, file: str, key: str) -> str:
@@ -255,9 +473,11 @@ def checked(kernel: Kernel) -> None:
                 raise kernel.wrong(
                     "when", f"{word} is no dtype", f"{near[0]}; of {', '.join(LONG)}"
                 )
-    for word, sides in kernel.launch:
-        for each in sides:
-            tree_of(each, kernel, f"launch {word}")
+    for launch in kernel.launches:
+        for word, sides in launch:
+            for each in sides:
+                tree_of(each, kernel, f"launch {word}")
+    tree_of(kernel.workspace, kernel, "workspace")
 
 
 def at_line(file: str, key: str, what: str, fix: str = "") -> InputError:
@@ -298,91 +518,3 @@ def module_of(path: str) -> Any:
         sys.path.append(os.path.dirname(path))
     spec.loader.exec_module(module)
     return module
-
-
-# ----------------------------------------------------------------------------------- expressions
-# Conditions and sizes: arithmetic of whole numbers, in Python's words.
-
-
-BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod, ast.Pow: operator.pow,
-    ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
-    ast.Gt: operator.gt, ast.GtE: operator.ge,
-}  # fmt: skip
-CALLED: Final[dict[str, Callable[..., Any]]] = {
-    "min": min, "max": max, "cdiv": lambda a, b: -(-a // b),
-}  # fmt: skip
-
-
-def tree_of(text: str, kernel: Kernel, key: str) -> ast.expr:
-    try:
-        return ast.parse(text.strip(), mode="eval").body
-    except SyntaxError:
-        fix = '"x: f32[n, c]", or "c % 8 == 0"' if key == "when" else '"cdiv(n, 256)"'
-        raise kernel.wrong(key, f"{text!r} is no expression", fix) from None
-
-
-def value_of(text: str, names: Mapping[str, int], kernel: Kernel, key: str) -> Any:
-    """The value of an expression of sizes. InputError for a name that is none of them."""
-
-    def walk(node: ast.expr) -> Any:
-        if isinstance(node, ast.Constant) and isinstance(node.value, int):
-            return node.value
-        if isinstance(node, ast.Name):
-            if node.id in names:
-                return names[node.id]
-            near = get_close_matches(node.id, list(names), 1, 0.0)
-            raise kernel.wrong(key, f"{text!r} names {node.id}, which is no size", "".join(near))
-        if isinstance(node, ast.BinOp) and type(node.op) in BINARY:
-            return BINARY[type(node.op)](walk(node.left), walk(node.right))
-        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub | ast.Not):
-            inner = walk(node.operand)
-            return not inner if isinstance(node.op, ast.Not) else -inner
-        if isinstance(node, ast.BoolOp):
-            each = (bool(walk(v)) for v in node.values)
-            return all(each) if isinstance(node.op, ast.And) else any(each)
-        if isinstance(node, ast.Compare) and all(type(o) in BINARY for o in node.ops):
-            sides = [walk(x) for x in (node.left, *node.comparators)]
-            pairs = zip(node.ops, sides, sides[1:], strict=False)
-            return all(BINARY[type(o)](a, b) for o, a, b in pairs)
-        if (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Name)
-            and node.func.id in CALLED
-        ):
-            return CALLED[node.func.id](*map(walk, node.args))
-        raise kernel.wrong(
-            key, f"{text!r} has more than arithmetic in it", "n, +, //, %, <, min, cdiv"
-        )
-
-    return walk(tree_of(text, kernel, key))
-
-
-def bind(
-    typed: re.Match[str], types: Mapping[str, ArrayType], found: dict[str, int], kernel: Kernel
-) -> None:
-    """Gives the sizes of an operand their names. Refused if it is of another type."""
-    name, dtypes, dims = typed[1], split_types(typed[2]), words(typed[3])
-    if name not in types:
-        near = get_close_matches(name, list(types), 1, 0.0)
-        what = f"it has no operand {name}: there are {', '.join(types)}"
-        raise kernel.wrong("when", what, "".join(near))
-    t = types[name]
-    if short(t.dtype) not in dtypes:
-        raise Refused(f"{name} is {t}, not {' or '.join(dtypes)}")
-    if len(dims) != t.ndim:
-        raise Refused(f"{name} is {t}, which has not {len(dims)} axes")
-    for word, n in zip(dims, t.shape, strict=True):
-        if word.isdecimal() and int(word) != n:
-            raise Refused(f"{name} is {t}, with {n} in place of {word}")
-        if word.isidentifier() and word != "_" and found.setdefault(word, n) != n:
-            raise Refused(f"{word} is {found[word]} and, of {name}, {n}")
-
-
-def split_types(text: str) -> list[str]:
-    return [word.strip() for word in text.split("|")]
-
-
-def words(text: str) -> list[str]:
-    return [word.strip() for word in text.split(",") if word.strip()]

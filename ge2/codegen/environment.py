@@ -11,6 +11,8 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from ge2.base.cache import content_key
+from ge2.base.errors import CompileError
 from ge2.base.source import templates
 from ge2.codegen.rendered_cache import compiled_templates, keep_compiled, page, user_templates
 
@@ -81,6 +83,18 @@ _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's woul
 OURS = "ge2:"  # before the name of a template of ours that the user's of that name extends
 
 
+_texts: dict[str, tuple[str, str]] = {}  # templates that are texts of a user's: path and content
+
+
+def template_of(path: str, text: str) -> str:
+    """The name of a template that is a file of a user's, as it was read: another content has
+    another name.
+    """
+    name = f"{path}@{content_key(text)[:16]}"
+    _texts[name] = path, text
+    return name
+
+
 def environment() -> Environment:
     return _environment(user_templates())
 
@@ -94,11 +108,12 @@ def _environment(users: str) -> Environment:
         ChoiceLoader,
         Environment,
         FileSystemLoader,
+        FunctionLoader,
         PrefixLoader,
         StrictUndefined,
     )
 
-    kept = compiled_templates(jinja2.__version__, users)
+    kept, passing = compiled_templates(jinja2.__version__, users), set[str]()
 
     class Compiled(BytecodeCache):
         """Templates as Python's byte code, all of them one entry of the cache of files."""
@@ -107,7 +122,17 @@ def _environment(users: str) -> Environment:
             if code := kept.get(bucket.key + bucket.checksum):
                 bucket.bytecode_from_string(code)
 
+        def get_bucket(
+            self, environment: Environment, name: str, filename: str | None, source: str
+        ) -> Bucket:
+            found = super().get_bucket(environment, name, filename, source)
+            if name in _texts:
+                passing.add(found.key)
+            return found
+
         def dump_bytecode(self, bucket: Bucket) -> None:
+            if bucket.key in passing:  # a text that is being edited
+                return
             kept[bucket.key + bucket.checksum] = bucket.bytecode_to_string()
             keep_compiled(kept, jinja2.__version__, users)
 
@@ -116,11 +141,15 @@ def _environment(users: str) -> Environment:
             """A template that extends its own name means ours, which it stands before."""
             return f"{OURS}{template}" if template == parent else template
 
+    def text(name: str) -> tuple[str, str, None] | None:
+        return (_texts[name][1], name, None) if name in _texts else None
+
     ours = FileSystemLoader(templates())
+    before = [FileSystemLoader(users)] if users else []
     found = Templates(
-        loader=ChoiceLoader([FileSystemLoader(users), ours, PrefixLoader({"ge2": ours}, ":")])
-        if users
-        else ours,
+        loader=ChoiceLoader(
+            [*before, ours, PrefixLoader({"ge2": ours}, ":"), FunctionLoader(text)]
+        ),
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,
@@ -239,9 +268,25 @@ def wrap(code: str, indent: int) -> str:
 
 
 def rendered(template: str, view: object) -> str:
+    """The text of a template. CompileError, with file and line, where one of a user's is wrong."""
     with _rendering:
-        text = environment().get_template(template).render(k=view)
+        try:
+            text = environment().get_template(template).render(k=view)
+        except Exception as error:
+            if template not in _texts:
+                raise
+            raise refused(error, template) from None
     return LONG.sub(cut, EMPTY.sub("", text))
+
+
+def refused(error: Exception, template: str) -> Exception:
+    """What Jinja, or an expression of a template, says, at the line of the user's file."""
+    path, line, at = _texts[template][0], getattr(error, "lineno", None), error.__traceback__
+    while at is not None:
+        line = at.tb_lineno if at.tb_frame.f_code.co_filename == template else line
+        at = at.tb_next
+    what = f"{os.path.basename(path)} is no template that can be printed: {error}"
+    return CompileError(what, where=f"{path}:{line}" if line else path)
 
 
 def render(template: str, view: object) -> str:

@@ -140,6 +140,7 @@ class CKernel:
     unless_same: bool = False  # a copy that is not to be made of an array to itself
     template: str = "c/kernel.c.jinja"  # the family's, which prints the loops around statements
     view: Any = None  # a frozen record of what that template prints
+    text: str = ""  # the whole function, called as its kind, in place of what a template prints
 
     @property
     def title(self) -> str:

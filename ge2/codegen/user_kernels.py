@@ -6,9 +6,9 @@ import math
 import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import cache
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 import numpy as np
 
@@ -195,6 +195,9 @@ K = TypeVar("K")  # kernels of a language
 Copy = Callable[[ArrayType, ArrayType, Operand, Operand], Sequence[K]]
 Operands = Sequence[Operand]
 Types = tuple[ArrayType, ...]
+OWN_FROM: Final = (
+    1 << 16
+)  # arrays around a kernel of ge2 are counted from here, then behind its own
 
 
 @final
@@ -205,10 +208,15 @@ class Around(Generic[K]):
 
     def __init__(
         self, op: Own, types: tuple[Types, Types], operands: tuple[Operands, Operands],
-        words: Spelling, copy: Copy[K], more: str = "",
+        words: Spelling, copy: Copy[K], more: str = "", wide: bool = True, first: int = 0,
     ) -> None:  # fmt: skip
+        """`wide`: half types are handed over as float32; `first`: the number of its own arrays from
+        which on they are counted.
+        """
         (inputs, results), (ins, outs) = types, operands
         self.op, self.words, self.copy, self.more = op, words, copy, more
+        self.wide, self.first = wide, first
+        self.places: list[tuple[Operand, np.dtype]] = []  # of operands, then of results
         self.dtype: np.dtype = held((*inputs, *results)[0]).dtype  # what $t stands for
         self.arguments: list[Argument] = []
         self.lines: list[Text] = []
@@ -236,24 +244,27 @@ class Around(Generic[K]):
 
     def given(self, name: str, t: ArrayType, operand: Operand) -> None:
         """An operand: as it lies, or a copy in C order (half types as float32), or a number."""
-        wide = held(t)
+        wide = held(t) if self.wide else t
         ctype = self.words.stored[wide.dtype]
         if operand.value:
             self.add(f"{self.words.held[t.dtype]} {name}_given", "value", (operand, t.dtype))
             self.line(f"const {ctype} {name}_value = {name}_given;")
             self.line(f"const {ctype} *const {name} = &{name}_value;")
         else:
-            if wide != t or (operand.strides != strides_of(t.shape) and t.size > 1):
+            across = operand.strides != strides_of(t.shape) and t.size > 1
+            if wide != t or across or (operand.loose and not self.wide):
                 temp = self.temp(wide)
                 self.before += self.copy(t, wide, operand, temp)
                 operand = temp
             self.add(f"const {ctype} *{self.more}{name}", "array", (operand, wide.dtype))
+        self.places.append((operand, wide.dtype))
         self.described(name, wide)
 
     def made(self, name: str, t: ArrayType, operand: Operand) -> None:
         """A result: where it lies, or beside it as float32, to be rounded after."""
-        wide = held(t)
+        wide = held(t) if self.wide else t
         target = operand if wide == t else self.temp(wide)
+        self.places.append((target, wide.dtype))
         if wide != t:
             self.after += self.copy(wide, t, target, operand)
         self.add(
@@ -263,7 +274,13 @@ class Around(Generic[K]):
 
     def temp(self, t: ArrayType) -> Operand:
         self.temps.append(t.nbytes)
-        return whole("temp", len(self.temps) - 1, t.shape)
+        return whole("temp", self.first + len(self.temps) - 1, t.shape)
+
+    def room(self, nbytes: int) -> None:
+        """Bytes that a text has for itself, as `workspace`."""
+        if nbytes:
+            operand = self.temp(ArrayType((nbytes,), np.dtype(np.uint8)))
+            self.add("unsigned char *workspace", "result", (operand, np.dtype(np.uint8)))
 
     def described(self, name: str, t: ArrayType) -> None:
         """The names beside an array: the type of its elements, its sizes."""
@@ -293,6 +310,18 @@ class Around(Generic[K]):
         else:
             return
         self.line(f"(void){name};")
+
+
+def renumbered(arguments: Sequence[Argument], first: int, to: int) -> tuple[Argument, ...]:
+    """Arguments of which the arrays of a kernel's own, from a number on, are counted from another."""
+
+    def moved(a: Argument) -> Argument:
+        operand = a.value[0] if a.kind in ("array", "result") else None
+        if not isinstance(operand, Operand) or operand.role != "temp" or operand.index < first:
+            return a
+        return replace(a, value=(replace(operand, index=operand.index - first + to), a.value[1]))
+
+    return tuple(map(moved, arguments))
 
 
 def held(t: ArrayType) -> ArrayType:

@@ -9,247 +9,42 @@ are computed as before beside the kernel; so a kernel, or its gradient, is never
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import combinations
-from typing import Any, Final, final
+from typing import Any, final
 
 from ge2.base.cache import VERSION
 from ge2.base.config import config
-from ge2.base.dtypes import INEXACT
-from ge2.base.errors import Ge2Error
-from ge2.base.pytrees.pytree import flatten, flatten_with_path, unflatten
+from ge2.base.errors import ArgumentError, CompileError, Ge2Error
 from ge2.base.record import record
-from ge2.choice.arguments import arguments
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Family, Problem, Variant, prefs
-from ge2.choice.user_kernels import Kernel, Refused, module_named, value_of
+from ge2.choice.user_kernels import Kernel
+from ge2.choice.user_sizes import Refused
 from ge2.codegen.layout import plain
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, ShapeDtypeStruct, Var, without_dead_code
-from ge2.ops.graphs.region import evaluated
+from ge2.compile.user_operations import (
+    Role,
+    Types,
+    full,
+    graph_of,
+    made,
+    operation,
+    parameters,
+    roles,
+    sizes_of,
+    types_of,
+)
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var, without_dead_code
 from ge2.ops.shape import BroadcastInDim
-from ge2.ops.user_ops import Own, register
 from ge2.passes.context import Context
 from ge2.passes.simplify import inline
 from ge2.targets.c.caps import Caps as CCaps
 from ge2.targets.c.load.blas import services
 from ge2.targets.cuda.caps import Caps as CudaCaps
+from ge2.targets.cuda.kernels.user_kernels import launched
 from ge2.targets.cuda.limits import Limits
-from ge2.transforms.api import vjp
-from ge2.transforms.inspect import make_jaxpr
-
-MOST: Final = 4  # arguments up to which every subset of gradients is looked for
-Types = tuple[ArrayType, ...]
-
-# ------------------------------------------------------------------------------------- the function
-
-
-@final
-@record
-class Role:
-    """What a kernel computes: its function, or the gradients by the arguments `wanted`."""
-
-    kernel: Kernel
-    wanted: tuple[int, ...] | None = None
-
-    @property
-    def text(self) -> Kernel:
-        """The kernel whose text is run."""
-        found = self.kernel if self.wanted is None else self.kernel.gradient
-        assert found is not None
-        return found
-
-
-@lru_cache(64)
-def example(kernel: Kernel, number: int = 0) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """An example of the function's arguments."""
-    path = kernel.serves.rpartition(":")[0]
-    names = vars(module_named(kernel.folder, path))
-    args, kwargs = arguments([kernel.args[number]], names)
-    for x in flatten((args, kwargs))[0]:
-        if not hasattr(x, "dtype"):
-            what = f"an example holds {x!r}, which is no array"
-            raise kernel.wrong("args", what, 'args = ["f32[8,16], f32[16]"]')
-    return tuple(args), kwargs
-
-
-@lru_cache(64)
-def operands(kernel: Kernel) -> tuple[str, ...]:
-    """The names of the function's arrays in the texts: those of its parameters, and what is inside
-    of a parameter behind it: `p_w` of `p["w"]`.
-    """
-    import inspect
-
-    args, kwargs = example(kernel)
-    bound = inspect.signature(kernel.function()).bind(*args, **kwargs)
-    found = flatten_with_path(dict(bound.arguments))[0]
-    order = {name: n for n, name in enumerate(bound.arguments)}
-    named = [[str(getattr(k, "key", getattr(k, "idx", getattr(k, "name", k)))) for k in path]
-             for path, _ in found]  # fmt: skip
-    named.sort(key=lambda words: order[words[0]])
-    return tuple("_".join(words) for words in named)
-
-
-@lru_cache(256)
-def types_of(kernel: Kernel, number: int = 0) -> Types:
-    """The types of an example's arrays."""
-    leaves = flatten(example(kernel, number))[0]
-    return tuple(ArrayType(tuple(x.shape), x.dtype) for x in leaves)
-
-
-@lru_cache(256)
-def graph_of(role: Role, types: Types) -> Graph:
-    """The graph of what a kernel computes, of operands of these types; of a gradient, cotangents of
-    the results come behind the function's own.
-    """
-    kernel, structure = role.kernel, flatten(example(role.kernel))[1]
-    function = kernel.function()
-
-    def results(*leaves: Any) -> Any:
-        args, kwargs = unflatten(structure, leaves)
-        return flatten(function(*args, **kwargs))[0]
-
-    def gradients(*leaves: Any) -> Any:
-        count = structure_size(kernel)
-        _, pull = vjp(results, *leaves[:count])
-        found = pull(list(leaves[count:]))
-        return [found[i] for i in role.wanted or ()]
-
-    traced = results if role.wanted is None else gradients
-    closed = make_jaxpr(traced)(*(ShapeDtypeStruct(t.shape, t.dtype) for t in types))
-    if closed.captured:
-        what = f"{kernel.serves} reads arrays that are not its arguments"
-        raise kernel.wrong("serves", what, "pass them as arguments")
-    graph = without_dead_code(inline(closed.graph))
-    made = {v for e in graph.eqns for v in e.outs}
-    if not all(v in made for v in graph.outputs):
-        raise kernel.wrong("serves", f"a result of {kernel.serves} is an argument, or a number")
-    return graph
-
-
-def structure_size(kernel: Kernel) -> int:
-    return len(types_of(kernel))
-
-
-def roles(kernel: Kernel) -> Iterator[Role]:
-    """What to look for, in this order: gradients, of most arguments first; then the function."""
-    if kernel.gradient is not None:
-        inexact = [i for i, t in enumerate(types_of(kernel)) if t.dtype in INEXACT]
-        counts = range(len(inexact), 0, -1) if len(inexact) <= MOST else (len(inexact),)
-        for count in counts:
-            yield from (Role(kernel, found) for found in combinations(inexact, count))
-    yield Role(kernel)
-
-
-def names_of(role: Role) -> tuple[str, ...]:
-    """The operands of a text."""
-    own = operands(role.kernel)
-    if role.wanted is None:
-        return own
-    count = len(graph_of(Role(role.kernel), types_of(role.kernel)).outputs)
-    return (*own, *(["ct"] if count == 1 else [f"ct{i}" for i in range(count)]))
-
-
-# ------------------------------------------------------------------------------------ the operation
-
-
-@lru_cache(256)
-def operation(role: Role, types: Types, variant: tuple[tuple[str, int], ...]) -> Own:
-    """The kernel as an operation on operands of these types; a gradient has all results, whichever
-    are wanted.
-    """
-    text, names = role.text, names_of(role)
-    whole = full(role)
-    graph = graph_of(whole, types)
-    outs = tuple(a.type for a in graph.outputs)
-    several = len(outs) > 1
-    sizes = text.dims(dict(zip(names, types, strict=True)))
-
-    def reference(self: Own, *arrays: Any) -> Any:
-        found = evaluated(graph, arrays)
-        return found if several else found[0]
-
-    def launch(self: Own, *_: ArrayType) -> Any:
-        return launched(text, sizes | result_sizes(outs) | dict(variant))
-
-    before = " ".join(
-        [f"enum {{ {word} = {n} }};" for word, n in variant]
-        + [f"const int64_t {d} = {x}_n{axis}; (void){d};" for d, x, axis in text.named_dims()]
-    )
-    results = [f"y{i}" for i in range(len(outs))] if several else ["y"]
-    helpers = (LOADED if text.library[0] else "") + text.text("helpers")
-    bodies = {w: f"{before}\n{text.text(w)}" if text.text(w) else "" for w in ("c", "cuda")}
-    if text.library[0]:
-        bodies["c"] = f"{before}\n{calling(text.library, names, results)}"
-    found = made(
-        {
-            "name": text.name, "several": several, "infer": lambda self, *_: outs,
-            "reference": reference, "launch": launch, **bodies, "helpers": helpers,
-            "operands": names, "files": dict(text.files),
-        }
-    )  # fmt: skip
-    register(text.name, lambda: found)
-    return found
-
-
-LOADED: Final = "#include <dlfcn.h>\n#include <stdlib.h>\n"
-
-
-def calling(library: tuple[str, str], names: Sequence[str], results: Sequence[str]) -> str:
-    """C that calls a function of a library: `void f(const void **operands, void **results, const
-    int64_t **shapes, int threads)`; shapes are of the operands, then of the results.
-    """
-    path, function = (json.dumps(word) for word in library)
-    every = ", ".join(f"{x}_shape" for x in (*names, *results))
-    return f"""typedef void ge2_called_t(const void **, void **, const int64_t **, int);
-static ge2_called_t *ge2_called;
-if (!ge2_called) {{ /* threads that meet here find the same */
-    void *ge2_library = dlopen({path}, RTLD_NOW | RTLD_LOCAL);
-    if (!ge2_library || !(ge2_called = (ge2_called_t *)dlsym(ge2_library, {function}))) abort();
-}}
-const void *ge2_operands[] = {{{", ".join(names)}}};
-void *ge2_results[] = {{{", ".join(results)}}};
-const int64_t *ge2_shapes[] = {{{every}}};
-ge2_called(ge2_operands, ge2_results, ge2_shapes, threads);
-"""
-
-
-def made(members: dict[str, Any]) -> Own:
-    """An operation of a class with these members."""
-    cls: Any = type(members["name"], (Own,), {"__annotations__": {}, **members})
-    found: Own = record(cls)()
-    return found
-
-
-def full(role: Role) -> Role:
-    """The role with all gradients, which the text has, whichever a program wants."""
-    if role.wanted is None:
-        return role
-    return next(roles(role.kernel))
-
-
-def result_sizes(outs: Types) -> dict[str, int]:
-    named = {f"y{i}" if len(outs) > 1 else "y": t for i, t in enumerate(outs)}
-    found = {f"{y}_size": t.size for y, t in named.items()}
-    return found | {f"{y}_n{i}": n for y, t in named.items() for i, n in enumerate(t.shape)}
-
-
-def launched(kernel: Kernel, names: Mapping[str, int]) -> Any:
-    """Blocks, threads and bytes of shared memory; None where the file says nothing."""
-    said = dict(kernel.launch)
-    if not said:
-        return None
-
-    def sides(word: str, default: str) -> tuple[int, ...]:
-        texts = said.get(word, (default,))
-        return tuple(int(value_of(text, names, kernel, f"launch {word}")) for text in texts)
-
-    (shared,) = sides("shared", "0")
-    return sides("blocks", "1"), sides("threads", "256"), shared
-
 
 # --------------------------------------------------------------------------------------- the choice
 
@@ -278,14 +73,32 @@ class UserFamily(Family[Any, Any]):
         self.code = role.text.key  # type: ignore[misc]
 
     def refuses(self, problem: Problem, caps: Any) -> str:
-        text, language = self.role.text, "cuda" if problem.target == "cuda" else problem.target
+        text, language = self.role.text, problem.target
         if language not in text.languages:
-            return f"it has no text for {problem.target}"
+            return f"it has no text for {language}"
+        if language == "cuda" and (why := text.runs_on(caps.limits.architecture)):
+            return why
         try:
-            text.dims(dict(zip(names_of(self.role), problem.inputs, strict=True)))
+            sizes_of(self.role, problem.inputs)
+            self.tried(problem, caps)
         except Refused as why:
             return str(why)
         return ""
+
+    def tried(self, problem: Problem, caps: Any) -> None:
+        """Refused where a template cannot be printed, or ge2 prints the function by another one, and
+        for a launch that there is not.
+        """
+        for variant in self.role.text.variants:
+            try:
+                op = operation(self.role, problem.inputs, variant)
+                own = op.foreign[problem.target]
+                for each in own.launches if problem.target == "cuda" else ():
+                    launched(op, each)
+            except (ArgumentError, CompileError) as error:
+                raise Refused(str(error).partition("\n")[0]) from None
+            if own.stock is not None and problem.settled:
+                own.stock(problem, caps)
 
     def variants(self, problem: Problem, caps: Any) -> Iterator[Variant]:
         for each in self.role.text.variants:
@@ -303,12 +116,11 @@ def catalog(role: Role, preferred: bool) -> tuple[Family[Any, Any], ...]:
 
 def choice_of(role: Role, types: Types, target: str, caps: Any, preferred: bool) -> Choice:
     """What is chosen for a function, or its gradients, of operands of these types."""
-    graph = graph_of(full(role), types)
-    outs = tuple(a.type for a in graph.outputs)
+    outs = tuple(a.type for a in graph_of(full(role), types).outputs)
     lies = [("in", i, t) for i, t in enumerate(types)] + [("out", i, t) for i, t in enumerate(outs)]
     layouts = tuple(Operand(role_, i, plain(t.shape).strides, 0) for role_, i, t in lies)
     # not the name of the operation: of that, how it is run is another problem
-    wanted = made({"name": f"function_{role.text.name}"})
+    wanted = made({"name": f"function_{role.text.name}", **parameters(role)})
     problem = Problem(wanted, types, outs, target, frozenset(), layouts)
     return choose(problem, caps, prefs(), catalog(role, preferred))
 
@@ -400,6 +212,9 @@ class Site:
 
 def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> Iterator[Site]:
     """Where a function is in a graph."""
+    if role.op is not None:
+        yield from op_sites(graph, role, target, caps, preferred)
+        return
     makers = {v: e for e in graph.eqns for v in e.outs}
     number = {id(e): n for n, e in enumerate(graph.eqns)}
     form = graph_of(role, sample_types(role))
@@ -421,6 +236,19 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
         yield Site(
             role, inputs, outs, max(makers_of), choice_of(role, types, target, caps, preferred)
         )
+
+
+def op_sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> Iterator[Site]:
+    """Where an operation of that name is in a graph, whatever its parameters."""
+    for n, eqn in enumerate(graph.eqns):
+        if eqn.op.name != role.kernel.op or not all(isinstance(a, Var) for a in eqn.inputs):
+            continue
+        if len(eqn.inputs) != len(types_of(role.kernel)) or any(a.type.weak for a in eqn.inputs):
+            continue
+        own = replace(role, op=eqn.op)
+        types = tuple(a.type for a in eqn.inputs)
+        choice = choice_of(own, types, target, caps, preferred)
+        yield Site(own, eqn.inputs, eqn.outs, n, choice)  # type: ignore[arg-type]
 
 
 def sample_types(role: Role) -> Types:

@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from ge2.compile.race import Tuned
     from ge2.dispatch.cache_report import CacheReport, Signature
     from ge2.dispatch.lowered import Lowered, Report, Traced
+    from ge2.dispatch.pins import Pinned
 
 TRACES: Final = 512  # signatures that a function remembers; the oldest is forgotten first
 P = ParamSpec("P")
@@ -381,6 +382,27 @@ class Jitted(Generic[P, R]):
 
         return tuned(self, args, kwargs, budget, again)
 
+    @hides
+    def pin(self, path: str, *args: Any, file: str = "ge2-pins.toml", **kwargs: Any) -> Pinned:
+        """Takes a kernel that was saved (`f.lower(*args).kernels[0].save("k.cu")`) and edited, in the
+        place of what ge2 writes for that problem.
+
+        It is checked beside the reference, on results filled with NaN between guard bands, timed
+        beside the original, and named in `file`, which `ge2.kernels.use` reads ("": in none). The
+        problem is one of the programs that there are, or of that for `args`. Programs that are
+        built stay as they are; the next call builds anew.
+
+        InputError if it makes something else, if its signature was edited, if ge2 writes another
+        kernel for the problem by now, or if no program has it; CompileError if it does not compile.
+        """
+        from ge2.dispatch.pins import pin
+
+        return pin(self, path, args, kwargs, file)
+
+    def entries(self) -> list[Entry]:
+        """What is remembered."""
+        return [*self._entries.values()]
+
     def entry_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
         """What is remembered of these arguments."""
         return self._find(args, kwargs, abstract=True)[0]
@@ -522,6 +544,10 @@ class Method(Generic[P, R]):
 
     def tune(self, *args: Any, budget: float = 30.0, again: bool = False, **kwargs: Any) -> Tuned:
         return self.__func__.tune(self.__self__, *args, budget=budget, again=again, **kwargs)
+
+    def pin(self, path: str, *args: Any, file: str = "ge2-pins.toml", **kwargs: Any) -> Pinned:
+        given = (self.__self__, *args) if args else ()
+        return self.__func__.pin(path, *given, file=file, **kwargs)
 
     def eval_shape(self, *args: Any, **kwargs: Any) -> Any:
         return self.__func__.eval_shape(self.__self__, *args, **kwargs)

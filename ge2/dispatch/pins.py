@@ -1,21 +1,37 @@
-"""A project's file of kernels: those of its own, and those that problems are pinned to."""
+"""Pins: kernels of ge2 that were edited, and a project's file of all kernels of its own."""
 
 from __future__ import annotations
 
+import json
 import os
-from typing import Any, Final
+import re
+import tomllib
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, final
 
+from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config
-from ge2.base.errors import InputError
+from ge2.base.errors import CompileError, CompilerTrouble, InputError
+from ge2.base.formatting import Printed, table
+from ge2.base.record import record
+from ge2.base.source import here
 from ge2.base.tracebacks import hides
+from ge2.choice.bench import Bench
+from ge2.choice.choose import SAVED, Candidate
 from ge2.choice.problem import Pin
-from ge2.choice.user_kernels import at_line, is_kind, parsed
+from ge2.choice.saved import Saved, SavedFamily, key_of, read
+from ge2.choice.user_kernels import Part, at_line, check_keys, load, parsed
 from ge2.compile.catalog import check_family
-from ge2.dispatch.user_kernels import register
+from ge2.compile.race import Racer, benches, timed, verified
+from ge2.dispatch.user_kernels import LANGUAGES, has_passed, refused_at, register
+
+if TYPE_CHECKING:
+    from ge2.dispatch.jitted import Jitted
 
 FILE: Final = "ge2-pins.toml"
 KEYS: Final = {"kernels": "texts", "prefer": "texts", "pin": "tables"}
-OF_PIN: Final = ("family", "variant", "problem")
+OF_PIN: Final = dict.fromkeys(("family", "variant", "problem", "kernel"), "a text")
 
 
 @hides
@@ -26,24 +42,24 @@ def use(path: str = FILE) -> tuple[Pin, ...]:
     `kernels` and `prefer` are lists of folders, as `register` takes them, from the file's own;
     those of `prefer` are taken even where nothing was measured. Each `[[pin]]` has a `family`,
     perhaps a `variant`, and perhaps a `problem`: the class that `ge2 explain --all` prints. Its
-    kernel is taken wherever it does not refuse. Programs that are built stay as they are.
+    kernel is taken wherever it does not refuse. Or it has a `kernel`: a file that `f.pin` has
+    checked, which is taken for its problem. Programs that are built stay as they are.
 
     InputError, with file and line, where the file is wrong; and as `register`.
     """
     path, found = os.path.abspath(path), parsed(path)
-    for key, value in found.items():
-        if key not in KEYS:
-            from difflib import get_close_matches
-
-            (near,) = get_close_matches(key, KEYS, 1, 0.0)
-            raise at_line(path, key, f"{key!r} is no key of a file of pins", f"{near} = ...")
-        if not is_kind(value, KEYS[key]):
-            raise at_line(path, key, f"{key} is to be {KEYS[key]}; it is {value!r}")
+    check_keys(path, found, KEYS, "a file of pins")
     folder = os.path.dirname(path)
     for prefer, key in ((False, "kernels"), (True, "prefer")):
         for each in found.get(key, ()):
             register(os.path.join(folder, each), prefer=prefer)
-    new = tuple(pin_of(path, each) for each in found.get("pin", ()))
+    said = found.get("pin", ())
+    for each in said:
+        check_pin(path, each)
+    for each in said:
+        if "kernel" in each:
+            take(passed(os.path.join(folder, each["kernel"])))
+    new = tuple(pin_of(path, each) for each in said if "family" in each)
     older = [pin for pin in config.pins if pin not in new]
     pins: Any = (*new, *older)
     if pins != config.pins:
@@ -51,13 +67,64 @@ def use(path: str = FILE) -> tuple[Pin, ...]:
     return pins  # type: ignore[no-any-return]
 
 
+@final
+@record
+class Enrolled(Printed):
+    """A kernel that a project's file names: of each language whether it is taken. Printed, a table."""
+
+    title: str
+    file: str
+    texts: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        rows = [("kernel", "text", ""), *((self.title, *each) for each in self.texts)]
+        return f"{table(rows)}\n{self.title} is named in {self.file}"
+
+
+@hides
+def enrolled(folder: str, file: str, prefer: bool = False) -> Enrolled:
+    """Names a kernel's folder in a project's file. InputError unless a text of it passed `check`."""
+    kernel = load(folder)
+    register(folder, prefer=prefer)
+    file = os.path.abspath(file)
+    name = os.path.relpath(kernel.folder, os.path.dirname(file)).replace(os.sep, "/")
+    found = parsed(file) if os.path.exists(file) else {}
+    check_keys(file, found, KEYS, "a file of pins")
+    for key, is_own in (("kernels", not prefer), ("prefer", prefer)):
+        listed = [each for each in found.get(key, ()) if each != name]
+        change_list(file, key, [*listed, name] if is_own else listed)
+    texts = tuple(
+        (LANGUAGES[w], "taken" if has_passed(kernel, w) else "left out: it has never run")
+        for w in kernel.languages
+    )
+    return Enrolled(kernel.name, file, texts)
+
+
+def change_list(file: str, key: str, names: Sequence[str]) -> None:
+    """Writes a list of a project's file anew, in its place or, if it is new, on top."""
+    text = ""
+    with suppress(FileNotFoundError), open(file, encoding="utf-8") as opened:
+        text = opened.read()
+    line = f"{key} = [{', '.join(map(json.dumps, names))}]\n"
+    there = re.search(rf"^{key}\s*=\s*\[[^\]]*\][^\n]*\n?", text, re.MULTILINE)
+    if there is not None:
+        text = text[: there.start()] + (line if names else "") + text[there.end() :]
+    elif names:
+        text = line + text
+    with open(file, "w", encoding="utf-8") as opened:
+        opened.write(text)
+
+
+def check_pin(path: str, said: dict[str, Any]) -> None:
+    check_keys(path, said, OF_PIN, "a pin")
+    if "family" not in said and "kernel" not in said:
+        raise at_line(path, "[[pin", "a pin names no family", 'family = "...", or kernel = "k.cu"')
+    if "kernel" in said and len(said) > 1:
+        other = next(key for key in said if key != "kernel")
+        raise at_line(path, other, f"a pin has a kernel, or a {other}", 'kernel = "k.cu" alone')
+
+
 def pin_of(path: str, said: dict[str, Any]) -> Pin:
-    for key, value in said.items():
-        if key not in OF_PIN or not isinstance(value, str):
-            what = f"a pin has texts {', '.join(OF_PIN)}; it has {key} = {value!r}"
-            raise at_line(path, key, what, 'family = "..."')
-    if "family" not in said:
-        raise at_line(path, "[[pin", "a pin names no family", 'family = "..."')
     try:
         check_family(said["family"])
     except InputError as error:
@@ -65,3 +132,126 @@ def pin_of(path: str, said: dict[str, Any]) -> Pin:
             path, "family", str(error).split("\n")[0], str(error).split("try  ")[-1]
         ) from None
     return Pin(said["family"], said.get("variant", ""), said.get("problem", ""))
+
+
+# -------------------------------------------------------------------------------- kernels that are saved
+
+
+@final
+@record
+class Pinned(Printed):
+    """What came of a kernel that was edited: seconds of a call of what ge2 wrote, and of its own."""
+
+    kernel: str
+    problem: str
+    device: str
+    before: float
+    now: float
+
+    def __str__(self) -> str:
+        rows = [
+            ("kernel", "us"),
+            (f"as ge2 wrote it, on {self.device}", f"{self.before * 1e6:.3g}"),
+        ]
+        rows.append((self.kernel, f"{self.now * 1e6:.3g}"))
+        return f"{table(rows, right=frozenset((1,)))}\n{self.kernel} is taken for {self.problem}"
+
+
+def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str) -> Pinned:
+    """A saved kernel, checked beside the reference, timed beside the original, and taken from now on;
+    `file` names it.
+    """
+    saved = read(path)
+    bench = bench_of(function, saved, args, kwargs)
+    family = family_of(saved, bench.catalog)
+    if why := family.refuses(bench.problem, bench.caps):
+        raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path)
+    original = family.candidate(bench.problem, bench.caps)
+    assert original is not None
+    with bench.here():
+        racers = [Racer(original), Racer(Candidate(family))]
+        for racer in racers:
+            racer.run, racer.failure = checked(bench, racer.candidate, saved)
+        if why := racers[1].failure:
+            raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path)
+        timed(bench, [r for r in racers if r.run is not None], float("inf"))
+    about = {"kind": "check", "name": saved.name, "source": saved.path, "version": VERSION}
+    cache().put(pass_key(saved), b"passed", about)
+    _passed.add(pass_key(saved))
+    take(saved)
+    if file:
+        note(saved, file)
+    words = f"{bench.step.eqn.op.name} of {', '.join(map(str, bench.problem.inputs))}"
+    before, now = (racer.median if racer.times else 0.0 for racer in racers)
+    return Pinned(saved.name, words, getattr(bench.caps, "kind", "") or "here", before, now)
+
+
+def checked(bench: Bench, candidate: Candidate, saved: Saved) -> tuple[Any, str]:
+    """What runs a candidate, or why it makes something else. CompileError if it does not compile."""
+    try:
+        return verified(bench, bench.prepared(candidate))
+    except CompilerTrouble as trouble:
+        with open(saved.path, encoding="utf-8") as file:
+            part = Part("c", saved.path, file.read())
+        raise CompileError(refused_at((part,), str(trouble))) from None
+
+
+def bench_of(function: Jitted[..., Any], saved: Saved, args: Any, kwargs: Any) -> Bench:
+    """The step of a program that a file is of; InputError if the programs of a function have none."""
+    entries = [function.entry_of(args, kwargs)] if args or kwargs else [*function.entries()]
+    for entry in entries:
+        for bench in benches(entry.ready()):
+            if key_of(bench.problem) == saved.problem:
+                return bench
+    what = f"no program of {function._title} has the kernel that {saved.name} was saved from"
+    fix = f'f.pin("{saved.name}", *args), with the arguments that it was saved for'
+    raise InputError(what, where=here(), fix=fix)
+
+
+def family_of(saved: Saved, catalog: Any) -> SavedFamily:
+    if saved.target == "cuda":
+        from ge2.targets.cuda.kernels.saved import CudaSaved
+
+        return CudaSaved(saved, catalog)
+    from ge2.targets.c.kernels.saved import CSaved
+
+    return CSaved(saved, catalog)
+
+
+def take(saved: Saved) -> None:
+    """Has a file's kernel taken for its problem, in programs that are built from now on."""
+    SAVED[saved.problem] = lambda catalog: family_of(saved, catalog)
+    config.renew()
+
+
+def unpin(path: str) -> None:
+    """Takes back what `f.pin`, or a file of pins, did with a kernel."""
+    SAVED.pop(read(path).problem, None)
+    config.renew()
+
+
+_passed: set[str] = set()
+
+
+def pass_key(saved: Saved) -> str:
+    return content_key("saved kernel", VERSION, saved.key)
+
+
+def passed(path: str) -> Saved:
+    """What a file says; InputError if it did not pass as it is now."""
+    saved = read(path)
+    if pass_key(saved) not in _passed and cache().get(pass_key(saved)) is None:
+        what = f"{saved.name} has never run: it did not pass a check as it is now"
+        raise InputError(what, where=saved.path, fix=f'f.pin("{saved.name}")')
+    return saved
+
+
+def note(saved: Saved, file: str) -> None:
+    """Adds a pin to a project's file, unless it is there."""
+    file, known = os.path.abspath(file), dict[str, Any]()
+    with suppress(FileNotFoundError), open(file, "rb") as opened:
+        known = tomllib.load(opened)
+    name = os.path.relpath(saved.path, os.path.dirname(file)).replace(os.sep, "/")
+    if not any(each.get("kernel") == name for each in known.get("pin", ())):
+        with open(file, "a", encoding="utf-8") as opened:
+            opened.write(f'[[pin]]\nkernel = "{name}"\n')

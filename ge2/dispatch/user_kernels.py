@@ -13,7 +13,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from difflib import get_close_matches
@@ -36,20 +36,20 @@ from ge2.choice.choose import choose
 from ge2.choice.measured import Measured
 from ge2.choice.problem import Problem, prefs
 from ge2.choice.record import class_of
-from ge2.choice.user_kernels import Kernel, Refused, load
+from ge2.choice.user_kernels import Kernel, Part, load
+from ge2.choice.user_sizes import Refused
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.compile.race import benches, verified
-from ge2.compile.user_kernels import (
+from ge2.compile.user_kernels import caps_of, catalog, choice_of
+from ge2.compile.user_operations import (
     Role,
-    caps_of,
-    catalog,
-    choice_of,
     full,
     graph_of,
     names_of,
     operation,
+    role_of,
     roles,
     types_of,
 )
@@ -78,8 +78,8 @@ LIMIT: Final = 600  # seconds that a check may take
 @final
 @record
 class Case:
-    """A text on one example. `ran`: what ran it; "" if it was compiled alone. `error`: "" if its
-    results were those of the function, and nothing else was written.
+    """A text on one example. `ran`: what ran it; "" if nothing did, for the reason `unrun`. `error`:
+    "" if its results were those of the function, and nothing else was written.
     """
 
     kernel: str
@@ -88,10 +88,14 @@ class Case:
     arguments: str
     ran: str = ""
     error: str = ""
+    unrun: str = "compiled, never run"
 
     @property
     def verdict(self) -> str:
-        return self.error or (f"passed, by {self.ran}" if self.ran else "compiled, never run")
+        return self.error or (f"passed, by {self.ran}" if self.ran else self.unrun)
+
+
+Tell = Callable[[Case], object]
 
 
 @final
@@ -122,34 +126,58 @@ class Checked(Printed):
 
 
 @hides
-def check(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Checked:
+def check(
+    folder: str,
+    *,
+    apart: bool = False,
+    limit: int = LIMIT,
+    only: str = "",
+    tell: Tell | None = None,
+) -> Checked:
     """Runs the texts of a folder on its examples, beside the NumPy function.
 
     Results are filled with NaN before and lie between guard bands. CUDA is run by a GPU if there is
     one, else by the emulator, and compiled alone where neither can. What passed is kept, with
-    the texts it was, for `register`. `apart`: in a process of its own for at most `limit` seconds,
-    so that what crashes or hangs stops nothing.
+    the texts it was, for `register`. `apart`: each language in a process of its own for at most
+    `limit` seconds, so that what crashes or hangs stops nothing. `only` names one language; `tell`
+    is called with each case, when it begins and when it is known.
 
     InputError, with file and line, where `kernel.toml` is wrong.
     """
     kernel = load(folder)
+    languages = [w for w in kernel.languages if only in ("", w)]
     if apart:
-        return checked_apart(kernel, limit)
-    found = Checked(kernel.name, tuple(cases(kernel)))
-    for language in kernel.languages:
+        lost = (case for w in languages for case in checked_apart(kernel, w, limit))
+        return Checked(kernel.name, tuple(lost))
+    found = Checked(kernel.name, tuple(cases(kernel, languages, tell or (lambda case: None))))
+    for language in languages:
         if found.passed(language):
             ran = {case.ran for case in found.cases if case.language == language}
             keep_passed(kernel, language, ", ".join(sorted(ran)))
     return found
 
 
-def checked_apart(kernel: Kernel, limit: int) -> Checked:
-    """A check by another process; what it finds is kept by that."""
-    found, why = told_apart("check", kernel, limit)
-    if found is not None:
-        return Checked(kernel.name, tuple(Case(**each) for each in found["cases"]))
-    lost = (Case(kernel.name, w, "", "", "", why) for w in kernel.languages)
-    return Checked(kernel.name, tuple(lost))
+def checked_apart(kernel: Kernel, language: str, limit: int) -> Iterator[Case]:
+    """A check by another process; what it finds is kept by that. Of what was not begun, nothing is
+    known.
+    """
+    words = [sys.executable, "-m", "ge2", "kernels", "check", kernel.file, "--lines", language]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=False)
+        output, why = done.stdout, done.stderr.strip().removeprefix("ge2: ")
+        why = f"the process died, by signal {-done.returncode}" if done.returncode < 0 else why
+    except subprocess.TimeoutExpired as late:
+        output = (late.stdout or b"").decode() if isinstance(late.stdout, bytes) else ""
+        why = f"it took more than {limit} s"
+    with suppress(ValueError):  # a line that was cut off
+        told = [Case(**json.loads(line)) for line in output.splitlines() if line.startswith("{")]
+        yield from told[1::2]
+        if len(told) % 2:
+            yield replace(told[-1], error=why or "it failed")
+            return
+        if told:
+            return
+    yield Case(kernel.name, language, "", "", "", why or "it failed")
 
 
 def told_apart(action: str, kernel: Kernel, limit: int) -> tuple[Any, str]:
@@ -171,48 +199,65 @@ def told_apart(action: str, kernel: Kernel, limit: int) -> tuple[Any, str]:
     return None, said or f"it ended the process, with {done.returncode}"
 
 
-def cases(kernel: Kernel) -> Iterator[Case]:
-    parts = [Role(kernel)]
-    if kernel.gradient is not None:
-        parts.append(next(roles(kernel)))
-    for role in parts:
-        for number, words in enumerate(kernel.args):
-            for language in role.text.languages:
-                for variant in role.text.variants:
-                    yield case(role, number, words, language, variant)
+def cases(kernel: Kernel, languages: Sequence[str], tell: Tell) -> Iterator[Case]:
+    for role, number, words in parts_of(kernel):
+        for language in [w for w in role.text.languages if w in languages]:
+            for variant in role.text.variants:
+                name = ", ".join(f"{word}={n}" for word, n in variant)
+                begun = Case(role.text.name, language, name, words)
+                tell(begun)
+                found = case(begun, role, number, variant)
+                tell(found)
+                yield found
 
 
-def case(
-    role: Role, number: int, words: str, language: str, variant: tuple[tuple[str, int], ...]
-) -> Case:
-    name = ", ".join(f"{word}={n}" for word, n in variant)
-    found = Case(role.text.name, language, name, words)
+def parts_of(kernel: Kernel) -> Iterator[tuple[Role, int, str]]:
+    """What is run of a kernel on each example: its function, or operation, then all gradients."""
+    for number, words in enumerate(kernel.args):
+        yield role_of(kernel, number), number, words
+    for number, words in enumerate(kernel.args if kernel.gradient is not None else ()):
+        yield next(roles(kernel)), number, words
+
+
+def case(found: Case, role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Case:
+    """A case that is begun, and what came of it."""
+    language = found.language
     try:
         graph = one_step(role, number, variant)
     except Refused as why:
         return replace(found, error=f"it is not for this example: {why}")
+    except CompileError as error:  # of a template
+        return replace(found, error=f"CompileError: {error}")
     try:
+        device, ran = where(language, role.text)
+        if not ran and needs_gpu(role.text, language):
+            return replace(found, unrun="never run: it needs a GPU")
         try:
-            return run_in(found, graph, *where(language))
+            return run_in(found, graph, device, ran)
         except CompileError:
             if language == "c" or not has_nvrtc():
                 raise
             # of CUDA that the emulator cannot compile, such as PTX
             return run_in(found, graph, OfflineDevice(H200), "")
+    except Refused as why:
+        return replace(found, error=f"it is not for this example: {why}")
     except CompilerTrouble as trouble:
-        return replace(found, error=refused_at(role.text, language, str(trouble)))
+        parts = [part for part in role.text.parts if part.language in (language, "helpers")]
+        return replace(found, error=refused_at(parts, str(trouble)))
     except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
         return replace(found, error=f"{type(error).__name__}: {error}")
 
 
-def refused_at(kernel: Kernel, language: str, said: str) -> str:
-    """What a C compiler says, of the line of the user's file that it shows."""
+def refused_at(parts: Sequence[Part], said: str) -> str:
+    """What a C compiler says, of the line of the user's files that it shows."""
     found = COMPILER.search(said)
-    lines = [line.strip() for line in kernel.text(language).splitlines()]
-    if found is None or found[2].strip() not in lines:
-        return f"CompilerTrouble: {said}"
-    line = lines.index(found[2].strip()) + 1
-    return f"CompileError: {found[1]}\n  at   {dict(kernel.files)[language]}:{line}\n{found[2]}"
+    words, shown = (found[1], found[2]) if found is not None else ("", "")
+    for part in parts if shown else ():
+        lines = [line.strip() for line in part.text.splitlines()]
+        if shown.strip() in lines:
+            line = lines.index(shown.strip()) + 1
+            return f"CompileError: {words}\n  at   {part.path}:{line}\n{shown}"
+    return f"CompilerTrouble: {said}"
 
 
 def has_nvrtc() -> bool:
@@ -236,8 +281,8 @@ def run_in(found: Case, graph: Graph, device: Device | None, ran: str) -> Case:
     return replace(found, error="it computes nothing")
 
 
-def where(language: str) -> tuple[Device | None, str]:
-    """What runs a language here, and its name; "" if it only compiles."""
+def where(language: str, kernel: Kernel) -> tuple[Device | None, str]:
+    """What runs a kernel's text in a language here, and its name; "" if it only compiles."""
     if language == "c":
         if toolchain() is None:
             raise CompilerTrouble("there is no C compiler in use", fix="ge2 doctor")
@@ -245,9 +290,14 @@ def where(language: str) -> tuple[Device | None, str]:
     with suppress(DeviceError):
         device = gpu.current_gpu()
         return device, device.limits.name
-    if toolchain() is not None:
+    if toolchain() is not None and not needs_gpu(kernel, language):
         return ShimDevice(), "the emulator"
     return OfflineDevice(H200), ""
+
+
+def needs_gpu(kernel: Kernel, language: str) -> bool:
+    """True of what only a GPU can run: a prebuilt binary, a library that launches kernels."""
+    return language == "cuda" and bool(kernel.cubin or dict(kernel.functions).get("cuda"))
 
 
 def one_step(role: Role, number: int, variant: tuple[tuple[str, int], ...]) -> Graph:
@@ -305,8 +355,10 @@ def register(folder: str, *, prefer: bool = False) -> str:
 def only(kernel: Kernel, languages: list[str]) -> Kernel:
     """A kernel with texts of some languages alone."""
     inner = None if kernel.gradient is None else only(kernel.gradient, languages)
-    texts = tuple(each for each in kernel.texts if each[0] in (*languages, "helpers"))
-    return replace(kernel, texts=texts, gradient=inner)
+    parts = tuple(each for each in kernel.parts if each.language in (*languages, "helpers"))
+    functions = tuple(each for each in kernel.functions if each[0] in languages)
+    cubin = kernel.cubin if "cuda" in languages else ""
+    return replace(kernel, parts=parts, functions=functions, cubin=cubin, gradient=inner)
 
 
 def unregister(name: str) -> None:
@@ -427,19 +479,19 @@ def bench(folder: str, *, apart: bool = False, limit: int = LIMIT) -> Raced:
     if not language or not has_passed(kernel, language):
         what = f"{kernel.name} has no text that ran here and passed"
         raise InputError(what, where=here(), fix=f"ge2 kernels check {kernel.folder}")
-    device = where(language)[0]
+    device = where(language, kernel)[0]
     found, why = list[Time](), ""
-    parts = [Role(kernel)] if kernel.gradient is None else [Role(kernel), next(roles(kernel))]
-    examples = [(r, n) for r in parts if r.text.text(language) for n in range(len(kernel.args))]
     if apart:
         told, why = told_apart("bench", kernel, limit)
         found += [] if told is None else [Time(**each) for each in told["times"]]
         kept.forget()
-    for role, number in examples:
+    for role, number, words in parts_of(kernel):
+        if language not in role.text.languages:
+            continue
         if why:
             keep_lost(role, number, device, why)
         elif not apart:
-            found += raced(role, number, kernel.args[number], device)
+            found += raced(role, number, words, device)
     config.renew()
     name = "this processor" if device is None else device.limits.name
     return Raced(kernel.name, name, tuple(found), why)

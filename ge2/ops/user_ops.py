@@ -9,7 +9,7 @@ from dataclasses import fields
 from functools import wraps
 from itertools import count
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -26,6 +26,26 @@ BUILT_IN = frozenset(TABLE)
 EDITIONS = count(1)  # an elementwise operation that is defined again is another
 WORD = re.compile(r"[a-z_][a-z0-9_]*")
 RESERVED = frozenset(("threads", "y"))
+
+
+@final
+@record
+class Foreign:
+    """What a user's kernel is in one language, where that is more than one text.
+
+    `texts`: bodies that run one after another, each launched as `launches` says; `workspace`: bytes
+    that they share. In place of them `stock`, which writes the kernels of ge2 by a template of the
+    user's; or `function` of a `library`, or of a prebuilt `binary`.
+    """
+
+    texts: tuple[str, ...] = ()
+    launches: tuple[Any, ...] = (None,)
+    helpers: str = ""
+    workspace: int = 0
+    stock: Callable[[Any, Any], Any] | None = None
+    library: str = ""
+    binary: str = ""
+    function: str = ""
 
 
 class Own(Op):
@@ -60,8 +80,9 @@ class Own(Op):
     helpers: ClassVar[str] = ""
     operands: ClassVar[tuple[str, ...]] = ()
     defined: ClassVar[Source | None] = None  # where the class stands in the user's program
-    # of texts that are files: their paths; the text of one has a line of ours on top
-    files: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    # of texts that are files: each, and its path
+    files: ClassVar[tuple[tuple[str, str], ...]] = ()
+    foreign: ClassVar[Mapping[str, Foreign]] = MappingProxyType({})  # by language
 
     def __call__(self, *args: Any) -> Any:
         """On real arrays, what the reference gives is compared with the type rule."""
@@ -80,6 +101,14 @@ class Own(Op):
         number. None: one for each element of the result.
         """
         return None
+
+    def kernel_in(self, language: str, *types: ArrayType) -> Foreign:
+        """What it has in a language."""
+        if language in self.foreign:
+            return self.foreign[language]
+        own = self.c if language == "c" else self.cuda
+        launch = self.launch(*types) if language == "cuda" else None
+        return Foreign((own,), (launch,), self.helpers)
 
     def operations(self, *types: ArrayType) -> int:
         """Operations of a call on operands of these types, for reports: one for each element of the

@@ -7,13 +7,15 @@ from __future__ import annotations
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from itertools import groupby
 from typing import Final, final
 
+from ge2.base.errors import InputError
 from ge2.base.formatting import count_words, counted, preformatted, size_words, table
 from ge2.base.record import record
-from ge2.base.source import Source
+from ge2.base.source import Source, here
+from ge2.base.tracebacks import hides
 from ge2.codegen.layout import Line
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Names, Var, write
 from ge2.ir.text import atom_text, op_text
@@ -23,6 +25,7 @@ from ge2.program.cost import Cost, array_bytes, cost
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be
 BLOCK: Final = "/* ", "   ", " */"
+ENDINGS: Final = {"c": ".c", "cuda": ".cu"}
 COMMENTS: Final = {"c": BLOCK, "cuda": BLOCK, "python": ("# ", "# ", "")}
 
 
@@ -47,6 +50,7 @@ class Made:
     language: str = "c"
     slow: str = ""  # what is to be said of it, if its device is slow at what it computes in
     choice: object = None  # of its family; printed, with the candidates and the refusals
+    file: Callable[[], str] | None = None  # its code as a file that can be edited and pinned
 
     def within(self, outer: str) -> Made:
         """As a kernel of a loop or a branch, whose program has names of its own."""
@@ -79,6 +83,24 @@ class KernelRecord:
     source: str
     slow: str = ""
     choice: object = None
+    file: Callable[[], str] | None = field(default=None, compare=False, repr=False)
+
+    @hides
+    def save(self, path: str) -> None:
+        """Writes its code as a file (.cu or .c), to be edited, and then given to `f.pin`.
+
+        InputError for a kernel that is none of a family's, and for another ending.
+        """
+        ending = ENDINGS.get(self.language)
+        if self.file is None or ending is None:
+            what = f"{self.name} is no kernel that can be edited by itself"
+            raise InputError(
+                what, where=here(), fix="ge2.explain(f)(*args), which shows all kernels"
+            )
+        if not path.endswith(ending):
+            raise InputError(f"{self.name} is saved as {ending}", where=here(), fix=f'"k{ending}"')
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(self.file())
 
     @property
     def lines(self) -> tuple[str, ...]:
@@ -243,7 +265,7 @@ def record_of(made: Made, name: str, calls: int) -> KernelRecord:
         tuple(e.op.name for e in graph.eqns),
         tuple(e.op.name for e in graph.eqns if not (e.op.is_view or e.op.retypes)),
         tuple(dict.fromkeys(e.source for e in graph.eqns if e.source is not None)),
-        cost(made.eqn, made.nbytes), made.language, made.text(), made.slow, made.choice,
+        cost(made.eqn, made.nbytes), made.language, made.text(), made.slow, made.choice, made.file,
     )  # fmt: skip
 
 

@@ -17,9 +17,10 @@ from ge2.base.cache import cache
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.log import Ge2Warning
+from ge2.base.toolchain.includes import headers_key
 from ge2.targets.cuda.load import nvrtc as module
 from ge2.targets.cuda.load import toolkit
-from ge2.targets.cuda.load.headers import headers_key, told
+from ge2.targets.cuda.load.headers import told
 from ge2.targets.cuda.load.nvrtc import Order, compile, compile_all, key_of
 from ge2.targets.cuda.load.nvrtc_log import Usage, fault, usages
 from ge2.targets.cuda.load.toolkit import nvrtc, place

@@ -50,6 +50,6 @@ def test_a_template_is_part_of_it(target: str, tmp_path: Path) -> None:
 def test_headers_are_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     before = [coded(target, 4096, 1024)[1] for target in SOFTMAX]
     monkeypatch.setattr("ge2.targets.c.kernels.generated.include_digest", lambda: "another")
-    monkeypatch.setattr("ge2.targets.cuda.load.headers._text", lambda path: "// another")
+    monkeypatch.setattr("ge2.base.toolchain.includes._text", lambda path: "// another")
     after = [coded(target, 4096, 1024)[1] for target in SOFTMAX]
     assert not {*before} & {*after}

@@ -153,7 +153,9 @@ def test_what_is_wrong_never_wins_and_is_kept(monkeypatch: pytest.MonkeyPatch) -
     reasons = {row.variant: row.failure for row in found.entry.rows}
     assert reasons.pop("right") == reasons.pop("slow") == ""
     assert reasons.pop("wrong").startswith("its result is ")
-    assert reasons.pop("unwritten").startswith("its result is [[nan nan nan nan]")
+    assert reasons.pop("unwritten").startswith(
+        "its result is nan, as if it were not written, at [0, 0]"
+    )
     assert reasons.pop("outside") == reasons.pop("over_input") == "it writes outside of its result"
     assert reasons.pop("endless").startswith(
         "a run takes 0.1 s, and the limit of candidates is 0.0"

@@ -115,7 +115,7 @@ def change(folder, old, new, name="kernel.toml"):
     [
         ("variants =", "varients =", "'varients' is no key of a kernel", 8, "variants = ..."),
         ('"kernel.c"', '"kernal.c"', "cannot be read: No such file", 5, "kernel.c"),
-        ('"kernel.c"', "3", "c is to be a text; it is 3", 5, ""),
+        ('"kernel.c"', "3", "c is to be a text, or texts; it is 3", 5, ""),
         ("blocks =", "block =", "launch has no 'block'", 7, "blocks"),
         ("f32|f64[n", "f31|f64[n", "f31 is no dtype", 4, "f32"),
         ("c % 4 == 0", "c % == 0", "'c % == 0' is no expression", 4, "c % 8 == 0"),
@@ -201,11 +201,16 @@ def test_a_text_that_is_wrong_does_not_pass(folder, old, new, why):
 @needs_compiler
 def test_a_check_apart_survives_what_crashes_or_hangs(folder):
     change(folder, "for (int64_t i = 0", "*(volatile int *)0 = 1; for (int64_t i = 0", "kernel.c")
+    change(folder, "STEP = 1 }, {", "STEP = 1 } ] # [{")
     found = kernels.check(str(folder), apart=True)
-    assert {c.error for c in found.cases} == {"the process died, by signal 11"}
+    assert [(c.language, c.arguments, c.error) for c in found.cases] == [
+        ("c", "f32[6,8], f32[8]", "the process died, by signal 11"),
+        ("cuda", "f32[6,8], f32[8]", ""),
+    ]
     change(folder, "*(volatile int *)0 = 1;", 'for (;;) { __asm__ volatile(""); }', "kernel.c")
+    change(folder, 'cuda = "kernel.cu"\n', "")
     found = kernels.check(str(folder), apart=True, limit=1)
-    assert {c.error for c in found.cases} == {"it took more than 1 s"}
+    assert [c.error for c in found.cases] == ["it took more than 1 s"]
 
 
 @needs_nvrtc
@@ -344,6 +349,18 @@ def test_the_emulator_runs_it_in_a_program(folder, gated):
         f = ge2.jit(lambda x, w: gated(x, w) + 1)
         assert np.allclose(f(x, w), gated(x, w) + 1, rtol=1e-5)
         assert any("gated" in kernel.ops for kernel in f.lower(x, w).kernels)
+
+
+@needs_compiler
+def test_where_it_cannot_be_launched_ge2_serves(folder, gated):
+    change(folder, 'blocks = "n"', 'blocks = "n - 5 + 5 * (n > 5)"')
+    kernels.check(str(folder))
+    kernels.register(str(folder), prefer=True)
+    with config.using(executor="shim"):
+        assert ("gated",) in shown(gated, *arrays(6, 8))
+        found = ge2.explain(gated)(*arrays(5, 8))
+    assert found.kernels[0].computes != ("gated",)
+    assert "the launch of gated is ((0,), (8,), 0): a GPU takes at least 1" in str(found)
 
 
 @needs_compiler
@@ -566,7 +583,7 @@ def test_a_file_of_pins(folder, gated, tmp_path):
         ("kernel = []", "'kernel' is no key of a file of pins", "kernels = ..."),
         ("kernels = 3", "kernels is to be texts; it is 3", ""),
         ('[[pin]]\nvariant = "a"', "a pin names no family", ""),
-        ('[[pin]]\nfamly = "a"', "it has famly = 'a'", "family ="),
+        ('[[pin]]\nfamly = "a"', "'famly' is no key of a pin", "family ="),
         ('[[pin]]\nfamily = "product by BLASS"', "'product by BLASS'", "product by BLAS"),
     ],
 )
@@ -584,10 +601,24 @@ def test_what_is_wrong_in_a_file_of_pins(tmp_path, text, what, fix):
 def test_the_commands(folder, capsys):
     assert main(["kernels", "check", str(folder), "--here"]) == 0
     assert "gated: C passed, CUDA passed" in capsys.readouterr().out
+    pins = folder / "ge2-pins.toml"
+    pins.write_text('# ours\nkernels = [\n  "other",\n]\n[[pin]]\nfamily = "product by BLAS"\n')
+    for more, want in (("", 'kernels = ["other", "."]'), ("--prefer", 'prefer = ["."]')):
+        given = ["kernels", "register", str(folder), "--file", str(pins), *filter(None, [more])]
+        assert main(given) == 0
+        assert "gated   CUDA  taken" in capsys.readouterr().out
+        assert want in pins.read_text()
+    assert 'kernels = ["other"]\n' in pins.read_text() and "# ours" in pins.read_text()
     change(folder, "* w[k];", "+ w[k];", "kernel.c")
+    assert main(["kernels", "register", str(folder), "--file", str(pins)]) == 1
+    assert "gated has never run: its C and CUDA" in capsys.readouterr().err
     assert main(["kernels", "check", str(folder), "--here", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
-    assert data["cases"][0]["error"].startswith("its result is")
+    assert data["cases"][0]["error"].startswith("its result is 2.18")
+    assert "at [0, 0], not 1.17" in data["cases"][0]["error"]
+    assert data["cases"][0]["error"].endswith("48 of 48 are wrong")
+    assert main(["kernels", "register", str(folder), "--file", str(pins)]) == 0
+    assert "gated   C     left out: it has never run" in capsys.readouterr().out
     assert main(["kernels", "bench", str(folder)]) == 1
     assert "ge2 kernels check" in capsys.readouterr().err
 

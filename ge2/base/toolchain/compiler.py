@@ -31,6 +31,7 @@ from ge2.base.toolchain.command import workplace
 from ge2.base.toolchain.detect import ELSE, Hang, Toolchain, build, settled, time_limit, toolchain
 from ge2.base.toolchain.detect import excuse as excuse
 from ge2.base.toolchain.detect import replaced as _replaced
+from ge2.base.toolchain.includes import options_of
 
 
 @final
@@ -98,9 +99,14 @@ def library(
         _address(handle, symbol)
         return handle
 
-    return _library(
-        Order(source, name, tuple(extra_flags), include_key, tuple((about or {}).items()), load)
-    )
+    flags = flags_of(source, extra_flags)
+    return _library(Order(source, name, flags, include_key, tuple((about or {}).items()), load))
+
+
+def flags_of(source: str, extra: tuple[str, ...]) -> tuple[str, ...]:
+    """The flags of a source, and those that it says itself, if they are for a C compiler, too."""
+    own = (each for each in options_of(source) if each.startswith(FOR_C))
+    return (*extra, *own)
 
 
 def extension(
@@ -135,7 +141,7 @@ def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = 
     tools = toolchain()
     if tools is None:
         return False
-    key = library_key(tools, source, tuple(extra_flags), include_key)
+    key = library_key(tools, source, flags_of(source, extra_flags), include_key)
     return key in _libraries or key in _refused or cache().get(key) is not None
 
 
@@ -143,6 +149,7 @@ def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = 
 
 _libraries: dict[str, Library] = {}
 _refused: dict[str, str] = {}
+FOR_C: Final = ("-D", "-U", "-I")
 LEEWAY: Final = 0.5  # seconds for trials after a compilation that took as long as it may
 _locks: dict[str, Lock] = {}
 

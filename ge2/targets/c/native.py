@@ -30,6 +30,7 @@ from ge2.targets.c.emit.skeleton import Stage
 from ge2.targets.c.emit.types import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces
+from ge2.targets.c.kernels.saved import file_of
 from ge2.targets.c.loops import ALIGNED, IN_C, Loop
 from ge2.targets.c.repeated_calls import repeated_calls
 
@@ -359,7 +360,13 @@ class Native:
         kind = main.kernel.kind if region or main.kernel.kind == "product" else step.eqn.op.name
         name = f"{kind}_{main.name.rpartition('_')[2]}"
         nbytes = partial(bytes_behind, self.program.layouts)
-        return Made(step.eqn, kind, name, main.name, partial(texts, named), nbytes, choice=choice)
+        known = choice.family.name in {family.name for family in FAMILIES}
+        # one inside a small loop is part of the loop's function, and is raced nowhere
+        apart = known and self.caps.threads != ALONE
+        file = partial(file_of, choice, [n.kernel for n in named]) if apart else None
+        return Made(
+            step.eqn, kind, name, main.name, partial(texts, named), nbytes, choice=choice, file=file
+        )
 
 
 def shown(graph: Graph) -> str:

@@ -35,6 +35,8 @@ class Named:
     kernel: CKernel
 
     def text(self) -> str:
+        if own := self.kernel.text:
+            return re.sub(rf"\b{self.kernel.kind}(?=(_part)?\s*\()", self.name, own)
         return checked(render(self.kernel.template, self))
 
 
@@ -127,5 +129,7 @@ def in_parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 def same_code(kernel: CKernel) -> str:
     """A kernel without what is for people alone: equal texts are one function."""
+    if kernel.text:
+        return kernel.text
     head = [kernel.parameters, kernel.total, *kernel.helpers, *coded(kernel.body)]
     return "\n".join([*head, kernel.template, *coded(kernel.view)])

@@ -5,14 +5,15 @@ its parameters are ours.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import final
 
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Argument, CKernel, Operand, Text
-from ge2.codegen.user_kernels import Around
+from ge2.codegen.user_kernels import OWN_FROM, Around, renumbered
 from ge2.ir import ArrayType
-from ge2.ops.user_ops import Own
+from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import C, helpers_of
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying
@@ -28,17 +29,38 @@ class COwn(Generated):
         return "" if problem.op.c else f"{problem.op.name} has no C"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        ins, outs = problem.arrays
-        op = problem.op
+        op, types, copy = problem.op, (problem.inputs, problem.outs), partial(copies, caps)
         assert isinstance(op, Own)
-        around = Around[CKernel](
-            op, (problem.inputs, problem.outs), (ins, outs), C, partial(copies, caps)
-        )
+        own = op.kernel_in("c")
+        if own.stock is not None:
+            return by_template(op, own, problem, caps)
+        around = Around[CKernel](op, types, problem.arrays, C, copy)
+        around.room(own.workspace)
         arguments = (*around.arguments, Argument("int threads", "threads"))
-        texts = (*around.lines, Text("(void)threads;"), around.body(op.c))
-        helpers = helpers_of(op.helpers, around.dtype)
-        kernel = CKernel(op.name, described(problem), arguments, texts, 1, helpers=helpers)
-        return Pieces((*around.before, kernel, *around.after), tuple(around.temps))
+        lines, helpers = (
+            (*around.lines, Text("(void)threads;")),
+            helpers_of(own.helpers, around.dtype),
+        )
+        kernels = tuple(
+            CKernel(op.name, described(problem), arguments, (*lines, around.body(text)), 1, helpers=helpers)
+            for text in own.texts
+        )  # fmt: skip
+        return Pieces((*around.before, *kernels, *around.after), tuple(around.temps))
+
+
+def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Pieces:
+    """The kernels of ge2 by a template of the user's, for operands in C order."""
+    types, copy = (problem.inputs, problem.outs), partial(copies, caps)
+    around = Around[CKernel](op, types, problem.arrays, C, copy, wide=False, first=OWN_FROM)
+    assert own.stock is not None
+    places = tuple(place for place, _ in around.places)
+    found: Pieces = own.stock(replace(problem, operands=places), caps)
+    helpers = helpers_of(own.helpers, around.dtype)
+    kernels = (*around.before, *(replace(k, helpers=(*k.helpers, *helpers)) for k in found.kernels))
+    moved = tuple(
+        replace(k, arguments=renumbered(k.arguments, OWN_FROM, len(found.temps))) for k in kernels
+    )
+    return replace(found, kernels=moved, temps=(*found.temps, *around.temps))
 
 
 def copies(

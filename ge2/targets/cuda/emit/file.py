@@ -6,12 +6,13 @@ import re
 from typing import final
 
 from ge2.base.record import record
+from ge2.base.toolchain.includes import headers_key
 from ge2.codegen import content
 from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.text import checked, coded, nested
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, bare
 from ge2.targets.cuda.emit.types import headers
-from ge2.targets.cuda.load.headers import folders, headers_key
+from ge2.targets.cuda.load.headers import folders
 
 # a promise that a kernel cannot give which begins while others write what it reads
 EXCLUSIVE = "__restrict__ "
@@ -85,7 +86,7 @@ class Source:
         )
 
     def text(self) -> str:
-        return checked(render(self.kernel.template, self))
+        return self.kernel.text or checked(render(self.kernel.template, self))
 
     @property
     def waits(self) -> bool:
@@ -119,6 +120,8 @@ def wrapped(line: str) -> str:
 def same_code(source: Source) -> str:
     """A kernel without what is for people alone: equal texts are one."""
     k = source.kernel
+    if k.text:
+        return k.text
     head = [
         source.name,
         k.bounds,

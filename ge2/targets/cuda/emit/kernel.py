@@ -58,6 +58,8 @@ class CudaKernel:
     together: bool = False
     template: str = "cuda/kernel.cu.jinja"  # the family's, which prints the loops around statements
     view: Any = None  # a frozen record of what that template prints
+    text: str = ""  # the whole source, in place of what a template prints,
+    file: str = ""  # and the user's file that it stands in
 
     @property
     def title(self) -> str:

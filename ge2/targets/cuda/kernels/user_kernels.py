@@ -6,29 +6,34 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from ctypes import CDLL, addressof, c_int64, c_void_p, cast
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, final
 
-from ge2.base.errors import ArgumentError
+from ge2.base.errors import ArgumentError, CompileError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Operand, Text
-from ge2.codegen.user_kernels import Around
+from ge2.codegen.user_kernels import OWN_FROM, Around, renumbered
 from ge2.ir import ArrayType
-from ge2.ops.user_ops import Own
+from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.emit.types import CUDA, helpers_of
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
 from ge2.targets.cuda.limits import BLOCK_MOST, GRID_MOST
+from ge2.targets.cuda.load.nvrtc import binary_text
 
 BLOCK: Final = 256  # threads of a block, where the user does not say how many
 # of blocks and of threads, along x, y and z
 AXES: Final = "xyz"
 FIX: Final = "return -(-x.size // 256), 256"
+IN_FILE: Final = 'launch = { blocks = "cdiv(n, 256)", threads = 256 }'  # of kernel.toml
 
 
 @final
@@ -53,25 +58,91 @@ class CudaOwn(Cuda):
         return "" if problem.op.cuda else f"{problem.op.name} has no CUDA"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        (ins, outs), chip = problem.arrays, caps.chip
         op = problem.op
         assert isinstance(op, Own)
         if not any(t.size for t in problem.outs):
             return Kernels(())
-        types, copy = (problem.inputs, problem.outs), partial(copies, chip)
-        around = Around[CudaKernel](op, types, (ins, outs), CUDA, copy, "__restrict__ ")
-        said = launched(op, problem.inputs)
-        grid = said or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
-        numbers = [Text(line) for line in numbered(grid)]
-        if said is None:
-            numbers.append(Text(f"if (thread >= {around.results[0]}_size) return;"))
-        body = (*around.lines, *numbers, around.body(op.cuda))
-        kernel = CudaKernel(
-            f"{op.name} kernel", described(problem), tuple(around.arguments), body, math.prod(grid.threads),
-            grid.blocks, (), grid.shared, 1, helpers_of(op.helpers, around.dtype), sides=grid.threads,
-            foreign=True,
-        )  # fmt: skip
-        return Kernels((*around.before, kernel, *around.after), tuple(around.temps))
+        own = op.kernel_in("cuda", *problem.inputs)
+        if own.stock is not None:
+            return by_template(op, own, problem, caps)
+        types, copy = (problem.inputs, problem.outs), partial(copies, caps.chip)
+        wide = not own.function
+        around = Around[CudaKernel](op, types, problem.arrays, CUDA, copy, "__restrict__ ", wide)
+        if own.library:
+            return launched_by(op, own, problem, around)
+        around.room(own.workspace)
+        if own.binary:
+            kernels: tuple[CudaKernel, ...] = (prebuilt(op, own, problem, around),)
+        else:
+            kernels = tuple(of_text(op, own, n, problem, around) for n in range(len(own.texts)))
+        return Kernels((*around.before, *kernels, *around.after), tuple(around.temps))
+
+
+def of_text(
+    op: Own, own: Foreign, n: int, problem: Problem, around: Around[CudaKernel]
+) -> CudaKernel:
+    """The kernel of a text, which is launched as the user says, or with a thread an element."""
+    name = f"{op.name} kernel{f' {n + 1}' if len(own.texts) > 1 else ''}"
+    asked = launched(op, own.launches[n])
+    grid = asked or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
+    numbers = [Text(line) for line in numbered(grid)]
+    if asked is None:
+        numbers.append(Text(f"if (thread >= {around.results[0]}_size) return;"))
+    body = (*around.lines, *numbers, around.body(own.texts[n]))
+    return CudaKernel(
+        name, described(problem), tuple(around.arguments), body, math.prod(grid.threads), grid.blocks,
+        (), grid.shared, 1, helpers_of(own.helpers, around.dtype), sides=grid.threads,
+        foreign=True,
+    )  # fmt: skip
+
+
+def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Kernels:
+    """The kernels of ge2 by a template of the user's, for operands in C order."""
+    types, copy = (problem.inputs, problem.outs), partial(copies, caps.chip)
+    around = Around[CudaKernel](op, types, problem.arrays, CUDA, copy, wide=False, first=OWN_FROM)
+    assert own.stock is not None
+    places = tuple(place for place, _ in around.places)
+    found: Kernels = own.stock(replace(problem, operands=places), caps)
+    helpers = helpers_of(own.helpers, around.dtype)
+    kernels = (*around.before, *(replace(k, helpers=(*k.helpers, *helpers)) for k in found.kernels))
+    moved = tuple(
+        replace(k, arguments=renumbered(k.arguments, OWN_FROM, len(found.temps))) for k in kernels
+    )
+    return replace(found, kernels=moved, temps=(*found.temps, *around.temps))
+
+
+def prebuilt(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> CudaKernel:
+    """The kernel of a binary: its parameters are those that a text would have."""
+    (said,) = own.launches
+    grid = launched(op, said) or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
+    return CudaKernel(
+        own.function, described(problem), tuple(around.arguments), (), math.prod(grid.threads),
+        grid.blocks, (), grid.shared, 1, sides=grid.threads, foreign=True, text=binary_text(own.binary),
+    )  # fmt: skip
+
+
+def launched_by(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> Kernels:
+    """The launches of a function of a library of the user's: `int f(void *const *operands, void
+    *const *results, const int64_t *const *shapes, void *workspace, cudaStream_t stream)`.
+    """
+    try:
+        library = CDLL(own.library)
+        address = cast(library[own.function], c_void_p).value or 0
+    except (OSError, AttributeError) as error:
+        raise CompileError(f"the library of {op.name} cannot be loaded: {error}") from None
+    count, places = len(problem.inputs), around.places
+    shapes = [(c_int64 * max(t.ndim, 1))(*t.shape) for t in (*problem.inputs, *problem.outs)]
+    given = [Passed(n) for n in range(len(places))]
+    words = (
+        Table(tuple(given[:count])), Table(tuple(given[count:])), Table(tuple(map(addressof, shapes))),
+        Passed(len(given)) if own.workspace else 0, STREAM,
+    )  # fmt: skip
+    function = Function(own.function, address, words)
+    call = LibraryCall(op.name, (function,), own.workspace, (library, shapes))
+    written = frozenset(range(count, len(places)))
+    return Kernels(
+        tuple(around.before), tuple(around.temps), LibraryLaunch(call, tuple(places), written)
+    )
 
 
 def copies(
@@ -114,12 +185,11 @@ def product(size: str, count: int) -> str:
 # --------------------------------------------------------------------------------------- the launch
 
 
-def launched(op: Own, types: Sequence[ArrayType]) -> Grid | None:
-    """What the user's `launch` says of operands of these types; None if it says nothing.
+def launched(op: Own, found: Any) -> Grid | None:
+    """What the user says of a launch; None if that is nothing.
 
     ArgumentError for what no GPU launches.
     """
-    found = op.launch(*types)
     if found is None:
         return None
     if not isinstance(found, tuple) or len(found) not in (2, 3):
@@ -148,4 +218,6 @@ def sides(op: Own, found: Any, given: Any) -> tuple[int, ...]:
 
 
 def refused(op: Own, found: Any, why: str) -> ArgumentError:
+    if op.foreign:
+        return ArgumentError(f"the launch of {op.name} is {found!r}: {why}", fix=IN_FILE)
     return ArgumentError(f"launch of {op.name} returned {found!r}: {why}", where=here(), fix=FIX)

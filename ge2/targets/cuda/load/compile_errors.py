@@ -16,6 +16,7 @@ from ge2.base.source import Source, of_function
 from ge2.ir import GraphOp, Op
 from ge2.ops.elementwise import Elementwise
 from ge2.ops.user_ops import Own
+from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.load.nvrtc_log import excerpt
 
 FIX: Final = "other CUDA; an operation without it runs its reference"
@@ -36,13 +37,14 @@ class Written:
     file: str = ""
 
 
-def written(op: Op) -> list[Written]:
-    """The texts of the user's that are in the CUDA of an operation."""
+def written(op: Op, kernel: CudaKernel | None = None) -> list[Written]:
+    """The texts of the user's that are in the CUDA of an operation, or in place of it."""
+    if kernel is not None and kernel.file:
+        return [Written(os.path.basename(kernel.file), kernel.text, None, kernel.file)]
     if isinstance(op, GraphOp):
         return [each for g in op.graphs() for e in g.eqns for each in written(e.op)]
-    if isinstance(op, Own) and op.cuda and op.files:
-        texts = {"cuda": op.cuda.partition("\n")[2], "helpers": op.helpers}
-        return [Written(op.name, texts[w], None, op.files[w]) for w in texts if w in op.files]
+    if isinstance(op, Own) and op.files:
+        return [Written(op.name, text, None, file) for text, file in op.files]
     if isinstance(op, Own) and op.cuda:
         return [Written(op.name, text, op.defined) for text in (op.cuda, op.helpers)]
     if isinstance(op, Elementwise) and op.edition:
@@ -70,6 +72,8 @@ def blamed(error: CompileError, name: str, source: str, texts: Sequence[Written]
         rest = "\n".join(line for line in said.split("\n") if not line.startswith("  try"))
         return CompileError(f"the CUDA of {name}, with {own} of your own in it: {rest}", fix=FIX)
     whose, where = place
+    if "." in whose:  # a file, in place of a kernel of ge2
+        return CompileError(f"{whose} does not compile: {words}", where=where)
     return CompileError(
         f"the CUDA of {whose}, an operation of your own: {words}", where=where, fix=FIX
     )
@@ -82,9 +86,14 @@ def placed(each: Written, source: str, line: int) -> tuple[str, str] | None:
     lines = each.text.splitlines()
     first = next((n for n, words in enumerate(lines) if words.strip()), None)
     begin = None if first is None else begins(source, lines[first:])
-    if begin is None or first is None or not begin <= line < begin + len(lines) - first:
+    if begin is None or first is None or not begin <= line <= begin + len(lines) - first:
+        # of a template, lines that are printed as they are
+        shown = source.splitlines()[line - 1].strip() if each.file else ""
+        n = next((n for n, words in enumerate(lines) if shown and words.strip() == shown), -1)
+    else:
+        n = min(first + line - begin, len(lines) - 1)  # behind the last line stands a brace of ours
+    if n < 0:
         return None
-    n = first + line - begin
     at = beginning(each)
     if at is None:
         return each.name, f"line {n + 1} of its text\n{excerpt(each.text, n + 1)}"

@@ -23,7 +23,8 @@ from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
 from ge2.base.log import logger
 from ge2.base.record import record
-from ge2.targets.cuda.load.headers import folders, headers_key, told
+from ge2.base.toolchain.includes import headers_key, options_of
+from ge2.targets.cuda.load.headers import folders, told
 from ge2.targets.cuda.load.nvrtc_log import Usage, fault, steady, usages
 from ge2.targets.cuda.load.toolkit import Nvrtc, nvrtc, place
 
@@ -70,6 +71,11 @@ class Order:
     about: tuple[tuple[str, str], ...] = ()
 
     @property
+    def told(self) -> tuple[str, ...]:
+        """The options, and those that the source says."""
+        return (*self.options, *options_of(self.source))
+
+    @property
     def file(self) -> str:
         found = None if self.name else KERNEL.search(self.source)
         return f"{found[1] if found else self.name or 'kernel'}.cu"
@@ -94,6 +100,18 @@ class Binary:
     def kernels(self) -> tuple[Usage, ...]:
         """Registers, spills, stack and shared memory of each kernel."""
         return usages(self.log)
+
+
+BINARY: Final = re.compile(r'#define GE2_BINARY "(.*)@(\w+)"\n')
+
+
+def binary_text(name: str) -> str:
+    """A source in place of which a binary is loaded: its path, and a name for its content.
+
+    >>> BINARY.fullmatch(binary_text("/a/b.cubin@17"))[1]
+    '/a/b.cubin'
+    """
+    return f'#define GE2_BINARY "{name}"\n'
 
 
 def compile(
@@ -178,7 +196,7 @@ def key_of(order: Order) -> str:
 
 def _folders(order: Order) -> tuple[str, ...]:
     """Where headers are looked for."""
-    own = (option[2:] for option in order.options if option.startswith("-I"))
+    own = (option[2:] for option in order.told if option.startswith("-I"))
     return (*folders(), *own)
 
 
@@ -215,6 +233,9 @@ def _remembered(binary: Binary) -> Binary:
 
 
 def _compiled(order: Order, key: str) -> Binary:
+    if prebuilt := BINARY.fullmatch(order.source):
+        with open(prebuilt[1], "rb") as file:
+            return Binary(file.read(), "", order.arch, key)
     tools = nvrtc()
     began = time.monotonic()
     try:
@@ -235,7 +256,7 @@ def _about(order: Order, tools: Nvrtc, seconds: float) -> dict[str, str]:
     made = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     words = {"kind": "cubin", "name": order.file, "made": made, "seconds": f"{seconds:.3f}"}
     compiler = "NVRTC {}.{}".format(*tools.version)
-    options = " ".join((order.arch, *FLAGS, *order.options))
+    options = " ".join((order.arch, *FLAGS, *order.told))
     more = {"version": VERSION, "compiler": compiler, "options": options}
     return words | more | dict(order.about)
 
@@ -261,7 +282,7 @@ def _asked(tools: Nvrtc, order: Order) -> tuple[bytes, str]:
     """The cubin and the log."""
     with _program(tools, order) as program:
         log = _built(
-            tools, program, order, [option.encode() for option in flags(order.arch, order.options)]
+            tools, program, order, [option.encode() for option in flags(order.arch, order.told)]
         )
         return _read(tools, program, "CUBIN"), log
 

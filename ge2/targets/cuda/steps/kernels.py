@@ -17,6 +17,7 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
+from ge2.targets.cuda.kernels.saved import file_of
 from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.load.compile_errors import written as written_by
@@ -40,7 +41,7 @@ class KernelStep(CudaStep):
         choice, found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
         self.choice = choice
         self.temps = [self.need(nbytes) for nbytes in found.temps]
-        self.results = step.eqn.outs
+        self.results, self.of_library = step.eqn.outs, found.library is not None
         for kernel in found.kernels:
             self.add_kernel(kernel, not self.launches and found.library is None)
         if found.kernels:
@@ -53,7 +54,7 @@ class KernelStep(CudaStep):
         eqn, assembler = self.step.eqn, self.assembler
         number, first = assembler.kernels.number(kernel)
         name = f"{first.name}_{number}"
-        assembler.kernels.owned[name] = written_by(eqn.op)
+        assembler.kernels.owned[name] = written_by(eqn.op, kernel)
         price = assembler.device.limits.tuning.compile_price
         assembler.kernels.prices.setdefault(number, kernel_seconds(eqn, price))
         early = kernel.fits(assembler.device.limits.threads) and first.waits
@@ -67,7 +68,9 @@ class KernelStep(CudaStep):
         eqn, assembler, name = self.step.eqn, self.assembler, self.launches[0].name
         texts, nbytes = partial(texts_of, kernels), partial(bytes_behind, assembler.program.layouts)
         words = "" if self.step.kind == "matmul" else slow(eqn, assembler.device.limits)
-        return Made(eqn, kernels[0].kind, name, name, texts, nbytes, "cuda", words, choice)
+        known = choice.family.name in {family.name for family in FAMILIES}
+        file = partial(file_of, choice, kernels) if known and not self.of_library else None
+        return Made(eqn, kernels[0].kind, name, name, texts, nbytes, "cuda", words, choice, file)
 
     def add_library(self, found: LibraryLaunch) -> None:
         """The launch of a library's functions, with scratch of its own."""
