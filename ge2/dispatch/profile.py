@@ -22,6 +22,7 @@ from ge2.base.source import Source
 from ge2.compile.executable import Executable
 from ge2.compile.probe import processor_ceilings
 from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.region import ProductRegion
 from ge2.program.records import names, places, sources
 from ge2.program.timer import Call, Ceilings, Clock, HostClock, Meter
 from ge2.targets.cuda.emit.file import Source as CudaSource
@@ -271,6 +272,8 @@ def other_units(call: Call) -> bool:
     a processor's fused ones.
     """
     eqn = call.eqn
+    if eqn is not None and isinstance(eqn.op, ProductRegion):
+        eqn = eqn.op.product
     if eqn is None or not isinstance(eqn.op, DotGeneral):
         return False
     plain = all(a.type.dtype == FLOAT32 for a in eqn.inputs) and eqn.op.precision not in (

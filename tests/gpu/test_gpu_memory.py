@@ -229,6 +229,7 @@ def limited(xp, more):
         pool.set_limit(size=0)
 
 
+@pytest.mark.filterwarnings("ignore:large finds no memory")
 def test_results_without_memory_are_an_error_with_the_users_lines(xp, scratch):
     g, x = ge2.jit(large), wide(xp)
     g(x)

@@ -80,3 +80,15 @@ def test_float32_rounded_to_tf32() -> None:
     with config.using(executor="shim", prefer=(BARE, FUSED)):
         assert kinds(ge2.jit(layer).lower(a, b, c)) == [FUSED]
         judge(ge2.jit(layer)(a, b, c), np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0), 72)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [((1, 72), (72, 80)), ((136, 72), (72, 1)), ((136, 1), (1, 80))]
+)
+def test_one_row_column_or_term_is_for_others(first: Any, second: Any) -> None:
+    rng = np.random.default_rng(5)
+    a, b = drawn(rng, first, BF16), drawn(rng, second, BF16)
+    for function in (lambda a, b: a @ b, lambda a, b: np.tanh(a @ b)):
+        with config.using(executor="shim", prefer=(BARE, FUSED)):
+            assert not {BARE, FUSED} & {*kinds(ge2.jit(function).lower(a, b))}
+            judge(ge2.jit(function)(a, b), exactly(function, a, b), first[1])

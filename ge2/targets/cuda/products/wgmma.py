@@ -66,8 +66,8 @@ def combined(axes: Sequence[Along]) -> bool:
 
 def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> str:
     """The reason why the operands of a product are not copied by tensor maps; "" if they are."""
-    if max(len(axes.rows), len(axes.columns), len(axes.sums)) != 1 or not axes.sums:
-        return "its rows, columns or sums are several axes that do not merge"
+    if {len(axes.rows), len(axes.columns), len(axes.sums)} != {1}:
+        return "its rows, columns or sums are none, or several axes that do not merge"
     (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
     if columns.y != 1 or not combined([*axes.batches, rows]):
         return "the result lies in another order"
