@@ -254,8 +254,9 @@ def of_numpy(
     takes = name not in SHAPES and name in gnp.__all__
     if takes and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
         listed = [isinstance(a, ast.List | ast.Tuple) for a in call.args]
-        given = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
-        return f"np.{name}({', '.join(given)})"
+        stacked = [f"np.stack({a})" if ls else a for a, ls in zip(args, listed, strict=True)]
+        named = [found.text(k, "x") for k in call.keywords]
+        return f"np.{name}({', '.join([*stacked, *named])})"
     if name not in gnp.__all__ or name in gnp.late.PASSED:
         return ""
     args = [*args, *[found.text(k, "x") for k in call.keywords]]

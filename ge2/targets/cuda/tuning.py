@@ -288,7 +288,7 @@ class Wgmma:
     others: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
-    thin: int = 64  # of rows or columns: fewer do not fill a tile
+    thin: int = 32  # of rows or columns: fewer fill no half of a tile
     short: int = 24  # equations up to which elements may leave in registers, which is unrolled
     strips: int = 2  # arrays, and results, for which there is room in shared memory
     vectors: int = 6  # bytes of each column for which there is room beside the stages
