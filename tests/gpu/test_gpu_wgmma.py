@@ -17,13 +17,13 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
-    ROUNDINGS,
     TURNS,
     biased,
     drawn,
     exactly,
     judge,
     kinds,
+    precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -39,13 +39,13 @@ def hopper() -> Any:
         yield gpu.xp
 
 
-def checked(xp: Any, function: Any, xs: Any, family: str, terms: int, roundings: int = 1) -> None:
+def checked(xp: Any, function: Any, xs: Any, family: str, terms: int, **precision: Any) -> None:
     given = tuple(map(xp.asarray, xs))
     compiled = ge2.jit(function)
     assert family in kinds(compiled.lower(*given))
     first = compiled(*given)
     found = tuple(map(xp.asnumpy, first)) if isinstance(first, tuple) else xp.asnumpy(first)
-    judge(found, exactly(function, *xs), terms, roundings)
+    judge(found, exactly(function, *xs), terms, **precision)
     for _ in range(10):
         again = compiled(*given)
         pairs = zip(again, first, strict=True) if isinstance(first, tuple) else [(again, first)]
@@ -67,9 +67,8 @@ def test_activations_and_biases(hopper: Any, activation: str, bias: str, dtype: 
 def test_layers(hopper: Any, name: str, dtype: Any) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
-    checked(
-        hopper, function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, ROUNDINGS.get(name, 1)
-    )
+    xs = [drawn(rng, s, dtype) for s in shapes]
+    checked(hopper, function, xs, FUSED, 72, **precision(name, dtype))
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])

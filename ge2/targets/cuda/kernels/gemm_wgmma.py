@@ -79,7 +79,7 @@ def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> 
 def variants(axes: Contraction, dtype: np.dtype, after: Epilogue, caps: Caps) -> Iterator[Variant]:
     """A variant a tile, the quickest first."""
     tuning = caps.chip.tuning.wgmma
-    tiles = tuning.fragments if after.slots == 1 and not after.loads else tuning.others
+    tiles = tuning.fragments if after.turning == 1 and not after.loads else tuning.others
     for tile in sorted(tiles, key=lambda t: seconds(axes, dtype, t, caps)):
         yield Variant(f"{tile.rows} x {tile.columns}", (tile, after))
 
