@@ -139,7 +139,7 @@ SUITES = {
             "recurrence",
         ),
         "cuda.draws": ("uniform", "normal"),
-        "cuda.contractions": ("wide", "square", "large", "tiny"),
+        "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),

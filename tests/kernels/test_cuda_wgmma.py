@@ -19,6 +19,7 @@ from tests.kernels.wgmma_cases import (
     TURNS,
     biased,
     drawn,
+    emulated,
     exactly,
     judge,
     kinds,
@@ -29,11 +30,7 @@ BARE, FUSED = "wgmma product", "wgmma product and region"
 
 
 def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -> None:
-    """Runs a function by a kernel of the family, whose result is that of NumPy."""
-    with config.using(executor="shim", prefer=(BARE, FUSED)):
-        lowered = ge2.jit(function).lower(*xs)
-        assert family in kinds(lowered)
-        judge(ge2.jit(function)(*xs), exactly(function, *xs), terms, **precision)
+    emulated((BARE, FUSED), function, xs, family, terms, **precision)
 
 
 @pytest.mark.exhaustive("activation")

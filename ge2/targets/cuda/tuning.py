@@ -302,6 +302,37 @@ class Wgmma:
 
 @final
 @record
+class MmaTile:
+    """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
+    beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
+    tensor cores that it reaches.
+    """
+
+    rows: int
+    columns: int
+    high: int
+    broad: int
+    terms: int
+    stages: int
+    part: float
+    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+
+
+@final
+@record
+class Mma:
+    """Products by the tensor cores of warps."""
+
+    tiles: tuple[MmaTile, ...] = (
+        MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
+        MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
+    )  # fmt: skip
+    one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
+    thin: int = 16  # of rows or columns: fewer fill too little of a tile
+
+
+@final
+@record
 class Launches:
     """How launches are handed to a GPU."""
 
@@ -328,6 +359,7 @@ class Tuning:
     joins: Joins = Joins()
     products: Products = Products()
     wgmma: Wgmma = Wgmma()
+    mma: Mma = Mma()
     launches: Launches = Launches()
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()

@@ -1,4 +1,4 @@
-"""What a warp group does with the sums of its tile, as its kernel prints it.
+"""What is done with the sums of a tile, as kernels on tensor cores print it.
 
 Two forms: results of two bytes, made of the sums, of vectors along rows or columns, and of arrays of
 two bytes that lie as the results do, are rounded where the sums are, in registers (`fragments`: a
@@ -132,11 +132,16 @@ def multiples(of: int, parts: Sequence[int]) -> bool:
 
 
 def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
-    """The sums as they are, in rows that lie `row` elements apart."""
-    apart = [row, result.offset, result.loose]
-    if multiples(16 // out.itemsize, apart):
+    """The sums as they are, in rows that lie `row` elements apart: in fragments if it can be."""
+    if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
         pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
         return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
+    return packs_alone(out, result, row, rows, columns)
+
+
+def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
+    """The same, in packs."""
+    apart = [row, result.offset, result.loose]
     wide = 16 // out.itemsize
     while wide > 1 and not multiples(wide, [*apart, columns]):
         wide //= 2
@@ -189,8 +194,7 @@ class RegionEpilogue:
 
     def of(self) -> Epilogue:
         """In fragments if it can be, else in packs."""
-        lanes = self.lanes(EIGHT)
-        return self.fragments() if self.in_strips(lanes) else self.packs(lanes)
+        return self.fragments() if self.in_strips(self.lanes(EIGHT)) else self.packs()
 
     def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""
@@ -273,7 +277,8 @@ class RegionEpilogue:
             pair = f"ge2_rounded_pair_{SUFFIX[dtype]}({pair})"
         return Strips(name, x, dtype, self.step(x), slot, pair)
 
-    def packs(self, lanes: Lanes) -> Epilogue:
+    def packs(self) -> Epilogue:
+        lanes = self.lanes(EIGHT)
         first = self.read_once(lanes)
         column = self.read_by_column(lanes)
         return self.made(lanes, EIGHT, first, column, self.place(lanes, BELOW))
