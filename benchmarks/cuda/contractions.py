@@ -68,7 +68,9 @@ def contenders(xs: Any, notes: dict[str, str]) -> dict[str, Call]:
     found: dict[str, Call] = {}
     found["ge2"], taken = ours(lambda a, b, c: layer(np, a, b, c), xs)
     notes["kernels"] = "; ".join(taken)
-    found["ge2 split"], _ = ours(lambda a, b, c: layer(np, a, b, c), xs, prefer=tuple(f"-{name}" for name in FUSED))
+    found["ge2 split"], _ = ours(
+        lambda a, b, c: layer(np, a, b, c), xs, prefer=tuple(f"-{name}" for name in FUSED)
+    )
     found["ge2 mma"], _ = ours(lambda a, b, c: layer(np, a, b, c), xs, prefer=FUSED[1:])
     found["ge2 bare, library"], _ = ours(lambda a, b: a @ b, (a, b), prefer=(LIBRARY,))
     found["ge2 bare, own"], taken = ours(lambda a, b: a @ b, (a, b), prefer=BARE)
