@@ -17,6 +17,7 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
+    PARTED,
     TURNS,
     VIEWS,
     biased,
@@ -95,3 +96,11 @@ def test_tiles_with_an_epilogue(ampere: Any, shape: tuple[int, int, int], tile: 
     xs = [drawn(rng, s, BF16) for s in ((m, k), (k, n), (n,))]
     with config.using(pins=(Pin(FUSED, tile),)):
         on_gpu(ampere, biased("gelu"), xs, FUSED, k)
+
+
+@pytest.mark.parametrize("name", PARTED)
+def test_parts_of_sums(ampere: Any, name: str) -> None:
+    function, shapes, tile, family = PARTED[name]
+    rng = np.random.default_rng(5)
+    with config.using(pins=(Pin(family, tile),)):
+        on_gpu(ampere, function, [drawn(rng, s, BF16) for s in shapes], family, 1100)

@@ -18,6 +18,7 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
+    PARTED,
     TURNS,
     VIEWS,
     biased,
@@ -95,6 +96,18 @@ def test_tiles(k: int, tile: str) -> None:
         emulated(BOTH, biased("relu"), xs, FUSED, k)
 
 
+@needs_compiler
+@pytest.mark.exhaustive("name")
+@pytest.mark.parametrize("name", PARTED)
+def test_parts_of_sums(name: str) -> None:
+    """Blocks share the sums of few tiles, and a second kernel adds up what they have."""
+    function, shapes, tile, family = PARTED[name]
+    rng = np.random.default_rng(5)
+    xs = [drawn(rng, s, BF16) for s in shapes]
+    with config.using(pins=(Pin(family, tile),), shim_watch=True):
+        emulated(BOTH, function, xs, family, 1100)
+
+
 @needs_nvrtc
 @pytest.mark.exhaustive("architecture")
 @pytest.mark.parametrize("shape", [(512, 512, 512), (511, 513, 515)])
@@ -111,7 +124,7 @@ def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) ->
 
 
 def test_few_rows_are_for_others() -> None:
-    rng = np.random.default_rng(5)
+    rng = np.random.default_rng(6)
     a, b = drawn(rng, (8, 71), BF16), drawn(rng, (71, 87), BF16)
     with config.using(executor="shim", prefer=BOTH):
         assert not {*BOTH} & {

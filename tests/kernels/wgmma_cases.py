@@ -116,6 +116,19 @@ VIEWS: Final[dict[str, Case]] = {
     ),
 }  # fmt: skip
 
+# few tiles of long sums, in parts: the tile, and the family
+PARTED: Final[dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, str]]] = {
+    "bare": (lambda a, b: a @ b, ((64, 1100), (1100, 70)), "64 x 64 by 4, 4 parts", "mma product"),
+    "layer": (
+        biased("gelu"), ((64, 1101), (1101, 71), (71,)), "64 x 64 by 4, 4 parts",
+        "mma product and region",
+    ),
+    "batches": (
+        LAYERS["a bias of each batch"][0], ((3, 40, 529), (3, 529, 33), (3, 1, 33)),
+        "64 x 64 by 4, 2 parts", "mma product and region",
+    ),
+}  # fmt: skip
+
 
 def odd(shape: tuple[int, ...]) -> tuple[int, ...]:
     """A shape whose rows are no multiples of 16 bytes apart, for one whose are."""

@@ -327,6 +327,8 @@ class Mma:
         MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
         MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
     )  # fmt: skip
+    long: int = 256  # terms of a part of a sum at least, where blocks share it,
+    parts: int = 16  # of which it has no more
     one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
     thin: int = 16  # of rows or columns: fewer fill too little of a tile
 

@@ -6,10 +6,12 @@ operand is read: along which of its axes threads are neighbours, and how much on
 
 from __future__ import annotations
 
+import math
 from typing import Final, final
 
 import numpy as np
 
+from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.chip import Chip
@@ -19,7 +21,7 @@ from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.tensor_cores import TYPES, TensorCores, tiles_of
 from ge2.targets.cuda.products.tensor_epilogue import EIGHT, Epilogue
-from ge2.targets.cuda.tuning import MmaTile
+from ge2.targets.cuda.tuning import MmaTile, Parts
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
 PLANES: Final = 8  # float32 beside a row of sums in shared memory
@@ -86,14 +88,16 @@ def lying(axes: Contraction, factors: tuple[Operand, Operand], n: int, dtype: np
 
 @final
 class Mma(TensorCores):
-    """A product that `unmatched` has nothing against, in tiles of some size."""
+    """A product that `unmatched` has nothing against, in tiles of some size. `parts`: of each sum,
+    that as many blocks have; each part is a result of its own.
+    """
 
     def __init__(
         self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, tile: MmaTile,
-        chip: Chip, after: Epilogue,
+        chip: Chip, after: Epilogue, parts: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(axes, factors, dtype, chip, after)
-        self.axes, self.tile = axes, tile
+        self.axes, self.tile, self.parts = axes, tile, parts
         self.terms = tile.terms // dtype.itemsize
         self.threads = 32 * tile.high * tile.broad
         far = max(self.reach("a"), self.reach("b")) >= FAR
@@ -102,7 +106,8 @@ class Mma(TensorCores):
     def reach(self, name: str) -> int:
         """Elements of an operand from the first one to the last."""
         every = [self.rows, self.columns, self.sums, *self.batches]
-        return 1 + sum(abs(int(getattr(x, name))) * (x.size - 1) for x in every)
+        steps: list[int] = [abs(getattr(x, name)) * (x.size - 1) for x in every]
+        return 1 + sum(steps)
 
     def kernel(self) -> CudaKernel:
         tile, view = self.tile, self.view()
@@ -119,7 +124,7 @@ class Mma(TensorCores):
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", EIGHT, "neighbours that a thread has"),
         )
-        tiles = self.count * tiles_of(self.rows.size, self.columns.size, tile)
+        tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
         return CudaKernel(
             self.kind, self.text, (*self.arguments.values(), *self.after.arguments), (),
             self.threads, (max(1, tiles),), fixed, self.shared, 1 + self.after.equations,
@@ -154,11 +159,17 @@ class Mma(TensorCores):
         extents = ("rows", self.rows.size), ("columns", self.columns.size)
         for name, size in (*extents, ("sums", self.sums.size)):
             self.size(f"n_{name}", size)
-        names, batch = self.batch()
+        part, whole = "", "place.batch"
+        if self.parts > 1:
+            self.size("n_terms", part_of(self.sums.size, self.parts, self.terms))
+            many = self.count > 1 and self.size("n_batches", self.count)
+            part = f"{whole} / {many}" if many else whole
+            whole = f"({whole} % {many})" if many else whole
+        names, batch = self.batch(whole)
         left = self.side("left", 0, self.rows, "n_rows - row", names)
         right = self.side("right", 1, self.columns, "n_columns - column", names)
         terms = 32 // self.dtype.itemsize
-        return MmaView(TYPES[self.dtype], terms, left, right, tuple(batch), "", self.after)
+        return MmaView(TYPES[self.dtype], terms, left, right, tuple(batch), part, self.after)
 
     def side(self, name: str, n: int, along: Along, lines: str, batch: list[str]) -> Side:
         """An operand among the arguments, and how it is read."""
@@ -174,7 +185,9 @@ class Mma(TensorCores):
         places = ""
         for x, place in zip(self.batches, batch, strict=True):
             if apart := getattr(x, which):
-                by = self.size(f"{name}_{place.removeprefix('place.')}", apart, self.whole)
+                by = self.size(
+                    f"{name}_{place if place.isidentifier() else 'batch'}", apart, self.whole
+                )
                 places += f" + {place} * {by}"
         inner, outer = self.shape(n)
         return Side(
@@ -182,3 +195,45 @@ class Mma(TensorCores):
             first if line_at == "1" else f"{first} * {line_at}", term_at, lines,
             places, f" + {self.bytes_of(0)}" if n else "",
         )  # fmt: skip
+
+
+def part_of(sums: int, parts: int, terms: int) -> int:
+    """Terms of a part of a sum: whole stages of so many."""
+    return -(-sums // (parts * terms)) * terms
+
+
+@final
+@record
+class PartsView:
+    """What `templates/cuda/product/parts.cu.jinja` prints."""
+
+    wide: int
+    after: Epilogue
+
+
+def merged(
+    axes: Contraction, parts: int, tuning: Parts, after: Epilogue, operand: Operand
+) -> CudaKernel:
+    """The kernel that adds up the parts of sums, in order, and goes on with them."""
+    (rows,), (columns,) = axes.rows, axes.columns
+    lines = math.prod(x.size for x in axes.batches) * rows.size
+    packs = lines * -(-columns.size // EIGHT)
+    arguments = (
+        Argument("const float *__restrict__ sums", "array", (operand, FLOAT32)),
+        *(
+            Argument(f"int {name}", "size", value)
+            for name, value in (("n_rows", lines), ("n_columns", columns.size), ("n_parts", parts))
+        ),
+        *after.arguments,
+    )
+    name = after.product
+    text = f"{name}[row, column] = sum of the parts of the sum" + (
+        f", and\n{after.text}" if after.text else ""
+    )
+    fixed = (Fixed("PACK", EIGHT, "neighbours that a thread has"),)
+    wide = math.gcd(4, columns.size)
+    return CudaKernel(
+        "merged product", text, arguments, (), tuning.block, (-(-packs // tuning.block),), fixed,
+        equations=1 + after.equations, helpers=after.helpers,
+        template="cuda/product/parts.cu.jinja", view=PartsView(wide, after),
+    )  # fmt: skip
