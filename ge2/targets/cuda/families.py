@@ -6,6 +6,7 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
+from ge2.targets.cuda.kernels.attention import Attention
 from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmma, GemmWgmmaRegion
 from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
@@ -24,5 +25,5 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), CudaProduct(),
+    GemmWgmmaRegion(), Attention(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), CudaProduct(),
 )  # fmt: skip
