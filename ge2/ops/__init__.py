@@ -4,6 +4,8 @@ from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
+from ge2.ops.attention.ops import ATTENTION as ATTENTION
+from ge2.ops.attention.ops import FusedAttention as FusedAttention
 from ge2.ops.decompositions import Eig as Eig
 from ge2.ops.decompositions import Eigh as Eigh
 from ge2.ops.decompositions import Qr as Qr
@@ -115,7 +117,7 @@ NAMED = (*ELEMENTWISE, *SPECIAL)  # single values; of the others there are class
 ALL: tuple[Op | type[Op], ...] = (*NAMED, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in NAMED},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS, *ATTENTION)},
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
 KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name
