@@ -43,6 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "nanmedian",
         "nanpercentile", "nanquantile",
     ),
+    "rare.padding": ("pad",),
     "rare.polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
     "rare.special": ("i0", "kaiser"),
 }
