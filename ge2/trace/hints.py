@@ -249,7 +249,8 @@ def of_numpy(
         ):
             return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
-    if name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int"):
+    sized = name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int")
+    if sized or name in SIZED:
         return of_size(label)
     takes = name not in SHAPES and name in gnp.__all__
     if takes and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
@@ -277,6 +278,7 @@ SHAPES: Final = (
     "zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace", "reshape", "broadcast_to",
     "tile", "tri", "indices",
 )  # fmt: skip
+SIZED: Final = ("diag_indices", "mask_indices", "tril_indices", "triu_indices")  # by each argument
 
 
 def of_method(found: Expression, call: ast.Call, args: list[str], use: str, label: str) -> str:

@@ -364,3 +364,20 @@ def test_a_roll_by_a_traced_number() -> None:
         ge2.jit(lambda y, by: np.roll(y, by))(x, 1.5)
     with pytest.raises(ShapeError, match="a shift for each axis; got 2 shifts for 3 axes"):
         gnp.roll(x, (1, 2), (0, 1, 2))
+
+
+def test_the_number_of_a_diagonal_may_be_traced() -> None:
+    x, ks = np.arange(12.0).reshape(3, 4), np.array([-9, -2, 0, 1, 9, 100])
+    for ours, theirs in (
+        (lambda k: gnp.eye(3, 4, k), lambda k: np.eye(3, 4, k)),
+        (lambda k: gnp.tri(3, 4, k), lambda k: np.tri(3, 4, k)),
+        (lambda k: np.tril(x + 0 * k, k), lambda k: np.tril(x, k)),
+        (lambda k: np.triu(x + 0 * k, k=k), lambda k: np.triu(x, k)),
+    ):
+        wanted = np.stack([theirs(k) for k in ks])
+        np.testing.assert_array_equal(ge2.vmap(ours)(ks), wanted)
+        np.testing.assert_array_equal(
+            ge2.vmap(ours)(np.maximum(ks, 0).astype("u1"))[2:], wanted[2:]
+        )
+    with pytest.raises(ArgumentError, match="number of a diagonal is one integer"):
+        ge2.jit(lambda k: gnp.eye(3, k=k))(1.5)
