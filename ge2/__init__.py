@@ -95,6 +95,7 @@ __all__ = [
     "linearize",
     "make_jaxpr",
     "named_scope",
+    "nn",
     "numpy",
     "op_call",
     "parse",
@@ -117,6 +118,7 @@ _hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
     from ge2 import kernels as kernels
+    from ge2 import nn as nn
     from ge2 import test_util as test_util
     from ge2.dispatch.explain import explain as explain
     from ge2.dispatch.op_call import op_call as op_call
@@ -127,11 +129,12 @@ else:
     _LATE = {
         "explain": "ge2.dispatch.explain",
         "kernels": "ge2.kernels",
+        "nn": "ge2.nn",
         "op_call": "ge2.dispatch.op_call",
         "test_util": "ge2.test_util",
         "tuning": "ge2.dispatch.tune",
     }
-    _WHOLE = ("kernels", "test_util")  # which are modules themselves
+    _WHOLE = ("kernels", "nn", "test_util")  # which are modules themselves
 
     @_hides
     def __getattr__(name):
