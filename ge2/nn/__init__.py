@@ -21,8 +21,15 @@ from ge2.nn.activations import sigmoid as sigmoid
 from ge2.nn.activations import silu as silu
 from ge2.nn.activations import softplus as softplus
 from ge2.nn.activations import tanh as tanh
-from ge2.nn.attention import attention as attention
-from ge2.nn.attention import dot_product_attention as dot_product_attention
+from ge2.nn.attend import attention as attention
+from ge2.nn.attend import dot_product_attention as dot_product_attention
+from ge2.nn.layers import MLP as MLP
+from ge2.nn.layers import Dropout as Dropout
+from ge2.nn.layers import Embedding as Embedding
+from ge2.nn.layers import GatedMLP as GatedMLP
+from ge2.nn.layers import Linear as Linear
+from ge2.nn.layers import Sequential as Sequential
+from ge2.nn.layers import dropout as dropout
 from ge2.nn.losses import binary_cross_entropy as binary_cross_entropy
 from ge2.nn.losses import cosine_loss as cosine_loss
 from ge2.nn.losses import cosine_similarity as cosine_similarity
@@ -32,16 +39,75 @@ from ge2.nn.losses import kl_div as kl_div
 from ge2.nn.losses import mae as mae
 from ge2.nn.losses import mse as mse
 from ge2.nn.losses import triplet_loss as triplet_loss
+from ge2.nn.module import Module as Module
+from ge2.nn.module import static as static
+from ge2.nn.norms import BatchNorm as BatchNorm
+from ge2.nn.norms import GroupNorm as GroupNorm
+from ge2.nn.norms import LayerNorm as LayerNorm
+from ge2.nn.norms import RMSNorm as RMSNorm
+from ge2.nn.norms import group_norm as group_norm
+from ge2.nn.norms import layer_norm as layer_norm
+from ge2.nn.norms import rms_norm as rms_norm
+from ge2.nn.recurrent import GRU as GRU
+from ge2.nn.recurrent import LSTM as LSTM
+from ge2.nn.recurrent import RNN as RNN
 from ge2.nn.softmaxes import log_softmax as log_softmax
 from ge2.nn.softmaxes import logsumexp as logsumexp
 from ge2.nn.softmaxes import one_hot as one_hot
 from ge2.nn.softmaxes import softmax as softmax
+from ge2.nn.table import summary as summary
+from ge2.nn.transformer import MultiHeadAttention as MultiHeadAttention
 
 __all__ = [
-    "attention", "binary_cross_entropy", "cosine_loss", "cosine_similarity", "cross_entropy",
-    "dot_product_attention", "elu", "gelu", "glu", "hardswish", "huber", "initializers", "kl_div",
-    "leaky_relu", "log_softmax", "logsumexp", "mae", "mish", "mse", "one_hot", "relu", "selu",
-    "sigmoid", "silu", "softmax", "softplus", "tanh", "triplet_loss",
+    "GRU",
+    "LSTM",
+    "MLP",
+    "RNN",
+    "BatchNorm",
+    "Dropout",
+    "Embedding",
+    "GatedMLP",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "Sequential",
+    "attention",
+    "binary_cross_entropy",
+    "cosine_loss",
+    "cosine_similarity",
+    "cross_entropy",
+    "dot_product_attention",
+    "dropout",
+    "elu",
+    "gelu",
+    "glu",
+    "group_norm",
+    "hardswish",
+    "huber",
+    "initializers",
+    "kl_div",
+    "layer_norm",
+    "leaky_relu",
+    "log_softmax",
+    "logsumexp",
+    "mae",
+    "mish",
+    "mse",
+    "one_hot",
+    "relu",
+    "rms_norm",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "static",
+    "summary",
+    "tanh",
+    "triplet_loss",
 ]  # fmt: skip
 
 publish(globals())
