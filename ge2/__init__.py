@@ -98,6 +98,7 @@ __all__ = [
     "nn",
     "numpy",
     "op_call",
+    "optim",
     "parse",
     "pure_callback",
     "random",
@@ -119,6 +120,7 @@ _hides_methods(type(config))
 if _typing.TYPE_CHECKING:
     from ge2 import kernels as kernels
     from ge2 import nn as nn
+    from ge2 import optim as optim
     from ge2 import test_util as test_util
     from ge2.dispatch.explain import explain as explain
     from ge2.dispatch.op_call import op_call as op_call
@@ -131,10 +133,11 @@ else:
         "kernels": "ge2.kernels",
         "nn": "ge2.nn",
         "op_call": "ge2.dispatch.op_call",
+        "optim": "ge2.optim",
         "test_util": "ge2.test_util",
         "tuning": "ge2.dispatch.tune",
     }
-    _WHOLE = ("kernels", "nn", "test_util")  # which are modules themselves
+    _WHOLE = ("kernels", "nn", "optim", "test_util")  # which are modules themselves
 
     @_hides
     def __getattr__(name):
