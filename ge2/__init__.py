@@ -60,7 +60,9 @@ from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
 
 __all__ = [
+    "Policy",
     "ShapeDtypeStruct",
+    "autocast",
     "bfloat16",
     "checking_leaks",
     "checkpoint",
@@ -125,10 +127,14 @@ if _typing.TYPE_CHECKING:
     from ge2.dispatch.explain import explain as explain
     from ge2.dispatch.op_call import op_call as op_call
     from ge2.dispatch.tune import tuning as tuning
+    from ge2.transforms.autocast import Policy as Policy
+    from ge2.transforms.autocast import autocast as autocast
 
     __version__: str
 else:
     _LATE = {
+        "Policy": "ge2.transforms.autocast",
+        "autocast": "ge2.transforms.autocast",
         "explain": "ge2.dispatch.explain",
         "kernels": "ge2.kernels",
         "nn": "ge2.nn",
