@@ -16,6 +16,7 @@ from ge2.nn import initializers
 from ge2.nn.activations import relu, silu
 from ge2.nn.module import Module, applied, static
 from ge2.nn.values import array, check_last, described
+from ge2.numpy import take
 
 Bias = str | bool | tuple[int, ...] | None
 KINDS = ("row", "scalar", "none")
@@ -92,7 +93,7 @@ class Embedding(Module):
         if array(ids).dtype not in INTEGERS:
             what = f"Embedding takes integers; got {described(ids)}"
             raise InputError(what, where=here(), fix="ids.astype(np.int32)")
-        return np.take(self.weight, ids, axis=0)
+        return take(self.weight, ids, axis=0)  # NumPy's own asks the indices for no function
 
     def attend(self, x: Any) -> Any:
         """x[..., width] @ weight.T: the scores of all rows, as a last layer that shares weights."""

@@ -68,6 +68,15 @@ def test_batch_norm_returns_its_successor_and_uses_what_it_kept():
     assert np.any(slope.weight != 0)
 
 
+def test_rows_of_a_table_by_integers_known_or_traced_and_its_scores():
+    table, ids = nn.Embedding.init(key(0), 6, 4), np.array([[1, 5], [0, 1]])
+    near(table(ids), table.weight[ids], 0)
+    near(ge2.jit(lambda ids: table(ids))(ids), table.weight[ids], 0)
+    near(table.attend(table.weight), table.weight @ table.weight.T)
+    slope = ge2.grad(lambda table: table(ids).sum())(table)
+    np.testing.assert_array_equal(slope.weight.sum(-1), [4, 8, 0, 0, 0, 4])
+
+
 def test_dropout_is_by_its_key_keeps_the_mean_and_is_off_when_not_training():
     x = np.ones(4000, np.float32)
     y = nn.Dropout(0.25)(x, key=key(1))
