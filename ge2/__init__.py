@@ -48,7 +48,9 @@ from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
 
 __all__ = [
+    "Policy",
     "ShapeDtypeStruct",
+    "autocast",
     "bfloat16",
     "checking_leaks",
     "checkpoint",
@@ -83,8 +85,10 @@ __all__ = [
     "linearize",
     "make_jaxpr",
     "named_scope",
+    "nn",
     "numpy",
     "op_call",
+    "optim",
     "parse",
     "pure_callback",
     "random",
@@ -108,6 +112,8 @@ if _typing.TYPE_CHECKING:
     from ge2 import extend as extend
     from ge2 import kernels as kernels
     from ge2 import lax as lax
+    from ge2 import nn as nn
+    from ge2 import optim as optim
     from ge2 import random as random
     from ge2 import test_util as test_util
     from ge2 import tree_util as tree_util
@@ -115,6 +121,8 @@ if _typing.TYPE_CHECKING:
     from ge2.dispatch.op_call import op_call as op_call
     from ge2.dispatch.tune import tuning as tuning
     from ge2.transforms import checkpoint_policies as checkpoint_policies
+    from ge2.transforms.autocast import Policy as Policy
+    from ge2.transforms.autocast import autocast as autocast
     from ge2.transforms.custom_gradient import closure_convert as closure_convert
     from ge2.transforms.custom_gradient import custom_batch as custom_batch
     from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
@@ -125,10 +133,12 @@ if _typing.TYPE_CHECKING:
     __version__: str
 else:
     _WHOLE = {  # modules themselves
-        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "random", "test_util", "tree_util")},
+        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "nn", "optim", "random", "test_util", "tree_util")},
         "checkpoint_policies": "ge2.transforms.checkpoint_policies",
     }  # fmt: skip
     _LATE = {
+        "Policy": "ge2.transforms.autocast",
+        "autocast": "ge2.transforms.autocast",
         "explain": "ge2.dispatch.explain",
         "op_call": "ge2.dispatch.op_call",
         "tuning": "ge2.dispatch.tune",
