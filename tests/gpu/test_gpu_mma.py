@@ -18,13 +18,13 @@ from tests.kernels.wgmma_cases import (
     F32,
     LAYERS,
     PARTED,
-    ROUNDINGS,
     TURNS,
     VIEWS,
     biased,
     drawn,
     odd,
     on_gpu,
+    precision,
     rounded_to_tf32,
 )
 
@@ -59,7 +59,7 @@ def test_layers(ampere: Any, name: str, dtype: Any, aligned: bool) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
     xs = [drawn(rng, s if aligned else odd(s), dtype) for s in shapes]
-    on_gpu(ampere, function, xs, FUSED, 73, ROUNDINGS.get(name, 1))
+    on_gpu(ampere, function, xs, FUSED, 73, **precision(name, dtype))
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])

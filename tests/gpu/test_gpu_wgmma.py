@@ -17,7 +17,6 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
-    ROUNDINGS,
     TURNS,
     biased,
     drawn,
@@ -25,6 +24,7 @@ from tests.kernels.wgmma_cases import (
     judge,
     kinds,
     on_gpu,
+    precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -55,9 +55,8 @@ def test_activations_and_biases(hopper: Any, activation: str, bias: str, dtype: 
 def test_layers(hopper: Any, name: str, dtype: Any) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
-    on_gpu(
-        hopper, function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, ROUNDINGS.get(name, 1)
-    )
+    xs = [drawn(rng, s, dtype) for s in shapes]
+    on_gpu(hopper, function, xs, FUSED, 72, **precision(name, dtype))
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])

@@ -19,13 +19,13 @@ from tests.kernels.wgmma_cases import (
     F32,
     LAYERS,
     PARTED,
-    ROUNDINGS,
     TURNS,
     VIEWS,
     biased,
     drawn,
     emulated,
     odd,
+    precision,
     rounded_to_tf32,
 )
 from tests.nvrtc import needs_nvrtc
@@ -55,7 +55,7 @@ def test_layers(dtype: Any, name: str) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
     xs = [drawn(rng, odd(s), dtype) for s in shapes]
-    emulated(BOTH, function, xs, FUSED, 73, ROUNDINGS.get(name, 1))
+    emulated(BOTH, function, xs, FUSED, 73, **precision(name, dtype))
 
 
 @needs_compiler

@@ -16,7 +16,6 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
-    ROUNDINGS,
     TURNS,
     biased,
     drawn,
@@ -24,13 +23,14 @@ from tests.kernels.wgmma_cases import (
     exactly,
     judge,
     kinds,
+    precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
 
 
-def checked(function: Any, xs: Any, family: str, terms: int, roundings: int = 1) -> None:
-    emulated((BARE, FUSED), function, xs, family, terms, roundings)
+def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -> None:
+    emulated((BARE, FUSED), function, xs, family, terms, **precision)
 
 
 @pytest.mark.exhaustive("activation")
@@ -49,7 +49,7 @@ def test_activations_and_biases(activation: str, bias: str, dtype: Any) -> None:
 def test_layers(name: str, dtype: Any) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
-    checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, ROUNDINGS.get(name, 1))
+    checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, **precision(name, dtype))
 
 
 @pytest.mark.exhaustive("turn")

@@ -59,6 +59,18 @@ LAYERS: Final[dict[str, Case]] = {
         ((136, 72), (72, 80), (80,)),
     ),
     "residual": (lambda a, b, c, r: gelu(a @ b + c) + r, ((200, 72), (72, 264), (264,), (200, 264))),
+    "three results of two arrays": (
+        lambda a, b, c, r: (a @ b + c, (a @ b + c) * r, np.tanh(a @ b + c) + c),
+        ((200, 72), (72, 136), (200, 136), (200, 136)),
+    ),
+    "results of two and four bytes": (
+        lambda a, b, r: (np.tanh(a @ b + r), (a @ b).astype(F32) * r),
+        ((200, 72), (72, 136), (200, 136)),
+    ),
+    "a long way": (
+        lambda a, b, c, r: (gelu(gelu(a @ b + c)), gelu(gelu(a @ b + c)) * r),
+        ((200, 72), (72, 200), (200,), (200, 200)),
+    ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
     "gate": (
         lambda x, w, v: np.tanh(x @ w) * (x @ v),
@@ -76,7 +88,15 @@ LAYERS: Final[dict[str, Case]] = {
         lambda x, w, c: np.tanh(np.einsum("bd,dhe->bhe", x, w) + c), ((136, 72), (72, 2, 40), (2, 40))
     ),
 }  # fmt: skip
-ROUNDINGS: Final = {"gate": 2}  # of its second product, too
+
+
+def precision(name: str, dtype: Any) -> dict[str, Any]:
+    """How a layer is rounded on its way, as `judge` takes it."""
+    if name == "gate":
+        return {"roundings": 2}  # its second product is, too
+    return {"through": dtype} if name == "results of two and four bytes" else {}
+
+
 TURNS: Final[dict[str, tuple[Callable[..., Any], bool, bool]]] = {
     "as they lie": (lambda a, b: a @ b, False, False),
     "second turned": (lambda a, b: a @ b.T, False, True),
@@ -134,27 +154,28 @@ def rounded_to_tf32(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def emulated(
-    families: tuple[str, str], function: Any, xs: Any, family: str, terms: int, roundings: int = 1,
-    exact: Any = None,
+    families: tuple[str, str], function: Any, xs: Any, family: str, terms: int,
+    exact: Any = None, **precision: Any,
 ) -> None:  # fmt: skip
     """Runs a function by a kernel of the family, whose result is that of NumPy, in the emulator.
     `exact`: the function as NumPy knows it, if it is another one.
     """
     with config.using(executor="shim", prefer=families):
         assert family in kinds(ge2.jit(function).lower(*xs))
-        judge(ge2.jit(function)(*xs), exactly(exact or function, *xs), terms, roundings)
+        judge(ge2.jit(function)(*xs), exactly(exact or function, *xs), terms, **precision)
 
 
 def on_gpu(
-    xp: Any, function: Any, xs: Any, family: str, terms: int, roundings: int = 1, exact: Any = None
-) -> None:
+    xp: Any, function: Any, xs: Any, family: str, terms: int, exact: Any = None,
+    **precision: Any,
+) -> None:  # fmt: skip
     """The same on a GPU, where further runs have the same bits."""
     given = tuple(map(xp.asarray, xs))
     compiled = ge2.jit(function)
     assert family in kinds(compiled.lower(*given))
     first = compiled(*given)
     found = tuple(map(xp.asnumpy, first)) if isinstance(first, tuple) else xp.asnumpy(first)
-    judge(found, exactly(exact or function, *xs), terms, roundings)
+    judge(found, exactly(exact or function, *xs), terms, **precision)
     for _ in range(10):
         again = compiled(*given)
         pairs = zip(again, first, strict=True) if isinstance(first, tuple) else [(again, first)]
@@ -165,9 +186,10 @@ def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def judge(found: Any, wanted: Any, terms: int, roundings: int = 1) -> None:
+def judge(found: Any, wanted: Any, terms: int, roundings: int = 1, through: Any = F32) -> None:
     """A result of sums of so many products of normal numbers: those stay float32, so that nothing
-    but the result is rounded, unless there are more `roundings` of what it is made of.
+    but the result is rounded, unless there are more `roundings` of what it is made of, or a cast
+    from the type `through`.
     """
     found = (found,) if not isinstance(found, tuple) else found
     wanted = (wanted,) if not isinstance(wanted, tuple) else wanted
@@ -178,7 +200,8 @@ def judge(found: Any, wanted: Any, terms: int, roundings: int = 1) -> None:
         size = np.maximum(np.abs(w), least)
         error = np.abs(np.asarray(y, np.float64) - w) / size
         assert not np.isnan(error).any()
-        assert error.max() <= (roundings + 0.25) * DIGITS[np.dtype(y.dtype)], error.max()
+        digits = max(DIGITS[np.dtype(y.dtype)], DIGITS[through])
+        assert error.max() <= (roundings + 0.25) * digits, error.max()
 
 
 def exactly(function: Callable[..., Any], *xs: Any) -> Any:

@@ -281,16 +281,19 @@ class WgmmaTile:
 class Wgmma:
     """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
 
-    # where one result leaves from registers, and for others, which have none to spare
+    # where one result leaves from registers and no array is brought, and for all else
     fragments: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 192, 4), WgmmaTile(128, 128, 5, 1.02), WgmmaTile(64, 64, 8, 1.6),
     )  # fmt: skip
-    others: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
+    others: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 128, 5, 1.05), WgmmaTile(128, 192, 4, 1.1), WgmmaTile(64, 64, 8, 1.6),
+    )  # fmt: skip
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
-    short: int = 24  # equations up to which elements may leave in registers, which is unrolled
-    strips: int = 2  # arrays, and results, for which there is room in shared memory
+    short: int = 64  # equations up to which elements may leave in registers
+    unrolled: int = 12  # equations up to which they are written out for each strip
+    strips: int = 3  # arrays, and results, for which there is room in shared memory
     vectors: int = 6  # bytes of each column for which there is room beside the stages
     # terms from which on a library splits sums, if so many times the least time is lost otherwise
     long: int = 2048

@@ -19,13 +19,11 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.tensor_cores import TYPES, TensorCores, tiles_of, unmatched
-from ge2.targets.cuda.products.tensor_epilogue import Epilogue, Strips
+from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
 from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
-LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
-PACKS_ROOM: Final = 64 + 8  # float32 of a row of a strip in shared memory
 
 
 @final
@@ -98,30 +96,46 @@ class Wgmma(TensorCores):
         return (self.tile.rows + self.tile.columns) * LINE
 
     @property
+    def strip(self) -> int:
+        """Bytes of a strip of a tile."""
+        return self.tile.rows * LINE
+
+    @property
     def room(self) -> int:
-        """Bytes of shared memory behind the stages, in which elements leave."""
-        strips = 2 * self.after.slots * self.after.buffers * self.tile.rows * LINE  # of two groups
-        return strips or self.tile.rows * PACKS_ROOM * 4
+        """Bytes of shared memory behind the stages, in which elements leave, of a group."""
+        return self.strip * max(self.after.strips, 1)
+
+    @property
+    def beside(self) -> int:
+        """Bytes of shared memory that are no stages: strips, barriers of arrays, vectors."""
+        return 2 * self.room + 2 * 2 * 8 + 2 * self.after.vectors * self.tile.columns
+
+    @property
+    def stages(self) -> int:
+        """As many as the tile has, or as there is room for."""
+        whole = self.chip.most + self.chip.tuning.spare  # it has no other arrays in shared memory
+        return min(self.tile.stages, (whole - self.beside) // (self.stage + 2 * 8))
 
     @property
     def shared(self) -> int:
-        vectors = 2 * self.after.vectors * self.tile.columns
-        return self.tile.stages * (self.stage + 16) + 2 * 2 * 8 + self.room + vectors
+        return self.stages * (self.stage + 2 * 8) + self.beside
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
+        barriers = self.shared - self.stages * 16 - 32
         fixed = (
             Fixed("ROWS", tile.rows, "of a tile of the result"),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", tile.stages, "tiles of operands in shared memory"),
+            Fixed("STAGES", self.stages, "tiles of operands in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a stage"),
-            Fixed("BARRIERS", self.shared - tile.stages * 16 - 32, "their place in shared memory"),
-            Fixed("VECTORS", tile.stages * self.stage + self.room, "likewise"),
+            Fixed("BARRIERS", barriers, "their place in shared memory"),
+            Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
             Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
-            Fixed("SLOTS", after.slots, "strips of a group"),
+            Fixed("ROOM", self.room, "bytes of a group's strips"),
+            Fixed("STRIP", self.strip, "bytes of one"),
             Fixed("BUFFERS", after.buffers, "of a strip"),
-            Fixed("SLOT", after.buffers * tile.rows * LINE, "bytes of these"),
+            Fixed("WIDTH", after.width, "columns of one"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", after.pack, "neighbours that a thread has"),
         )
@@ -165,10 +179,11 @@ class Wgmma(TensorCores):
 
     def strips(self, x: Strips, role: str) -> None:
         """The tensor map of an array that lies as the result does, among the arguments."""
-        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, LINE // 2)]
+        width, row = self.after.width, self.after.width * x.dtype.itemsize
+        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, width)]
         outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
         shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, LINE))
+        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, row))
 
     def map(self, name: str, kind: str, operand: Operand, tiles: Tiles) -> None:
         declared = f"const __grid_constant__ ge2_tensor_map {name}"

@@ -111,7 +111,7 @@ GE2_FN void ge2_store_matrices(uint32_t at, const uint32_t (&words)[4]) {
 GE2_FN uint32_t ge2_shared_place(const void *at) { return (uint32_t)((const char *)at - ge2_shim_dynamic); }
 GE2_FN char *ge2_shim_at(uint32_t place) { return ge2_shim_dynamic + place; }
 GE2_FN uint32_t ge2_shim_swizzled(uint32_t place, uint32_t bytes) {
-    return bytes == 128 ? place ^ (place >> 7 & 7) << 4 : place;
+    return bytes ? place ^ (place >> 7 & (bytes / 16 - 1)) << 4 : place;
 }
 
 struct ge2_shim_barrier {

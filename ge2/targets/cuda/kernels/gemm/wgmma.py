@@ -73,7 +73,7 @@ class WgmmaKernels(OnTensorCores):
         self, axes: Contraction, factors: Factors, dtype: np.dtype, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
         tuning = caps.chip.tuning.wgmma
-        tiles = tuning.fragments if after.slots == 1 and not after.loads else tuning.others
+        tiles = tuning.fragments if after.turning == 1 and not after.loads else tuning.others
         for tile in sorted(tiles, key=lambda t: seconds(axes, dtype, t, caps)):
             yield f"{tile.rows} x {tile.columns}", tile
 
