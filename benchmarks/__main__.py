@@ -37,7 +37,7 @@ SUITES = {
                 "gather",
                 "scatter-add",
             ),
-            *("pad", "mlp", "leading-sum", "variance"),
+            *("pad", "mlp", "layer", "tiny-products", "leading-sum", "variance"),
         ),
         "loops": (
             *(

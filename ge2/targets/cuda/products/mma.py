@@ -20,7 +20,7 @@ from ge2.targets.cuda.emit.kernel_parameters import FAR
 from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.products.gemm import Along, Contraction
 from ge2.targets.cuda.products.tensor_cores import TYPES, TensorCores, tiles_of
-from ge2.targets.cuda.products.tensor_epilogue import EIGHT, Epilogue
+from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from ge2.targets.cuda.tuning import MmaTile, Parts
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
@@ -122,7 +122,7 @@ class Mma(TensorCores):
             Fixed("HIGH", tile.rows // tile.high // 16, "times 16 rows that a warp has"),
             Fixed("BROAD", tile.columns // tile.broad // 16, "times 16 columns of it"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
-            Fixed("PACK", EIGHT, "neighbours that a thread has"),
+            Fixed("PACK", self.after.pack, "neighbours that a thread has"),
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
         return CudaKernel(
@@ -217,7 +217,7 @@ def merged(
     """The kernel that adds up the parts of sums, in order, and goes on with them."""
     (rows,), (columns,) = axes.rows, axes.columns
     lines = math.prod(x.size for x in axes.batches) * rows.size
-    packs = lines * -(-columns.size // EIGHT)
+    packs = lines * -(-columns.size // after.pack)
     arguments = (
         Argument("const float *__restrict__ sums", "array", (operand, FLOAT32)),
         *(
@@ -230,8 +230,8 @@ def merged(
     text = f"{name}[row, column] = sum of the parts of the sum" + (
         f", and\n{after.text}" if after.text else ""
     )
-    fixed = (Fixed("PACK", EIGHT, "neighbours that a thread has"),)
-    wide = math.gcd(4, columns.size)
+    fixed = (Fixed("PACK", after.pack, "neighbours that a thread has"),)
+    wide = math.gcd(4, columns.size, after.pack)
     return CudaKernel(
         "merged product", text, arguments, (), tuning.block, (-(-packs // tuning.block),), fixed,
         equations=1 + after.equations, helpers=after.helpers,

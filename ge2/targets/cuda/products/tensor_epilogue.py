@@ -3,7 +3,7 @@
 Two forms: results of two bytes, made of the sums, of vectors along rows or columns, and of arrays of
 two bytes that lie as the results do, are rounded where the sums are, in registers (`fragments`: a
 thread has pairs of neighbours, and tensor maps bring and store strips of 64 columns). All else goes
-through shared memory as float32, and a thread has packs of eight neighbours (`packs`).
+through shared memory as float32, and a thread has packs of up to eight neighbours (`packs`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ge2.targets.cuda.products.gemm import tight
 
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 PAIR: Final = 2  # neighbours of a thread in fragments
-EIGHT: Final = 8  # and in packs
+EIGHT: Final = 8  # and in packs, at most
 SUMS: Final = "t.at[v]"
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
@@ -136,14 +136,13 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
     if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
         pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
         return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
-    return packs_alone(out, result, row, rows, columns)
+    return replace(packs_alone(out, result, row, rows, columns), pack=EIGHT)
 
 
 def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
-    """The same, in packs."""
-    apart = [row, result.offset, result.loose]
+    """The same, in packs that one access stores."""
     wide = 16 // out.itemsize
-    while wide > 1 and not multiples(wide, [*apart, columns]):
+    while wide > 1 and not multiples(wide, [row, result.offset, result.loose, columns]):
         wide //= 2
     index, stored = "int64_t" if rows * row >= FAR else "int", STORED[out]
     value = f"ge2_cast_f32_{SUFFIX[out]}({SUMS})" if out in HALF else SUMS
@@ -156,7 +155,7 @@ def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: in
         Argument(f"{stored} *__restrict__ y", "result", (result, out)),
         Argument(f"{index} y_row", "size", row),
     )
-    return Epilogue(index, "j", stages=(stage,), arguments=arguments)
+    return Epilogue(index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments)
 
 
 @final
@@ -194,7 +193,7 @@ class RegionEpilogue:
 
     def of(self) -> Epilogue:
         """In fragments if it can be, else in packs."""
-        return self.fragments() if self.in_strips(self.lanes(EIGHT)) else self.packs()
+        return self.fragments() if self.in_strips(self.lanes(EIGHT)) else self.packs(EIGHT)
 
     def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""
@@ -277,11 +276,16 @@ class RegionEpilogue:
             pair = f"ge2_rounded_pair_{SUFFIX[dtype]}({pair})"
         return Strips(name, x, dtype, self.step(x), slot, pair)
 
-    def packs(self) -> Epilogue:
+    def stored_at_once(self) -> int:
+        """Neighbours that one access stores of any result, if it stores two or more."""
         lanes = self.lanes(EIGHT)
+        return max(PAIR, min([EIGHT, *map(lanes.places.wide, lanes.problem.outs)]))
+
+    def packs(self, pack: int) -> Epilogue:
+        lanes = self.lanes(pack)
         first = self.read_once(lanes)
         column = self.read_by_column(lanes)
-        return self.made(lanes, EIGHT, first, column, self.place(lanes, BELOW))
+        return self.made(lanes, pack, first, column, self.place(lanes, BELOW))
 
     def made(
         self, lanes: Lanes, pack: int, first: Sequence[Text], column: Sequence[Text],

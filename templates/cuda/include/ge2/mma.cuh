@@ -85,6 +85,21 @@ GE2_FN void ge2_mma_take(uint32_t (&words)[4], const unsigned char *tile, int li
     }
 }
 
+/* ---- sums in shared memory: of each row, every other quad, and the others PLANE further */
+
+template <int N, int PLANE>
+GE2_FN ge2_some<float, N> ge2_mma_sums(const float *row, int at) {
+    constexpr int WIDE = N < 4 ? N : 4;
+    ge2_some<float, N> found;
+#pragma unroll
+    for (int n = 0; n < N; n += WIDE) {
+        const int quad = (at + n) / 4;
+        const float *const from = row + quad % 2 * PLANE + quad / 2 * 4 + (at + n) % 4;
+        *(ge2_some<float, WIDE> *)&found.at[n] = *(const ge2_some<float, WIDE> *)from;
+    }
+    return found;
+}
+
 #ifndef GE2_SHIM
 
 /* Four matrices of eight rows of 16 bytes, of which lane l has the place of row l % 8 of matrix l / 8. */

@@ -90,4 +90,4 @@ class GemmMmaRegion(MmaKernels, Joint):
     name = "mma product and region"
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
-        return found.packs()
+        return found.packs(found.stored_at_once())
