@@ -133,7 +133,8 @@ if _typing.TYPE_CHECKING:
     __version__: str
 else:
     _WHOLE = {  # modules themselves
-        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "nn", "optim", "random", "test_util", "tree_util")},
+        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "nn", "optim", "random")},
+        **{n: f"ge2.{n}" for n in ("test_util", "tree_util")},
         "checkpoint_policies": "ge2.transforms.checkpoint_policies",
     }  # fmt: skip
     _LATE = {
