@@ -175,3 +175,21 @@ def test_what_is_rolled_and_then_stacked_is_said_too_and_a_scan_is_not():
     compiled = ge2.jit(ge2.grad(f))
     compiled((WX, WH), XS)
     assert ["32 rounds" in line for line in compiled.report().rolled] == [True, True]
+
+
+def test_a_round_begins_with_the_product_that_makes_its_carry():
+    """What follows a product is one kernel with it within a round alone; and a vector that is added
+    to each row is handed over as a vector.
+    """
+
+    def chain(x, w, b):
+        for _ in range(12):
+            x = np.tanh(x @ w + b) * 0.5
+        return x
+
+    (loop,) = loops(chain, X, *WS[0])
+    assert loop.body.eqns[0].op.name in ("dot_general", "broadcast_in_dim")
+    assert loop.body.outputs[0] not in {
+        v for e in loop.body.eqns if e.op.name == "dot_general" for v in e.outs
+    }
+    assert (5,) in [v.type.shape for v in loop.body.inputs[: loop.consts]]

@@ -18,6 +18,7 @@ from typing import Any, final
 from ge2.base.log import logger
 from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
+from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -186,7 +187,9 @@ def rolled(
             if loop.can_repeat() and loop.read():
                 several = loop.at_once(tuning)
                 if several:
-                    return loop.rolled() if several == 1 else loop.by(several)
+                    if several > 1:
+                        return loop.by(several)
+                    return loop.from_product(last - first - skipped).rolled()
     return None
 
 
@@ -234,6 +237,19 @@ class Rounds:
 
         best = min((*range(1, self.count // 2 + 1), self.count), key=price)
         return 0 if best == self.count else best
+
+    def from_product(self, equations: int) -> Rounds:
+        """The same loop, of as many of so many equations, with the product that makes its only carry
+        as the first one of a round: only within a round is what follows a product one kernel with
+        it. Of several carries some are sums, which `stack` makes one product of all rounds.
+        """
+        made = [o for o, _ in self.carries if isinstance(self.round(0)[o].op, DotGeneral)]
+        if len(self.carries) != 1 or not made:
+            return self
+        count = (equations - made[0]) // self.period
+        loop = Rounds(self.graph, self.eqns, self.start + made[0], self.period, count)
+        alike = count > 1 and loop.read() and len(loop.carries) == 1
+        return loop if alike else self
 
     def by(self, several: int) -> Rolled | None:
         """The loop each of whose iterations is several of these; what
@@ -299,6 +315,7 @@ class Rounds:
             names.update(((o, i), v) for i, v in enumerate(outs))
             inputs = tuple(names[a] if isinstance(a, tuple) else a for a in read)
             body.append(Eqn(eqn.op, inputs, outs, eqn.source))
+        body[:0] = self.spread()
         results, outs = self.results()
         carry = [names[key] for key in self.carries]
         graph = Graph(
@@ -326,6 +343,23 @@ class Rounds:
         return Rolled(
             Eqn(op, given, outs, source), self.start, self.start + self.count * self.period
         )
+
+    def spread(self) -> list[Eqn]:
+        """The equations of constants that are smaller arrays, repeated: they stand in a round, which
+        reads the small ones.
+        """
+        makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
+        found = list[Eqn]()
+        for outer, inner in list(self.consts.items()):
+            maker = makers.get(outer) if isinstance(outer, Var) else None
+            if maker is None or not isinstance(maker.op, BroadcastInDim):
+                continue
+            del self.consts[outer]
+            (given,) = maker.inputs
+            if isinstance(given, Var):
+                given = self.consts.setdefault(given, Var(given.type))
+            found.append(Eqn(maker.op, (given,), (inner,), maker.source))
+        return found
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """Which results of a round are read outside, and all that the loop makes."""
