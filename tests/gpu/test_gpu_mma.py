@@ -16,6 +16,7 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     PARTED,
     TURNS,
@@ -67,7 +68,7 @@ def test_layers(ampere: Any, name: str, dtype: Any, aligned: bool) -> None:
 def test_operands_that_lie_anyhow(ampere: Any, name: str, dtype: Any) -> None:
     function, shapes = VIEWS[name]
     rng = np.random.default_rng(2)
-    family = FUSED if name in ("from the second on", "the same row") else BARE
+    family = FUSED if name in JOINT_VIEWS else BARE
     on_gpu(ampere, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
 
 

@@ -17,6 +17,7 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     PARTED,
     TURNS,
@@ -65,7 +66,7 @@ def test_layers(dtype: Any, name: str) -> None:
 def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
     function, shapes = VIEWS[name]
     rng = np.random.default_rng(2)
-    family = FUSED if name in ("from the second on", "the same row") else BARE
+    family = FUSED if name in JOINT_VIEWS else BARE
     emulated(BOTH, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
 
 

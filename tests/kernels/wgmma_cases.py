@@ -116,6 +116,8 @@ VIEWS: Final[dict[str, Case]] = {
     ),
 }  # fmt: skip
 
+JOINT_VIEWS: Final = "from the second on", "the same row"  # with something after the product
+
 # few tiles of long sums, in parts: the tile, and the family
 PARTED: Final[dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, str]]] = {
     "bare": (lambda a, b: a @ b, ((64, 1100), (1100, 70)), "64 x 64 by 4, 4 parts", "mma product"),
