@@ -125,6 +125,10 @@ PARTED: Final[dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], s
         biased("gelu"), ((64, 1101), (1101, 71), (71,)), "64 x 64 by 4, 4 parts",
         "mma product and region",
     ),
+    "copies": (
+        biased("gelu"), ((64, 1101), (1101, 64), (64,)), "64 x 64 by 4, 4 parts, of copies",
+        "mma product and region",
+    ),
     "batches": (
         LAYERS["a bias of each batch"][0], ((3, 40, 529), (3, 529, 33), (3, 1, 33)),
         "64 x 64 by 4, 2 parts", "mma product and region",

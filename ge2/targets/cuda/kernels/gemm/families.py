@@ -91,7 +91,7 @@ class OnTensorCores(Cuda):
 
     @abstractmethod
     def timed(self, product: Product, tile: Any, caps: Caps) -> float:
-        """The predicted seconds of a product in such tiles."""
+        """The predicted seconds of an arranged product in such tiles, its copies among them."""
 
     @abstractmethod
     def made(self, product: Product, tile: Any, after: Epilogue, caps: Caps) -> Kernels:
@@ -105,23 +105,22 @@ class OnTensorCores(Cuda):
     def after(self, problem: Problem, caps: Caps) -> Epilogue:
         """What is done with its sums."""
 
-    def arranged(self, product: Product) -> Product:
+    def arranged(self, product: Product, tile: Any) -> Product:
         """The product of factors that lie as the kernels take them: of copies, it may be."""
         return product
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         after = self.after(problem, caps)
-        for name, tile in self.tiles(self.arranged(self.product(problem)), after, caps):
+        for name, tile in self.tiles(self.product(problem), after, caps):
             yield Variant(name, (tile, after))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        product = self.arranged(self.product(problem))
-        copied = sum(copy_seconds(each, caps) for each in product.copies)
-        return copied + self.timed(product, variant.plan[0], caps)
+        product = self.arranged(self.product(problem), variant.plan[0])
+        return self.timed(product, variant.plan[0], caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         tile, after = variant.plan
-        product = self.arranged(self.product(problem))
+        product = self.arranged(self.product(problem), tile)
         first = [
             kernel
             for c in product.copies
@@ -222,9 +221,10 @@ def room(copy: Copy) -> int:
     return elements * copy.type.dtype.itemsize
 
 
-def copy_seconds(copy: Copy, caps: Caps) -> float:
-    """What a copy takes: elements of two bytes, of rows that lie anyhow, come one by one."""
-    return caps.speed.launch + 2 * copy.type.nbytes / (caps.speed.moved * ONE_BY_ONE)
+def copy_seconds(product: Product, caps: Caps) -> float:
+    """What copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
+    moved = 2 * sum(each.type.nbytes for each in product.copies)
+    return len(product.copies) * caps.speed.launch + moved / (caps.speed.moved * ONE_BY_ONE)
 
 
 def copied(product: Product, which: Collection[int]) -> Product:

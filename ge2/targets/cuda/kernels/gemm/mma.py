@@ -16,9 +16,17 @@ from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.families import Bare, Joint, OnTensorCores, Product
+from ge2.targets.cuda.kernels.gemm.families import (
+    ALIGNED,
+    Bare,
+    Joint,
+    OnTensorCores,
+    Product,
+    copied,
+    copy_seconds,
+)
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
-from ge2.targets.cuda.products.mma import Mma, merged
+from ge2.targets.cuda.products.mma import Mma, lying, merged
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
 from ge2.targets.cuda.tuning import MmaTile
@@ -47,26 +55,37 @@ class MmaKernels(OnTensorCores):
         return ""
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
-        chip, axes = caps.chip, product.axes
+        axes = product.axes
+        narrow = tuple(
+            n
+            for n in (0, 1)
+            if lying(axes, product.factors, n, product.dtype).wide * product.dtype.itemsize
+            < ALIGNED
+        )
         found = [
             split
-            for tile in chip.tuning.mma.tiles
-            if of_tile(product, tile, after, chip).shared <= chip.most
-            for split in splits(axes, tile, caps)
+            for copies in dict.fromkeys(((), narrow))
+            for tile in caps.chip.tuning.mma.tiles
+            if of_tile(copied(product, copies), tile, after, caps.chip).fits
+            for split in splits(axes, tile, copies, caps)
         ]
-        for split in sorted(found, key=lambda s: self.timed(product, s, caps)):
-            tile, parts = split.tile, f", {split.parts} parts" if split.parts > 1 else ""
-            yield f"{tile.rows} x {tile.columns} by {tile.high * tile.broad}{parts}", split
+        times = {split: self.timed(self.arranged(product, split), split, caps) for split in found}
+        for split in sorted(found, key=times.__getitem__):
+            yield str(split), split
+
+    def arranged(self, product: Product, tile: Split) -> Product:
+        return copied(product, tile.copies)
 
     def timed(self, product: Product, tile: Split, caps: Caps) -> float:
-        return mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
+        alone = mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
+        return copy_seconds(product, caps) + alone
 
     def made(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> Kernels:
         axes, parts, chip = product.axes, tile.parts, caps.chip
         if parts == 1:
             return Kernels((of_tile(product, tile.tile, after, chip).kernel(),))
         rows = parts * math.prod(x.size for x in (*axes.batches, *axes.rows))
-        columns, kept = axes.columns[0].size, Operand("temp", 0, (1,))
+        columns, kept = axes.columns[0].size, Operand("temp", len(product.copies), (1,))
         alone = packs_alone(FLOAT32, kept, columns, rows, columns)
         first = of_tile(product, tile.tile, alone, chip, parts).kernel()
         second = merged(axes, parts, chip.tuning.parts, after, kept)

@@ -12,7 +12,14 @@ from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.families import Bare, Joint, OnTensorCores, Product, copied
+from ge2.targets.cuda.kernels.gemm.families import (
+    Bare,
+    Joint,
+    OnTensorCores,
+    Product,
+    copied,
+    copy_seconds,
+)
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import tiles_of, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, stored_alone
@@ -84,7 +91,7 @@ class WgmmaKernels(OnTensorCores):
             yield f"{tile.rows} x {tile.columns}", tile
 
     def timed(self, product: Product, tile: WgmmaTile, caps: Caps) -> float:
-        return seconds(product.axes, product.dtype, tile, caps)
+        return copy_seconds(product, caps) + seconds(product.axes, product.dtype, tile, caps)
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype = product.axes, product.factors, product.dtype
@@ -97,18 +104,23 @@ class OfCopies(WgmmaKernels):
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
 
-    def arranged(self, product: Product) -> Product:
+    def arranged(self, product: Product, tile: WgmmaTile | None) -> Product:
         axes, factors, dtype = product.axes, product.factors, product.dtype
         if unmatched(axes):
             return product
         return copied(product, [n for n in (0, 1) if of_operand(axes, factors, n, dtype)])
 
     def unsuited(self, product: Product, caps: Caps) -> str:
-        found = self.arranged(product)
+        found = self.arranged(product, None)
         if not found.copies:
             return unmatched(product.axes) or "no operand has to be copied"
         axes = found.axes
         return unfit(axes, found.factors, found.dtype) or thin(axes, caps)
+
+    def tiles(
+        self, product: Product, after: Epilogue, caps: Caps
+    ) -> Iterator[tuple[str, WgmmaTile]]:
+        yield from super().tiles(self.arranged(product, None), after, caps)
 
 
 class StoredBare(Bare):
