@@ -32,11 +32,13 @@ from ge2.choice.record import Entry
 from ge2.compile.race import on_stderr, tune
 
 Function = Callable[..., Any]
-SIZES = (64, 512, 4096)  # of a side
 ROWS = ((64, 1 << 16), (4096, 1024), (1 << 16, 64), (1 << 20, 8), (4099, 1000))
 SQUARES = (64, 256, 1024, 4096)
-LAYERS = ((64, 1024, 1024), (8192, 768, 3072), (4096, 4096, 1024), (4096, 10, 784))
-FLOATS = ("float32", "float64", "float16", "bfloat16")
+LAYERS = (
+    (64, 1024, 1024), (8192, 768, 3072), (8192, 3072, 768), (4096, 4096, 1024), (4096, 4096, 8192),
+    (4096, 10, 784), (256, 1024, 784),
+)  # fmt: skip
+FLOATS = ("bfloat16", "float32", "float16", "float64")
 
 
 def softmax(x: Any) -> Any:
@@ -47,6 +49,10 @@ def softmax(x: Any) -> Any:
 def normed(x: Any) -> Any:
     away = x - x.mean(-1, keepdims=True)
     return away / np.sqrt((away * away).mean(-1, keepdims=True) + 1e-5)
+
+
+def gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(0.7978845608 * (x + 0.044715 * x**3)))
 
 
 def standardised(x: Any) -> Any:
@@ -72,7 +78,15 @@ PRODUCTS: dict[str, Function] = {
     "product": lambda a, b: a @ b,
     "by a turned one": lambda a, b: a @ b.T.copy().T,
     "of a turned one": lambda a, b: a.T.copy().T @ b,
-    "layer": lambda a, b: np.maximum(a @ b, 0),
+    "of sums": lambda a, b: np.tanh(a @ b),
+}
+BIASED: dict[str, Function] = {
+    "bias": lambda x, w, b: x @ w + b,
+    "relu": lambda x, w, b: np.maximum(x @ w + b, 0),
+    "gelu": lambda x, w, b: gelu(x @ w + b),
+    "gradients of gelu": lambda x, w, b: ge2.grad(
+        lambda *xs: gelu(xs[0] @ xs[1] + xs[2]).sum(), (0, 1, 2)
+    )(x, w, b),
 }
 INDEXED: dict[str, Function] = {
     "rows at indices": lambda x, i: x[i],
@@ -87,16 +101,17 @@ def struct(shape: tuple[int, ...], dtype: str) -> Any:
 def problems() -> Iterator[tuple[str, Function, tuple[Any, ...]]]:
     """Names, functions and arguments: what programs have most often comes first."""
     for dtype in FLOATS:
-        for shape in ROWS:
-            for name, f in BY_ROWS.items():
-                yield f"{name}, {dtype} {shape}", f, (struct(shape, dtype),)
+        for m, k, n in LAYERS:
+            x, w, b = struct((m, k), dtype), struct((k, n), dtype), struct((n,), dtype)
+            for name, f in BIASED.items():
+                yield f"{name}, {dtype} {m}x{k}x{n}", f, (x, w, b)
         for n in SQUARES:
             pair = struct((n, n), dtype), struct((n, n), dtype)
             for name, f in PRODUCTS.items():
                 yield f"{name}, {dtype} {n}", f, pair
-        for m, k, n in LAYERS:
-            pair = struct((m, k), dtype), struct((k, n), dtype)
-            yield f"layer, {dtype} {m}x{k}x{n}", PRODUCTS["layer"], pair
+        for shape in ROWS:
+            for name, f in BY_ROWS.items():
+                yield f"{name}, {dtype} {shape}", f, (struct(shape, dtype),)
         batch = struct((256, 64, 64), dtype)
         yield f"products, {dtype}", PRODUCTS["product"], (batch, batch)
     for shape in ((50000, 256), (1 << 20, 4)):

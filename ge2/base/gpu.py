@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any, Final, final
 
+from ge2.base.config import config
 from ge2.base.dtypes import FP8
 
 _known: dict[type, bool] = {}
@@ -47,6 +49,23 @@ def beside(x: Any, other: Any) -> Any:
 def gpu_of(x: Any) -> int:
     """The number of the GPU that an array lies on."""
     return int(x.data.device_id)  # `x.device` makes an object each time
+
+
+def has_hopper() -> bool:
+    """True if an array may lie on a GPU of compute capability 9.0, or on what emulates one."""
+    if config.executor == "shim":
+        return True
+    found = loaded("cupy", "cuda")
+    return bool(found) and _is_hopper(found[0])
+
+
+@cache
+def _is_hopper(cuda: Any) -> bool:
+    try:
+        numbers = range(cuda.runtime.getDeviceCount())
+        return any(cuda.Device(n).compute_capability == "90" for n in numbers)
+    except cuda.runtime.CUDARuntimeError:  # without a driver, say
+        return False
 
 
 def gpu_key(x: Any) -> tuple[Any, ...] | None:

@@ -37,6 +37,16 @@ def user_kernels(graph: Graph, context: Context) -> Graph:
     return substituted(graph, USER_KERNELS, *caps_of(context))
 
 
+def attention(graph: Graph, context: Context) -> Graph:
+    """Attention becomes one step, where a kernel serves it."""
+    if context.caps is None or context.body:
+        return graph
+    # a GPU's, which others need not load
+    from ge2.compile.attention import attention
+
+    return attention(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
     # here and below: a GPU's, which others need not load
@@ -53,7 +63,7 @@ def resident(graph: Graph, context: Context) -> Graph:
 
 
 # before loops are found in straight code; what a loop holds has TIDY alone
-FIRST: Final[tuple[Pass, ...]] = (user_kernels, *TIDY)
+FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 
 # fmt: off
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {

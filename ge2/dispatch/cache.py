@@ -155,7 +155,7 @@ class Entry:
 
     __slots__ = (
         "build", "captured", "classes", "device", "donated", "executable", "fresh", "graph", "hits", "input_names",
-        "key", "limit", "looked", "match", "names", "positions", "scalars", "settings", "single", "spelt",
+        "key", "known", "limit", "looked", "match", "names", "positions", "scalars", "settings", "single", "spelt",
         "spent", "structure", "title", "writes",
     )  # fmt: skip
 
@@ -186,6 +186,7 @@ class Entry:
             str
         ] = []  # of the graph's inputs, but for the captured arrays, which come first
         self.title = "f"
+        self.known: Iotas | None = None  # what the contents of captured arrays tell
         self.key: Any = None
         self.classes: tuple[type, ...] = ()  # of the user's, of arguments that have methods
         self.match: Match | None = None  # for calls of the same signature
@@ -237,10 +238,13 @@ class Entry:
 
         Blocked NumPy reads single elements sooner than it compares rows.
         """
-        with spent("import"):
-            from ge2.passes.fold import iotas  # as the passes
+        if self.known is None:  # later captured arrays may be on a GPU
+            with spent("import"):
+                from ge2.passes.fold import iotas  # as the passes
 
-        return iotas(self.graph, self.captured) if config.executor in ("c", "shim") else ()
+            native = config.executor in ("c", "shim")
+            self.known = iotas(self.graph, self.captured) if native else ()
+        return self.known
 
     def another(self) -> Executable:
         """An executable like its own, which nobody else has, not built yet."""

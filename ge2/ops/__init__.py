@@ -4,6 +4,8 @@ from collections import ChainMap
 from collections.abc import Callable
 
 from ge2.ir import Op
+from ge2.ops.attention.ops import ATTENTION as ATTENTION
+from ge2.ops.attention.ops import FusedAttention as FusedAttention
 from ge2.ops.decompositions import Eig as Eig
 from ge2.ops.decompositions import Eigh as Eigh
 from ge2.ops.decompositions import Qr as Qr
@@ -55,6 +57,7 @@ from ge2.ops.index import ScatterMax as ScatterMax
 from ge2.ops.index import ScatterMin as ScatterMin
 from ge2.ops.index import UpdateSlice as UpdateSlice
 from ge2.ops.linalg import Cholesky as Cholesky
+from ge2.ops.linalg import Cofactors as Cofactors
 from ge2.ops.linalg import Det as Det
 from ge2.ops.linalg import Pinv as Pinv
 from ge2.ops.linalg import SlogDet as SlogDet
@@ -107,7 +110,7 @@ CLASSES: tuple[type[Op], ...] = (
     StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, ScatterMax, ScatterMin, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
-    Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
+    Fft, Rfft, Irfft, Solve, Pinv, Det, Cofactors, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
 )
 # fmt: on
 
@@ -115,7 +118,7 @@ NAMED = (*ELEMENTWISE, *SPECIAL)  # single values; of the others there are class
 ALL: tuple[Op | type[Op], ...] = (*NAMED, *CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)
 TABLE: dict[str, Callable[..., Op]] = {
     **{op.name: (lambda op=op: op) for op in NAMED},
-    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS)},
+    **{op.name: op for op in (*CLASSES, *CONTROL, *LOOPS, *CUSTOM, *SOLVES, *EFFECTS, *ATTENTION)},
 }
 OWN: dict[str, Callable[..., Op]] = {}  # of users, by name
 KNOWN = ChainMap(TABLE, OWN)  # what the text of a graph may name

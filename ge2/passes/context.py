@@ -11,6 +11,7 @@ from ge2.base.config import config
 from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.ir import Graph, Literal
+from ge2.ops.attention.band import Band
 from ge2.passes.tuning import TUNING, Tuning
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ class Caps(Protocol):
     def double(self) -> int: ...
 
 
-# inputs that count along an axis, and that repeat a number: pairs (input, axis or number)
-Iotas = tuple[tuple[int, int | Literal], ...]
+# inputs that count along an axis, that repeat a number, and masks that are bands: pairs (input, axis,
+# number or band)
+Iotas = tuple[tuple[int, int | Literal | Band], ...]
 
 
 @final
@@ -39,7 +41,7 @@ class Context:
     """The chip, where a graph is for one, and what the caller knows of the graph's inputs.
 
     `written`: the inputs that the first outputs are the last contents of. `iotas`: the inputs that
-    count along an axis or repeat a number. `body`: true of the graph of a loop or a branch that the
+    count along an axis, repeat a number or are bands. `body`: true of the graph of a loop or a branch that the
     code of its target calls, which takes arrays alone. `tuning`: the numbers that passes read.
     `gathers`: true if a region may read an array at indices that are computed in it.
     """

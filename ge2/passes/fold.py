@@ -11,7 +11,10 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import INTEGERS, PYTHON
+from ge2.base.gpu import has_hopper
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
+from ge2.ops.attention.band import Band, band_of
+from ge2.ops.attention.ops import has_attention
 from ge2.ops.elementwise import BY_NAME, Pointlike
 from ge2.ops.index import Indexed
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
@@ -98,14 +101,20 @@ FILLED = (Pointlike, BroadcastInDim, Reshape, Concatenate)
 
 def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
     """The captured arrays of which no element need be read: the number of each input, and the axis
-    along which an index counts 0, 1, 2, ..., or the number that elementwise work reads everywhere.
+    along which an index counts 0, 1, 2, ..., the number that elementwise work reads everywhere, or
+    the band that a mask is, where there is attention.
     """
     readers = dict[Atom, list[Eqn]]()
     for e in graph.eqns:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
-    found = list[tuple[int, int | Literal]]()
+    found = list[tuple[int, int | Literal | Band]]()
+    attends = has_attention(graph) and has_hopper()
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
+        # a GPU has a copy of each captured array, from when it was first needed
+        if attends and type(x) is np.ndarray and (band := band_of(x)) is not None:
+            found.append((i, band))
+            continue
         if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:
             continue
         indexes = any(isinstance(e.op, Indexed) and var in e.inputs[1:] for e in readers[var])
@@ -121,6 +130,8 @@ def counted(graph: Graph, context: Context) -> Graph:
     made: dict[Var, Eqn] = {}
     for i, known in context.iotas:
         var = graph.inputs[i]
+        if isinstance(known, Band):
+            continue
         if isinstance(known, Literal):
             made[var] = Eqn(BroadcastInDim(var.type.shape, ()), (known,), (Var(var.type),))
         else:

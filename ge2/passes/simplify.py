@@ -10,6 +10,7 @@ from typing import Any
 from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, can_cast
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ops.attention.ops import ATTENTION
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.control import CALLS as PLAIN
 from ge2.ops.graphs.custom import CUSTOM
@@ -329,7 +330,7 @@ RULES: Rules = {
 
 # Operations whose first graph is what they compute; their other graphs served
 # derivatives, which are done.
-CALLS = (*PLAIN, *CUSTOM, *SOLVES)
+CALLS = (*PLAIN, *CUSTOM, *SOLVES, *ATTENTION)
 
 
 def inline(graph: Graph) -> Graph:

@@ -544,6 +544,14 @@ program.add(
 )
 
 
+program.add(
+    "attention_in_one_kernel",
+    lambda q, k, v: ge2.op_call("sdpa", q, k, v, causal=True),
+    *("bf16[2,4,300,64]",) * 3,
+    targets=CUDA,
+)
+
+
 @program("f32[4,12,12,3]", "f32[3,3,3,8]", plan=True)
 def convolution_by_slices(x, w):
     n = x.shape[1] - 2

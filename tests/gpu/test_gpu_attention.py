@@ -1,5 +1,5 @@
-"""Attention as it is written in NumPy, and its gradient, on a GPU: two
-quotients of a row in one kernel.
+"""Attention as it is written in NumPy, and its gradient, on a GPU: one kernel on Hopper's tensor
+cores, or two quotients of a row in one kernel.
 """
 
 from __future__ import annotations
@@ -11,7 +11,23 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.targets.cuda.load.gpu import cupy
+from ge2.base.config import config
+from ge2.targets.cuda.load.gpu import cupy, current_gpu
+from tests.kernels.attention_cases import (
+    BF16,
+    F16,
+    FAMILY,
+    LAYOUTS,
+    SCORES,
+    SPELLINGS,
+    Attention,
+    drawn,
+    exactly,
+    judge,
+    kinds,
+    more,
+    plain,
+)
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 
@@ -46,3 +62,70 @@ def test_attention_and_its_gradient(
         assert np.abs(got.get().astype(np.float64) - want).max() <= bound * max(
             1.0, np.abs(want).max()
         )
+
+
+# ------------------------------------------------------------------------------------- one kernel
+
+
+@pytest.fixture
+def hopper() -> Any:
+    gpu = current_gpu()
+    if gpu.limits.generation != 90:
+        pytest.skip("this kernel is for compute capability 9.0")
+    with config.using(prefer=(FAMILY,)):
+        yield gpu.xp
+
+
+def checked(xp: Any, function: Attention, xs: Any) -> None:
+    """The kernel's result is that of NumPy, with the same bits each time."""
+    given = tuple(map(xp.asarray, xs))
+    compiled = ge2.jit(function)
+    assert FAMILY in kinds(compiled.lower(*given))
+    first = xp.asnumpy(compiled(*given))
+    judge(first, exactly(function, *xs), xs[0].dtype)
+    for _ in range(10):
+        again = xp.asnumpy(compiled(*given))
+        assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
+def test_spellings(hopper: Any, function: Attention, dtype: Any) -> None:
+    shape = (2, 3, 300, 128)
+    checked(hopper, function, drawn(np.random.default_rng(0), shape, shape, dtype))
+
+
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", SCORES)
+def test_scores(hopper: Any, name: str, width: int) -> None:
+    rng, shape = np.random.default_rng(1), (2, 3, 1000, width)
+    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
+    checked(hopper, SCORES[name][0], xs)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_layouts(hopper: Any, name: str, dtype: Any) -> None:
+    function, q, k = LAYOUTS[name]
+    checked(hopper, function, drawn(np.random.default_rng(2), q, k, dtype))
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("lengths", [(1, 129), (128, 128), (257, 511), (4097, 4097), (2048, 2048)])
+@pytest.mark.parametrize("width", [64, 128])
+def test_lengths(hopper: Any, lengths: tuple[int, int], width: int, causal: bool) -> None:
+    q, k = ((2, 16 if n < 2048 else 3, n, width) for n in lengths)
+    q, k = (q[0], min(q[1], k[1]), *q[2:]), (k[0], min(q[1], k[1]), *k[2:])
+    function = SCORES["causal"][0] if causal else plain
+    checked(hopper, function, drawn(np.random.default_rng(3), q, k, BF16))
+
+
+@pytest.mark.parametrize("tile", ["192 x 128", "128 x 128"])
+@pytest.mark.parametrize("name", ["causal", "window", "alibi"])
+def test_tiles(hopper: Any, name: str, tile: str) -> None:
+    from ge2.choice.problem import Pin
+
+    rng, shape = np.random.default_rng(4), (2, 3, 1000, 64)
+    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
+    with config.using(pins=(Pin(FAMILY, tile),)):
+        checked(hopper, SCORES[name][0], xs)

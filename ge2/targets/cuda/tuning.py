@@ -320,6 +320,21 @@ class MmaTile:
 
 @final
 @record
+class AttentionTile:
+    """Warp groups of 64 queries each, keys of a block, and blocks of keys and of values in shared
+    memory, for heads that are `width` features wide. `registers`: of a thread that copies, and of
+    one that multiplies.
+    """
+
+    width: int
+    groups: int
+    keys: int
+    stages: int
+    registers: tuple[int, int] = (24, 240)
+
+
+@final
+@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -331,6 +346,18 @@ class Mma:
     parts: int = 16  # of which it has no more
     one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
     thin: int = 16  # of rows or columns: fewer fill too little of a tile
+
+
+@final
+@record
+class Attention:
+    """Attention on Hopper's tensor cores. The first tile was measured on an H200."""
+
+    tiles: tuple[AttentionTile, ...] = (
+        AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
+    )  # fmt: skip
+    cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
+    busy: float = 0.75  # the part of the time in which tensor cores are
 
 
 @final
@@ -362,6 +389,7 @@ class Tuning:
     products: Products = Products()
     wgmma: Wgmma = Wgmma()
     mma: Mma = Mma()
+    attention: Attention = Attention()
     launches: Launches = Launches()
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()

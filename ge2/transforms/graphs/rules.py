@@ -10,10 +10,12 @@ import numpy as np
 
 from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
+from ge2.base.gpu import has_hopper
 from ge2.base.interpreter import collector_paused
 from ge2.base.source import here
 from ge2.ir import ArrayType, Atom, Axis, Dims, Eqn, Flags, Graph, Literal, Op, Var, rename
 from ge2.ir.op import Derive, GraphOp
+from ge2.ops.attention.ops import possible, recognised
 from ge2.ops.shape import BroadcastInDim
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
@@ -100,7 +102,7 @@ def vjp_graph(
     given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
-    graph, trace = smooth(graph), Trace("a derivative")
+    graph, trace = fused(smooth(graph)), Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
         saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
@@ -120,6 +122,13 @@ def vjp_graph(
     closed = finish(trace, inputs, (*graph.outputs, *grads))
     graph = embedded(closed, "a derivative rule")
     return tidy(graph)
+
+
+def fused(graph: Graph) -> Graph:
+    """The graph with attention as one operation, whose derivative is by rule, where a GPU may have
+    kernels for both.
+    """
+    return recognised(graph) if possible(graph) and has_hopper() else graph
 
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:

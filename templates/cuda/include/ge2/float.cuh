@@ -50,6 +50,16 @@ GE2_FN float ge2_brief_exp(float x) {
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 0x1.715476p+0f));
     return y;
 }
+GE2_FN float ge2_brief_exp2(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+GE2_FN float ge2_brief_log2(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
 GE2_FN float ge2_brief_inverse(float x) {
     float y;
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -63,6 +73,8 @@ GE2_FN float ge2_brief_div(float a, float b) {
 #else
 GE2_FN float ge2_brief_tanh(float x) { return tanhf(x); }
 GE2_FN float ge2_brief_exp(float x) { return expf(x); }
+GE2_FN float ge2_brief_exp2(float x) { return exp2f(x); }
+GE2_FN float ge2_brief_log2(float x) { return log2f(x); }
 GE2_FN float ge2_brief_inverse(float x) { return 1.0f / x; }
 GE2_FN float ge2_brief_div(float a, float b) { return a / b; }
 #endif

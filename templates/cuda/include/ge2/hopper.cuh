@@ -77,6 +77,10 @@ GE2_FN void ge2_bulk_load(uint32_t to, const ge2_tensor_map *map, uint32_t barri
     asm volatile("cp.async.bulk.tensor.4d" GE2_INTO "%3, %4, %5, %6}], [%2];"
                  ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
 }
+GE2_FN void ge2_bulk_load(uint32_t to, const ge2_tensor_map *map, uint32_t barrier, int x, int y, int z, int w, int a) {
+    asm volatile("cp.async.bulk.tensor.5d" GE2_INTO "%3, %4, %5, %6, %7}], [%2];"
+                 ::"r"(to), "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "r"(a) : "memory");
+}
 #undef GE2_INTO
 GE2_FN void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];"
@@ -85,6 +89,14 @@ GE2_FN void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, int x, int 
 GE2_FN void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, int x, int y, int z) {
     asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];"
                  ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(z) : "memory");
+}
+GE2_FN void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, int x, int y, int z, int w) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];"
+                 ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w) : "memory");
+}
+GE2_FN void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, int x, int y, int z, int w, int a) {
+    asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];"
+                 ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(a) : "memory");
 }
 GE2_FN void ge2_stores_begun() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
 /* Until all stores but FEW have read shared memory. */
@@ -98,6 +110,11 @@ GE2_FN void ge2_shared_written() { asm volatile("fence.proxy.async.shared::cta;"
 GE2_FN void ge2_products_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 GE2_FN void ge2_products_issued() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int FEW> GE2_FN void ge2_products_done() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(FEW) : "memory"); }
+/* Sums that products had under way: none is read before this. */
+template <int N> GE2_FN void ge2_products_hold(float (&total)[N]) {
+#pragma unroll
+    for (int n = 0; n < N; n++) asm volatile("" : "+f"(total[n])::"memory");
+}
 
 /* Four matrices of 8 x 8 numbers of two bytes: lane l has the place of row l % 8 of matrix l / 8, and of each matrix the
  * neighbours 2 * (l % 4) and the next of row l / 4. */
@@ -222,6 +239,7 @@ inline void ge2_shared_written() { ge2_shim->fence(); }
 inline void ge2_products_begin() {}
 inline void ge2_products_issued() {}
 template <int FEW> void ge2_products_done() {}
+template <int N> void ge2_products_hold(float (&total)[N]) {}
 
 /* An element of an operand: of so many lines of it, at a term of the sum. */
 template <class T, bool TURNED>
@@ -245,6 +263,25 @@ GE2_SHIM_UNSEEN void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, 
         float sum = 0.0f;
         for (int k = 0; k < 32 / T::SIZE; k++)
             sum += left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
+        total[n] = more ? total[n] + sum : sum;
+    }
+}
+
+/* The same of 64 x 16 terms that are in registers: a lane has neighbours 2 * (l % 4) of rows l / 4 and 8 below, then those
+ * 8 further along. */
+template <class T, int COLUMNS, bool TURNED_B>
+GE2_SHIM_UNSEEN void ge2_shim_multiply_registers(float (&total)[COLUMNS / 2], const uint32_t (&a)[4], uint64_t b, int more) {
+    const int lane = threadIdx.x % 32;
+    float left[2][16];
+    for (int mate = 0; mate < 4; mate++)
+        for (int n = 0; n < 4; n++) {
+            const uint32_t pair = __shfl_sync(0xffffffffu, a[n], lane / 4 * 4 + mate);
+            for (int k = 0; k < 2; k++) left[n % 2][n / 2 * 8 + mate * 2 + k] = T::of((const char *)&pair + 2 * k);
+        }
+    for (int n = 0; n < COLUMNS / 2; n++) {
+        const int column = n / 4 * 8 + lane % 4 * 2 + n % 2;
+        float sum = 0.0f;
+        for (int k = 0; k < 16; k++) sum += left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
         total[n] = more ? total[n] + sum : sum;
     }
 }

@@ -1,0 +1,359 @@
+"""The form of attention: where scores, weights and values are in a graph that is found to be it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, final
+
+from ge2.base.dtypes import FLOAT32, FLOATS, HALF
+from ge2.base.record import record
+from ge2.ir import Atom, Dims, Eqn, Graph, Var
+from ge2.ops.attention.facts import Along, reshaped
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import DIV, MUL, ConvertElementType, Pointlike, Pointwise
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+
+VIEWS: Final = (Reshape, Transpose, BroadcastInDim)
+
+
+@final
+@record
+class Chain:
+    """An operand of a product: the value `base`, and the views, casts and scalings after it."""
+
+    base: Var
+    eqns: tuple[Eqn, ...]
+
+
+@final
+@record
+class Form:
+    """Attention in a graph `plain`, whose only result it is.
+
+    `dot` is the product of queries and keys, of which operand `query` are the queries, and axis
+    `key` counts keys. `scores` is made of it by `between`, in order; `dims` says which axis of the
+    product each of its axes is. `values` is the product of weights and values; `weights` are the
+    axes of its weights, and `result` those of what `after` makes of it, the result.
+    """
+
+    plain: Graph
+    dot: Eqn
+    query: int
+    key: int
+    scores: Var
+    dims: Dims
+    between: tuple[Eqn, ...]
+    values: Eqn
+    side: int
+    weights: Dims
+    after: tuple[Eqn, ...]
+    result: Dims
+    queries: Chain
+    keys: Chain
+    read: Chain
+
+    @property
+    def product(self) -> Var:
+        return self.dot.outs[0]
+
+    @property
+    def chains(self) -> tuple[Chain, Chain, Chain]:
+        """Of queries, keys and values."""
+        return self.queries, self.keys, self.read
+
+    @property
+    def others(self) -> tuple[Var, ...]:
+        """The inputs that scores are made of beside the product."""
+        read = {a for e in self.between for a in e.inputs}
+        return tuple(v for v in self.plain.inputs if v in read)
+
+    @property
+    def row(self) -> int:
+        """The axis of the product that counts queries: the last that only these have."""
+        op, (a, b) = self.dot.op, (x.type for x in self.dot.inputs)
+        assert isinstance(op, DotGeneral)
+        free = op.free(a, b)
+        first = len(op.beside[0])
+        numbers = range(first, first + len(free[0])), range(first + len(free[0]), self.rank)
+        mine = [n for n in numbers[self.query] if n != self.key]
+        long = [n for n in mine if self.product.type.shape[n] > 1]
+        return (long or mine)[-1]
+
+    @property
+    def rank(self) -> int:
+        return len(self.product.type.shape)
+
+    @property
+    def batch(self) -> Dims:
+        """The other axes of the product."""
+        return tuple(a for a in range(self.rank) if a not in (self.key, self.row))
+
+    @property
+    def sums(self) -> Dims:
+        """The shape of the logarithms of the sums: batches, then queries."""
+        return tuple(self.product.type.shape[a] for a in (*self.batch, self.row))
+
+
+@final
+class Finder:
+    """What each value of a graph is made by, and what reads it."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.makers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
+        self.readers: dict[Atom, list[int]] = {}
+        for n, e in enumerate(graph.eqns):
+            for a in dict.fromkeys(e.inputs):
+                if type(a) is Var:
+                    self.readers.setdefault(a, []).append(n)
+        self.outputs = set(graph.outputs)
+
+    def forms(self) -> Iterator[tuple[Form, set[int], tuple[Var, ...]]]:
+        """Each attention found: its form, the numbers of the equations that it replaces, and the
+        values of the graph that it reads. None of them reads what is inside of another.
+        """
+        taken: set[int] = set()
+        for eqn in self.graph.eqns:
+            if isinstance(eqn.op, DotGeneral) and (found := self.at(eqn)) is not None:
+                _, numbers, _ = found
+                if taken.isdisjoint(numbers):
+                    taken |= numbers
+                    yield found
+
+    def at(self, dot: Eqn) -> tuple[Form, set[int], tuple[Var, ...]] | None:
+        """Attention whose scores begin with this product."""
+        op, types = dot.op, [a.type for a in dot.inputs]
+        assert isinstance(op, DotGeneral)
+        if dot.outs[0].type.dtype not in FLOATS or not self.readers.get(dot.outs[0]):
+            return None
+        if len(op.contract[0]) != 1:
+            return None
+        free, first = op.free(*types), len(op.beside[0])
+        for side, axes in enumerate(free):
+            start = first + (len(free[0]) if side else 0)
+            for key in range(start, start + len(axes)):
+                if dot.outs[0].type.shape[key] == 1:
+                    continue
+                along = Along(self.graph.eqns, self.readers, dot, key)
+                result = along.run()
+                if result is not None:
+                    return self.built(along, result, 1 - side)
+        return None
+
+    def built(
+        self, along: Along, result: Var, query: int
+    ) -> tuple[Form, set[int], tuple[Var, ...]] | None:
+        """The form, if nothing else reads what is inside."""
+        end = self.extended(result)
+        inner = self.inside(along, end)
+        if inner is None:
+            return None
+        product = next(
+            along.products[v] for n in inner for v in self.graph.eqns[n].outs if v in along.products
+        )
+        side = 0 if product.inputs[0] in along.facts else 1
+        given, values = along.dot.inputs, product.inputs[1 - side]
+        if any(not isinstance(a, Var) for a in (*given, values)):
+            return None
+        chains = [self.chain(a) for a in (given[query], given[1 - query])]
+        chains.append(self.chain(values, scaled=False))
+        fact = along.facts[product.inputs[side]]
+        scores = fact.scores
+        assert scores is not None
+        build = Builder(self, along, chains)
+        between = build.between(scores)
+        tail = self.tail(product, end, along)
+        if tail is None:
+            return None
+        dims = along.facts[product.outs[0]].dims
+        form = build.form(
+            product, side, query, scores, between, tail, inner, end, fact.dims, moved(dims, tail)
+        )
+        return form, inner, tuple(build.inputs)
+
+    def extended(self, result: Var) -> Var:
+        """The result after the transpositions and the rounding that alone read it."""
+        while result not in self.outputs and len(self.readers.get(result, ())) == 1:
+            eqn = self.graph.eqns[self.readers[result][0]]
+            rounds = isinstance(eqn.op, ConvertElementType) and eqn.op.dtype in HALF
+            if not rounds and not isinstance(eqn.op, Transpose):
+                break
+            (result,) = eqn.outs
+        return result
+
+    def inside(self, along: Along, end: Var) -> set[int] | None:
+        """The numbers of the equations between the product and the result; None if others read
+        what they make.
+        """
+        found: set[int] = set()
+        waiting: list[Atom] = [end]
+        while waiting:
+            a = waiting.pop()
+            n = self.makers.get(a)
+            known = a in along.facts or a is end or self.is_after(a, along, end)
+            if n is None or n in found or not known:
+                continue
+            found.add(n)
+            eqn = self.graph.eqns[n]
+            if eqn is not along.dot:
+                waiting += eqn.inputs
+        for n in found:
+            for v in self.graph.eqns[n].outs:
+                if v is not end and (v in self.outputs or not found.issuperset(self.readers[v])):
+                    return None
+        return found
+
+    def is_after(self, a: Atom, along: Along, end: Var) -> bool:
+        """True of what is made of the mean on the way to the result."""
+        n = self.makers.get(a)
+        while n is not None and isinstance(self.graph.eqns[n].op, Transpose | ConvertElementType):
+            (a,) = self.graph.eqns[n].inputs
+            if a is along.result:
+                return True
+            n = self.makers.get(a)
+        return False
+
+    def tail(self, product: Eqn, end: Var, along: Along) -> tuple[Eqn, ...] | None:
+        """What is done with weights times values but for the division by their sum, in order."""
+        found = list[Eqn]()
+        a: Atom = end
+        while a is not product.outs[0]:
+            eqn = self.graph.eqns[self.makers[a]]
+            if eqn.op is DIV or eqn.op is MUL:
+                a = next(
+                    x for x in eqn.inputs if x in along.facts and along.facts[x].kind == "part"
+                )
+                if a.type.dtype != eqn.outs[0].type.dtype:
+                    return None
+                found.append(eqn)
+                continue
+            if not isinstance(eqn.op, Transpose | ConvertElementType | Reshape):
+                return None
+            found.append(eqn)
+            (a,) = eqn.inputs
+        return tuple(reversed(found))
+
+    def chain(self, operand: Atom, scaled: bool = True) -> Chain:
+        """An operand, from the last value before what a kernel does as it reads: views, casts that
+        widen, and scalings, if scores can be scaled in its place.
+        """
+        assert isinstance(operand, Var)
+        eqns, base = list[Eqn](), operand
+        while (n := self.makers.get(base)) is not None:
+            eqn = self.graph.eqns[n]
+            source = eqn.inputs[0]
+            if scaled and is_scaling(eqn):
+                source = next(x for x in eqn.inputs if x.type.shape)
+            elif not isinstance(eqn.op, VIEWS) and not is_widening(eqn):
+                break
+            if not isinstance(source, Var) or not source.type.shape:
+                break
+            eqns.append(eqn)
+            base = source
+        return Chain(base, tuple(reversed(eqns)))
+
+
+@final
+class Builder:
+    """The graph of one attention, as its inputs become known."""
+
+    def __init__(self, finder: Finder, along: Along, chains: Sequence[Chain]) -> None:
+        self.finder, self.along, self.chains = finder, along, chains
+        self.inputs: list[Var] = list(dict.fromkeys(c.base for c in chains))
+
+    def read(self, a: Var) -> None:
+        if a not in self.inputs:
+            self.inputs.append(a)
+
+    def between(self, scores: Var) -> tuple[Eqn, ...]:
+        """The equations that make scores of the product, in order."""
+        found: dict[Atom, Eqn] = {}
+        self.collect(scores, found)
+        return tuple(found.values())
+
+    def collect(self, a: Atom, found: dict[Atom, Eqn]) -> None:
+        if not isinstance(a, Var) or a in found or a is self.along.dot.outs[0]:
+            return
+        eqn, n = self.along.made.get(a), self.finder.makers.get(a)
+        if eqn is None and (n is None or (a not in self.along.facts and not self.cheap(a))):
+            self.read(a)
+            return
+        if eqn is None:
+            assert n is not None
+            eqn = self.finder.graph.eqns[n]
+        for x in eqn.inputs:
+            self.collect(x, found)
+        found[a] = eqn
+
+    def cheap(self, a: Var) -> bool:
+        """True if what makes a value is to be done where it is read: it reads less than it makes."""
+        leaves = self.leaves(a, 0)
+        return leaves is not None and leaves < a.type.size
+
+    def leaves(self, a: Atom, depth: int) -> int | None:
+        """How many elements a value is made of; None if that is not to be done again."""
+        if not isinstance(a, Var):
+            return 0
+        n = self.finder.makers.get(a)
+        if n is None or depth > 24:
+            return a.type.size
+        eqn = self.finder.graph.eqns[n]
+        op = eqn.op
+        if isinstance(op, Iota):
+            return 0
+        plain = isinstance(op, Pointlike) and isinstance(op.lowering, Pointwise)
+        if len(eqn.outs) != 1 or a in self.along.facts or not (plain or isinstance(op, VIEWS)):
+            return a.type.size
+        parts = [self.leaves(x, depth + 1) for x in eqn.inputs]
+        total = sum(p for p in parts if p is not None)
+        return min(total, a.type.size)
+
+    def form(
+        self, product: Eqn, side: int, query: int, scores: Var, between: tuple[Eqn, ...],
+        tail: tuple[Eqn, ...], inner: set[int], end: Var, weights: Dims, result: Dims,
+    ) -> Form:  # fmt: skip
+        makers = self.finder.makers
+        parts = [e for c in self.chains for e in c.eqns] + list(between)
+        numbers = inner | {makers[e.outs[0]] for e in parts if e.outs[0] in makers}
+        eqns = tuple(self.finder.graph.eqns[n] for n in sorted(numbers))
+        made = {v for e in eqns for v in e.outs}
+        for e in eqns:
+            for a in e.inputs:
+                if isinstance(a, Var) and a not in made:
+                    self.read(a)
+        plain = Graph(tuple(self.inputs), eqns, (end,))
+        along, (queries, keys, values) = self.along, self.chains
+        return Form(
+            plain, along.dot, query, along.key, scores, along.facts[scores].dims, between, product,
+            side, weights, tail, result, queries, keys, values,
+        )  # fmt: skip
+
+
+def moved(dims: Dims, tail: Iterable[Eqn]) -> Dims:
+    """The axes of a value after views of it."""
+    for e in tail:
+        if isinstance(e.op, Transpose):
+            dims = tuple(dims[i] for i in e.op.order)
+        elif isinstance(e.op, Reshape):
+            found = reshaped(e.inputs[0].type.shape, dims, e.op.shape)
+            assert found is not None
+            dims = found
+    return dims
+
+
+def is_widening(eqn: Eqn) -> bool:
+    """True of a cast of a half type to float32, which changes no number."""
+    op = eqn.op
+    return (
+        isinstance(op, ConvertElementType)
+        and op.dtype == FLOAT32
+        and eqn.inputs[0].type.dtype in HALF
+    )
+
+
+def is_scaling(eqn: Eqn) -> bool:
+    """True of an array times a number."""
+    if eqn.op is not MUL and eqn.op is not DIV:
+        return False
+    a, b = eqn.inputs
+    return bool(a.type.shape) != bool(b.type.shape) and (eqn.op is MUL or not b.type.shape)

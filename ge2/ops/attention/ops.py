@@ -1,0 +1,186 @@
+"""Attention as an operation, its derivative, and what they become where a kernel serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import final
+
+from ge2.base.record import record
+from ge2.ir import (
+    Axis,
+    Batched,
+    Cotangents,
+    Derive,
+    Eqn,
+    Flags,
+    Graph,
+    Op,
+    Pushed,
+    Value,
+    Var,
+    rename,
+)
+from ge2.ops.attention import graphs
+from ge2.ops.attention.form import Finder, Form
+from ge2.ops.attention.tiling import refusal
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import EXP
+from ge2.ops.graphs.control import Call, OfGraph, filled, scattered
+
+
+class Plain(OfGraph):
+    """An operation that every transform takes as the graph it holds."""
+
+    __slots__ = ()
+    jaxpr: Graph
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+    def call(self) -> Call:
+        return Call(self.jaxpr, "attention")
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        return self.call().saving(wanted, derive)
+
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+        return self.call().jvp_with(derive, ts, xs)
+
+    def batch_with(
+        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
+    ) -> Batched:
+        return self.call().batch_with(derive, xs, axes, size)
+
+
+@final
+@record
+class Attention(Plain):
+    """softmax(f(q k)) v, whose meaning is the user's graph of it."""
+
+    jaxpr: Graph
+    name = "attention"
+
+    def saving(self, wanted: Flags, derive: Derive) -> Op:
+        form = form_of(self.jaxpr)
+        forward = graphs.saving(form, derive)
+        return AttentionSaving(forward, self.jaxpr, graphs.backward(form, wanted, derive), wanted)
+
+
+@final
+@record
+class AttentionSaving(Plain):
+    """Attention and the logarithms of its sums, which its derivative reads; `jaxpr` computes both."""
+
+    jaxpr: Graph
+    plain: Graph
+    backward: Graph
+    wanted: Flags
+    name = "attention_saving"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.plain, self.backward)
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        y, logs = ys
+        (ct,) = filled(cts[:1], ys[:1])
+        found = AttentionBackward(self.backward, self.plain, self.wanted)(*xs, logs, y, ct)
+        return scattered(found, self.wanted)
+
+
+@final
+@record
+class AttentionBackward(Plain):
+    """The cotangents of the wanted inputs of attention, of its inputs, the logarithms of its sums,
+    its result and the cotangent of that.
+    """
+
+    jaxpr: Graph
+    plain: Graph
+    wanted: Flags
+    name = "attention_backward"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr, self.plain)
+
+
+@final
+@record
+class FusedAttention(OfGraph):
+    """Attention that is one kernel; `logs`: the logarithms of its sums are a result too.
+
+    It is made after all derivatives, of what is already chosen for a GPU.
+    """
+
+    jaxpr: Graph
+    plain: Graph
+    logs: bool = False
+    name = "fused_attention"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+
+ATTENTION: tuple[type[Plain], ...] = (Attention, AttentionSaving, AttentionBackward)
+
+
+@lru_cache(256)
+def form_of(plain: Graph) -> Form:
+    """The form of a graph that is attention."""
+    forms = (form for form, *_ in Finder(plain).forms())
+    return next(form for form in forms if form.plain.outputs == plain.outputs)
+
+
+def possible(graph: Graph) -> bool:
+    """True of a graph that may have attention in it."""
+    ops = [e.op for e in graph.eqns]
+    return EXP in ops and sum(isinstance(op, DotGeneral) for op in ops) > 1
+
+
+def has_attention(graph: Graph) -> bool:
+    """True of a graph that has attention in it, found or not."""
+    return possible(graph) or any(isinstance(e.op, ATTENTION) for e in graph.eqns)
+
+
+def recognised(graph: Graph) -> Graph:
+    """The graph with each attention in it as one equation, where the last of it was."""
+    if not possible(graph):
+        return graph
+    gone: set[int] = set()
+    made: dict[Var, Eqn] = {}
+    for form, numbers, inputs in Finder(graph).forms():
+        if not form.plain.effect and fits(form):
+            gone |= numbers
+            (y,) = form.plain.outputs
+            assert isinstance(y, Var)
+            # the op's graph has names of its own
+            made[y] = Eqn(Attention(renamed(form.plain)), inputs, (y,), form.dot.source)
+    if not made:
+        return graph
+    eqns = list[Eqn]()
+    for n, e in enumerate(graph.eqns):
+        if n not in gone:
+            eqns.append(e)
+        elif e.outs[0] in made:
+            eqns.append(made[e.outs[0]])
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def renamed(graph: Graph) -> Graph:
+    """The graph with values of its own."""
+    env = {v: Var(v.type) for v in graph.inputs}
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        outs = tuple(Var(v.type) for v in e.outs)
+        eqns.append(Eqn(e.op, rename(env, e.inputs), outs, e.source))
+        env.update(zip(e.outs, outs, strict=True))
+    return Graph(tuple(env[v] for v in graph.inputs), tuple(eqns), rename(env, graph.outputs))
+
+
+def fits(form: Form) -> bool:
+    """True of what a kernel may serve, as far as types tell: half types, and features that a tile of
+    rows holds.
+    """
+    return not refusal(form)

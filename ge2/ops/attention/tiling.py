@@ -1,0 +1,198 @@
+"""How the operands of attention lie: along batches, queries, keys and features, each with its stride."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final, final
+
+from ge2.base.dtypes import HALF
+from ge2.base.record import record
+from ge2.ir import Dims
+from ge2.ops.attention.facts import FEATURE
+from ge2.ops.attention.form import Chain, Form
+from ge2.ops.dot import DotGeneral
+from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
+
+Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
+WIDTHS: Final = (64, 128)  # features of a head that kernels have tiles for
+MOST: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
+Strides = tuple[Dims, Dims, Dims, Dims]
+
+
+@final
+@record
+class Batch:
+    """An axis of batches: its size, and the stride of queries, keys, values and result along it."""
+
+    size: int
+    strides: Dims
+
+
+@final
+@record
+class Tiling:
+    """`rows`, the strides of queries, keys, values and result from row to row."""
+
+    queries: int
+    keys: int
+    width: int
+    batches: tuple[Batch, ...]
+    rows: Dims
+
+    @property
+    def heads(self) -> int:
+        """Batches and heads, all together."""
+        return math.prod(b.size for b in self.batches)
+
+
+def c_order(shape: Dims) -> Dims:
+    """The strides of an array in C order."""
+    return tuple(math.prod(shape[a + 1 :]) for a in range(len(shape)))
+
+
+def refusal(form: Form) -> str:
+    """The reason why no kernel serves attention of these types; "" if one may."""
+    dtypes = {c.base.type.dtype for c in form.chains}
+    y = form.plain.outputs[0].type
+    if len(dtypes) != 1 or not dtypes <= HALF or y.dtype not in dtypes:
+        return "queries, keys, values and result are not of one half type"
+    strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
+    found = tiling(form, strides)  # type: ignore[arg-type]
+    return found if isinstance(found, str) else ""
+
+
+def tiling(form: Form, strides: Strides) -> Tiling | str:
+    """How operands lie that have these strides; or the reason why no kernel reads them so."""
+    dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
+    assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
+    parts = [factors(c, s) for c, s in zip(form.chains, strides, strict=False)]
+    axes = product_axes(form)
+    y = [
+        [(n, s)] if n > 1 else []
+        for n, s in zip(form.plain.outputs[0].type.shape, strides[3], strict=True)
+    ]
+    found = [
+        dict(zip(a, p, strict=True)) for a, p in zip((*axes, form.result), (*parts, y), strict=True)
+    ]
+    if any(len(p) > 1 for f in found for a, p in f.items() if a in (form.key, form.row, FEATURE)):
+        return "its rows or features are several axes"
+    widths = [f.get(FEATURE, []) for f in found]
+    if any(len(w) != 1 or w[0][1] != 1 for w in widths):
+        return "features are not side by side"
+    width = widths[0][0][0]
+    if width not in WIDTHS or any(w[0][0] != width for w in widths):
+        return f"heads are not {' or '.join(map(str, WIDTHS))} features wide"
+    batches = merged(
+        [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in found])]
+    )
+    if len(batches) > MOST:
+        return "it has too many axes of batches"
+    if form.key in found[0] or form.row in found[1]:
+        return "queries depend on keys"
+    order = form.row, form.key, form.key, form.row
+    rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
+    apart = [s for b in batches for s in b.strides] + [*rows]
+    if any(s % 8 for s in apart):
+        return "rows are no multiples of 16 bytes apart"
+    return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
+
+
+def step(part: Factors) -> int:
+    return part[0][1] if part else 0
+
+
+def product_axes(form: Form) -> tuple[Dims, Dims, Dims]:
+    """The axis of the scores that each axis of queries, keys and values is, or FEATURE."""
+    dot, values = form.dot.op, form.values.op
+    assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
+    types = [a.type for a in form.dot.inputs]
+    free, beside = dot.free(*types), len(dot.beside[0])
+    found = []
+    for side in (form.query, 1 - form.query):
+        axes = [FEATURE] * types[side].ndim
+        for n, a in enumerate(dot.beside[side]):
+            axes[a] = n
+        first = beside + (len(free[0]) if side else 0)
+        for n, a in enumerate(free[side]):
+            axes[a] = first + n
+        found.append(tuple(axes))
+    other = 1 - form.side
+    axes = [FEATURE] * form.values.inputs[other].type.ndim
+    pairs = (*zip(values.contract[other], values.contract[form.side], strict=True),)
+    pairs += (*zip(values.beside[other], values.beside[form.side], strict=True),)
+    for mine, theirs in pairs:
+        axes[mine] = form.weights[theirs]
+    return found[0], found[1], tuple(axes)
+
+
+def factors(chain: Chain, strides: Dims) -> list[Factors]:
+    """The axes of an operand, in terms of the array that it is made of."""
+    parts = [[(n, s)] if n > 1 else [] for n, s in zip(chain.base.type.shape, strides, strict=True)]
+    for e in chain.eqns:
+        op = e.op
+        if isinstance(op, Transpose):
+            parts = [parts[a] for a in op.order]
+        elif isinstance(op, BroadcastInDim):
+            new: list[Factors] = [[(n, 0)] if n > 1 else [] for n in op.shape]
+            for d, part in zip(op.dims, parts, strict=True):
+                new[d] = part
+            parts = new
+        elif isinstance(op, Reshape):
+            parts = regrouped([f for part in parts for f in part], op.shape)
+    return parts
+
+
+def regrouped(flat: Factors, shape: Dims) -> list[Factors]:
+    """Factors in C order as those of the axes of another shape.
+
+    >>> regrouped([(2, 12), (3, 0), (4, 1)], (6, 2, 2))
+    [[(2, 12), (3, 0)], [(2, 2)], [(2, 1)]]
+    """
+    rest, found = list(flat), list[Factors]()
+    for n in shape:
+        part, left = Factors(), n
+        while left > 1:
+            size, stride = rest.pop(0)
+            take = math.gcd(size, left)
+            if take != size:
+                rest.insert(0, (size // take, stride))
+            part.append((take, stride * (size // take)))
+            if take == 1:  # axes that share no factor: no strides tell where elements are
+                return [[(n, -1), (1, -1)] for n in shape]
+            left //= take
+        found.append(part)
+    return found
+
+
+def refined(size: int, parts: Sequence[Factors]) -> list[Batch]:
+    """One axis of several operands, each in factors of its own, in factors that all have."""
+    rest = [list(p) or [(size, 0)] for p in parts]
+    found, left = list[Batch](), size
+    while left > 1:
+        # the innermost first
+        take = math.gcd(*(p[-1][0] for p in rest))
+        if take == 1:
+            take = left
+            found.append(Batch(take, tuple(-1 for _ in rest)))
+            break
+        found.append(Batch(take, tuple(p[-1][1] for p in rest)))
+        for p in rest:
+            n, stride = p.pop()
+            if n > take:
+                p.append((n // take, stride * take))
+        left //= take
+    return found[::-1]
+
+
+def merged(batches: Sequence[Batch]) -> list[Batch]:
+    """Axes that all operands treat as one, as one."""
+    found: list[Batch] = []
+    for b in batches:
+        if found and all(
+            o == i * b.size for o, i in zip(found[-1].strides, b.strides, strict=True)
+        ):
+            found[-1] = Batch(found[-1].size * b.size, b.strides)
+        else:
+            found.append(b)
+    return found

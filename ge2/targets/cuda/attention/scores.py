@@ -1,0 +1,589 @@
+"""What a score is made of its product: which keys are seen at all, a common factor, and statements."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT16, FLOATS, INT64, INTEGERS
+from ge2.base.record import record
+from ge2.codegen.kernel_values import Param
+from ge2.codegen.text import Argument, Operand, Text, leaves
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ops.attention.band import Band
+from ge2.ops.attention.form import Form, is_scaling
+from ge2.ops.elementwise import (
+    ADD,
+    AND,
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    MUL,
+    NE,
+    NEG,
+    SUB,
+    WHERE,
+    ConvertElementType,
+)
+from ge2.ops.graphs.region import Region
+from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.fuse import fuse
+from ge2.passes.fusion_group import round_halves
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.kernel_parameters import label
+from ge2.targets.cuda.emit.region import Problem, mentions
+from ge2.targets.cuda.emit.types import STORED
+
+LOWEST: Final = -1e30  # what stands for lower numbers but -inf, far from where exponents overflow
+INT32: Final = np.dtype(np.int32)
+MOVES: Final = (Reshape, Transpose, BroadcastInDim)
+FAINT: Final = -1e4  # numbers so low are masks: what has them is not seen beside others
+
+
+@final
+@record
+class Affine:
+    """An index as a sum: `by` the axes of a value, and `more`."""
+
+    by: tuple[tuple[int, int], ...]
+    more: int = 0
+
+    def plus(self, other: Affine, sign: int) -> Affine:
+        total = dict(self.by)
+        for a, n in other.by:
+            total[a] = total.get(a, 0) + sign * n
+        by = tuple(sorted((a, n) for a, n in total.items() if n))
+        return Affine(by, self.more + sign * other.more)
+
+    def moved(self, to: Mapping[int, int]) -> Affine | None:
+        """It by other axes; None if one of its own is gone."""
+        if any(a not in to for a, _ in self.by):
+            return None
+        return Affine(tuple(sorted((to[a], n) for a, n in self.by)), self.more)
+
+
+class Indices:
+    """Indices and comparisons of them, among the equations that make scores."""
+
+    def __init__(self, eqns: Iterable[Eqn]) -> None:
+        self.makers: dict[Atom, Eqn] = {e.outs[0]: e for e in eqns}
+
+    def affine(self, a: Atom) -> Affine | None:
+        """An index in terms of the axes of the value."""
+        if isinstance(a, Literal):
+            whole = a.type.dtype in INTEGERS and not a.type.shape
+            return Affine((), int(a.value)) if whole else None  # type: ignore[arg-type]
+        eqn = self.makers.get(a)
+        if eqn is None or a.type.dtype not in INTEGERS:
+            return None
+        op = eqn.op
+        if isinstance(op, Iota):
+            return Affine(((op.axis, 1),))
+        xs = [self.affine(x) for x in eqn.inputs]
+        if not xs or any(x is None for x in xs):
+            return None
+        x, *more = (each for each in xs if each is not None)
+        if op is ADD or op is SUB:
+            return x.plus(more[0], 1 if op is ADD else -1)
+        if op is NEG:
+            return Affine(()).plus(x, -1)
+        if isinstance(op, ConvertElementType):
+            return x
+        to = moved_axes(op, eqn.inputs[0].type.shape, a.type.shape)
+        return None if to is None else x.moved(to)
+
+    def band(self, a: Atom, row: int, key: int) -> Band | None:
+        """A mask over axes `row` and `key` as a band; None if it is none."""
+        eqn = self.makers.get(a)
+        if eqn is None:
+            return None
+        op = eqn.op
+        if op is AND:
+            parts = [self.band(x, row, key) for x in eqn.inputs]
+            return None if None in parts else parts[0].both(parts[1])  # type: ignore[union-attr,arg-type]
+        if op in (LE, LT, GE, GT):
+            x, y = map(self.affine, eqn.inputs)
+            if x is None or y is None:
+                return None
+            less, more = (x, y) if op in (LE, LT) else (y, x)
+            return bounded(more.plus(less, -1), op in (LT, GT), row, key)
+        if isinstance(op, MOVES):
+            to = moved_axes(op, eqn.inputs[0].type.shape, a.type.shape)
+            back = {} if to is None else {b: c for c, b in to.items()}
+            if row in back and key in back:
+                return self.band(eqn.inputs[0], back[row], back[key])
+        return None
+
+
+def bounded(rest: Affine, strict: bool, row: int, key: int) -> Band | None:
+    """The band where an index is at least 0, or 1 if `strict`."""
+    least, by = int(strict) - rest.more, dict(rest.by)
+    if by == {row: 1, key: -1}:
+        return Band(low=least)
+    return Band(high=-least) if by == {row: -1, key: 1} else None
+
+
+def moved_axes(op: Op, old: Dims, new: Dims) -> dict[int, int] | None:
+    """Which axis of its result each long axis of an operand of a view is; None if some are no axis."""
+    if isinstance(op, Transpose):
+        return {a: n for n, a in enumerate(op.order)}
+    if isinstance(op, BroadcastInDim):
+        return dict(enumerate(op.dims))
+    if isinstance(op, Reshape):
+        mine, theirs = ([a for a, n in enumerate(s) if n != 1] for s in (old, new))
+        if [old[a] for a in mine] == [new[a] for a in theirs]:
+            return dict(zip(mine, theirs, strict=True))
+    return None
+
+
+# ------------------------------------------------------------------------------------------ scores
+
+
+@final
+@record
+class Scores:
+    """Scores as `factor` times what a graph makes of products: `edge`, of any, `whole`, of those
+    whose keys are all seen. Others are not visited: outside of the `band`, if there is one. `finite`:
+    what is not seen there has a number for a score, which counts where nothing is seen.
+    """
+
+    edge: Graph
+    whole: Graph
+    factor: float
+    band: Band
+    finite: bool
+
+    @property
+    def is_simple(self) -> bool:
+        """True if most scores are the products, which leaves few registers in use."""
+        return not self.whole.eqns
+
+
+def scores_of(form: Form) -> Scores:
+    """What is known of the scores of attention."""
+    return Analysis(form).run()
+
+
+@final
+class Analysis:
+    """The way from scores back to their product: masks, numbers they are multiplied by, the rest."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.eqns = [*scalings(form), *form.between]
+        env: dict[Var, Atom] = {}
+        (start,) = form.dot.outs
+        if len(self.eqns) > len(form.between):
+            env[start] = self.eqns[len(self.eqns) - len(form.between) - 1].outs[0]
+            n = len(self.eqns) - len(form.between)
+            self.eqns[n:] = [replace(e, inputs=rename(env, e.inputs)) for e in self.eqns[n:]]
+        self.eqns = as_masks(self.eqns)
+        self.scores: Atom = rename(env, (form.scores,))[0]
+        self.inputs = (start, *form.others, *scalars(form))
+        self.indices = Indices(self.eqns)
+        row, key = form.row, form.key
+        self.row = form.dims.index(row) if row in form.dims else -1
+        self.key = form.dims.index(key)
+
+    def run(self) -> Scores:
+        masks = list[tuple[Eqn, Band]]()  # of which nothing but a band is known
+        others = False  # whether other masks hide keys
+        way, factor, a = list[Eqn](), 1.0, self.scores
+        while (eqn := self.indices.makers.get(a)) is not None:
+            hidden = self.hidden(eqn)
+            if hidden is not None:
+                a, band = hidden
+                others = others or band is None
+                masks += [] if band is None else [(eqn, band)]
+            elif (number := times(eqn)) is not None:
+                factor *= number
+                a = next(x for x in eqn.inputs if x.type.shape)
+            elif isinstance(eqn.op, ConvertElementType) and eqn.op.dtype in FLOATS:
+                (a,) = eqn.inputs
+            else:
+                break
+            way.append(eqn)
+        simple = a is self.form.product
+        if not simple:
+            factor = 1.0
+        fills = [fill_of(e) for e, _ in masks]
+        finite = any(np.isfinite(f) for f in fills)
+        band = Band()
+        for _, each in masks:
+            band = band.both(each)
+        if finite and (others or not simple):
+            band, finite = Band(), False
+        masked = {id(e) for e, _ in masks}
+        edge = self.graph(way, factor if simple else None, set())
+        whole = without_dead_code(self.graph(way, factor if simple else None, masked))
+        return Scores(edge, whole, factor if simple else 1.0, band, finite)
+
+    def hidden(self, eqn: Eqn) -> tuple[Atom, Band | None] | None:
+        """The scores that a mask leaves as they are, and the band where it does."""
+        if eqn.op is not WHERE or eqn.inputs[0].type.dtype != BOOL or not eqn.inputs[0].type.shape:
+            return None
+        mask, a, b = eqn.inputs
+        band = self.indices.band(mask, self.row, self.key)
+        if faint(b) is not None:
+            return a, band
+        if faint(a) is not None:
+            return b, complement(band)
+        return None
+
+    def graph(self, way: Sequence[Eqn], factor: float | None, left_out: set[int]) -> Graph:
+        """The scores, over a factor if there is one, without the masks that are left out."""
+        env: dict[Var, Atom] = {}
+        eqns, gone = list[Eqn](), {id(e) for e in way} if factor is not None else left_out
+        eqns += [e for e in self.eqns if id(e) not in gone]
+        if factor is None:
+            for e in way:
+                if id(e) in left_out:
+                    env[e.outs[0]] = kept(e)
+            eqns = [replace(e, inputs=resolved(env, e.inputs)) for e in eqns]
+            return Graph(
+                self.inputs, tuple(clamped(e) for e in eqns), resolved(env, (self.scores,))
+            )
+        a: Atom = self.form.product
+        before = 1.0
+        for e in reversed(way):
+            number = times(e)
+            if number is not None:
+                before *= number
+            elif e.op is WHERE and id(e) not in left_out:
+                fill = fill_of(e) / before
+                fill = fill if np.isinf(fill) else max(fill, lowest(a.type.dtype))
+                filled = Literal.of(a.type.dtype.type(fill))
+                first = faint(e.inputs[2]) is not None
+                inputs = (e.inputs[0], a, filled) if first else (e.inputs[0], filled, a)
+                out = Var(WHERE.infer(*(x.type for x in inputs))[0])
+                eqns.append(Eqn(WHERE, inputs, (out,), e.source))
+                a = out
+        return Graph(self.inputs, tuple(eqns), (a,))
+
+
+def as_masks(eqns: Sequence[Eqn]) -> list[Eqn]:
+    """The equations with a mask where an array of 0 and a number so low is added."""
+    makers: dict[Atom, Eqn] = {e.outs[0]: e for e in eqns}
+    found = list[Eqn]()
+    for e in eqns:
+        for n in (0, 1) if e.op is ADD and e.outs[0].type.dtype in FLOATS else ():
+            views, a = list[Eqn](), e.inputs[n]
+            while a in makers and isinstance(makers[a].op, MOVES):
+                views.insert(0, makers[a])
+                a = makers[a].inputs[0]
+            made = makers.get(a)
+            if made is None or made.op is not WHERE or faint(made.inputs[2]) is None:
+                continue
+            mask, zero, fill = made.inputs
+            if not isinstance(zero, Literal) or zero.value != 0:
+                continue
+            for view in views:
+                out = Var(*view.op.infer(mask.type))
+                found.append(Eqn(view.op, (mask,), (out,), view.source))
+                mask = out
+            number = Literal.of(e.outs[0].type.dtype.type(faint(fill)))
+            e = Eqn(WHERE, (mask, e.inputs[1 - n], number), e.outs, e.source)
+            break
+        found.append(e)
+    return found
+
+
+def scalings(form: Form) -> list[Eqn]:
+    """What queries and keys are multiplied by, as equations of the product."""
+    found = list[Eqn]()
+    a: Atom = form.product
+    for c in (form.queries, form.keys):
+        for e in c.eqns:
+            if is_scaling(e):
+                (number,) = (x for x in e.inputs if not x.type.shape)
+                if isinstance(number, Literal):
+                    number = Literal.of(a.type.dtype.type(number.value))
+                elif number.type.dtype != a.type.dtype or number.type.weak:
+                    op = ConvertElementType(a.type.dtype)
+                    found.append(Eqn(op, (number,), (Var(*op.infer(number.type)),), e.source))
+                    number = found[-1].outs[0]
+                found.append(Eqn(e.op, (a, number), (Var(a.type),), e.source))
+                a = found[-1].outs[0]
+    return found
+
+
+def scalars(form: Form) -> tuple[Var, ...]:
+    """Numbers of the inputs that queries and keys are multiplied by."""
+    read = [x for c in (form.queries, form.keys) for e in c.eqns if is_scaling(e) for x in e.inputs]
+    return tuple(
+        dict.fromkeys(
+            x for x in read if isinstance(x, Var) and not x.type.shape and x not in form.others
+        )
+    )
+
+
+def times(eqn: Eqn) -> float | None:
+    """The positive number that scores are multiplied by."""
+    if not is_scaling(eqn):
+        return None
+    (number,) = (x for x in eqn.inputs if not x.type.shape)
+    if not isinstance(number, Literal) or not 1e-6 < float(number.value) < 1e6:  # type: ignore[arg-type]
+        return None
+    value = float(number.value)  # type: ignore[arg-type]
+    return value if eqn.op is MUL else 1 / value
+
+
+def faint(a: Atom) -> float | None:
+    """A literal that is a mask's number; None for any other value."""
+    if not isinstance(a, Literal) or a.type.dtype not in FLOATS:
+        return None
+    number = float(a.value)  # type: ignore[arg-type]
+    return number if number <= FAINT else None
+
+
+def lowest(dtype: np.dtype) -> float:
+    """The least number of a dtype that stands for lower ones."""
+    return -65504.0 if dtype == FLOAT16 else LOWEST
+
+
+def fill_of(eqn: Eqn) -> float:
+    """The number that a mask puts in place of scores."""
+    return next(n for n in map(faint, eqn.inputs[1:]) if n is not None)
+
+
+def kept(eqn: Eqn) -> Atom:
+    """The scores that a mask leaves."""
+    return eqn.inputs[2] if faint(eqn.inputs[2]) is None else eqn.inputs[1]
+
+
+def complement(band: Band | None) -> Band | None:
+    """The band where another does not hold, if that is one."""
+    if band is None or (band.low is None) == (band.high is None):
+        return None
+    return Band(high=band.low - 1) if band.low is not None else Band(low=band.high + 1)  # type: ignore[operator]
+
+
+def clamped(eqn: Eqn) -> Eqn:
+    """A mask whose number is none that overflows."""
+    if eqn.op is not WHERE:
+        return eqn
+    inputs = list(eqn.inputs)
+    for n, a in enumerate(eqn.inputs):
+        number = faint(a)
+        if number is not None and -np.inf < number < LOWEST:
+            inputs[n] = Literal.of(a.type.dtype.type(lowest(a.type.dtype)))
+    return replace(eqn, inputs=tuple(inputs))
+
+
+def resolved(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
+    """The atoms under the names that the last of several renamings gives them."""
+    found = []
+    for a in atoms:
+        while isinstance(a, Var) and a in env:
+            a = env[a]
+        found.append(a)
+    return tuple(found)
+
+
+# -------------------------------------------------------------------------------------- statements
+
+
+@final
+@record
+class Statements:
+    """Statements of a block's scores, by where they stand (templates/cuda/attention)."""
+
+    rows: tuple[Text, ...] = ()
+    keys: tuple[Text, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    result: str = ""
+    first: tuple[Text, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    helpers: tuple[str, ...] = ()
+    text: str = ""
+    equations: int = 0
+
+
+NOTHING: Final = Statements()
+Constants = dict[object, str]
+
+
+def region_of(graph: Graph) -> Region | None:
+    """The graph as one pointwise region, its sums in float32; None if it is no such region."""
+    (start, *_), (scores,) = graph.inputs, graph.outputs
+    made = fuse(narrowed(graph)).eqns
+    if len(made) != 1 or not isinstance(made[0].op, Region) or made[0].op.kind != "pointwise":
+        return None
+    (eqn,) = made
+    region = eqn.op
+    assert isinstance(region, Region)
+    long = tuple(n for n in scores.type.shape if n != 1)
+    if start not in eqn.inputs or region.space != long or len(eqn.outs) != 1:
+        return None
+    place = region.graph.inputs[eqn.inputs.index(start)]
+    names = dict(zip(eqn.inputs, region.graph.inputs, strict=True))
+    inner, axes = round_halves(region.graph, region.axes, (place,))
+    inputs = tuple(names.get(v, v) for v in graph.inputs)
+    return replace(region, graph=Graph(inputs, inner.eqns, inner.outputs), axes=axes)
+
+
+def narrowed(graph: Graph) -> Graph:
+    """The graph with indices, and what is added to them, as 32 bits: they are no larger."""
+    env: dict[Atom, Var] = {}
+    eqns = list[Eqn]()
+    for e in without_dead_code(graph).eqns:
+        op, (out,) = e.op, e.outs
+        if isinstance(op, Iota) and op.dtype == INT64:
+            env[out] = Var(out.type.with_dtype(INT32))
+            eqns.append(Eqn(Iota(op.shape, op.axis, INT32), (), (env[out],), e.source))
+            continue
+        inputs = [env.get(a) or short_literal(a) for a in e.inputs]
+        fits = None not in inputs and any(a in env for a in e.inputs)
+        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
+            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
+            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
+            env[out] = found
+            continue
+        for a in e.inputs:
+            if a in env and a.type.dtype == INT64:  # as it was
+                eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
+                env[a] = eqns[-1].outs[0]
+        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
+    outputs = tuple(env.get(a, a) for a in graph.outputs)
+    return Graph(graph.inputs, tuple(eqns), outputs)
+
+
+def short_literal(a: Atom) -> Literal | None:
+    """An integer as one of 32 bits, if sums with indices stay in these."""
+    if not isinstance(a, Literal) or a.type.dtype != INT64 or abs(int(a.value)) >= 1 << 29:  # type: ignore[arg-type]
+        return None
+    return Literal.of(np.int32(int(a.value)))  # type: ignore[arg-type]
+
+
+def statements(
+    graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip, constants: Constants
+) -> Statements | str:
+    """The statements of scores; or the reason why there are none. `constants`: the names of numbers
+    in the kernel, to which it adds.
+    """
+    if graph.outputs == (form.product,):
+        return NOTHING
+    region = region_of(graph)
+    if region is None:
+        return "scores are not elementwise work on the products"
+    writer = Writer(region, graph, form, operands, chip)
+    writer.lanes.places.constants = constants
+    return writer.run()
+
+
+@final
+class Writer:
+    """The statements of a region whose first input are the products."""
+
+    def __init__(
+        self, region: Region, graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip
+    ) -> None:
+        self.region, self.form = region, form
+        (self.product, *others), (out,) = region.graph.inputs, region.graph.outputs
+        assert isinstance(out, Var)
+        self.strides = strides_of(form)
+        mine = dict(zip(others, graph.inputs[1:], strict=True))
+        known = {v: operands[w] for v, w in mine.items()}
+        known[self.product] = Operand("in", 0, tuple(self.strides))
+        known[out] = Operand("out", 0, tuple(0 if d < 0 else self.strides[d] for d in form.dims))
+        self.operands = known
+        problem = Problem(region, known)
+        self.sums = next(p for p in problem.axes.strides if p.var is self.product)
+        lane = self.axis(problem, form.key)
+        self.lanes = Lanes(problem, frozenset(), chip, lane=lane, pack=2)
+
+    def axis(self, problem: Problem, of: int) -> int:
+        """The axis of the region that one of the products is; -1 if it is none."""
+        steps = problem.axes.strides[self.sums]
+        return next((a for a, step in steps.items() if step == self.strides[of]), -1)
+
+    def run(self) -> Statements | str:
+        lanes, said = self.lanes, self.lanes.said
+        problem, places = lanes.problem, lanes.places
+        row = self.axis(problem, self.form.row)
+        (out,) = problem.outs
+        said.late.add(out)
+        if out.var.type.dtype == BFLOAT16:
+            said.be_brief()
+        said.packs[self.sums] = "t.at[v]"
+        said.widened.add(self.sums)
+        others = [p for p in said.read_in(list(lanes.root.everything())) if p is not self.sums]
+        first, rows, keys = list[Text](), list[Text](), list[Text]()
+        letter = places.letters[lanes.lane]
+        for p in others:
+            self.read(p, row, first, rows, keys)
+        stages = tuple(lanes.inside(lanes.root))
+        keys.insert(0, Text(f"const {places.whole} {letter} = key_at;"))
+        read = [*rows, *keys[1:], *leaves(stages)]
+        keys = keys if mentions(read, letter) else keys[1:]
+        place = [*self.places(row)]
+        for line in reversed(place):
+            if mentions(read, line.code.split()[2]):
+                read.append(line)
+            else:
+                place.remove(line)
+        return Statements(
+            (*place, *rows), tuple(keys), stages, f"{out.name}_at", tuple(first),
+            tuple(places.arguments.values()), tuple(said.helpers), problem.text,
+            len(self.region.graph.eqns),
+        )  # fmt: skip
+
+    def read(
+        self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text]
+    ) -> None:
+        """Where an array is read: once, by query, or by pairs of keys."""
+        said, places, lanes = self.lanes.said, self.lanes.places, self.lanes
+        stored, name = STORED[p.var.type.dtype], label(p.name)
+        steps = {a: s for a, s in lanes.problem.axes.strides[p].items() if s}
+        element = f"{places.array(p)}[{places.element(p)}]"
+        if not steps:
+            first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
+            said.packs[p] = f"{name}_at"
+        elif lanes.lane not in steps:
+            rows.append(Text(f"const {stored} {name}_at = {element};"))
+            said.packs[p] = f"{name}_at"
+        elif steps[lanes.lane] == 1:
+            wide = min(places.wide(p), 2)
+            at = f"{places.array(p)} + {places.element(p)}"
+            left = f"n_keys - {places.letters[lanes.lane]}"
+            keys.append(Text(f"const auto {name}_at = ge2_read<2, {wide}>({at}, {left});"))
+            said.packs[p] = f"{name}_at.at[v]"
+        else:
+            letter = places.letters[lanes.lane]
+            keys.append(Text(f"ge2_some<{stored}, 2> {name}_at;"))
+            at = places.element(p, "v")
+            found = f"{letter} + v < n_keys ? {places.array(p)}[{at}] : {stored}()"
+            keys.append(Text(f"for (int v = 0; v < 2; v++) {name}_at.at[v] = {found};"))
+            said.packs[p] = f"{name}_at.at[v]"
+
+    def places(self, row: int) -> list[Text]:
+        """Statements: the place of a query along each axis; those beyond the last are as it."""
+        places = self.lanes.places
+        whole, found = places.whole, list[Text]()
+        batch = [a for a in self.lanes.kept if a not in (row, self.lanes.lane)]
+        if len(batch) == 1:
+            found.append(Text(f"const {whole} {places.letters[batch[0]]} = head;"))
+        elif batch:
+            found += map(Text, places.split("head", batch))
+        if row >= 0:
+            found.append(Text(f"const {whole} {places.letters[row]} = min(row_at, n_queries - 1);"))
+        return found
+
+
+def strides_of(form: Form) -> list[int]:
+    """Strides of products by which only batches may be joined."""
+    shape = form.product.type.shape
+    found = [0] * len(shape)
+    found[form.key] = 1
+    found[form.row] = 2 * shape[form.key] + 3
+    step = (2 * shape[form.row] + 5) * found[form.row]
+    for a in reversed(form.batch):
+        found[a] = step
+        step *= shape[a]
+    return found

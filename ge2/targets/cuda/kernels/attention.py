@@ -1,0 +1,126 @@
+"""Attention as one kernel, where Hopper's tensor cores serve it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from ge2.base.dtypes import FLOATS
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.text import Operand
+from ge2.ir import Graph, Var
+from ge2.ops.attention.form import Form
+from ge2.ops.attention.ops import FusedAttention, form_of
+from ge2.ops.attention.tiling import Tiling, c_order, tiling
+from ge2.ops.elementwise import Pointlike
+from ge2.targets.cuda.attention.kernel import AttentionWgmma
+from ge2.targets.cuda.attention.scores import Scores, scores_of, statements
+from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
+from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.tuning import AttentionTile
+
+
+@final
+class Attention(Cuda):
+    """softmax(f(q k)) v in one pass over keys and values."""
+
+    name = "wgmma attention"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, FusedAttention):
+            return f"{op.name} is no attention"
+        if caps is not None and caps.limits.generation != HOPPER:
+            return "only GPUs of compute capability 9.0 have these instructions"
+        form = form_of(op.plain)
+        found = lying(form, problem)
+        if isinstance(found, str):
+            return found
+        if caps is None:
+            return ""
+        scores = scores_of(form)
+        for graph in (scores.edge, scores.whole):
+            made = statements(graph, form, operands_of(form, problem), caps.chip, {})
+            if isinstance(made, str):
+                return made
+        return ""
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        op = problem.op
+        assert isinstance(op, FusedAttention)
+        form = form_of(op.plain)
+        found = lying(form, problem)
+        assert isinstance(found, Tiling)
+        simple = scores_of(form).is_simple
+        tiles = [t for t in caps.chip.tuning.attention.tiles if t.width == found.width]
+        for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
+            yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Both products, where keys are seen, at the rate of tensor cores."""
+        op, tuning = problem.op, caps.chip.tuning.wgmma
+        assert isinstance(op, FusedAttention)
+        form = form_of(op.plain)
+        found = lying(form, problem)
+        assert isinstance(found, Tiling)
+        band = scores_of(form).band
+        seen = 0.5 if band.low is not None or band.high is not None else 1.0
+        done = 4 * found.heads * found.queries * found.keys * found.width * seen
+        rate = (
+            tuning.clock
+            * tuning.rate
+            * caps.limits.multiprocessors
+            * caps.chip.tuning.attention.busy
+        )
+        return caps.speed.launch + done / rate
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        op, tile = problem.op, variant.plan
+        assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
+        form = form_of(op.plain)
+        found, operands, scores = lying(form, problem), operands_of(form, problem), scores_of(form)
+        names: dict[object, str] = {}
+        edge, whole = (
+            statements(g, form, operands, caps.chip, names) for g in (scores.edge, scores.whole)
+        )
+        assert (
+            isinstance(found, Tiling) and not isinstance(edge, str) and not isinstance(whole, str)
+        )
+        outs = problem.arrays[1]
+        bases = [operands[c.base] for c in form.chains]
+        logs = outs[1] if op.logs else None
+        kernel = AttentionWgmma(
+            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, whole, tile,
+            caps.chip, logs, is_guarded(scores, form), str(op.plain),
+        )  # fmt: skip
+        return kernel.kernels()
+
+
+def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
+    """Where each input is; in C order, where that is not known yet."""
+    inputs = form.plain.inputs
+    if problem.settled:
+        return dict(zip(inputs, problem.arrays[0], strict=True))
+    return {v: Operand("in", i, c_order(v.type.shape)) for i, v in enumerate(inputs)}
+
+
+def lying(form: Form, problem: Problem) -> Tiling | str:
+    """How the operands lie; or the reason why no tensor map copies them."""
+    operands = operands_of(form, problem)
+    y = form.plain.outputs[0].type
+    out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
+    given = [*(operands[c.base] for c in form.chains), out]
+    if any((x.offset % 8) or (x.loose % 8) for x in given):
+        return "an operand does not begin at a multiple of 16 bytes"
+    q, k, v, o = (x.strides for x in given)
+    return tiling(form, (q, k, v, o))
+
+
+def is_guarded(scores: Scores, form: Form) -> bool:
+    """True if an array of floating numbers is read that may hold the least of them."""
+    graph: Graph = scores.edge
+    return any(v.type.dtype in FLOATS and v.type.shape for v in form.others) and any(
+        isinstance(e.op, Pointlike) for e in graph.eqns
+    )

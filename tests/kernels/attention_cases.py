@@ -1,0 +1,264 @@
+"""Attention as people write it in NumPy; on a GPU and in the emulator alike."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+import ge2
+from ge2.numpy import logsumexp
+
+BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
+FAMILY: Final = "wgmma attention"
+# rounding of weights, of the result, and of values between in the program of NumPy's own order
+BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9}
+Attention = Callable[..., Any]
+Shape = tuple[int, ...]
+
+
+def scale(q: Any) -> float:
+    return float(q.shape[-1]) ** -0.5
+
+
+def scores(q: Any, k: Any) -> Any:
+    return q @ np.swapaxes(k, -1, -2) * scale(q)
+
+
+def softmax(s: Any) -> Any:
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def seen(s: Any, low: int = 0, high: int | None = None) -> Any:
+    """Where a query sees a key: low <= i - j <= high."""
+    rows, columns = s.shape[-2:]
+    mask = np.tri(rows, columns, -low, dtype=bool)
+    return mask if high is None else mask & ~np.tri(rows, columns, -high - 1, dtype=bool)
+
+
+# ------------------------------------------------------------------------------------- spellings
+# Ways to write the same: softmax(q k^T / sqrt(d)) v, of [batch, head, time, width].
+
+
+def plain(q: Any, k: Any, v: Any) -> Any:
+    return softmax(scores(q, k)) @ v
+
+
+def without_maximum(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(scores(q, k))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def maximum_held(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp(s - ge2.stop_gradient(s.max(-1, keepdims=True)))
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def scaled_before(q: Any, k: Any, v: Any) -> Any:
+    return softmax((q * scale(q)) @ np.swapaxes(k, -1, -2)) @ v
+
+
+def scaled_by_division(q: Any, k: Any, v: Any) -> Any:
+    return softmax(q @ np.swapaxes(k, -1, -2) / float(q.shape[-1]) ** 0.5) @ v
+
+
+def keys_scaled(q: Any, k: Any, v: Any) -> Any:
+    return softmax(q @ np.swapaxes(k / float(q.shape[-1]) ** 0.5, -1, -2)) @ v
+
+
+def by_logsumexp(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    return np.exp(s - logsumexp(s, axis=-1, keepdims=True)) @ v
+
+
+def by_log_softmax(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    s = s - s.max(-1, keepdims=True)
+    return np.exp(s - np.log(np.exp(s).sum(-1, keepdims=True))) @ v
+
+
+def divided_after(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return (e @ v) / e.sum(-1, keepdims=True)
+
+
+def by_inverse(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(scores(q, k))
+    return (e * (1.0 / e.sum(-1, keepdims=True))) @ v
+
+
+def by_einsum(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(np.einsum("bhqd,bhkd->bhqk", q, k) * scale(q))
+    return np.einsum("bhqk,bhkd->bhqd", w, v)
+
+
+def in_float32(q: Any, k: Any, v: Any) -> Any:
+    wide = np.float32 if q.dtype != np.float64 else np.float64
+    s = scores(q.astype(wide), k.astype(wide))
+    return softmax(s).astype(q.dtype) @ v
+
+
+def keys_first(q: Any, k: Any, v: Any) -> Any:
+    s = k @ np.swapaxes(q, -1, -2) * scale(q)
+    e = np.exp(s - s.max(-2, keepdims=True))
+    return np.swapaxes(e / e.sum(-2, keepdims=True), -1, -2) @ v
+
+
+SPELLINGS: Final = (
+    plain, without_maximum, maximum_held, scaled_before, scaled_by_division, keys_scaled, by_logsumexp,
+    by_log_softmax, divided_after, by_inverse, by_einsum, in_float32, keys_first,
+)  # fmt: skip
+
+# ----------------------------------------------------------------------------------------- scores
+# Masks, biases and functions of scores; some read more arrays.
+
+
+def masked(low: int, high: int | None = None, number: float = -np.inf) -> Attention:
+    def attention(q: Any, k: Any, v: Any) -> Any:
+        s = scores(q, k)
+        return softmax(np.where(seen(s, low, high), s, number)) @ v
+
+    return attention
+
+
+def added(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    mask = (1.0 - np.tri(*s.shape[-2:])) * -1e4
+    return softmax(s + mask.astype(q.dtype)) @ v
+
+
+def weights_masked(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.where(seen(s), np.exp(s - s.max(-1, keepdims=True)), 0)
+    return e / e.sum(-1, keepdims=True) @ v
+
+
+def capped(q: Any, k: Any, v: Any) -> Any:
+    s = 4.0 * np.tanh(scores(q, k) / 4.0)
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
+
+
+def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
+    s = scores(q, k)
+    rows, columns = s.shape[-2:]
+    away = (np.arange(rows)[:, None] - np.arange(columns)).astype(q.dtype)
+    s = s - slopes[:, None, None] * away
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
+
+
+def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    return softmax(scores(q, k) + bias) @ v
+
+
+def padded(q: Any, k: Any, v: Any, there: Any) -> Any:
+    return softmax(np.where(there[:, None, None, :], scores(q, k), -np.inf)) @ v
+
+
+def documents(q: Any, k: Any, v: Any, number: Any) -> Any:
+    same = number[:, None, :, None] == number[:, None, None, :]
+    s = scores(q, k)
+    return softmax(np.where(same & seen(s), s, -np.inf)) @ v
+
+
+SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, ...]]]]] = {
+    "causal": (masked(0), lambda q, k: ()),
+    "causal, a low number": (masked(0, None, -1e9), lambda q, k: ()),
+    "causal, the last key of all": (masked(-20), lambda q, k: ()),
+    "window": (masked(0, 37), lambda q, k: ()),
+    "window on both sides": (masked(-9, 150), lambda q, k: ()),
+    "a low number is added": (added, lambda q, k: ()),
+    "weights masked": (weights_masked, lambda q, k: ()),
+    "soft cap": (capped, lambda q, k: ()),
+    "alibi": (alibi, lambda q, k: (q[1:2],)),
+    "bias": (biased, lambda q, k: ((*q[:3], k[2]),)),
+    "bias of each head": (biased, lambda q, k: ((q[1], q[2], k[2]),)),
+    "padding": (padded, lambda q, k: ((k[0], k[2]),)),
+    "documents": (documents, lambda q, k: ((k[0], k[2]),)),
+}
+
+# ---------------------------------------------------------------------------------------- layouts
+# Heads in other axes, grouped keys, parts of one array.
+
+
+def time_first(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(np.einsum("bqhd,bkhd->bhqk", q, k) * scale(q))
+    return np.einsum("bhqk,bkhd->bqhd", w, v)
+
+
+def repeated(q: Any, k: Any, v: Any) -> Any:
+    k, v = (np.repeat(x, q.shape[1] // k.shape[1], axis=1) for x in (k, v))
+    return plain(q, k, v)
+
+
+def grouped(q: Any, k: Any, v: Any) -> Any:
+    b, h, t, d = q.shape
+    q = q.reshape(b, k.shape[1], h // k.shape[1], t, d)
+    w = softmax(np.einsum("bhgqd,bhkd->bhgqk", q, k) * scale(q))
+    return np.einsum("bhgqk,bhkd->bhgqd", w, v).reshape(b, h, t, d)
+
+
+def one_head_of_keys(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(np.einsum("bhqd,bkd->bhqk", q, k) * scale(q))
+    return np.einsum("bhqk,bkd->bhqd", w, v)
+
+
+def split_heads(q: Any, k: Any, v: Any) -> Any:
+    """Of [batch, time, heads * 64], as a layer has them."""
+    q, k, v = (np.swapaxes(x.reshape(*x.shape[:2], -1, 64), 1, 2) for x in (q, k, v))
+    y = plain(q, k, v)
+    return np.swapaxes(y, 1, 2).reshape(y.shape[0], y.shape[2], -1)
+
+
+LAYOUTS: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
+    "two axes": (plain, (136, 64), (136, 64)),
+    "one axis of batches": (plain, (3, 136, 64), (3, 136, 64)),
+    "three axes of batches": (plain, (2, 1, 2, 72, 64), (2, 1, 2, 72, 64)),
+    "other lengths": (plain, (1, 2, 40, 64), (1, 2, 300, 64)),
+    "one query": (plain, (2, 2, 1, 64), (2, 2, 72, 64)),
+    "time first": (time_first, (2, 136, 2, 64), (2, 136, 2, 64)),
+    "keys repeated": (repeated, (2, 4, 72, 64), (2, 2, 72, 64)),
+    "heads in groups": (grouped, (2, 4, 72, 64), (2, 2, 72, 64)),
+    "one head of keys": (one_head_of_keys, (2, 3, 72, 64), (2, 72, 64)),
+    "heads split": (split_heads, (2, 72, 128), (2, 72, 128)),
+}
+
+
+def drawn(rng: np.random.Generator, q: Shape, k: Shape, dtype: Any) -> list[Any]:
+    """Queries, keys and values."""
+    return [rng.standard_normal(s).astype(dtype) for s in (q, k, k)]
+
+
+def more(rng: np.random.Generator, name: str, q: Shape, k: Shape, dtype: Any) -> list[Any]:
+    """The further arrays of a function of scores."""
+    shapes = SCORES[name][1](q, k)
+    if name == "padding":
+        return [np.arange(s[1]) < rng.integers(3, s[1], (s[0], 1)) for s in shapes]
+    if name == "documents":
+        return [np.sort(rng.integers(0, 4, s)).astype(np.int32) for s in shapes]
+    return [rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+def exactly(function: Attention, *xs: Any) -> Any:
+    """The function in float64."""
+    floats = (BF16, F16)
+    with np.errstate(all="ignore"):
+        return function(*(np.asarray(x, np.float64) if x.dtype in floats else x for x in xs))
+
+
+def judge(found: Any, wanted: Any, dtype: Any) -> None:
+    """Weights and the result are rounded; values are normal numbers, of which a mean is no larger."""
+    found = np.asarray(found, np.float64)
+    assert found.shape == wanted.shape
+    assert np.array_equal(np.isnan(found), np.isnan(wanted))
+    error = np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0)
+    assert np.nanmax(error) <= 2 * BOUNDS[np.dtype(dtype)], np.nanmax(error)
+
+
+def kinds(lowered: Any) -> list[str]:
+    """The families of a program's kernels."""
+    return [k.choice.family.name for k in lowered.kernels]
