@@ -161,7 +161,7 @@ def candidates(
         elif caps is None:
             yield Candidate(family)
         else:
-            predicts = every or family.is_ranked(caps)
+            predicts = every or family.is_ranked(problem, caps)
             for variant in family.variants(problem, caps):
                 refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
                 told = predicts and not refusal

@@ -180,8 +180,8 @@ class Family(ABC, Generic[Caps, Code]):
         """The predicted time of a call in seconds; None where there is no prediction."""
         return None
 
-    def is_ranked(self, caps: Caps | None) -> bool:
-        """True if predictions decide; else the order does, which was measured, and they are for
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True if predictions decide for a problem; else the order does, which was measured, and they are for
         people.
         """
         return True

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -18,7 +19,7 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.cli.main import main
 from ge2.compile.compile import compile_graph
-from ge2.targets.cuda.limits import H200, Limits
+from ge2.targets.cuda.limits import A100, H200, Limits
 from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.tuning import Rule
 
@@ -158,6 +159,7 @@ def test_a_large_product_is_the_librarys_and_a_region() -> None:
     assert found == {
         "pointwise_0": [
             f"not {JOINED}: {large}", f"not wgmma product and region: {ieee}",
+            f"not wgmma product of copies and region: {ieee}",
             f"not mma product and region: {ieee}",
             "region in CUDA, elementwise",
         ],
@@ -353,3 +355,28 @@ def test_the_command_names_each_kernel_and_loop(tmp_path: Any, capsys: Any, body
     assert kernels.keys() <= low.choices.keys() and None not in kernels.values()
     loops = low.choices.keys() - kernels.keys()
     assert loops == ({"scan_1"} if "sort" in body else set())
+
+
+# -------------------------------------------------------------- products whose rows lie badly
+
+
+@pytest.mark.parametrize(
+    ("sizes", "device", "family"),
+    [
+        ((4096, 768, 3072), H200, "wgmma product and region"),
+        ((4095, 767, 3071), H200, "wgmma product of copies and region"),
+        ((300, 301, 300), H200, "mma product and region"),
+        ((4096, 768, 3072), A100, "region in CUDA"),
+        ((8191, 783, 1000), A100, "mma product and region"),
+    ],
+)
+def test_rows_decide_among_kernels_of_tensor_cores(
+    sizes: tuple[int, int, int], device: Limits, family: str
+) -> None:
+    """By prediction; on a chip where nothing was measured, aligned products stay the library's."""
+    m, k, n = sizes
+    bf16 = np.dtype(ml_dtypes.bfloat16)
+    types = [ge2.ShapeDtypeStruct(s, bf16) for s in ((m, k), (k, n), (n,))]
+    graph = ge2.make_jaxpr(layer)(*types).graph
+    executable = compile_graph(graph, device=OfflineDevice(device))
+    assert [each.choice.family.name for each in executable.kernels if each.choice][-1] == family

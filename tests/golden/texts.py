@@ -22,6 +22,7 @@ from ge2.program.program import Program as Compiled
 from ge2.targets.c.caps import Caps as CpuCaps
 from ge2.targets.cuda.assemble import CudaAssembler
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.golden.programs import Program
@@ -39,7 +40,6 @@ def text_of(name: str, program: Program, target: str) -> str:
     """All that a golden file shows of a program for a target."""
     with config.using(
         executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False,
-        prefer=program.prefer,
     ):  # fmt: skip
         executable = compiled(name, program, target)
         parts = [*parts_of(executable, program.plan)]
@@ -119,4 +119,6 @@ def choice_of(step: Any, program: Compiled) -> str:
         return ""
     problem = Problem.of(eqn, program.target, program.operand, step.shared)
     caps, catalog = CAPS.get(program.target), catalog_of(program.target)
+    if program.target == "cuda" and step.kind != "library":
+        catalog = FAMILIES  # as the assembler asks
     return settled(eqn.choice, problem, caps, prefs(), catalog).taken.title

@@ -16,6 +16,7 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     PARTED,
     TURNS,
@@ -29,7 +30,7 @@ from tests.kernels.wgmma_cases import (
 )
 
 BARE, FUSED = "mma product", "mma product and region"
-TILES = ["128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
+TILES = ["128 x 256 by 8", "128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
 SHAPES = [(64, 64, 64), (199, 265, 71), (456, 776, 328), (458, 774, 330), (1023, 2047, 519)]
 
 
@@ -67,7 +68,7 @@ def test_layers(ampere: Any, name: str, dtype: Any, aligned: bool) -> None:
 def test_operands_that_lie_anyhow(ampere: Any, name: str, dtype: Any) -> None:
     function, shapes = VIEWS[name]
     rng = np.random.default_rng(2)
-    family = FUSED if name in ("from the second on", "the same row") else BARE
+    family = FUSED if name in JOINT_VIEWS else BARE
     on_gpu(ampere, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
 
 
@@ -89,7 +90,7 @@ def test_products_as_they_lie(
 
 
 @pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("shape", [(1000, 2056, 520), (1001, 2055, 519)])
+@pytest.mark.parametrize("shape", [(1000, 2056, 520), (1002, 2054, 518), (1001, 2055, 519)])
 def test_tiles_with_an_epilogue(ampere: Any, shape: tuple[int, int, int], tile: str) -> None:
     m, n, k = shape
     rng = np.random.default_rng(4)
@@ -104,3 +105,11 @@ def test_parts_of_sums(ampere: Any, name: str) -> None:
     rng = np.random.default_rng(5)
     with config.using(pins=(Pin(family, tile),)):
         on_gpu(ampere, function, [drawn(rng, s, BF16) for s in shapes], family, 1100)
+
+
+@pytest.mark.parametrize("tile", ["128 x 256 by 8, of copies", "64 x 64 by 4, of copies"])
+def test_copies_of_operands(ampere: Any, tile: str) -> None:
+    rng = np.random.default_rng(6)
+    xs = [drawn(rng, s, BF16) for s in ((1001, 519), (519, 2055), (2055,))]
+    with config.using(pins=(Pin(FUSED, tile),)):
+        on_gpu(ampere, biased("gelu"), xs, FUSED, 519)

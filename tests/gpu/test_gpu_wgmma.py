@@ -16,18 +16,23 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     TURNS,
+    VIEWS,
     biased,
     drawn,
     exactly,
     judge,
     kinds,
+    odd,
     on_gpu,
     precision,
+    rounded_to_tf32,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
+COPIED = "wgmma product of copies", "wgmma product of copies and region"
 SHAPES = [(64, 64, 64), (200, 264, 72), (456, 776, 328), (1000, 2056, 520), (2048, 2048, 2048)]
 
 
@@ -99,3 +104,29 @@ def test_float32_rounded_to_tf32(hopper: Any) -> None:
     assert kinds(ge2.jit(layer).lower(*given)) == [FUSED]
     wanted = np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0)
     judge(hopper.asnumpy(ge2.jit(layer)(*given)), wanted, 328)
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", [*VIEWS, *LAYERS])
+def test_copies_of_operands(hopper: Any, name: str, dtype: Any) -> None:
+    function, shapes = {**LAYERS, **VIEWS}[name]
+    if name in LAYERS:
+        shapes = tuple(map(odd, shapes))
+    rng = np.random.default_rng(5)
+    family = FUSED if name == "heads" else COPIED[name in LAYERS or name in JOINT_VIEWS]
+    with config.using(prefer=COPIED):
+        xs = [drawn(rng, s, dtype) for s in shapes]
+        on_gpu(hopper, function, xs, family, 73, **precision(name, dtype))
+
+
+@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_products_of_copies(hopper: Any, turn: str, dtype: Any) -> None:
+    function, first, second = TURNS[turn]
+    m, n, k = 1001, 2055, 519
+    rng = np.random.default_rng(6)
+    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
+    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
+    called = rounded_to_tf32(function) if dtype == F32 else function
+    with config.using(prefer=COPIED):
+        on_gpu(hopper, called, (a, b), COPIED[0], k, exact=function)

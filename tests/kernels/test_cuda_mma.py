@@ -17,6 +17,7 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     PARTED,
     TURNS,
@@ -33,7 +34,7 @@ from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
 
 BOTH = BARE, FUSED = "mma product", "mma product and region"
-TILES = ["128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
+TILES = ["128 x 256 by 8", "128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
 
 
 @needs_compiler
@@ -65,7 +66,7 @@ def test_layers(dtype: Any, name: str) -> None:
 def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
     function, shapes = VIEWS[name]
     rng = np.random.default_rng(2)
-    family = FUSED if name in ("from the second on", "the same row") else BARE
+    family = FUSED if name in JOINT_VIEWS else BARE
     emulated(BOTH, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
 
 
@@ -87,11 +88,11 @@ def test_products_as_they_lie(turn: str, shape: tuple[int, int, int], dtype: Any
 @needs_compiler
 @pytest.mark.exhaustive("k")
 @pytest.mark.parametrize("tile", TILES)
-@pytest.mark.parametrize("k", [67, 264])
+@pytest.mark.parametrize("k", [68, 264])
 def test_tiles(k: int, tile: str) -> None:
     """More stages than there are, and fewer; watched, no access meets another that is not ordered."""
     rng = np.random.default_rng(4)
-    xs = [drawn(rng, s, BF16) for s in ((130, k), (k, 131), (131,))]
+    xs = [drawn(rng, s, BF16) for s in ((130, k), (k, 132), (132,))]
     with config.using(pins=(Pin(FUSED, tile),), shim_watch=True, shim_seed=k):
         emulated(BOTH, biased("relu"), xs, FUSED, k)
 
@@ -110,17 +111,17 @@ def test_parts_of_sums(name: str) -> None:
 
 @needs_nvrtc
 @pytest.mark.exhaustive("architecture")
-@pytest.mark.parametrize("shape", [(512, 512, 512), (511, 513, 515)])
+@pytest.mark.parametrize("shape", [(512, 512, 512), (512, 510, 514), (511, 513, 515)])
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
 def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
     xs = [np.zeros(s, BF16) for s in ((m, k), (k, n), (n,))]
     with config.using(prefer=BOTH, pins=(Pin(FUSED, tile),)):
-        ((kernel, text),) = kernels(biased("gelu"), *xs, arch=architecture)
+        found = kernels(biased("gelu"), *xs, arch=architecture)
+    ((kernel, text),) = [each for each in found if "ge2_mma_bf16" in each[1]]
     (usage,) = compiled(text, architecture).kernels
-    assert "ge2_mma_bf16" in text and not usage.spills
-    assert usage.registers * kernel.block <= 1 << 16
+    assert not usage.spills and usage.registers * kernel.block <= 1 << 16
 
 
 def test_few_rows_are_for_others() -> None:

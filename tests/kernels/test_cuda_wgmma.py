@@ -15,18 +15,22 @@ from tests.kernels.wgmma_cases import (
     BIASES,
     F16,
     F32,
+    JOINT_VIEWS,
     LAYERS,
     TURNS,
+    VIEWS,
     biased,
     drawn,
     emulated,
     exactly,
     judge,
     kinds,
+    odd,
     precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
+COPIED = "wgmma product of copies", "wgmma product of copies and region"
 
 
 def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -> None:
@@ -63,6 +67,22 @@ def test_products_as_they_lie(turn: str, dtype: Any, shape: tuple[int, int, int]
     a = drawn(rng, (k, m) if first else (m, k), dtype)
     b = drawn(rng, (n, k) if second else (k, n), dtype)
     checked(function, (a, b), BARE, k)
+
+
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("name", [*VIEWS, *LAYERS])
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_copies_of_operands(dtype: Any, name: str) -> None:
+    """Operands whose rows are no multiples of 16 bytes apart are copied before."""
+    function, shapes = {**LAYERS, **VIEWS}[name]
+    if name in LAYERS:
+        shapes = tuple(map(odd, shapes))
+    rng = np.random.default_rng(4)
+    family = COPIED[name in LAYERS or name in JOINT_VIEWS]
+    emulated(
+        COPIED, function, [drawn(rng, s, dtype) for s in shapes], FUSED if name == "heads" else family,
+        73, **precision(name, dtype),
+    )  # fmt: skip
 
 
 def test_float32_rounded_to_tf32() -> None:

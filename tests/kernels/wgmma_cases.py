@@ -116,11 +116,17 @@ VIEWS: Final[dict[str, Case]] = {
     ),
 }  # fmt: skip
 
+JOINT_VIEWS: Final = "from the second on", "the same row"  # with something after the product
+
 # few tiles of long sums, in parts: the tile, and the family
 PARTED: Final[dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, str]]] = {
     "bare": (lambda a, b: a @ b, ((64, 1100), (1100, 70)), "64 x 64 by 4, 4 parts", "mma product"),
     "layer": (
         biased("gelu"), ((64, 1101), (1101, 71), (71,)), "64 x 64 by 4, 4 parts",
+        "mma product and region",
+    ),
+    "copies": (
+        biased("gelu"), ((64, 1101), (1101, 64), (64,)), "64 x 64 by 4, 4 parts, of copies",
         "mma product and region",
     ),
     "batches": (

@@ -339,7 +339,7 @@ class Mma:
     """Products by the tensor cores of warps."""
 
     tiles: tuple[MmaTile, ...] = (
-        MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
+        MmaTile(128, 256, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
         MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
     )  # fmt: skip
     long: int = 256  # terms of a part of a sum at least, where blocks share it,

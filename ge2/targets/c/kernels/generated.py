@@ -61,7 +61,7 @@ class Generated(Family[Caps, Pieces]):
         """Bytes or operations at the speed of one thread, or of all where work is shared."""
         return shared_seconds(problem, variant, caps)
 
-    def is_ranked(self, caps: Caps | None) -> bool:
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return False
 
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import final
+import math
+from typing import Final, final
 
 from ge2.choice.problem import Problem, Variant
+from ge2.ir import Var
 from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.products import library_seconds
+from ge2.targets.cuda.kernels.products import library_seconds, multiple
+
+# times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
+SCATTERED: Final = 3.0
 
 
 @final
@@ -22,7 +27,7 @@ class Apart(Cuda):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return ""
 
-    def is_ranked(self, caps: Caps | None) -> bool:
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
@@ -31,7 +36,12 @@ class Apart(Cuda):
         if not isinstance(op, ProductRegion):
             return caps.speed.of(problem)
         product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
-        return library_seconds(product, caps) + caps.speed.of(rest)
+        given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+        (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]
+        row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
+        bytes_ = math.gcd(row, multiple(product.inputs, factors))
+        passes = 1.0 if row == 16 else SCATTERED
+        return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         return Kernels(())

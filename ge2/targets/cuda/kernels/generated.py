@@ -29,7 +29,7 @@ class Cuda(Family[Caps, Kernels]):
         """The bytes of all arrays once, or the operations, in one launch."""
         return caps.speed.of(problem)
 
-    def is_ranked(self, caps: Caps | None) -> bool:
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return False
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import final
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
@@ -27,6 +27,8 @@ from ge2.targets.cuda.products.tiles import Tiles
 HALVES = (FLOAT16, BFLOAT16)
 CLOCK = 1.5e9  # clocks a second
 TENSOR = 10  # times the rate of float32: products of half types on tensor cores
+# of that rate, by the bytes of which rows are a multiple: measured on an H200
+NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
 BY_BLAS = {
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
@@ -51,13 +53,36 @@ def least_seconds(caps: Caps) -> float:
     return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
 
 
-def library_seconds(problem: Problem, caps: Caps) -> float:
-    """What a product by the library takes: half types at the rate of tensor cores; of small matrices
-    few blocks have a tile, and each waits for its terms, however few.
+def rounds(problem: Problem) -> bool:
+    """Whether a product is one of tensor cores: of half types, or of float32 that is rounded."""
+    return problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
+
+
+def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
+    """Bytes of which rows of all arrays are a multiple, 16 at most."""
+    found = 16
+    for t, x in zip(types, operands, strict=True):
+        steps = [s for n, s in zip(t.shape, x.strides, strict=True) if n > 1 and s != 1]
+        found = math.gcd(found, *(s * t.dtype.itemsize for s in (*steps, x.offset, x.loose)))
+    return found
+
+
+def is_narrow(problem: Problem) -> bool:
+    """Whether a product of tensor cores has rows that a library reads slowly."""
+    if not isinstance(problem.op, DotGeneral) or not problem.settled or not rounds(problem):
+        return False
+    return multiple((*problem.inputs, *problem.outs), problem.operands) < 16
+
+
+def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
+    """What a product by the library takes: half types at the rate of tensor cores, less of it where
+    rows are multiples of fewer bytes; of small matrices few blocks have a tile, and each waits for
+    its terms, however few.
     """
     speed = caps.speed
-    halves = problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
-    rate = busy(problem, caps) * speed.products / speed.single * (TENSOR if halves else 1)
+    rate = busy(problem, caps) * speed.products / speed.single
+    if rounds(problem):
+        rate *= TENSOR * NARROW[bytes_]
     return max(speed.of(problem, rate=rate), least_seconds(caps))
 
 
@@ -82,7 +107,7 @@ class CudaSmallProduct(Cuda):
         clocks = predicted(axes_of(problem), problem.inputs[0].dtype, caps.limits)
         return caps.speed.launch + clocks / CLOCK
 
-    def is_ranked(self, caps: Caps | None) -> bool:
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
@@ -119,10 +144,11 @@ class CudaBlas(Cuda):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """A further algorithm is thought to be slower."""
-        return library_seconds(problem, caps) * (1 + 0.01 * (variant.plan or 0))
+        bytes_ = multiple((*problem.inputs, *problem.outs), problem.operands)
+        return library_seconds(problem, caps, bytes_) * (1 + 0.01 * (variant.plan or 0))
 
-    def is_ranked(self, caps: Caps | None) -> bool:
-        return caps is not None and not caps.is_measured
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return caps is not None and (not caps.is_measured or is_narrow(problem))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """What the library thinks best, then its further algorithms for the product."""
@@ -225,8 +251,8 @@ class CudaProduct(Cuda):
         """Tiles in shared memory reach a quarter of what the lanes do."""
         return max(caps.speed.of(problem, rate=0.25 * busy(problem, caps)), least_seconds(caps))
 
-    def is_ranked(self, caps: Caps | None) -> bool:
-        return caps is not None and not caps.is_measured
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return caps is not None and (not caps.is_measured or is_narrow(problem))
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip

@@ -24,6 +24,7 @@ from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from ge2.targets.cuda.tuning import MmaTile, Parts
 
 WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
+CROWDED: Final = 64  # sums of a thread beside which there is room for elements that are read
 PLANES: Final = 8  # float32 beside a row of sums in shared memory
 
 
@@ -115,6 +116,7 @@ class Mma(TensorCores):
             Fixed("ROWS", tile.rows, "of a tile of the result"),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
+            Fixed("PARTS", tile.terms // 32, "of these, that fragments have"),
             Fixed("STAGES", tile.stages, "tiles of operands in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a stage"),
             Fixed("THREADS", self.threads, "of a block"),
@@ -141,6 +143,15 @@ class Mma(TensorCores):
         """Bytes of the stages, in whose place the sums are then."""
         tile = self.tile
         return max(tile.stages * self.stage, tile.rows * (tile.columns + PLANES) * 4)
+
+    @property
+    def fits(self) -> bool:
+        """Whether shared memory holds its stages, and registers hold its sums beside fragments and
+        elements that are read one by one.
+        """
+        few = self.tile.rows * self.tile.columns // self.threads <= CROWDED
+        registers = few or all(self.lying(n).wide for n in (0, 1))
+        return self.shared <= self.chip.most and registers
 
     def shape(self, n: int) -> tuple[int, int]:
         """Neighbours in a row of a tile of an operand, and its rows."""

@@ -136,7 +136,8 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
     if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
         pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
         return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
-    return replace(packs_alone(out, result, row, rows, columns), pack=EIGHT)
+    found = packs_alone(out, result, row, rows, columns)
+    return found if found.pack == PAIR else replace(found, pack=EIGHT)
 
 
 def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
@@ -193,7 +194,9 @@ class RegionEpilogue:
 
     def of(self) -> Epilogue:
         """In fragments if it can be, else in packs."""
-        return self.fragments() if self.in_strips(self.lanes(EIGHT)) else self.packs(EIGHT)
+        if self.in_strips(self.lanes(EIGHT)):
+            return self.fragments()
+        return self.packs(PAIR if self.stored_at_once() == PAIR else EIGHT)
 
     def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""

@@ -54,14 +54,16 @@ class WgmmaView:
 
 def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> str:
     """The reason why the operands of a product are not copied by tensor maps; "" if they are."""
-    if why := unmatched(axes):
-        return why
-    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
-    for name, lines, operand in (("a", rows, operands[0]), ("b", columns, operands[1])):
-        steps = [getattr(x, name) for x in axes.batches]
-        if why := uncopied(getattr(lines, name), getattr(sums, name), steps, operand, dtype):
-            return why
-    return ""
+    return unmatched(axes) or next(
+        (why for n in (0, 1) if (why := of_operand(axes, operands, n, dtype))), ""
+    )
+
+
+def of_operand(axes: Contraction, operands: Sequence[Operand], n: int, dtype: np.dtype) -> str:
+    """The reason of one of them."""
+    name, (lines,), (sums,) = "ab"[n], (axes.rows, axes.columns)[n], axes.sums
+    steps = [getattr(x, name) for x in axes.batches]
+    return uncopied(getattr(lines, name), getattr(sums, name), steps, operands[n], dtype)
 
 
 def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype: np.dtype) -> str:

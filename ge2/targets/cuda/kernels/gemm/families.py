@@ -6,29 +6,63 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any, Final, final
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32
+from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import Atom, Op, Var
+from ge2.ir import ArrayType, Atom, Dims, Op, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.products import axes_of, precision, refusal
+from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.products import precision, refusal
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.tensor_cores import TYPES
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
 
 Factors = tuple[Operand, Operand]
+ALIGNED: Final = 16  # bytes of which rows of copies are a multiple
+ONE_BY_ONE: Final = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
+
+
+@final
+@record
+class Copy:
+    """A factor that is brought to where it lies otherwise; both as arrays of one shape."""
+
+    type: ArrayType
+    source: Operand
+    target: Operand
+
+
+@final
+@record
+class Product:
+    """A matrix product of two factors, the strides of its result, and the copies made before."""
+
+    op: DotGeneral
+    types: tuple[ArrayType, ArrayType]
+    factors: Factors
+    result: Dims
+    copies: tuple[Copy, ...] = ()
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.types[0].dtype
+
+    @property
+    def axes(self) -> Contraction:
+        a, b = self.factors
+        return contraction(self.op, *self.types, (a.strides, b.strides, self.result))
 
 
 def unable(op: Op, dtype: np.dtype, other: np.dtype) -> str:
@@ -44,37 +78,56 @@ class OnTensorCores(Cuda):
     """Kernels of one kind, whose variants are tiles."""
 
     @abstractmethod
-    def unsuited(self, axes: Contraction, factors: Factors, dtype: np.dtype, caps: Caps) -> str:
-        """The reason why operands that lie so are for others; "" if they are not."""
-
-    @abstractmethod
     def too_old(self, caps: Caps) -> str:
         """The reason why a chip does not have the instructions; "" if it does."""
 
     @abstractmethod
-    def tiles(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, after: Epilogue, caps: Caps
-    ) -> Iterator[tuple[str, Any]]:
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        """The reason why a product of operands that lie so is for others; "" if it is not."""
+
+    @abstractmethod
+    def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Any]]:
         """The tiles that a product may be done in, by name, the quickest first."""
 
     @abstractmethod
-    def timed(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, tile: Any, caps: Caps
-    ) -> float:
-        """The predicted seconds of a product in such tiles."""
+    def timed(self, product: Product, tile: Any, caps: Caps) -> float:
+        """The predicted seconds of an arranged product in such tiles, its copies among them."""
 
     @abstractmethod
-    def made(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, tile: Any, caps: Caps,
-        after: Epilogue,
-    ) -> Kernels:  # fmt: skip
+    def made(self, product: Product, tile: Any, after: Epilogue, caps: Caps) -> Kernels:
         """The kernels."""
 
-    def offered(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, after: Epilogue, caps: Caps
-    ) -> Iterator[Variant]:
-        for name, tile in self.tiles(axes, factors, dtype, after, caps):
+    @abstractmethod
+    def product(self, problem: Problem) -> Product:
+        """The product of a problem."""
+
+    @abstractmethod
+    def after(self, problem: Problem, caps: Caps) -> Epilogue:
+        """What is done with its sums."""
+
+    def arranged(self, product: Product, tile: Any) -> Product:
+        """The product of factors that lie as the kernels take them: of copies, it may be."""
+        return product
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        after = self.after(problem, caps)
+        for name, tile in self.tiles(self.product(problem), after, caps):
             yield Variant(name, (tile, after))
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        product = self.arranged(self.product(problem), variant.plan[0])
+        return self.timed(product, variant.plan[0], caps)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        tile, after = variant.plan
+        product = self.arranged(self.product(problem), tile)
+        first = [
+            kernel
+            for c in product.copies
+            for kernel in copying(c.type, c.type, c.source, c.target, caps.chip).kernels
+        ]
+        made = self.made(product, tile, after, caps)
+        return Kernels((*first, *made.kernels), (*map(room, product.copies), *made.temps))
 
 
 class Bare(OnTensorCores):
@@ -96,25 +149,18 @@ class Bare(OnTensorCores):
             return f"it does not sum to {y.dtype.name}"
         if not (a.size and b.size):
             return "there is nothing to multiply"
-        return self.unsuited(*self.matrices(problem), caps)
+        return self.unsuited(self.product(problem), caps)
 
-    def matrices(self, problem: Problem) -> tuple[Contraction, Factors, np.dtype]:
-        left, right = problem.arrays[0]
-        return axes_of(problem), (left, right), problem.inputs[0].dtype
+    def product(self, problem: Problem) -> Product:
+        (a, b), ((left, right), (result,)) = problem.inputs, problem.arrays
+        assert isinstance(problem.op, DotGeneral)
+        return Product(problem.op, (a, b), (left, right), result.strides)
 
-    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        axes, factors, dtype = self.matrices(problem)
-        (rows,), (columns,), (result,) = axes.rows, axes.columns, problem.arrays[1]
+    def after(self, problem: Problem, caps: Caps) -> Epilogue:
+        axes, (result,) = self.product(problem).axes, problem.arrays[1]
+        (rows,), (columns,) = axes.rows, axes.columns
         lines = math.prod(x.size for x in axes.batches) * rows.size
-        after = self.stored(problem.outs[0].dtype, result, rows.y, lines, columns.size)
-        yield from self.offered(axes, factors, dtype, after, caps)
-
-    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        return self.timed(*self.matrices(problem), variant.plan[0], caps)
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        tile, after = variant.plan
-        return self.made(*self.matrices(problem), tile, caps, after)
+        return self.stored(problem.outs[0].dtype, result, rows.y, lines, columns.size)
 
 
 class Joint(OnTensorCores):
@@ -135,50 +181,81 @@ class Joint(OnTensorCores):
             return why
         if caps is None or not problem.settled:
             return ""
-        why = self.unsuited(*matrices_of(problem, op), caps)
-        return why or epilogue_of(problem, op, caps.chip).refused()
+        why = self.unsuited(self.product(problem), caps)
+        return why or epilogue_of(problem, caps.chip).refused()
 
-    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+    def product(self, problem: Problem) -> Product:
+        """Its result is taken to be in C order."""
         op = problem.op
-        assert isinstance(op, ProductRegion)
-        after = self.epilogue(epilogue_of(problem, op, caps.chip))
-        yield from self.offered(*matrices_of(problem, op), after, caps)
+        assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
+        given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+        (a, b), y = op.product.inputs, op.product.outs[0].type
+        assert isinstance(a, Var) and isinstance(b, Var)
+        order = tight(y.shape, range(y.ndim))
+        return Product(op.product.op, (a.type, b.type), (given[a], given[b]), order)
 
-    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        op = problem.op
-        assert isinstance(op, ProductRegion)
-        return self.timed(*matrices_of(problem, op), variant.plan[0], caps)
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        op, (tile, after) = problem.op, variant.plan
-        assert isinstance(op, ProductRegion)
-        return self.made(*matrices_of(problem, op), tile, caps, after)
+    def after(self, problem: Problem, caps: Caps) -> Epilogue:
+        return self.epilogue(epilogue_of(problem, caps.chip))
 
 
-def one(kernel: CudaKernel) -> Kernels:
-    return Kernels((kernel,))
-
-
-def matrices_of(problem: Problem, op: ProductRegion) -> tuple[Contraction, Factors, np.dtype]:
-    """The axes of the product, whose result is taken to be in C order, its factors and their
-    dtype.
-    """
-    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
-    (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
-    assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
-    factors = given[a], given[b]
-    lie = factors[0].strides, factors[1].strides, tight(y.shape, range(y.ndim))
-    return contraction(dot, a.type, b.type, lie), factors, a.type.dtype
-
-
-def epilogue_of(problem: Problem, op: ProductRegion, chip: Chip) -> RegionEpilogue:
+def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
     """The region, whose values are where the problem says."""
-    ins, outs = problem.arrays
+    op, (ins, outs) = problem.op, problem.arrays
+    assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
     given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
     given.update(zip(op.graph.outputs, outs, strict=True))
     inner, rest, dot = op.region.graph, op.rest, op.product.op
-    assert isinstance(dot, DotGeneral)
     pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
     operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
     a, b = (x.type for x in op.product.inputs)
     return RegionEpilogue(op.region, op.place, operands, len(dot.free(a, b)[1]), chip)
+
+
+# ------------------------------------------------------------------------------------------ copies
+
+
+def room(copy: Copy) -> int:
+    """The bytes of a copy, rows and what is between them."""
+    pairs = zip(copy.type.shape, copy.target.strides, strict=True)
+    elements = 1 + sum((n - 1) * step for n, step in pairs)
+    return elements * copy.type.dtype.itemsize
+
+
+def copy_seconds(product: Product, caps: Caps) -> float:
+    """What copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
+    moved = 2 * sum(each.type.nbytes for each in product.copies)
+    return len(product.copies) * caps.speed.launch + moved / (caps.speed.moved * ONE_BY_ONE)
+
+
+def copied(product: Product, which: Collection[int]) -> Product:
+    """The product of copies of some of its factors, whose rows are multiples of 16 bytes apart."""
+    factors, copies = list(product.factors), list[Copy]()
+    free = product.op.free(*product.types)
+    for n in which:
+        groups = product.op.beside[n], free[n], product.op.contract[n]
+        copy = spaced(product.types[n], product.factors[n], groups, len(copies))
+        copies.append(copy)
+        factors[n] = copy.target
+    return replace(product, factors=(factors[0], factors[1]), copies=tuple(copies))
+
+
+def spaced(t: ArrayType, source: Operand, groups: tuple[Dims, Dims, Dims], index: int) -> Copy:
+    """A copy of a factor, of axes of batches, lines and terms: neighbours stay lines if they are and
+    have two bytes, and are terms otherwise. What repeats along a batch repeats in the copy.
+    """
+    beside, lines, terms = groups
+    size, strides = t.dtype.itemsize, source.strides
+    apart = [min((abs(strides[a]) for a in axes if t.shape[a] > 1), default=0) for axes in groups]
+    inner, outer = (lines, terms) if size == 2 and apart[1] < apart[2] else (terms, lines)
+    once = tuple(1 if a in beside and not strides[a] else n for a, n in enumerate(t.shape))
+    found, step = dict[int, int](), 1
+    for axes in (inner, outer, beside):
+        for a in reversed(axes):
+            found[a] = step
+            step *= once[a]
+        if axes is inner:
+            step = -(-step * size // ALIGNED) * ALIGNED // size
+    for a in beside:
+        found[a] = found[a] if once[a] == t.shape[a] else 0
+    kept = tuple(found[a] for a in range(len(t.shape)))
+    return Copy(replace(t, shape=once), source, Operand("temp", index, kept))

@@ -11,26 +11,33 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32
+from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.families import Bare, Factors, Joint, OnTensorCores, one
+from ge2.targets.cuda.kernels.gemm.families import (
+    ALIGNED,
+    Bare,
+    Joint,
+    OnTensorCores,
+    Product,
+    copied,
+    copy_seconds,
+)
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
-from ge2.targets.cuda.products.gemm import Contraction
-from ge2.targets.cuda.products.mma import Mma, merged
+from ge2.targets.cuda.products.mma import Mma, lying, merged
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
 from ge2.targets.cuda.tuning import MmaTile
 
-AMPERE: Final = (
-    80  # the first generation that has these instructions, and copies beside the threads
-)
+AMPERE: Final = 80  # the first generation that has these instructions
 
 
 class MmaKernels(OnTensorCores):
     """Kernels of warps, whose threads copy the operands."""
 
-    def is_ranked(self, caps: Caps | None) -> bool:
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
 
     def too_old(self, caps: Caps) -> str:
@@ -38,7 +45,8 @@ class MmaKernels(OnTensorCores):
             return ""
         return "GPUs older than compute capability 8.0 do not have these instructions"
 
-    def unsuited(self, axes: Contraction, factors: Factors, dtype: np.dtype, caps: Caps) -> str:
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        axes = product.axes
         if why := unmatched(axes):
             return why
         thin = caps.chip.tuning.mma.thin
@@ -46,35 +54,46 @@ class MmaKernels(OnTensorCores):
             return f"it has fewer than {thin} rows, columns or terms"
         return ""
 
-    def tiles(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, after: Epilogue, caps: Caps
-    ) -> Iterator[tuple[str, Split]]:
-        def fits(tile: MmaTile) -> bool:
-            return Mma(axes, factors, dtype, tile, caps.chip, after).shared <= caps.chip.most
+    def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
+        axes = product.axes
+        narrow = tuple(
+            n
+            for n in (0, 1)
+            if lying(axes, product.factors, n, product.dtype).wide * product.dtype.itemsize
+            < ALIGNED
+        )
+        found = [
+            split
+            for copies in dict.fromkeys(((), narrow))
+            for tile in caps.chip.tuning.mma.tiles
+            if of_tile(copied(product, copies), tile, after, caps.chip).fits
+            for split in splits(axes, tile, copies, caps)
+        ]
+        times = {split: self.timed(self.arranged(product, split), split, caps) for split in found}
+        for split in sorted(found, key=times.__getitem__):
+            yield str(split), split
 
-        found = [s for t in caps.chip.tuning.mma.tiles if fits(t) for s in splits(axes, t, caps)]
-        for split in sorted(found, key=lambda s: mma_seconds(axes, factors, dtype, s, caps)):
-            tile, parts = split.tile, f", {split.parts} parts" if split.parts > 1 else ""
-            yield f"{tile.rows} x {tile.columns} by {tile.high * tile.broad}{parts}", split
+    def arranged(self, product: Product, tile: Split) -> Product:
+        return copied(product, tile.copies)
 
-    def timed(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, tile: Split, caps: Caps
-    ) -> float:
-        return mma_seconds(axes, factors, dtype, tile, caps)
+    def timed(self, product: Product, tile: Split, caps: Caps) -> float:
+        alone = mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
+        return copy_seconds(product, caps) + alone
 
-    def made(
-        self, axes: Contraction, factors: Factors, dtype: np.dtype, tile: Split, caps: Caps,
-        after: Epilogue,
-    ) -> Kernels:  # fmt: skip
-        kind, parts, chip = tile.tile, tile.parts, caps.chip
+    def made(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> Kernels:
+        axes, parts, chip = product.axes, tile.parts, caps.chip
         if parts == 1:
-            return one(Mma(axes, factors, dtype, kind, chip, after).kernel())
+            return Kernels((of_tile(product, tile.tile, after, chip).kernel(),))
         rows = parts * math.prod(x.size for x in (*axes.batches, *axes.rows))
-        columns, kept = axes.columns[0].size, Operand("temp", 0, (1,))
+        columns, kept = axes.columns[0].size, Operand("temp", len(product.copies), (1,))
         alone = packs_alone(FLOAT32, kept, columns, rows, columns)
-        first = Mma(axes, factors, dtype, kind, chip, alone, parts).kernel()
+        first = of_tile(product, tile.tile, alone, chip, parts).kernel()
         second = merged(axes, parts, chip.tuning.parts, after, kept)
         return Kernels((first, second), (rows * columns * 4,))
+
+
+def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
+    return Mma(product.axes, product.factors, product.dtype, tile, chip, after, parts)
 
 
 @final

@@ -29,19 +29,28 @@ CLOCK: Final = 1.4e9  # a second, under load
 @final
 @record
 class Split:
-    """A tile, and in how many parts sums are shared by blocks."""
+    """A tile, in how many parts sums are shared by blocks, and which factors are copied before."""
 
     tile: MmaTile
     parts: int = 1
+    copies: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        tile = self.tile
+        parts = f", {self.parts} parts" if self.parts > 1 else ""
+        copies = ", of copies" if self.copies else ""
+        return f"{tile.rows} x {tile.columns} by {tile.high * tile.broad}{parts}{copies}"
 
 
-def splits(axes: Contraction, tile: MmaTile, caps: Caps) -> Iterator[Split]:
+def splits(
+    axes: Contraction, tile: MmaTile, copies: tuple[int, ...], caps: Caps
+) -> Iterator[Split]:
     """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long."""
-    yield Split(tile)
+    yield Split(tile, 1, copies)
     tuning, chip = caps.chip.tuning.mma, caps.limits.multiprocessors
     parts = min(chip // count(axes, tile), axes.sums[0].size // tuning.long, tuning.parts)
     if parts > 1:
-        yield Split(tile, parts)
+        yield Split(tile, parts, copies)
 
 
 def count(axes: Contraction, tile: MmaTile) -> int:
