@@ -37,7 +37,7 @@ SUITES = {
                 "gather",
                 "scatter-add",
             ),
-            *("pad", "mlp", "leading-sum", "variance"),
+            *("pad", "mlp", "layer", "tiny-products", "leading-sum", "variance"),
         ),
         "loops": (
             *(
@@ -139,7 +139,8 @@ SUITES = {
             "recurrence",
         ),
         "cuda.draws": ("uniform", "normal"),
-        "cuda.contractions": ("wide", "square", "large", "tiny"),
+        "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
+        "cuda.layers": ("dense-gradients", "gated-gradients", "chain"),
         "cuda.attention": ("causal", "full", "one", "short", "narrow"),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),

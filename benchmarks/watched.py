@@ -1,4 +1,4 @@
-"""Lines without a target, which we watch: what fuses badly shows here first."""
+"""Lines that we watch, most of them without a target: what fuses badly shows here first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from benchmarks import by_hand
 from benchmarks.options import USUAL, Options
-from benchmarks.record import Row
+from benchmarks.record import Faster, Row
 from benchmarks.several import MILLION, gelu, torch_gelu
 from benchmarks.work import Draw, Work, lines
 
@@ -40,6 +40,14 @@ def transposed(x: Any, xp: ModuleType = np) -> Any:
 
 def torch_transposed(torch: ModuleType, x: Any) -> Any:
     return (x.T + 1).contiguous()
+
+
+def products(a: Any, b: Any, xp: ModuleType = np) -> Any:
+    return a @ b
+
+
+def torch_products(torch: ModuleType, a: Any, b: Any) -> Any:
+    return a @ b
 
 
 def gather(table: Any, ids: Any, xp: ModuleType = np) -> Any:
@@ -123,6 +131,14 @@ WORKS = {
     "mlp": Work(
         "gelu(x @ w + b), 256 x 784 x 1024", mlp,
         lambda draw: (draw.normal(256, 784), draw.normal(784, 1024), draw.normal(1024)), torch_mlp),
+    "layer": Work(
+        "gelu(x @ w + b), 512 x 512 x 512", mlp,
+        lambda draw: (draw.normal(512, 512), draw.normal(512, 512), draw.normal(512)), torch_mlp,
+        targets=(Faster(1.2, "jax"),)),
+    "tiny-products": Work(
+        "65536 products of 4 x 4", products,
+        lambda draw: (draw.normal(65_536, 4, 4), draw.normal(65_536, 4, 4)), torch_products,
+        targets=(Faster(4, "numpy"),)),
     "leading-sum": Work(
         "sum over the leading axis of (100000, 64)", leading_sum,
         lambda draw: (draw.normal(100_000, 64),), torch_leading_sum),

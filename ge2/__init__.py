@@ -10,14 +10,9 @@ array([1., 1.])
 
 import typing as _typing
 
-from ge2 import debug as debug
 from ge2 import errors as errors
-from ge2 import extend as extend
-from ge2 import lax as lax
 from ge2 import numpy as numpy
-from ge2 import random as random
 from ge2 import tree as tree
-from ge2 import tree_util as tree_util
 from ge2.base.config import config as config
 from ge2.base.dtypes import BFLOAT16 as bfloat16
 from ge2.base.source import named_scope as named_scope
@@ -30,7 +25,6 @@ from ge2.dispatch import debug_infs as debug_infs
 from ge2.dispatch import debug_nans as debug_nans
 from ge2.dispatch import disable_jit as disable_jit
 from ge2.dispatch import jit as jit
-from ge2.transforms import checkpoint_policies as checkpoint_policies
 from ge2.transforms.api import grad as grad
 from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
@@ -40,11 +34,6 @@ from ge2.transforms.batching import vmap as vmap
 from ge2.transforms.control.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
-from ge2.transforms.custom_gradient import closure_convert as closure_convert
-from ge2.transforms.custom_gradient import custom_batch as custom_batch
-from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
-from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
-from ge2.transforms.effects import pure_callback as pure_callback
 from ge2.transforms.graphs.rules import float0 as float0
 from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.transforms.inspect import eval_shape as eval_shape
@@ -54,13 +43,14 @@ from ge2.transforms.jacobians import hessian as hessian
 from ge2.transforms.jacobians import jacfwd as jacfwd
 from ge2.transforms.jacobians import jacobian as jacobian
 from ge2.transforms.jacobians import jacrev as jacrev
-from ge2.transforms.linear import linear_transpose as linear_transpose
 from ge2.transforms.remat import checkpoint as checkpoint
 from ge2.transforms.remat import checkpoint_name as checkpoint_name
 from ge2.transforms.remat import remat as remat
 
 __all__ = [
+    "Policy",
     "ShapeDtypeStruct",
+    "autocast",
     "bfloat16",
     "checking_leaks",
     "checkpoint",
@@ -95,8 +85,10 @@ __all__ = [
     "linearize",
     "make_jaxpr",
     "named_scope",
+    "nn",
     "numpy",
     "op_call",
+    "optim",
     "parse",
     "pure_callback",
     "random",
@@ -116,28 +108,56 @@ _publish(globals())
 _hides_methods(type(config))
 
 if _typing.TYPE_CHECKING:
+    from ge2 import debug as debug
+    from ge2 import extend as extend
     from ge2 import kernels as kernels
+    from ge2 import lax as lax
+    from ge2 import nn as nn
+    from ge2 import optim as optim
+    from ge2 import random as random
     from ge2 import test_util as test_util
+    from ge2 import tree_util as tree_util
     from ge2.dispatch.explain import explain as explain
     from ge2.dispatch.op_call import op_call as op_call
     from ge2.dispatch.tune import tuning as tuning
+    from ge2.transforms import checkpoint_policies as checkpoint_policies
+    from ge2.transforms.autocast import Policy as Policy
+    from ge2.transforms.autocast import autocast as autocast
+    from ge2.transforms.custom_gradient import closure_convert as closure_convert
+    from ge2.transforms.custom_gradient import custom_batch as custom_batch
+    from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
+    from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
+    from ge2.transforms.effects import pure_callback as pure_callback
+    from ge2.transforms.linear import linear_transpose as linear_transpose
 
     __version__: str
 else:
+    _WHOLE = {  # modules themselves
+        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "nn", "optim", "random")},
+        **{n: f"ge2.{n}" for n in ("test_util", "tree_util")},
+        "checkpoint_policies": "ge2.transforms.checkpoint_policies",
+    }  # fmt: skip
     _LATE = {
+        "Policy": "ge2.transforms.autocast",
+        "autocast": "ge2.transforms.autocast",
         "explain": "ge2.dispatch.explain",
-        "kernels": "ge2.kernels",
         "op_call": "ge2.dispatch.op_call",
-        "test_util": "ge2.test_util",
         "tuning": "ge2.dispatch.tune",
+        "closure_convert": "ge2.transforms.custom_gradient",
+        "custom_batch": "ge2.transforms.custom_gradient",
+        "custom_gradient": "ge2.transforms.custom_gradient",
+        "sequential_vmap": "ge2.transforms.custom_gradient",
+        "pure_callback": "ge2.transforms.effects",
+        "linear_transpose": "ge2.transforms.linear",
     }
-    _WHOLE = ("kernels", "test_util")  # which are modules themselves
 
     @_hides
     def __getattr__(name):
         """Names that are imported when they are first asked for: seldom
         needed, or slow to import.
         """
+        from importlib import import_module
+
         if name == "__version__":
             from importlib.metadata import PackageNotFoundError, version
 
@@ -145,11 +165,12 @@ else:
                 return version("ge2")
             except PackageNotFoundError:
                 return "0.0.0+checkout"  # run from a folder, without being installed
+        if name in _WHOLE:
+            return import_module(_WHOLE[name])
         if name in _LATE:
-            from importlib import import_module
-
-            module = import_module(_LATE[name])
-            return module if name in _WHOLE else getattr(module, name)
+            globals()[name] = getattr(import_module(_LATE[name]), name)
+            _publish(globals())
+            return globals()[name]
         raise AttributeError(f"module 'ge2' has no attribute {name!r}")
 
 

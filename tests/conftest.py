@@ -68,7 +68,7 @@ def compiler_is_looked_for() -> None:
 
 @pytest.fixture(autouse=True)
 def options_of_compiler(request: pytest.FixtureRequest) -> None:
-    """Tests compile at -O1, but for a seeded tenth of them and those marked
+    """Tests compile at -Og, but for a seeded tenth of them and those marked
     full_options, and all under `--all`.
     """
     from tests.quick import compile_quickly

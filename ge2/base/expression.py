@@ -42,6 +42,11 @@ class Expression:
         found = ast.unparse(node)
         return found if len(found) <= LENGTH else otherwise
 
+    def primary(self, node: ast.expr, otherwise: str) -> str:
+        """The source as an attribute may follow it: in parentheses where it needs them."""
+        found = ast.unparse(ast.Attribute(node, "a")).removesuffix(".a")
+        return found if len(found) <= LENGTH else otherwise
+
 
 def expression() -> Expression | None:
     """The expression of the user's line that is being evaluated; None where

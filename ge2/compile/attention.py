@@ -27,9 +27,9 @@ from ge2.ops.graphs.policy import inlined
 from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
-from ge2.targets.cuda.kernels.gemm_wgmma import HOPPER
-from ge2.targets.cuda.kernels.generated import Apart
+from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 

@@ -16,7 +16,7 @@ from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
 from ge2.targets.cuda.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.kernels.generated import Apart
+from ge2.targets.cuda.kernels.apart import Apart
 
 JOINING = "resident", "epilogue"  # the passes that make one kernel of several steps
 

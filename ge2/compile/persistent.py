@@ -24,7 +24,7 @@ from ge2.ops.graphs.region import Resident
 from ge2.passes.context import NOTHING, Context
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel_parameters import FAR
-from ge2.targets.cuda.kernels.generated import Apart
+from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.persistent import CudaResident
 from ge2.targets.cuda.limits import ASSUMED, Limits
 from ge2.targets.cuda.persistent.nodes import Unwritten

@@ -31,13 +31,14 @@ from ge2.passes.fusion_group import round_halves
 from ge2.program.cost import computing
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.split_region import half
-from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmmaRegion
-from ge2.targets.cuda.kernels.generated import Apart
+from ge2.targets.cuda.kernels.apart import Apart
+from ge2.targets.cuda.kernels.gemm.mma import GemmMmaRegion
+from ge2.targets.cuda.kernels.gemm.wgmma import GemmWgmmaRegion
 from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.limits import Limits
 
 FOLDS: Final = (Reduce, ArgReduce)
-CATALOG: Final = (CudaProductRegion(), GemmWgmmaRegion(), Apart())
+CATALOG: Final = (CudaProductRegion(), GemmWgmmaRegion(), GemmMmaRegion(), Apart())
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:

@@ -71,7 +71,6 @@ from ge2.numpy.shapes import (
     ravel, reshape, roll, rollaxis, rot90, squeeze, swapaxes, tile, transpose, tril, triu,
 )
 from ge2.numpy.signals import (
-    pad,
     convolve, corrcoef, correlate, cov, gradient, polyval,
 )
 from ge2.numpy.axes.sorting import (
@@ -112,7 +111,7 @@ __all__ = [  # noqa: RUF022 the tables first
     "minimum", "mod", "modf", "moveaxis", "multiply", "nan", "nan_to_num", "nanargmax", "nanargmin",
     "nancumprod", "nancumsum", "nanmax", "nanmean", "nanmin", "nanprod", "nanstd", "nansum", "nanvar",
     "ndarray", "ndim", "negative", "newaxis", "nextafter", "nonzero", "not_equal", "one_hot", "ones",
-    "ones_like", "outer", "pad", "partition", "percentile", "permute_dims", "pi", "polyval", "positive",
+    "ones_like", "outer", "partition", "percentile", "permute_dims", "pi", "polyval", "positive",
     "place", "pow", "power", "prod", "promote_types", "ptp", "put", "put_along_axis", "putmask", "quantile",
     "rad2deg", "radians", "ravel", "real", "reciprocal", "remainder", "repeat", "reshape", "result_type",
     "right_shift", "rint", "roll", "rollaxis", "rot90", "round", "searchsorted", "select", "setitem",

@@ -6,6 +6,7 @@ zeros is no constant of a graph.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Iterable
 from typing import Any
@@ -403,11 +404,11 @@ def eye(
     device: Any = None,
     like: Any = None,
 ) -> Any:
-    """Ones on the k-th diagonal, as `numpy.eye`."""
+    """Ones on the k-th diagonal, as `numpy.eye`; k may be traced."""
     only_numpy(device=device, like=like)
     checked_order(order, "CF")
     shape = as_shape((N, N if M is None else M))
-    on = ops.EQ(ops.ADD(iota(shape, 0, INT32), np.int32(k)), iota(shape, 1, INT32))
+    on = ops.EQ(diagonal_of_rows(shape, k), iota(shape, 1, INT32))
     return owned(cast(on, as_dtype(dtype)))
 
 
@@ -417,15 +418,28 @@ def identity(n: int, dtype: Any = None, *, like: Any = None) -> Any:
 
 
 def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: Any = None) -> Any:
-    """Ones at and below the k-th diagonal, as `numpy.tri`."""
+    """Ones at and below the k-th diagonal, as `numpy.tri`; k may be traced."""
     only_numpy(like=like)
     return owned(cast(below_diagonal(as_shape((N, N if M is None else M)), k), as_dtype(dtype)))
 
 
-def below_diagonal(shape: Dims, k: int) -> Any:
-    """Where column <= row + k, over the last two axes."""
-    rows, columns = iota(shape, len(shape) - 2, INT32), iota(shape, len(shape) - 1, INT32)
-    return ops.LE(columns, ops.ADD(rows, np.int32(k)))
+def below_diagonal(shape: Dims, k: Any, strictly: bool = False) -> Any:
+    """Where column <= row + k, over the last two axes; column < row + k if `strictly`."""
+    compare = ops.LT if strictly else ops.LE
+    return compare(iota(shape, len(shape) - 1, INT32), diagonal_of_rows(shape, k))
+
+
+def diagonal_of_rows(shape: Dims, k: Any) -> Any:
+    """The column of the k-th diagonal in each row; k need not be within the matrix."""
+    rows = iota(shape, len(shape) - 2, INT32)
+    low, high = -shape[-2] - 1, shape[-1] + 1
+    if not hasattr(k, "type"):
+        return ops.ADD(rows, np.int32(min(max(math.floor(k), low), high)))
+    if type_of(k).shape or type_of(k).dtype not in INTEGERS:
+        what = f"the number of a diagonal is one integer; got {type_of(k)}"
+        raise ArgumentError(what, where=here(), fix="k.astype(int)")
+    number = e.minimum(e.maximum(cast(k, INT64), np.int64(low)), np.int64(high))
+    return ops.ADD(rows, broadcast(cast(number, INT32), shape))
 
 
 def indices(dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:

@@ -8,7 +8,6 @@ not, with the reason and what to write instead.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
 from functools import cache, wraps
 from importlib import import_module
 from types import FunctionType
@@ -43,6 +42,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "bincount", "histogram", "histogram2d", "histogram_bin_edges", "histogramdd", "nanmedian",
         "nanpercentile", "nanquantile",
     ),
+    "rare.padding": ("pad",),
     "rare.polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
     "rare.special": ("i0", "kaiser"),
 }
@@ -130,6 +130,8 @@ def lacking(name: str) -> str:
     if name in REFUSED:
         reason, fix = REFUSED[name]
         return f"ge2.numpy has no {name}: {reason}\n  try  {fix}"
+    from difflib import get_close_matches  # for errors alone
+
     near = get_close_matches(name, [*HOME, *PASSED, *vars(np)], 1, cutoff=0.8)
     known = [EARLIER[name]] if name in EARLIER else near
     other = f"np.{known[0]}" if known else f"ge2.extend.elementwise, or ge2.pure_callback; {LISTED}"

@@ -415,24 +415,24 @@ def meshgrid(
 # ---------------------------------------------------------------------------------------- triangles
 
 
-def tril(m: Any, k: int = 0) -> Any:
-    """Zeros above the k-th diagonal of the last two axes, as `numpy.tril`."""
+def tril(m: Any, k: Any = 0) -> Any:
+    """Zeros above the k-th diagonal of the last two axes, as `numpy.tril`; k may be traced."""
     return triangle(m, k, lower=True)
 
 
-def triu(m: Any, k: int = 0) -> Any:
-    """Zeros below the k-th diagonal of the last two axes, as `numpy.triu`."""
-    return triangle(m, k - 1, lower=False)
+def triu(m: Any, k: Any = 0) -> Any:
+    """Zeros below the k-th diagonal of the last two axes, as `numpy.triu`; k may be traced."""
+    return triangle(m, k, lower=False)
 
 
-def triangle(m: Any, k: int, lower: bool) -> Any:
+def triangle(m: Any, k: Any, lower: bool) -> Any:
     x = array(m)
     t = type_of(x)
     if not t.shape:
         what = f"{'tril' if lower else 'triu'} takes a matrix, or a vector that is each of its rows; got {t}"
         raise ShapeError(what, where=here(), fix="np.atleast_2d(x)")
     n = t.shape[-1]
-    mask = below_diagonal(t.shape[-2:] if t.ndim > 1 else (n, n), k)
+    mask = below_diagonal(t.shape[-2:] if t.ndim > 1 else (n, n), k, strictly=not lower)
     x = spread(x, (n, n)) if t.ndim == 1 else x
     mask, zero = spread(mask, type_of(x).shape), t.dtype.type(0)
     return ops.WHERE(mask, x, zero) if lower else ops.WHERE(mask, zero, x)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import Dims, type_of
+from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import take
@@ -24,10 +23,8 @@ from ge2.numpy.promotion import (
     Axes,
     array,
     as_dtype,
-    broadcast,
     cast,
     common_dtype,
-    fresh,
     lift,
     one_axis,
     reshape,
@@ -36,8 +33,6 @@ from ge2.numpy.reductions import all as every
 from ge2.numpy.reductions import mean
 from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import diagonal, flip, part, transpose
-from ge2.ops.elementwise import ADD, SUB
-from ge2.ops.shape import Pad
 
 
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
@@ -306,166 +301,3 @@ def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -
     scale = e.sqrt(real(diagonal(c)))
     c = e.divide(e.divide(c, reshape(scale, (type_of(scale).size, 1))), scale)
     return c if type_of(c).dtype in COMPLEX else clip(c, -1, 1)
-
-
-# ----------------------------------------------------------------------------------------- padding
-# Padding: with numbers, or with the array's own elements by slices of it.
-
-
-OWN = ("edge", "reflect", "symmetric", "wrap")
-ODD = {"reflect": 1, "symmetric": 0}  # by how many elements the mirror lies inside
-FEW = 16  # slices, beyond which a gather is better
-
-
-def pad(array_: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> Any:
-    """Padded by numbers or, in the other modes, by its own elements, as `numpy.pad`.
-
-    >>> pad(np.arange(3), (1, 2), "edge")
-    array([0, 0, 1, 2, 2, 2])
-    """
-    x = array(array_)
-    sides = widths(pad_width, type_of(x).ndim, x)
-    if mode == "empty" and not kwargs:
-        mode = "constant"
-    if mode not in ("constant", *OWN):
-        raise ArgumentError(
-            f"pad: mode {mode!r} is not supported", where=here(), fix=", ".join(("constant", *OWN))
-        )
-    values = kwargs.pop("constant_values", 0) if mode == "constant" else 0
-    odd = mode in ODD and kwargs.pop("reflect_type", "even") == "odd"
-    if kwargs:
-        what = f"unsupported keyword arguments for mode {mode!r}: {', '.join(sorted(kwargs))}"
-        fix = {"constant": "constant_values=", **dict.fromkeys(ODD, "reflect_type=")}.get(
-            mode, "np.pad(x, n)"
-        )
-        raise ArgumentError(what, where=here(), fix=fix)
-    if not any(map(any, sides)):
-        return fresh(x)
-    if odd:
-        return mirrored(x, sides, ODD[mode])
-    return constant(x, sides, values) if mode == "constant" else of_own(x, sides, mode)
-
-
-def widths(pad_width: Any, ndim: int, x: Any) -> list[tuple[int, int]]:
-    """How much goes before and after each axis."""
-    if isinstance(pad_width, dict):
-        given = {one_axis(a, ndim, x): w for a, w in pad_width.items()}
-        pad_width = [given.get(i, (0, 0)) for i in range(ndim)]
-        pad_width = [w if isinstance(w, tuple | list) else (w, w) for w in pad_width]
-    try:
-        found = [
-            (operator.index(a), operator.index(b))
-            for a, b in np.broadcast_to(pad_width, (ndim, 2)).tolist()
-        ]
-    except ValueError:
-        what = f"pad_width {pad_width!r} does not broadcast to ({ndim}, 2), a pair for each axis of {type_of(x)}"
-        raise ShapeError(what, where=here(), fix="((before, after), ...)") from None
-    if any(a < 0 or b < 0 for a, b in found):
-        raise ShapeError(
-            f"index can't contain negative values: pad_width {pad_width!r}",
-            where=here(),
-            fix="a slice to crop",
-        )
-    return found
-
-
-def constant(x: Any, sides: list[tuple[int, int]], values: Any) -> Any:
-    if type(values) in (int, float) and values == 0:
-        low, high = zip(*sides, strict=True)
-        return Pad(low, high, (0,) * len(sides))(x)
-    for axis, (side, value) in enumerate(zip(sides, _values(values, len(sides)), strict=True)):
-        around = [_filled(x, axis, n, v) for n, v in zip(side, value, strict=True)]
-        x = concatenate([around[0], x, around[1]], axis) if any(side) else x
-    return x
-
-
-def _values(values: Any, ndim: int) -> list[tuple[Any, Any]]:
-    """A pair of numbers for each axis."""
-    if not isinstance(values, tuple | list) and type_of(array(values)).ndim == 0:
-        return [(values, values)] * ndim
-    pairs = [tuple(v) if isinstance(v, tuple | list | np.ndarray) else v for v in values]
-    if not any(isinstance(v, tuple) for v in pairs):
-        pairs = [tuple(pairs)]
-    pairs = [v if len(v) == 2 else v * 2 for v in pairs]
-    return pairs * ndim if len(pairs) == 1 else pairs
-
-
-def _filled(x: Any, axis: int, n: int, value: Any) -> Any:
-    t = type_of(x)
-    return broadcast(cast(array(value), t.dtype), (*t.shape[:axis], n, *t.shape[axis + 1 :]))
-
-
-def of_own(x: Any, sides: list[tuple[int, int]], mode: Any) -> Any:
-    for axis, side in enumerate(sides):
-        if not any(side):
-            continue
-        size = type_of(x).shape[axis]
-        if not size:
-            raise ShapeError(
-                f"can't extend empty axis {axis} of {type_of(x)} using modes other than 'constant'",
-                where=here(),
-            )
-        index = np.pad(np.arange(size), side, mode)
-        pieces = runs(index)
-        if len(pieces) > FEW:
-            x = take(x, index, axis)
-        else:
-            x = concatenate([_run(x, axis, *piece) for piece in pieces], axis)
-    return x
-
-
-def mirrored(x: Any, sides: list[tuple[int, int]], inside: int) -> Any:
-    """Point reflections in the elements at the ends: twice the end,
-    minus the elements from there on.
-    """
-    for axis, (before, after) in enumerate(sides):
-        if (before or after) and not type_of(x).shape[axis]:
-            what = (
-                f"can't extend empty axis {axis} of {type_of(x)} using modes other than 'constant'"
-            )
-            raise ShapeError(what, where=here())
-        if type_of(x).shape[axis] == 1 and inside:
-            edges = [(before, after) if i == axis else (0, 0) for i in range(len(sides))]
-            x = of_own(x, edges, "edge")
-            continue
-        while before or after:
-            n = type_of(x).shape[axis] - inside
-            low, high = min(before, n), min(after, n)
-            around = [
-                turned_over(x, axis, low, inside, 0),
-                x,
-                turned_over(x, axis, high, inside, 1),
-            ]
-            x = concatenate(around, axis)
-            before, after = before - low, after - high
-    return x
-
-
-def turned_over(x: Any, axis: int, count: int, inside: int, end: int) -> Any:
-    """So many elements beyond an end: the first (0) or the last (1)."""
-    size = type_of(x).shape[axis]
-    first = size - inside - count if end else inside
-    near = _run(x, axis, first + count - 1, count, -1)
-    edge = part(x, axis, size - 1, size) if end else part(x, axis, 0, 1)
-    return SUB(broadcast(ADD(edge, edge), type_of(near).shape), near)
-
-
-def runs(index: Any) -> list[tuple[int, int, int]]:
-    """The index as runs that rise, fall or stay: (first, length, step)."""
-    found: list[tuple[int, int, int]] = []
-    for i in index.tolist():
-        if found:
-            first, length, step = found[-1]
-            if (length == 1 and i - first in (-1, 0, 1)) or i == first + length * step:
-                found[-1] = (first, length + 1, i - first if length == 1 else step)
-                continue
-        found.append((i, 1, 1))
-    return found
-
-
-def _run(x: Any, axis: int, first: int, length: int, step: int) -> Any:
-    if step == 0:
-        one: Dims = type_of(x).shape
-        return broadcast(part(x, axis, first, first + 1), (*one[:axis], length, *one[axis + 1 :]))
-    low = first if step > 0 else first - length + 1
-    return part(x, axis, low, low + length, step)

@@ -57,6 +57,7 @@ from ge2.ops.index import ScatterMax as ScatterMax
 from ge2.ops.index import ScatterMin as ScatterMin
 from ge2.ops.index import UpdateSlice as UpdateSlice
 from ge2.ops.linalg import Cholesky as Cholesky
+from ge2.ops.linalg import Cofactors as Cofactors
 from ge2.ops.linalg import Det as Det
 from ge2.ops.linalg import Pinv as Pinv
 from ge2.ops.linalg import SlogDet as SlogDet
@@ -109,7 +110,7 @@ CLASSES: tuple[type[Op], ...] = (
     StopGradient, Barrier, Name,
     DotGeneral, Gather, ScatterAdd, ScatterMax, ScatterMin, Scatter, UpdateSlice,
     CumSum, CumProd, CumMax, CumMin, Sort, ArgSort, TopK, SearchSorted, RandomBits, RandomFold,
-    Fft, Rfft, Irfft, Solve, Pinv, Det, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
+    Fft, Rfft, Irfft, Solve, Pinv, Det, Cofactors, SlogDet, Cholesky, Qr, Eigh, Eig, Svd, Polygamma, Bessel,
 )
 # fmt: on
 

@@ -23,7 +23,7 @@ from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value
 from ge2.ops.elementwise import COMPLEX_OF, IMAG, real
 from ge2.ops.linalg import (
-    SOLVE,
+    QUIET,
     Linalg,
     adjoint,
     along_columns,
@@ -101,7 +101,7 @@ class Qr(Linalg):
         strict = below(inner)
         middle = product(q, strict + adjoint(strict) + on_diagonal(real(inner).cast(inner.dtype)))
         total = middle if g_q is None else g_q + middle
-        return [cotangent(adjoint(SOLVE(r, adjoint(total))), a)]
+        return [cotangent(adjoint(QUIET(r, adjoint(total))), a)]
 
 
 # -------------------------------------------------------------------------------------- eigenvalues
@@ -183,7 +183,7 @@ class Eig(Linalg):
             stretch = on_diagonal(real(turned)).cast(v.dtype)
             inner = plus(inner, over_gaps(turned - product(product(vh, v), stretch), w.conj()))
         assert inner is not None
-        return [cotangent(SOLVE(vh, product(inner, vh)), a)]
+        return [cotangent(QUIET(vh, product(inner, vh)), a)]
 
 
 # ---------------------------------------------------------------------------------- singular values

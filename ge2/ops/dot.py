@@ -9,12 +9,21 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, INT64, accumulator, complex_of, real_part
+from ge2.base.dtypes import (
+    COMPLEX,
+    FLOAT32,
+    FLOAT64,
+    HALF,
+    INT64,
+    accumulator,
+    complex_of,
+    real_part,
+)
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
 
-PRECISIONS = (None, "highest", "tf32", "bf16")
+PRECISIONS = (None, "highest", "tf32", "bf16", "half")
 
 
 @record
@@ -30,7 +39,8 @@ class DotGeneral(Op):
     The result has the axes beside, then the free axes of `a`, then those of `b`. Half types are
     accumulated in float32 and rounded once, or not at all if `out` asks for float32. `precision`
     says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target
-    with such units use them.
+    with such units use them. "half" is of operands of half types: those of its derivatives are
+    rounded to their dtype, too, which a float32 cotangent would else be multiplied in.
     """
 
     contract: tuple[Dims, Dims]
@@ -85,6 +95,7 @@ class DotGeneral(Op):
     ) -> Cotangents:
         (ct,), (a, b) = cts, xs
         assert ct is not None
+        ct = ct.cast(a.dtype) if self.precision == "half" and a.dtype in HALF else ct
         names_a, names_b, names_y = self.spell(a, b)
         ct_a = (
             self.einsum(names_y, names_b, names_a, ct, b.cast(ct.dtype), a.dtype)

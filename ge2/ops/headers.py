@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 
@@ -137,6 +136,8 @@ def check_calls(name: str, code: Pointwise, dtype: np.dtype, to: np.dtype) -> No
     """TypeRuleError if the expression calls what the headers of some target do not define."""
     for target in targets():
         for function in lacking(code, target, dtype, to):
+            from difflib import get_close_matches  # for errors alone
+
             near = get_close_matches(function, defined(target), 1)
             what = f"{name} calls {function}, which no header of target {target} defines"
             raise TypeRuleError(

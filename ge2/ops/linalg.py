@@ -10,6 +10,7 @@ differentiation of pseudo-inverses (1973).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations, permutations
 from typing import Any, final
 
 import numpy as np
@@ -187,6 +188,7 @@ def each_solved(a: Any, b: Any) -> Any:
 
 
 SOLVE = Solve()
+QUIET = Solve(quiet=True)  # for derivatives of what itself is no error for a singular matrix
 
 
 @final
@@ -229,7 +231,7 @@ def vectors_of(types: Sequence[ArrayType]) -> ArrayType:
 @final
 @record
 class Det(Linalg):
-    """The determinant: a[..., n, n] -> [...]. Its derivative needs the inverse."""
+    """The determinant: a[..., n, n] -> [...]."""
 
     name = "det"
 
@@ -243,16 +245,120 @@ class Det(Linalg):
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
     ) -> Cotangents:
-        (ct,), (y,), (a,) = cts, ys, xs
+        (ct,), (a,) = cts, xs
         assert ct is not None
-        return [SOLVE(transposed(a), diagonal_of(ct * y, a))]
+        return [along_rows(ct, a) * COFACTORS(a)]
+
+
+@final
+@record
+class Cofactors(Linalg):
+    """The gradient by a of the k-th derivative of det(a) along e1 to ek: all are [..., n, n].
+
+    For k = 0 these are the cofactors. They are polynomials of a, whatever its rank, and linear in
+    each direction; so a cotangent is one more direction, or stands in place of one.
+    """
+
+    name = "cofactors"
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        a = self.matrix(types[0])
+        if any(t.with_shape(t.shape) != a.with_shape(a.shape) for t in types):
+            raise TypeRuleError(f"cofactors takes matrices of one type; got {types}")
+        return (a.with_shape(a.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return self.by(np, *arrays)
+
+    def by(self, xp: Any, a: Any, *along: Any) -> Any:
+        """The result by the functions of a module of arrays, for numbers that are finite."""
+        fine = xp.isfinite(sum(along, a)).all((-2, -1), keepdims=True)
+        a, *ways = (xp.where(fine, x, 0) for x in (a, *along))
+        y = None if ways else regular_cofactors(xp, a)
+        if y is None:
+            y = singular_cofactors(xp, a, ways)
+        return xp.where(fine, y, xp.nan).astype(a.dtype, copy=False)
+
+    def vjp(
+        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
+    ) -> Cotangents:
+        (ct,) = cts
+        assert ct is not None
+        places = [(*xs, ct), *((*xs[:i], ct, *xs[i + 1 :]) for i in range(1, len(xs)))]
+        return [self(*given) if w else None for given, w in zip(places, wanted, strict=True)]
+
+
+COFACTORS = Cofactors()
+
+
+def regular_cofactors(xp: Any, a: Any) -> Any:
+    """The determinants times the transposed inverses; None if one of the matrices is so near to a
+    singular one that these two do not fit each other.
+    """
+    try:
+        inverse = xp.linalg.inv(a)
+    except np.linalg.LinAlgError:
+        return None
+    sizes = [abs(x).sum(-1).max(-1, initial=0) for x in (a, inverse)]
+    if not (sizes[0] * sizes[1] * np.finfo(a.dtype).eps ** 0.5 < 1).all():
+        return None
+    return xp.linalg.det(a)[..., None, None] * inverse.swapaxes(-1, -2)
+
+
+def singular_cofactors(xp: Any, a: Any, along: Sequence[Any]) -> Any:
+    """By singular values, of matrices whose rows and columns were made of one size first."""
+    powers = []
+    for axis in (-1, -2):
+        powers.append(xp.exp2(xp.frexp(abs(a).max(axis, keepdims=True, initial=0))[1]))
+        a, *along = (x / powers[-1] for x in (a, *along))
+    u, s, vh = xp.linalg.svd(a)
+    uh, v = (x.conj().swapaxes(-1, -2) for x in (u, vh))
+    inner = diagonal_cofactors(xp, s.astype(np.float64), [uh @ e @ v for e in along])
+    row, column = (products_without(xp, p.reshape(s.shape), 0) for p in powers)
+    turn = xp.linalg.det(u) * xp.linalg.det(vh)
+    size = turn[..., None, None] * row[..., :, None] * column[..., None, :]
+    return size * (uh.swapaxes(-1, -2) @ inner @ v.swapaxes(-1, -2))
+
+
+def diagonal_cofactors(xp: Any, s: Any, along: Sequence[Any]) -> Any:
+    """The cofactors of diag(s) along directions: a sum over permutations of as many rows, and of
+    the one that is left to the result.
+    """
+    k, n = len(along), s.shape[-1]
+    names, weights = "abcdefghijklm"[: k + 1], products_without(xp, s, k)
+    total: Any = 0
+    for order in permutations(range(k + 1)):
+        sign = (-1) ** sum(i > j for i, j in combinations(order, 2))
+        places = [names[m] + names[order[m]] for m in range(k + 1)]
+        on_it = order[k] == k  # the diagonal
+        path = ",...".join((f"...{names}", *places[:k])) + "->..." + places[k][on_it:]
+        y = xp.einsum(path, weights, *along, optimize=k > 1)
+        total = total + sign * (y[..., None] * xp.eye(n) if on_it else y)
+    return total
+
+
+def products_without(xp: Any, s: Any, k: int) -> Any:
+    """The product of all s[..., i] but for k + 1 of them, by their numbers [..., i0, ..., ik]; 0
+    where two of these are equal.
+    """
+    n, one = s.shape[-1], xp.ones_like(s[..., :1])
+    if not k:
+        left = xp.concatenate([one, s[..., :-1]], -1) if n else s
+        right = xp.concatenate([one, s[..., :0:-1]], -1) if n else s
+        return left.cumprod(-1) * right.cumprod(-1)[..., ::-1]
+    unit = xp.eye(n, dtype=bool)
+    y = products_without(xp, xp.where(unit, 1, s[..., None, :]), k - 1)
+    for axis in range(1, k + 1):
+        equal = unit.reshape(n, *(n if i == axis else 1 for i in range(1, k + 1)))
+        y = xp.where(equal, 0, y)
+    return y
 
 
 @final
 @record
 class SlogDet(Linalg):
     """The sign of the determinant and the logarithm of its size: a[..., n, n]
-    -> [...], real [...].
+    -> [...], real [...]. A singular matrix has 0 and -inf, and NaN for a gradient.
     """
 
     name = "slogdet"
@@ -281,8 +387,9 @@ class SlogDet(Linalg):
 
 
 def inverse_times(a: Value, by: Value) -> Value:
-    """The transposed inverse times a number for each matrix."""
-    return SOLVE(transposed(a), diagonal_of(by, a))  # type: ignore[no-any-return]
+    """The transposed inverse times a number for each matrix; NaN where there is none."""
+    y: Value = QUIET(transposed(a), diagonal_of(by, a))
+    return y
 
 
 # ----------------------------------------------------------------------------------------- Cholesky

@@ -8,7 +8,7 @@ sizes, is a kernel or more for each iteration. If these need longer than
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from ge2.base.config import config
 from ge2.base.log import warn
@@ -25,26 +25,39 @@ def kernel_seconds(eqn: Eqn, price: CompilePrice) -> float:
     return price.kernel_seconds + price.share * inside
 
 
-def is_too_long(seconds: float, sources: Iterable[Source | None], price: CompilePrice) -> bool:
-    """True of a loop that compiles longer than the user's patience."""
+def is_too_long(seconds: float, sources: Sequence[Source | None], price: CompilePrice) -> bool:
+    """True of a program whose Python loops compile longer than the user's patience.
+
+    `seconds` is the time for the whole program, of whose steps `sources` are the lines.
+    """
     if not config.compile_patience or seconds <= config.compile_patience:
         return False
-    return longest_loop(sources)[1] >= price.line
+    return seconds * share_of_loops(sources, price) > config.compile_patience
+
+
+def share_of_loops(sources: Sequence[Source | None], price: CompilePrice) -> float:
+    """The part of a program's steps that loops made: a function has one if a place in it made many
+    steps; others of its places made some of them in branches.
+    """
+    steps = Counter(s for s in sources if s is not None)
+    looping = {s.code for s, n in steps.items() if n >= price.line}
+    return sum(n for s, n in steps.items() if n > 1 and s.code in looping) / max(len(sources), 1)
 
 
 def announce(
-    title: str, sources: Iterable[Source | None], kernels: int, seconds: float, way: str
+    title: str,
+    sources: Sequence[Source | None],
+    kernels: int,
+    seconds: float,
+    price: CompilePrice,
+    way: str,
 ) -> None:
     """The warning; `way`: what is done about it."""
-    line, iterations = longest_loop(sources)
+    line, iterations = Counter(s for s in sources if s is not None).most_common(1)[0]
+    share = share_of_loops(sources, price)
     warn(
         f"{title} has a Python loop that is no loop of one body: {iterations} iterations became "
-        f"{kernels} kernels, some {seconds:.0f} s of compiling; {way}\n  at   {line}",
+        f"{share * kernels:.0f} kernels, some {share * seconds:.0f} s of compiling; {way}\n  at   {line}",
         fix="ge2.lax.fori_loop(0, n, body, x) or ge2.lax.scan, whose body is compiled once; "
         "GE2_COMPILE_PATIENCE=0 waits for any compiler",
     )
-
-
-def longest_loop(sources: Iterable[Source | None]) -> tuple[Source | None, int]:
-    """The line that made most of the equations, and how many."""
-    return next(iter(Counter(s for s in sources if s is not None).most_common(1)), (None, 0))

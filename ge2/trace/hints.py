@@ -125,23 +125,24 @@ def of_call(found: Expression, use: str, label: str) -> str:
         f = found.value(call.func.func)
     args = [found.text(a, "x") for a in call.args]
     first = args[0] if args else "x"
+    owner = found.primary(call.args[0], "x") if call.args else "x"
     if f is MISSING:
         return of_method(found, call, args, use, label)
     if f is np.vectorize or isinstance(f, np.vectorize):
         inner = call.func.args[:1] if isinstance(call.func, ast.Call) else []
         return mapped(found.text(inner[0], "f") if inner else "f", first)
     if isinstance(f, type) and issubclass(f, np.generic):
-        return f"{first}.astype({found.text(call.func, f.__name__)}), which stays an array"
+        return f"{owner}.astype({found.text(call.func, f.__name__)}), which stays an array"
     pythons = isinstance(f, type | BuiltinFunctionType)  # others need not have a hash
     if pythons and f in DTYPES:
-        return of_number(found, f, first, label)
+        return of_number(found, f, owner, label)
     if f is range:
         return of_range(found, label)
     if f is max or f is min:
         name = f.__name__
         return f"np.{name}imum({', '.join(args)})" if len(args) == 2 else f"np.{name}({first})"
     if pythons and f in OF_PYTHON:
-        return OF_PYTHON[f].format(first)
+        return OF_PYTHON[f].format(owner if f is bool else first)
     if isinstance(f, np.ufunc):
         return of_numpy(f.__name__, found, call, args, use, label)
     return of_module(f, found, call, use, label)
@@ -249,7 +250,8 @@ def of_numpy(
         ):
             return f"np.stack({args[0]}), or ge2.numpy.{name}, which takes lists of traced values"
         return f"ge2.numpy.{name}({args[0] if args else 'x'}), which takes traced values and lists of them"
-    if name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int"):
+    sized = name in SHAPES and use in ("int", "array") and (name == "arange" or use == "int")
+    if sized or name in SIZED:
         return of_size(label)
     takes = name not in SHAPES and name in gnp.__all__
     if takes and any(isinstance(a, ast.List | ast.Tuple) for a in call.args):
@@ -277,6 +279,7 @@ SHAPES: Final = (
     "zeros", "ones", "empty", "full", "arange", "eye", "identity", "linspace", "reshape", "broadcast_to",
     "tile", "tri", "indices",
 )  # fmt: skip
+SIZED: Final = ("diag_indices", "mask_indices", "tril_indices", "triu_indices")  # by each argument
 
 
 def of_method(found: Expression, call: ast.Call, args: list[str], use: str, label: str) -> str:
@@ -365,14 +368,9 @@ def of_list(a: str, i: str, numbers: bool) -> str:
 def of_augmented(found: Expression, use: str, label: str) -> str:
     node = found.node
     assert isinstance(node, ast.AugAssign)
-    target, value = found.text(node.target, "y"), found.text(node.value, "x")
-    return f"{target} = {target} {SIGNS.get(type(node.op), '+')} {value}"
-
-
-SIGNS: Final[dict[type, str]] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**", ast.Mod: "%",
-    ast.MatMult: "@", ast.FloorDiv: "//", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-}  # fmt: skip
+    value = node.value if found.text(node.value, "") else ast.Name("x")
+    total = ast.BinOp(node.target, node.op, value)
+    return f"{found.text(node.target, 'y')} = {ast.unparse(total)}"
 
 
 def of_binary(found: Expression, use: str, label: str) -> str:
@@ -389,8 +387,9 @@ def of_comparison(found: Expression, use: str, label: str) -> str:
     node = found.node
     assert isinstance(node, ast.Compare)
     if any(isinstance(op, ast.In | ast.NotIn) for op in node.ops):
-        x, y = found.text(node.left, "x"), found.text(node.comparators[0], "y")
-        return f"np.any({y} == {x})"
+        x, y = node.left, node.comparators[0]
+        same = ast.Compare(y, [ast.Eq()], [x])
+        return f"np.any({found.text(same, 'y == x')})"
     return found.text(over_arrays(node), "(a < x) & (x < b)") if len(node.ops) > 1 else ""
 
 

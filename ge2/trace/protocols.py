@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, Final, final
 
 import numpy as np
@@ -232,6 +231,8 @@ def instead_of(name: str) -> str:
         return f"  try  {INSTEAD[name]}"
     if name in gnp.__all__ and callable(getattr(gnp, name)):
         return f"  try  np.{name}(x)"
+    from difflib import get_close_matches  # for errors alone
+
     near = get_close_matches(name, [n for n in dir(np.ndarray) if n[0] != "_"], 1, cutoff=0.7)
     return f"  try  x.{near[0]}" if near else ""
 

@@ -305,7 +305,6 @@ def test_the_attributes_are_those_of_the_driver():
         "threads_per_multiprocessor": "MAX_THREADS_PER_MULTIPROCESSOR",
         "blocks_per_multiprocessor": "MAX_BLOCKS_PER_MULTIPROCESSOR",
         "registers_per_multiprocessor": "MAX_REGISTERS_PER_MULTIPROCESSOR",
-        "warp": "WARP_SIZE",
         "shared_static": "MAX_SHARED_MEMORY_PER_BLOCK",
         "shared_optin": "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN",
         "shared_per_multiprocessor": "MAX_SHARED_MEMORY_PER_MULTIPROCESSOR",
@@ -314,7 +313,7 @@ def test_the_attributes_are_those_of_the_driver():
     }
     known = bindings.CUdevice_attribute
     assert {
-        word: int(known[f"CU_DEVICE_ATTRIBUTE_{name}"]) for word, name in names.items()
+        word: int(getattr(known, f"CU_DEVICE_ATTRIBUTE_{name}")) for word, name in names.items()
     } == driver_module.ATTRIBUTES
     functions = bindings.CUfunction_attribute
     assert int(functions.CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES) == module.FIXED_SHARED

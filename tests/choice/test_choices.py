@@ -158,6 +158,7 @@ def test_a_large_product_is_the_librarys_and_a_region() -> None:
     assert found == {
         "pointwise_0": [
             f"not {JOINED}: {large}", f"not wgmma product and region: {ieee}",
+            f"not mma product and region: {ieee}",
             "region in CUDA, elementwise",
         ],
         "dot_general_0": [

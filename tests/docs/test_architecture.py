@@ -8,6 +8,8 @@ import doctest
 import re
 from pathlib import Path
 
+import pytest
+
 from tests.together import needs_compiler
 
 ROOT = Path(__file__).parents[2]
@@ -53,9 +55,11 @@ def test_every_name_is_defined_where_it_is_said_to_be():
 
 
 @needs_compiler
-def test_the_examples_give_what_is_shown():
+@pytest.mark.parametrize("page", ["architecture", "nn"])
+def test_the_examples_give_what_is_shown(page):
     options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
-    found = doctest.testfile(str(PAGE), module_relative=False, optionflags=options)
+    path = str(ROOT / "docs" / f"{page}.md")
+    found = doctest.testfile(path, module_relative=False, optionflags=options)
     assert found.attempted > 10
     assert not found.failed
 

@@ -89,7 +89,7 @@ def agree(runs: dict[int, tuple[Step, Any]]) -> None:
 @in_shares
 def test_networks_in_c(first: int) -> None:
     runs = {}
-    with together("-O1"):
+    with together("-Og"):
         for seed in seeds(first, 0):
             made = build(seed)
             with config.using(threads=2):

@@ -25,7 +25,7 @@ class Program:
 
     `targets` names the folders. With `plan` they show the memory plan and what each call runs, and
     no kernels. `donate` are the positions of arguments whose memory results may take; `off` are the
-    passes that are left out.
+    passes that are left out, and `prefer` the families that are taken.
     """
 
     function: Callable[..., Any]
@@ -34,6 +34,7 @@ class Program:
     plan: bool = False
     donate: tuple[int, ...] = ()
     off: tuple[str, ...] = ()
+    prefer: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> list[Any]:
@@ -321,6 +322,14 @@ program.add(
     "bf16[512,512]",
     "bf16[512]",
 )
+program.add(
+    "product_of_odd_rows", np.matmul, "bf16[65,67]", "bf16[67,69]", targets=CUDA,
+    prefer=("mma product",),
+)  # fmt: skip
+program.add(
+    "layer_of_odd_rows", lambda x, w, b: np.maximum(x @ w + b, 0), "f16[3,65,68]", "f16[68,69]",
+    "f16[69]", targets=CUDA, prefer=("mma product and region",),
+)  # fmt: skip
 program.add("product_of_complex", np.matmul, "c64[40,50]", "c64[50,60]")
 program.add("product_small", np.matmul, "f32[64,256]", "f32[256,48]")
 program.add(

@@ -38,8 +38,9 @@ KINDS = ("kernel", "copy", "matmul", "library")
 def text_of(name: str, program: Program, target: str) -> str:
     """All that a golden file shows of a program for a target."""
     with config.using(
-        executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False
-    ):
+        executor=EXECUTORS[target], threads=2, passes_off=program.off, dump="", nvtx=False,
+        prefer=program.prefer,
+    ):  # fmt: skip
         executable = compiled(name, program, target)
         parts = [*parts_of(executable, program.plan)]
     return "\n".join(f"{f' {title} ':=^100}\n{text.strip()}\n" for title, text in parts)

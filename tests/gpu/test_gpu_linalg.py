@@ -28,6 +28,8 @@ FUNCTIONS = {
     "solve": (lambda a: np.linalg.solve(a, a[0]).sum(), SQUARE),
     "inv": (lambda a: np.linalg.inv(a)[0, 1], SQUARE),
     "det": (np.linalg.det, SQUARE),
+    "det of rank 2": (lambda a: np.linalg.det(a - a[0]), SQUARE),
+    "det, second order": (lambda a: ge2.grad(np.linalg.det)(a)[0, 1], SQUARE),
     "slogdet": (lambda a: np.linalg.slogdet(a)[1], SQUARE),
     "cholesky": (lambda a: np.linalg.cholesky(a)[2].sum(), SQUARE),
     "eigh": (lambda a: (np.linalg.eigh(a)[0] ** 2).sum(), SQUARE),

@@ -17,13 +17,14 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
-    ROUNDINGS,
     TURNS,
     biased,
     drawn,
     exactly,
     judge,
     kinds,
+    on_gpu,
+    precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -39,19 +40,6 @@ def hopper() -> Any:
         yield gpu.xp
 
 
-def checked(xp: Any, function: Any, xs: Any, family: str, terms: int, roundings: int = 1) -> None:
-    given = tuple(map(xp.asarray, xs))
-    compiled = ge2.jit(function)
-    assert family in kinds(compiled.lower(*given))
-    first = compiled(*given)
-    found = tuple(map(xp.asnumpy, first)) if isinstance(first, tuple) else xp.asnumpy(first)
-    judge(found, exactly(function, *xs), terms, roundings)
-    for _ in range(10):
-        again = compiled(*given)
-        pairs = zip(again, first, strict=True) if isinstance(first, tuple) else [(again, first)]
-        assert all(bool((y.view(np.uint8) == x.view(np.uint8)).all()) for y, x in pairs)
-
-
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -59,7 +47,7 @@ def test_activations_and_biases(hopper: Any, activation: str, bias: str, dtype: 
     rng = np.random.default_rng(0)
     m, n, k = 456, 776, 328
     xs = [drawn(rng, s, dtype) for s in ((m, k), (k, n), BIASES[bias](m, n))]
-    checked(hopper, biased(activation), xs, FUSED, k)
+    on_gpu(hopper, biased(activation), xs, FUSED, k)
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
@@ -67,9 +55,8 @@ def test_activations_and_biases(hopper: Any, activation: str, bias: str, dtype: 
 def test_layers(hopper: Any, name: str, dtype: Any) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
-    checked(
-        hopper, function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, ROUNDINGS.get(name, 1)
-    )
+    xs = [drawn(rng, s, dtype) for s in shapes]
+    on_gpu(hopper, function, xs, FUSED, 72, **precision(name, dtype))
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])
@@ -86,7 +73,7 @@ def test_products_as_they_lie(
     a = drawn(rng, (k, m) if first else (m, k), BF16)
     b = drawn(rng, (n, k) if second else (k, n), BF16)
     with config.using(pins=(Pin(BARE, tile),)):
-        checked(hopper, function, (a, b), BARE, k)
+        on_gpu(hopper, function, (a, b), BARE, k)
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])
@@ -97,7 +84,7 @@ def test_tiles_with_an_epilogue(hopper: Any, activation: str, tile: str) -> None
     rng = np.random.default_rng(4)
     xs = [drawn(rng, s, BF16) for s in ((1000, 520), (520, 2056), (2056,))]
     with config.using(pins=(Pin(FUSED, tile),)):
-        checked(hopper, biased(activation), xs, FUSED, 520)
+        on_gpu(hopper, biased(activation), xs, FUSED, 520)
 
 
 def test_float32_rounded_to_tf32(hopper: Any) -> None:

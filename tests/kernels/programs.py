@@ -62,7 +62,7 @@ class Programs:
     def compiled(self, threads: int = 2) -> Executable:
         graph = Graph(tuple(self.inputs), tuple(self.eqns), tuple(self.outs))
         with config.using(executor="c", threads=threads, passes_off=("simplify", "fold", "match")):
-            with together("-O1"):
+            with together("-Og"):
                 found = compile_graph(graph)
                 found.build()
             assert found.program.target == "c"

@@ -16,24 +16,21 @@ from tests.kernels.wgmma_cases import (
     F16,
     F32,
     LAYERS,
-    ROUNDINGS,
     TURNS,
     biased,
     drawn,
+    emulated,
     exactly,
     judge,
     kinds,
+    precision,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
 
 
-def checked(function: Any, xs: Any, family: str, terms: int, roundings: int = 1) -> None:
-    """Runs a function by a kernel of the family, whose result is that of NumPy."""
-    with config.using(executor="shim", prefer=(BARE, FUSED)):
-        lowered = ge2.jit(function).lower(*xs)
-        assert family in kinds(lowered)
-        judge(ge2.jit(function)(*xs), exactly(function, *xs), terms, roundings)
+def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -> None:
+    emulated((BARE, FUSED), function, xs, family, terms, **precision)
 
 
 @pytest.mark.exhaustive("activation")
@@ -52,7 +49,7 @@ def test_activations_and_biases(activation: str, bias: str, dtype: Any) -> None:
 def test_layers(name: str, dtype: Any) -> None:
     function, shapes = LAYERS[name]
     rng = np.random.default_rng(1)
-    checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, ROUNDINGS.get(name, 1))
+    checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, **precision(name, dtype))
 
 
 @pytest.mark.exhaustive("turn")

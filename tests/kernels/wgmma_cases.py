@@ -1,4 +1,4 @@
-"""Products for Hopper's tensor cores, as NumPy writes them; on a GPU and in the emulator alike."""
+"""Products for tensor cores, as NumPy writes them; on a GPU and in the emulator alike."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import ge2
+from ge2.base.config import config
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
 # what one rounding errs at most, relative; of float32, what sums of this length do, of which tensor
@@ -58,6 +59,18 @@ LAYERS: Final[dict[str, Case]] = {
         ((136, 72), (72, 80), (80,)),
     ),
     "residual": (lambda a, b, c, r: gelu(a @ b + c) + r, ((200, 72), (72, 264), (264,), (200, 264))),
+    "three results of two arrays": (
+        lambda a, b, c, r: (a @ b + c, (a @ b + c) * r, np.tanh(a @ b + c) + c),
+        ((200, 72), (72, 136), (200, 136), (200, 136)),
+    ),
+    "results of two and four bytes": (
+        lambda a, b, r: (np.tanh(a @ b + r), (a @ b).astype(F32) * r),
+        ((200, 72), (72, 136), (200, 136)),
+    ),
+    "a long way": (
+        lambda a, b, c, r: (gelu(gelu(a @ b + c)), gelu(gelu(a @ b + c)) * r),
+        ((200, 72), (72, 200), (200,), (200, 200)),
+    ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
     "gate": (
         lambda x, w, v: np.tanh(x @ w) * (x @ v),
@@ -75,7 +88,15 @@ LAYERS: Final[dict[str, Case]] = {
         lambda x, w, c: np.tanh(np.einsum("bd,dhe->bhe", x, w) + c), ((136, 72), (72, 2, 40), (2, 40))
     ),
 }  # fmt: skip
-ROUNDINGS: Final = {"gate": 2}  # of its second product, too
+
+
+def precision(name: str, dtype: Any) -> dict[str, Any]:
+    """How a layer is rounded on its way, as `judge` takes it."""
+    if name == "gate":
+        return {"roundings": 2}  # its second product is, too
+    return {"through": dtype} if name == "results of two and four bytes" else {}
+
+
 TURNS: Final[dict[str, tuple[Callable[..., Any], bool, bool]]] = {
     "as they lie": (lambda a, b: a @ b, False, False),
     "second turned": (lambda a, b: a @ b.T, False, True),
@@ -84,13 +105,91 @@ TURNS: Final[dict[str, tuple[Callable[..., Any], bool, bool]]] = {
 }
 
 
+# operands that lie as no tensor map copies them
+VIEWS: Final[dict[str, Case]] = {
+    "every second term": (lambda a, b: a[:, ::2] @ b, ((70, 130), (65, 40))),
+    "backwards": (lambda a, b: a[::-1] @ b[:, ::-1], ((70, 65), (65, 40))),
+    "from the second on": (lambda a, b: np.tanh(a[1:, 1:] @ b[3:, :-1]), ((71, 66), (68, 41))),
+    "no neighbours": (lambda a, b: a[::3, ::2] @ b[::2, ::5], ((210, 130), (130, 205))),
+    "the same row": (
+        lambda a, b: np.tanh(np.broadcast_to(a, (3, 70, 65)) @ b), ((70, 65), (3, 65, 40))
+    ),
+}  # fmt: skip
+
+# few tiles of long sums, in parts: the tile, and the family
+PARTED: Final[dict[str, tuple[Callable[..., Any], tuple[tuple[int, ...], ...], str, str]]] = {
+    "bare": (lambda a, b: a @ b, ((64, 1100), (1100, 70)), "64 x 64 by 4, 4 parts", "mma product"),
+    "layer": (
+        biased("gelu"), ((64, 1101), (1101, 71), (71,)), "64 x 64 by 4, 4 parts",
+        "mma product and region",
+    ),
+    "batches": (
+        LAYERS["a bias of each batch"][0], ((3, 40, 529), (3, 529, 33), (3, 1, 33)),
+        "64 x 64 by 4, 2 parts", "mma product and region",
+    ),
+}  # fmt: skip
+
+
+def odd(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape whose rows are no multiples of 16 bytes apart, for one whose are."""
+    return tuple(n + 1 if n >= 72 else n for n in shape)
+
+
+def rounded_to_tf32(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of TURNS, whose product rounds float32."""
+    matmul = ge2.numpy.matmul
+
+    class Factor:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+        @property
+        def T(self) -> Factor:
+            return Factor(self.x.T)
+
+        def __matmul__(self, other: Factor) -> Any:
+            return matmul(self.x, other.x, precision="tf32")
+
+    return lambda a, b: function(Factor(a), Factor(b))
+
+
+def emulated(
+    families: tuple[str, str], function: Any, xs: Any, family: str, terms: int,
+    exact: Any = None, **precision: Any,
+) -> None:  # fmt: skip
+    """Runs a function by a kernel of the family, whose result is that of NumPy, in the emulator.
+    `exact`: the function as NumPy knows it, if it is another one.
+    """
+    with config.using(executor="shim", prefer=families):
+        assert family in kinds(ge2.jit(function).lower(*xs))
+        judge(ge2.jit(function)(*xs), exactly(exact or function, *xs), terms, **precision)
+
+
+def on_gpu(
+    xp: Any, function: Any, xs: Any, family: str, terms: int, exact: Any = None,
+    **precision: Any,
+) -> None:  # fmt: skip
+    """The same on a GPU, where further runs have the same bits."""
+    given = tuple(map(xp.asarray, xs))
+    compiled = ge2.jit(function)
+    assert family in kinds(compiled.lower(*given))
+    first = compiled(*given)
+    found = tuple(map(xp.asnumpy, first)) if isinstance(first, tuple) else xp.asnumpy(first)
+    judge(found, exactly(exact or function, *xs), terms, **precision)
+    for _ in range(10):
+        again = compiled(*given)
+        pairs = zip(again, first, strict=True) if isinstance(first, tuple) else [(again, first)]
+        assert all(bool((y.view(np.uint8) == x.view(np.uint8)).all()) for y, x in pairs)
+
+
 def drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> Any:
     return rng.standard_normal(shape).astype(dtype)
 
 
-def judge(found: Any, wanted: Any, terms: int, roundings: int = 1) -> None:
+def judge(found: Any, wanted: Any, terms: int, roundings: int = 1, through: Any = F32) -> None:
     """A result of sums of so many products of normal numbers: those stay float32, so that nothing
-    but the result is rounded, unless there are more `roundings` of what it is made of.
+    but the result is rounded, unless there are more `roundings` of what it is made of, or a cast
+    from the type `through`.
     """
     found = (found,) if not isinstance(found, tuple) else found
     wanted = (wanted,) if not isinstance(wanted, tuple) else wanted
@@ -101,7 +200,8 @@ def judge(found: Any, wanted: Any, terms: int, roundings: int = 1) -> None:
         size = np.maximum(np.abs(w), least)
         error = np.abs(np.asarray(y, np.float64) - w) / size
         assert not np.isnan(error).any()
-        assert error.max() <= (roundings + 0.25) * DIGITS[np.dtype(y.dtype)], error.max()
+        digits = max(DIGITS[np.dtype(y.dtype)], DIGITS[through])
+        assert error.max() <= (roundings + 0.25) * digits, error.max()
 
 
 def exactly(function: Callable[..., Any], *xs: Any) -> Any:
@@ -112,7 +212,3 @@ def exactly(function: Callable[..., Any], *xs: Any) -> Any:
 def kinds(lowered: Any) -> list[str]:
     """The families of a program's kernels."""
     return [k.choice.family.name for k in lowered.kernels]
-
-
-def jitted(function: Callable[..., Any]) -> Any:
-    return ge2.jit(function)

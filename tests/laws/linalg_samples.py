@@ -85,6 +85,14 @@ def equations() -> dict[str, list[Sample]]:
         "solve": [*(solve(*p) for p in pairs), solve((2, 2), (2, 2), quiet=True)],
         "pinv": sampled(ops.Pinv(1e-6), regular, (3, 2), (2, 3), (0, 2)),
         "det": sampled(ops.Det(), regular, *SQUARE),
+        "cofactors": [
+            Sample(
+                ops.Cofactors(),
+                lambda rng, d, s=s, k=k: (*(numbers(rng, s, d) for _ in range(k)),),
+                LAPACK,
+            )
+            for s, k in (((3, 3), 1), ((3, 3), 2), ((2, 3, 3), 3), ((1, 1), 2), ((0, 0), 2))
+        ],
         "slogdet": sampled(ops.SlogDet(), regular, *SQUARE),
         "cholesky": sampled(ops.Cholesky(), definite, *SQUARE),
     }

@@ -18,7 +18,9 @@ from tests.laws.samples import SAMPLES
 from tests.laws.test_laws import NAMES, every_op
 
 CALLS = frozenset(("debug_print", "debug_callback", "pure_callback"))
-LINALG = frozenset(("solve", "pinv", "det", "slogdet", "cholesky", "qr", "eigh", "eig", "svd"))
+LINALG = frozenset(
+    ("solve", "pinv", "det", "cofactors", "slogdet", "cholesky", "qr", "eigh", "eig", "svd")
+)
 FFT = frozenset(("fft", "rfft", "irfft"))
 SORTS = frozenset(("sort", "argsort", "searchsorted"))
 NEIGHBOURS = frozenset(("spacing", "nextafter"))  # of half types

@@ -4,6 +4,7 @@ derivatives in every mode.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -177,6 +178,61 @@ SMOOTH: dict[str, Callable[..., Any]] = {
 def test_derivatives_in_both_modes(name: str, rng: Rng) -> None:
     x = regular(rng, (3, 3), FLOAT64) + 0.1 * rng.standard_normal((3, 3))
     check_grads(SMOOTH[name], (x,), order=1, modes=("fwd", "rev"))
+
+
+def expanded(a: Any) -> Any:
+    """The determinant by its definition, a polynomial."""
+    orders = itertools.permutations(range(len(a)))
+    return sum(L.det(np.eye(len(a))[list(o)]) * np.prod(a[np.arange(len(a)), o]) for o in orders)
+
+
+SINGULAR = {
+    "rank 2, rounded": np.arange(9.0).reshape(3, 3),
+    "rank 2, exact": np.diag([1e9, 1e-9, 0.0]),
+    "rank 1": np.ones((3, 3), FLOAT32),
+    "rank 0": np.zeros((3, 3)),
+    "complex": np.array([[1, 1j, 2], [1j, -1, 2j], [0, 1j, 3]]),
+    "of several sizes": np.diag([1e3, 1.0, 1e-3]) + np.tri(3, k=-1),
+}
+
+
+@pytest.mark.parametrize("name", SINGULAR)
+def test_derivatives_of_determinants_are_those_of_a_polynomial(name: str) -> None:
+    def orders(f: Any, a: Any) -> list[Any]:
+        """Derivatives of first to third order, the last along one direction."""
+        real = (lambda x: f(x).real) if a.dtype.kind == "c" else f
+        first = ge2.grad(real)
+
+        def along(x: Any) -> Any:
+            return (first(x) * np.arange(9.0).reshape(3, 3)).sum().real
+
+        return [first(a), ge2.grad(along)(a), ge2.jvp(ge2.grad(along), (a,), (a + 1,))[1]]
+
+    a = SINGULAR[name]
+    for got, want in zip(orders(L.det, a), orders(expanded, a), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-6, atol=1e-12 * (1 + abs(want).max()))
+    both = ge2.vmap(ge2.grad(lambda x: L.det(x).real))(np.stack([a, a + np.eye(3, dtype=a.dtype)]))
+    np.testing.assert_allclose(both[0], orders(expanded, a)[0], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "f", [lambda x: L.slogdet(x)[1].sum(), lambda x: abs(L.qr(x)[1]).sum()], ids=["slogdet", "qr"]
+)
+def test_a_singular_matrix_without_a_derivative_spoils_no_other(f: Any) -> None:
+    a = np.stack([np.ones((2, 2)), np.eye(2), np.zeros((2, 2))])
+    _, gradient = ge2.value_and_grad(f)(a)
+    assert np.isnan(gradient[[0, 2]]).any((1, 2)).all()
+    np.testing.assert_array_equal(gradient[1], np.eye(2))
+
+
+def test_derivatives_where_eigenvalues_are_equal_or_elements_0() -> None:
+    pinv = lambda x: L.pinv(x, hermitian=True)  # noqa: E731
+    np.testing.assert_allclose(ge2.jacfwd(pinv)(np.eye(2))[0, 0], [[-1, 0], [0, 0]], atol=1e-14)
+    both = L.pinv(np.array([[2.0, 9], [1, 3]]), hermitian=True)
+    np.testing.assert_allclose(ge2.jit(pinv)(np.array([[2.0, 7], [1, 3]])), both)
+    for ord in (-1, -2, -0.5):  # as the size of the element that is 0
+        x = np.array([0.0, 1.0, 2.0])
+        np.testing.assert_array_equal(ge2.grad(lambda x, p=ord: L.norm(x, p))(x), 0 * x)
 
 
 def test_gradients_by_symmetric_matrices_are_symmetric(rng: Rng) -> None:

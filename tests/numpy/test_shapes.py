@@ -174,10 +174,43 @@ def test_padding_with_numbers() -> None:
     agree(np.pad, X, -1)
     agree(np.pad, X, (1, 2, 3))
     agree(np.pad, X[:0], 1, "edge")
-    with pytest.raises(ArgumentError, match="mode 'mean' is not supported"):
-        gnp.pad(X, 1, "mean")
+    with pytest.raises(ArgumentError, match="mode 'middle' is not supported"):
+        gnp.pad(X, 1, "middle")
     value = traced(lambda x: np.pad(x, 1, constant_values=x[0]), X[0, 0] + 1)
     assert value.tolist() == [1, 1, 2, 3, 4, 1]
+
+
+@given(
+    hnp.arrays(
+        st.sampled_from((np.int16, np.float64, np.float32)),
+        hnp.array_shapes(min_dims=1, max_dims=3, max_side=4),
+        elements=st.integers(-9, 9),
+    ),
+    st.sampled_from(["linear_ramp", "maximum", "mean", "median", "minimum"]),
+    st.data(),
+)
+def test_padding_by_what_the_ends_give(x: Any, mode: str, data: st.DataObject) -> None:
+    side = st.integers(0, 5)
+    pairs = st.lists(st.tuples(side, side), min_size=x.ndim, max_size=x.ndim)
+    if mode == "linear_ramp":
+        option = {"end_values": data.draw(side | st.floats(-2, 2) | pairs)}
+    else:
+        length = st.integers(1, 5)
+        lengths = st.lists(st.tuples(length, length), min_size=x.ndim, max_size=x.ndim)
+        option = {"stat_length": data.draw(st.none() | length | lengths)}
+    agree(np.pad, x, data.draw(side | pairs), mode, **option)
+
+
+def test_padding_needs_elements_to_pad_by() -> None:
+    for x, options, what in (
+        (X[:0], {"mode": "mean"}, "can't extend empty axis 0"),
+        (X, {"mode": "maximum", "stat_length": 0}, "stat_length of 0"),
+        (X, {"mode": "mean", "stat_length": -1}, "negative"),
+        (X, {"mode": "mean", "end_values": 1}, "unsupported keyword arguments"),
+        (X, {"mode": lambda *a: None}, "not supported"),
+    ):
+        with pytest.raises(ValueError, match=what):
+            gnp.pad(x, 1, **options)
 
 
 def test_padding_by_its_own_elements_is_slices() -> None:
@@ -331,3 +364,20 @@ def test_a_roll_by_a_traced_number() -> None:
         ge2.jit(lambda y, by: np.roll(y, by))(x, 1.5)
     with pytest.raises(ShapeError, match="a shift for each axis; got 2 shifts for 3 axes"):
         gnp.roll(x, (1, 2), (0, 1, 2))
+
+
+def test_the_number_of_a_diagonal_may_be_traced() -> None:
+    x, ks = np.arange(12.0).reshape(3, 4), np.array([-9, -2, 0, 1, 9, 100])
+    for ours, theirs in (
+        (lambda k: gnp.eye(3, 4, k), lambda k: np.eye(3, 4, k)),
+        (lambda k: gnp.tri(3, 4, k), lambda k: np.tri(3, 4, k)),
+        (lambda k: np.tril(x + 0 * k, k), lambda k: np.tril(x, k)),
+        (lambda k: np.triu(x + 0 * k, k=k), lambda k: np.triu(x, k)),
+    ):
+        wanted = np.stack([theirs(k) for k in ks])
+        np.testing.assert_array_equal(ge2.vmap(ours)(ks), wanted)
+        np.testing.assert_array_equal(
+            ge2.vmap(ours)(np.maximum(ks, 0).astype("u1"))[2:], wanted[2:]
+        )
+    with pytest.raises(ArgumentError, match="number of a diagonal is one integer"):
+        ge2.jit(lambda k: gnp.eye(3, k=k))(1.5)

@@ -9,9 +9,11 @@ import pytest
 
 import ge2
 from ge2.base.log import Ge2Warning
+from ge2.base.source import Source
 from ge2.base.toolchain.compiler import library
 from ge2.compile.compile import compile_graph
 from ge2.passes.loops.roll import compile_seconds
+from ge2.program.compile_price import is_too_long
 from ge2.program.tuning import CompilePrice
 from ge2.targets.c import compile_price, linked
 from ge2.targets.c.tuning import Files, Tuning
@@ -80,6 +82,16 @@ def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
     f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
     with of_kernels(99.0):
         np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
+
+
+def test_a_short_loop_in_a_long_program_has_its_own_price():
+    def is_long(loop, others):
+        one, other = three.__code__, unlike.__code__
+        lines = [Source(one, 0)] * loop + [Source(other, n) for n in range(others)]
+        return is_too_long(len(lines) * 0.2, lines, CompilePrice(0.2))
+
+    with ge2.config.using(compile_patience=5):
+        assert not is_long(10, 20) and not is_long(20, 6) and is_long(30, 6)
 
 
 def three(x):

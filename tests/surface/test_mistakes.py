@@ -127,6 +127,25 @@ def test_what_is_mended_gives_what_numpy_gives(mistake: Mistake, names: dict[str
         np.testing.assert_allclose(y, z)
 
 
+@pytest.mark.parametrize(
+    ("wrong", "fix"),
+    [
+        ("count += x > 2", "count = count + (x > 2)"),
+        ("count *= x + 1", "count = count * (x + 1)"),
+        ("count **= -x", "count = count ** (-x)"),
+        ("y = np.float32(x[0] + 1)", "(x[0] + 1).astype(np.float32)"),
+        ("y = int(x[0] + 1)", "(x[0] + 1).astype(np.int64)"),
+        ("y = bool(x[0] > 1)", "(x[0] > 1) != 0"),
+        ("y = (x[0] > 1) in x", "np.any(x == (x[0] > 1))"),
+    ],
+)
+def test_fixes_have_the_parentheses_that_they_need(wrong: str, fix: str, names: Any) -> None:
+    program = f"def f(x):\n    count = np.zeros(3)\n    {wrong}\n    return x\n\nge2.jit(f)(X)\n"
+    with pytest.raises(ge2.errors.Ge2Error) as caught:
+        executed(program, names, "mistake.py")
+    assert f"try  {fix}" in str(caught.value)
+
+
 def test_there_are_eighty_of_them() -> None:
     assert len(MISTAKES) >= 80
     assert PAGE.read_text().count("\n### ") == len({m.title for m in MISTAKES}) == len(MISTAKES)

@@ -141,6 +141,10 @@ def of_vectors(x: Any, ord: Any, axes: Any, keepdims: bool) -> Any:
         return cast(total(e.not_equal(x, 0), axes, keepdims=keepdims), type_of(size).dtype)
     if ord == 1:
         return total(size, axes, keepdims=keepdims)
+    if ord < 0:  # then one element of 0 decides, as its size does
+        nothing = e.equal(size, 0)
+        y = total(e.power(where(nothing, 1.0, size), ord), axes, keepdims=keepdims)
+        return where(some(nothing, axes, keepdims=keepdims), 0.0, e.power(y, 1 / ord))
     y = total(e.power(size, ord), axes, keepdims=keepdims)
     if ord < 1:
         return e.power(y, 1 / ord)

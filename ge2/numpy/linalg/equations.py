@@ -18,13 +18,14 @@ from ge2.numpy import elementwise as e
 from ge2.numpy import products
 from ge2.numpy.composite import imag, real, where
 from ge2.numpy.creation import eye
-from ge2.numpy.linalg.factors import adjoint, hermitian_svd, matrices, nothing, svd
+from ge2.numpy.linalg.factors import adjoint, matrices, nothing, svd
+from ge2.numpy.linalg.factors import hermitian as of_hermitian
 from ge2.numpy.promotion import array, broadcast, cast, common_dtype, reshape
 from ge2.numpy.reductions import all as every
 from ge2.numpy.reductions import count_nonzero
 from ge2.numpy.reductions import max as largest
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shapes import expand_dims, transpose
+from ge2.numpy.shapes import expand_dims, transpose, tril
 from ge2.ops.linalg import Det, Pinv, SlogDet, Solve
 
 UNSET: Any = object()
@@ -68,7 +69,7 @@ def units(x: Any) -> Any:
 
 
 def det(a: Any) -> Any:
-    """The determinant, as `numpy.linalg.det`; its derivative needs the inverse."""
+    """The determinant, as `numpy.linalg.det`; it has derivatives at singular matrices too."""
     return Det()(matrices(a, "det", square=True))
 
 
@@ -88,14 +89,10 @@ def pinv(a: Any, rcond: Any = None, hermitian: bool = False, *, rtol: Any = UNSE
         )
     bound = rcond if rcond is not None else 1e-15 if rtol is UNSET else rtol
     if hermitian:  # one triangle is read
-        u, s, vh = hermitian_svd(x, True)
-        return joined(u, s, vh, least(x, s, bound))
+        x = of_hermitian(x)
+        low = tril(x, -1)
+        x = where(eye(type_of(x).shape[-1], dtype=bool), real(x), e.add(low, adjoint(low)))
     return Pinv(known(bound, "pinv", x))(x)
-
-
-def least(x: Any, s: Any, bound: Any) -> Any:
-    """The bound that singular values must exceed."""
-    return e.multiply(largest(s, -1, keepdims=True, initial=0), known(bound, "pinv", x))
 
 
 def known(bound: Any, name: str, x: Any) -> float:
@@ -107,14 +104,6 @@ def known(bound: Any, name: str, x: Any) -> float:
         what = f"{name}: a tolerance is a number known beforehand; got {bound!r}"
         raise InputError(what, where=here(), fix="rtol=1e-6")
     return float(bound)
-
-
-def joined(u: Any, s: Any, vh: Any, cutoff: Any) -> Any:
-    """The pseudo-inverse from singular values."""
-    large = e.greater(s, cutoff)
-    inverse = where(large, e.divide(1, where(large, s, 1)), 0)
-    scaled = e.multiply(expand_dims(inverse, -1), adjoint(u))
-    return products.matmul(adjoint(vh), scaled)
 
 
 def lstsq(a: Any, b: Any, rcond: Any = None) -> tuple[Any, Any, Any, Any]:

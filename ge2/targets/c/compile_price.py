@@ -37,7 +37,8 @@ def cheaper(title: str, native: Native, source: str, flags: tuple[str, ...]) -> 
     sooner = seconds * tuning.quick <= config.compile_patience
     if not (sooner and is_known(source, (*flags, *SOONER))):
         way = "compiled with fewer optimisations" if sooner else "run as blocked NumPy"
-        announce(title, native.sources, len(native.prices), seconds, f"it is {way}")
+        kernels, price = len(native.prices), tuning.price
+        announce(title, native.sources, kernels, seconds, price, f"it is {way}")
     if not sooner:
         raise TooLong(f"{title} would take some {seconds:.0f} s to compile")
     return (*flags, *SOONER)

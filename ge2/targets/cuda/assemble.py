@@ -198,7 +198,7 @@ class CudaAssembler(Assembler):
         seconds = kernels.missing_seconds(self.device)
         if is_too_long(seconds, sources, price):
             way = "each is compiled once, and then found in the cache"
-            announce(self.title, sources, len(kernels.texts), seconds, way)
+            announce(self.title, sources, len(kernels.texts), seconds, price, way)
 
     def call_of(self, run: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
         """The program as it is called: in C where it is simple enough,

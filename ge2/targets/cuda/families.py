@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from ge2.choice.choose import Catalog
 from ge2.targets.cuda.kernels.attention import Attention
-from ge2.targets.cuda.kernels.gemm_wgmma import GemmWgmma, GemmWgmmaRegion
+from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
+from ge2.targets.cuda.kernels.gemm.wgmma import GemmWgmma, GemmWgmmaRegion
 from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
 from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
@@ -25,5 +26,6 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), Attention(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), CudaProduct(),
+    GemmWgmmaRegion(), GemmMmaRegion(), Attention(), CudaSmallProduct(), GemmWgmma(), CudaBlas(),
+    GemmMma(), CudaProduct(),
 )  # fmt: skip

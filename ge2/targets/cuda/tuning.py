@@ -281,20 +281,41 @@ class WgmmaTile:
 class Wgmma:
     """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
 
-    # where one result leaves from registers, and for others, which have none to spare
+    # where one result leaves from registers and no array is brought, and for all else
     fragments: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 192, 4), WgmmaTile(128, 128, 5, 1.02), WgmmaTile(64, 64, 8, 1.6),
     )  # fmt: skip
-    others: tuple[WgmmaTile, ...] = (WgmmaTile(128, 128, 5, 1.05), WgmmaTile(64, 64, 8, 1.6))
+    others: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 128, 5, 1.05), WgmmaTile(128, 192, 4, 1.1), WgmmaTile(64, 64, 8, 1.6),
+    )  # fmt: skip
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
-    short: int = 24  # equations up to which elements may leave in registers, which is unrolled
-    strips: int = 2  # arrays, and results, for which there is room in shared memory
+    short: int = 64  # equations up to which elements may leave in registers
+    unrolled: int = 12  # equations up to which they are written out for each strip
+    strips: int = 3  # arrays, and results, for which there is room in shared memory
     vectors: int = 6  # bytes of each column for which there is room beside the stages
     # terms from which on a library splits sums, if so many times the least time is lost otherwise
     long: int = 2048
     idle: float = 1.3
+
+
+@final
+@record
+class MmaTile:
+    """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
+    beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
+    tensor cores that it reaches.
+    """
+
+    rows: int
+    columns: int
+    high: int
+    broad: int
+    terms: int
+    stages: int
+    part: float
+    group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
 
 
 @final
@@ -310,6 +331,21 @@ class AttentionTile:
     keys: int
     stages: int
     registers: tuple[int, int] = (24, 240)
+
+
+@final
+@record
+class Mma:
+    """Products by the tensor cores of warps."""
+
+    tiles: tuple[MmaTile, ...] = (
+        MmaTile(128, 128, 2, 4, 64, 4, 0.6), MmaTile(128, 128, 2, 2, 64, 4, 0.59),
+        MmaTile(128, 64, 4, 2, 64, 4, 0.5), MmaTile(64, 64, 2, 2, 64, 4, 0.4),
+    )  # fmt: skip
+    long: int = 256  # terms of a part of a sum at least, where blocks share it,
+    parts: int = 16  # of which it has no more
+    one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
+    thin: int = 16  # of rows or columns: fewer fill too little of a tile
 
 
 @final
@@ -352,6 +388,7 @@ class Tuning:
     joins: Joins = Joins()
     products: Products = Products()
     wgmma: Wgmma = Wgmma()
+    mma: Mma = Mma()
     attention: Attention = Attention()
     launches: Launches = Launches()
     concurrent: Concurrent = Concurrent()

@@ -17,7 +17,7 @@ from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.scores import Scores, scores_of, statements
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm_wgmma import HOPPER
+from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.tuning import AttentionTile
 

@@ -46,22 +46,6 @@ class CudaWays(Cuda):
 
 
 @final
-class Apart(Cuda):
-    """The steps of a problem one by one: the other candidate where they could be one kernel. Each
-    has a choice of its own.
-    """
-
-    name = "launches, step by step"
-    code = "step by step"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return ""
-
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        return Kernels(())
-
-
-@final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
 

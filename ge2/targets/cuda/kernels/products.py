@@ -51,6 +51,16 @@ def least_seconds(caps: Caps) -> float:
     return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
 
 
+def library_seconds(problem: Problem, caps: Caps) -> float:
+    """What a product by the library takes: half types at the rate of tensor cores; of small matrices
+    few blocks have a tile, and each waits for its terms, however few.
+    """
+    speed = caps.speed
+    halves = problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
+    rate = busy(problem, caps) * speed.products / speed.single * (TENSOR if halves else 1)
+    return max(speed.of(problem, rate=rate), least_seconds(caps))
+
+
 @final
 class CudaSmallProduct(Cuda):
     """A small product, in the library's place: docs/design/small_products.md has the rule."""
@@ -108,14 +118,8 @@ class CudaBlas(Cuda):
         return "" if caps.product(found.wanted) else "the library has no such product"
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """Half types at the rate of tensor cores; of small matrices few blocks have a tile, and each
-        waits for its terms, however few. A further algorithm is thought to be slower.
-        """
-        speed = caps.speed
-        halves = problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
-        rate = busy(problem, caps) * speed.products / speed.single * (TENSOR if halves else 1)
-        least = least_seconds(caps)
-        return max(speed.of(problem, rate=rate), least) * (1 + 0.01 * (variant.plan or 0))
+        """A further algorithm is thought to be slower."""
+        return library_seconds(problem, caps) * (1 + 0.01 * (variant.plan or 0))
 
     def is_ranked(self, caps: Caps | None) -> bool:
         return caps is not None and not caps.is_measured

@@ -7,30 +7,23 @@ operands lie, by which tensor maps they are copied, and how elements leave: roun
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
-from ge2.targets.cuda.emit.kernel_parameters import FAR
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.products.gemm import Along, Contraction
-from ge2.targets.cuda.products.wgmma_epilogue import Epilogue, Strips
+from ge2.targets.cuda.products.tensor_cores import TYPES, TensorCores, tiles_of, unmatched
+from ge2.targets.cuda.products.tensor_epilogue import LINE, Epilogue, Strips
 from ge2.targets.cuda.tuning import WgmmaTile
 
 THREADS: Final = 384  # two warp groups that multiply, and one that copies
-LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 MAPPED: Final = 4  # axes of an operand at most: terms, lines and two of batches
-# the operands as PTX names them, and as the emulator does
-TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
-PACKS_ROOM: Final = 64 + 8  # float32 of a row of a strip in shared memory
 
 
 @final
@@ -59,24 +52,15 @@ class WgmmaView:
     after: Epilogue
 
 
-def combined(axes: Sequence[Along]) -> bool:
-    """Whether the axes of batches are one in the result."""
-    return all(a.y == b.y * b.size for a, b in pairwise(axes))
-
-
 def unfit(axes: Contraction, operands: Sequence[Operand], dtype: np.dtype) -> str:
     """The reason why the operands of a product are not copied by tensor maps; "" if they are."""
-    if {len(axes.rows), len(axes.columns), len(axes.sums)} != {1}:
-        return "its rows, columns or sums are none, or several axes that do not merge"
+    if why := unmatched(axes):
+        return why
     (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
-    if columns.y != 1 or not combined([*axes.batches, rows]):
-        return "the result lies in another order"
     for name, lines, operand in (("a", rows, operands[0]), ("b", columns, operands[1])):
         steps = [getattr(x, name) for x in axes.batches]
         if why := uncopied(getattr(lines, name), getattr(sums, name), steps, operand, dtype):
             return why
-    if max(x.size for x in (rows, columns, sums, *axes.batches)) >= FAR:
-        return "it has too many rows, columns or terms"
     return ""
 
 
@@ -96,22 +80,15 @@ def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype
 
 
 @final
-class Wgmma:
-    """A product that `unfit` has nothing against, in tiles of some size.
-
-    `after`: what is done with the sums; `dtype`: that of both operands.
-    """
+class Wgmma(TensorCores):
+    """A product that `unfit` has nothing against, in tiles of some size."""
 
     def __init__(
         self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, tile: WgmmaTile,
         chip: Chip, after: Epilogue,
     ) -> None:  # fmt: skip
-        self.factors, self.dtype, self.tile, self.chip = factors, dtype, tile, chip
-        (self.rows,), (self.columns,), (self.sums,) = axes.rows, axes.columns, axes.sums
-        self.batches, self.after = axes.batches, after
-        self.count = math.prod(x.size for x in self.batches)
-        self.terms = LINE // dtype.itemsize
-        self.arguments: dict[str, Argument] = {}
+        super().__init__(axes, factors, dtype, chip, after)
+        self.tile, self.terms = tile, LINE // dtype.itemsize
 
     @property
     def stage(self) -> int:
@@ -119,39 +96,53 @@ class Wgmma:
         return (self.tile.rows + self.tile.columns) * LINE
 
     @property
+    def strip(self) -> int:
+        """Bytes of a strip of a tile."""
+        return self.tile.rows * LINE
+
+    @property
     def room(self) -> int:
-        """Bytes of shared memory behind the stages, in which elements leave."""
-        strips = 2 * self.after.slots * self.after.buffers * self.tile.rows * LINE  # of two groups
-        return strips or self.tile.rows * PACKS_ROOM * 4
+        """Bytes of shared memory behind the stages, in which elements leave, of a group."""
+        return self.strip * max(self.after.strips, 1)
+
+    @property
+    def beside(self) -> int:
+        """Bytes of shared memory that are no stages: strips, barriers of arrays, vectors."""
+        return 2 * self.room + 2 * 2 * 8 + 2 * self.after.vectors * self.tile.columns
+
+    @property
+    def stages(self) -> int:
+        """As many as the tile has, or as there is room for."""
+        whole = self.chip.most + self.chip.tuning.spare  # it has no other arrays in shared memory
+        return min(self.tile.stages, (whole - self.beside) // (self.stage + 2 * 8))
 
     @property
     def shared(self) -> int:
-        vectors = 2 * self.after.vectors * self.tile.columns
-        return self.tile.stages * (self.stage + 16) + 2 * 2 * 8 + self.room + vectors
+        return self.stages * (self.stage + 2 * 8) + self.beside
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
+        barriers = self.shared - self.stages * 16 - 32
         fixed = (
             Fixed("ROWS", tile.rows, "of a tile of the result"),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", tile.stages, "tiles of operands in shared memory"),
+            Fixed("STAGES", self.stages, "tiles of operands in shared memory"),
             Fixed("STAGE", self.stage, "bytes of a stage"),
-            Fixed("BARRIERS", self.shared - tile.stages * 16 - 32, "their place in shared memory"),
-            Fixed("VECTORS", tile.stages * self.stage + self.room, "likewise"),
+            Fixed("BARRIERS", barriers, "their place in shared memory"),
+            Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
             Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
-            Fixed("SLOTS", after.slots, "strips of a group"),
+            Fixed("ROOM", self.room, "bytes of a group's strips"),
+            Fixed("STRIP", self.strip, "bytes of one"),
             Fixed("BUFFERS", after.buffers, "of a strip"),
-            Fixed("SLOT", after.buffers * tile.rows * LINE, "bytes of these"),
+            Fixed("WIDTH", after.width, "columns of one"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", after.pack, "neighbours that a thread has"),
         )
-        product = f"{after.product}[row, column] = sum of left[row, k] * right[k, column] over k"
-        text = f"{product}, and\n{after.text}" if after.text else f"{self.dtype.name}: {product}"
         tiles = self.count * tiles_of(self.rows.size, self.columns.size, tile)
         grid = (max(1, min(tiles, self.chip.multiprocessors)),)
         return CudaKernel(
-            "product region" if after.text else "product", text, (*self.arguments.values(), *after.arguments), (),
+            self.kind, self.text, (*self.arguments.values(), *after.arguments), (),
             THREADS, grid, fixed, self.shared, 1 + after.equations, after.helpers,
             template="cuda/product/wgmma.cu.jinja", view=view,
         )  # fmt: skip
@@ -172,25 +163,6 @@ class Wgmma:
             kind, self.tile.columns, self.terms // 4, a, b, several, tuple(batch), self.after
         )
 
-    def size(self, name: str, value: int) -> str:
-        self.arguments[name] = Argument(f"int {name}", "size", value)
-        return name
-
-    def batch(self) -> tuple[list[str], list[Text]]:
-        """What the place along each axis of batches is called, and what tells it."""
-        if len(self.batches) < 2:
-            return ["place.batch"] * len(self.batches), []
-        names, lines, rest = list[str](), list[Text](), "place.batch"
-        for n, axis in reversed([*enumerate(self.batches)]):
-            names.insert(0, f"batch{n}")
-            if n:
-                extent = self.size(f"n_batch{n}", axis.size)
-                lines.append(Text(f"const int batch{n} = {rest} % {extent};"))
-                rest = f"({rest}) / {extent}" if " " in rest else f"{rest} / {extent}"
-            else:
-                lines.append(Text(f"const int batch{n} = {rest};"))
-        return names, lines
-
     def mapped(self, name: str, n: int, lines: Along, extent: int, batch: list[str]) -> Matrix:
         """The tensor map of an operand among the arguments, and how it lies."""
         which = "ab"[n]
@@ -207,15 +179,12 @@ class Wgmma:
 
     def strips(self, x: Strips, role: str) -> None:
         """The tensor map of an array that lies as the result does, among the arguments."""
-        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, LINE // 2)]
+        width, row = self.after.width, self.after.width * x.dtype.itemsize
+        inner = [(self.rows.size, x.step, self.tile.rows), (self.columns.size, 1, width)]
         outer = [(self.count, x.step * self.rows.size, 1)] if self.count > 1 else []
         shape, strides, box = zip(*outer, *inner, strict=True)
-        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, LINE))
+        self.map(f"{x.name}_tiles", role, x.operand, Tiles(x.dtype, shape, strides, box, row))
 
     def map(self, name: str, kind: str, operand: Operand, tiles: Tiles) -> None:
         declared = f"const __grid_constant__ ge2_tensor_map {name}"
         self.arguments[name] = Argument(declared, kind, (operand, tiles))
-
-
-def tiles_of(rows: int, columns: int, tile: WgmmaTile) -> int:
-    return -(-rows // tile.rows) * -(-columns // tile.columns)

@@ -18,6 +18,22 @@ GE2_FN void ge2_ahead_piece(void *to, const void *from) {
 #endif
 }
 
+/* The same of the first `bytes` of it, which may be none; what follows them is zeros. */
+template <int BYTES>
+GE2_FN void ge2_ahead_part(void *to, const void *from, int bytes) {
+#ifndef GE2_SHIM
+    const uint32_t place = (uint32_t)__cvta_generic_to_shared(to);
+    if constexpr (BYTES == 16)
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(place), "l"(from), "r"(bytes) : "memory");
+    else
+        asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(place), "l"(from), "n"(BYTES), "r"(bytes)
+                     : "memory");
+#else
+    for (int i = 0; i < BYTES; i++)
+        ((unsigned char *)to)[i] = i < bytes ? ((const unsigned char *)from)[i] : (unsigned char)0;
+#endif
+}
+
 /* N elements, WIDE at a time. */
 template <int WIDE, class T, int N>
 GE2_FN void ge2_ahead(ge2_some<T, N> *to, const T *from) {

@@ -8,26 +8,12 @@
 #ifndef GE2_HOPPER_CUH
 #define GE2_HOPPER_CUH
 
-#include "ge2/core.cuh"
-#include "ge2/half.cuh"
+#include "ge2/place.cuh"
 
 /* CUtensorMap: how tiles of an array are copied. */
 struct alignas(64) ge2_tensor_map {
     uint64_t words[16];
 };
-
-/* Where a tile of the result is: its first row and column, in tiles, and the batch. Tiles are taken GROUP rows at a
- * time, so that those under way at once share their operands in the L2 cache. */
-struct ge2_place {
-    int row, column, batch;
-};
-
-template <int GROUP>
-GE2_FN ge2_place ge2_place_of(int tile, int down, int across) {
-    const int batch = tile / (down * across), rest = tile % (down * across), wide = GROUP * across;
-    const int first = rest / wide * GROUP, rows = down - first < GROUP ? down - first : GROUP, left = rest % wide;
-    return {first + left % rows, left / rows, batch};
-}
 
 /* The descriptor of an operand in shared memory, swizzled by 128 bytes: `stride` bytes to the next eight rows, `lead`
  * bytes to the next 64 elements of a row where operands are turned. */
@@ -142,7 +128,7 @@ GE2_FN void ge2_store_matrices(uint32_t at, const uint32_t (&words)[4]) {
 GE2_FN uint32_t ge2_shared_place(const void *at) { return (uint32_t)((const char *)at - ge2_shim_dynamic); }
 GE2_FN char *ge2_shim_at(uint32_t place) { return ge2_shim_dynamic + place; }
 GE2_FN uint32_t ge2_shim_swizzled(uint32_t place, uint32_t bytes) {
-    return bytes == 128 ? place ^ (place >> 7 & 7) << 4 : place;
+    return bytes ? place ^ (place >> 7 & (bytes / 16 - 1)) << 4 : place;
 }
 
 struct ge2_shim_barrier {
@@ -254,20 +240,6 @@ inline void ge2_products_begin() {}
 inline void ge2_products_issued() {}
 template <int FEW> void ge2_products_done() {}
 template <int N> void ge2_products_hold(float (&total)[N]) {}
-
-struct ge2_shim_bf16 {
-    static float of(const char *at) { return __uint_as_float((uint32_t)*(const uint16_t *)at << 16); }
-    enum { SIZE = 2 };
-};
-struct ge2_shim_f16 {
-    static float of(const char *at) { return ge2_cast_f16_f32(*(const uint16_t *)at); }
-    enum { SIZE = 2 };
-};
-/* The lowest 13 bits are not multiplied. */
-struct ge2_shim_tf32 {
-    static float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
-    enum { SIZE = 4 };
-};
 
 /* An element of an operand: of so many lines of it, at a term of the sum. */
 template <class T, bool TURNED>

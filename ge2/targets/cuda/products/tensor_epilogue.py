@@ -1,9 +1,9 @@
-"""What a warp group does with the sums of its tile, as its kernel prints it.
+"""What is done with the sums of a tile, as kernels on tensor cores print it.
 
 Two forms: results of two bytes, made of the sums, of vectors along rows or columns, and of arrays of
 two bytes that lie as the results do, are rounded where the sums are, in registers (`fragments`: a
 thread has pairs of neighbours, and tensor maps bring and store strips of 64 columns). All else goes
-through shared memory as float32, and a thread has packs of eight neighbours (`packs`).
+through shared memory as float32, and a thread has packs of up to eight neighbours (`packs`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, HALF
+from ge2.base.dtypes import BFLOAT16, FLOAT32, HALF
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -28,8 +28,9 @@ from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.products.gemm import tight
 
+LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 PAIR: Final = 2  # neighbours of a thread in fragments
-EIGHT: Final = 8  # and in packs
+EIGHT: Final = 8  # and in packs, at most
 SUMS: Final = "t.at[v]"
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
@@ -40,14 +41,20 @@ FRAGMENT: Final = "row + row_at"
 @record
 class Strips:
     """An array of which tensor maps bring or store strips; its rows are `step` elements apart.
-    `word`: two neighbours of a result, rounded, in a register.
+    `pair`: two neighbours of a result, in a register if they are rounded; `slot`: its place among
+    those of strips.
     """
 
     name: str
     operand: Operand
     dtype: np.dtype
     step: int
-    word: str = ""
+    slot: int = 0
+    pair: str = ""
+
+    @property
+    def short(self) -> bool:
+        return self.dtype.itemsize == 2
 
 
 @final
@@ -57,7 +64,7 @@ class Epilogue:
 
     `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
-    `text`, the graph.
+    `text`, the graph. `rolled`: the statements stand there once, for all strips.
     """
 
     index: str
@@ -76,16 +83,48 @@ class Epilogue:
     arguments: tuple[Argument, ...] = ()
     helpers: tuple[str, ...] = ()
     equations: int = 0
+    rolled: bool = False
 
     @property
-    def slots(self) -> int:
-        """Strips in shared memory at once: a result may lie where an argument was."""
-        return max(len(self.loads), len(self.stores))
+    def turning(self) -> int:
+        """Slots of strips that are brought, where results may lie later; or that of a sole result."""
+        return len(self.loads) or (len(self.stores) == 1)
+
+    @property
+    def singles(self) -> int:
+        """Slots of results alone."""
+        return sum(x.slot >= self.turning for x in self.stores)
 
     @property
     def buffers(self) -> int:
-        """Of each of them."""
-        return 2 if self.slots == 1 else 1
+        """Of a slot that turns: with two, the next strip is on its way meanwhile."""
+        return 2 if self.turning == 1 and self.singles < 2 else 1
+
+    @property
+    def strips(self) -> int:
+        """Strips of a group in shared memory at once."""
+        return self.turning * self.buffers + self.singles
+
+    @property
+    def short(self) -> bool:
+        """Whether all strips are of two bytes an element."""
+        return all(x.short for x in (*self.loads, *self.stores))
+
+    @property
+    def width(self) -> int:
+        """Columns of a strip, whose rows are lines of shared memory."""
+        return LINE // (2 if self.short else 4)
+
+    @property
+    def brought(self) -> int:
+        """Bytes of a row of all strips that are brought at once."""
+        return sum(x.dtype.itemsize * self.width for x in self.loads)
+
+    def room(self, x: Strips) -> str:
+        """Where the strip of a result is."""
+        if x.slot < self.turning:
+            return f"strip_at + {x.slot} * BUFFERS * STRIP"
+        return f"strips + {self.turning * self.buffers + x.slot - self.turning} * STRIP"
 
 
 def multiples(of: int, parts: Sequence[int]) -> bool:
@@ -93,13 +132,17 @@ def multiples(of: int, parts: Sequence[int]) -> bool:
 
 
 def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
-    """The sums as they are, in rows that lie `row` elements apart."""
-    apart = [row, result.offset, result.loose]
-    if out in HALF and multiples(16 // out.itemsize, apart):
-        word = f"ge2_rounded_pair_{SUFFIX[out]}(t)"
-        return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, word),))
+    """The sums as they are, in rows that lie `row` elements apart: in fragments if it can be."""
+    if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
+        pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
+        return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
+    return replace(packs_alone(out, result, row, rows, columns), pack=EIGHT)
+
+
+def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
+    """The same, in packs that one access stores."""
     wide = 16 // out.itemsize
-    while wide > 1 and not multiples(wide, [*apart, columns]):
+    while wide > 1 and not multiples(wide, [row, result.offset, result.loose, columns]):
         wide //= 2
     index, stored = "int64_t" if rows * row >= FAR else "int", STORED[out]
     value = f"ge2_cast_f32_{SUFFIX[out]}({SUMS})" if out in HALF else SUMS
@@ -112,7 +155,7 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
         Argument(f"{stored} *__restrict__ y", "result", (result, out)),
         Argument(f"{index} y_row", "size", row),
     )
-    return Epilogue(index, "j", stages=(stage,), arguments=arguments)
+    return Epilogue(index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments)
 
 
 @final
@@ -150,24 +193,24 @@ class RegionEpilogue:
 
     def of(self) -> Epilogue:
         """In fragments if it can be, else in packs."""
-        lanes = self.lanes(EIGHT)
-        return self.fragments() if self.is_short(lanes) else self.packs(lanes)
+        return self.fragments() if self.in_strips(self.lanes(EIGHT)) else self.packs(EIGHT)
 
-    def is_short(self, lanes: Lanes) -> bool:
+    def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""
         region, tuning, outs = self.region, self.chip.tuning.wgmma, self.region.graph.outputs
-        if len(region.graph.eqns) > tuning.short or len(outs) > tuning.strips:
+        if len(region.graph.eqns) > tuning.short:
             return False
         if any(isinstance(e.op, Draw) for e in region.graph.eqns):
             return False
         others = [(self.along(lanes, p), p) for p in self.read(lanes)]
         kept = sum(p.var.type.dtype.itemsize for kind, p in others if kind == "column")
         arrays = [p.var for kind, p in others if kind == "both"]
-        if kept > tuning.vectors or len(arrays) > tuning.strips:
-            return False
         results = [v for v in outs if isinstance(v, Var) and v in self.operands]
-        half = all(v.type.dtype in HALF for v in (*arrays, *results))
-        return half and len(results) == len(outs) and all(map(self.in_rows, (*arrays, *results)))
+        taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32}
+        if kept > tuning.vectors or len(results) < len(outs) or not taken:
+            return False
+        slots, _ = slots_of([v.type.dtype for v in arrays], [v.type.dtype for v in results])
+        return slots <= tuning.strips and all(map(self.in_rows, (*arrays, *results)))
 
     def in_rows(self, v: Var) -> bool:
         """Whether the rows of an array lie one after another, as tensor maps take it."""
@@ -210,28 +253,39 @@ class RegionEpilogue:
                 row.append(Text(f"const {stored} {name}_at = {found} : {stored}();"))
                 said.packs[p] = f"{name}_at"
             elif along == "both":
-                there = f"strip + {len(loads)} * SLOT + pair_at"
+                at = "pair_at" if p.var.type.dtype in HALF else "wide_at"
+                there = f"strip + {len(loads)} * BUFFERS * STRIP + {at}"
                 pair = f"*(const ge2_some<{stored}, PACK> *)({there})"
                 row.append(Text(f"const auto {name}_at = {pair};"))
                 said.packs[p] = f"{name}_at.at[v]"
                 x = self.operands[p.var]
-                loads.append(Strips(name, x, p.var.type.dtype, self.step(x)))
-        stores = [self.leaving(p.name, p.var) for p in results]
+                loads.append(Strips(name, x, p.var.type.dtype, self.step(x), len(loads)))
+        _, slots = slots_of([x.dtype for x in loads], [p.var.type.dtype for p in results])
+        stores = [self.leaving(p.name, p.var, slot) for p, slot in zip(results, slots, strict=True)]
         place = (*self.place(lanes, FRAGMENT), *row) if row else ()
         made = self.made(lanes, PAIR, (*first, *kept), column, place)
         return replace(
-            made, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores)
-        )
+            made, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores),
+            rolled=made.equations > self.chip.tuning.wgmma.unrolled,
+        )  # fmt: skip
 
-    def leaving(self, name: str, v: Var) -> Strips:
+    def leaving(self, name: str, v: Var, slot: int) -> Strips:
         x, dtype = self.operands[v], v.type.dtype
-        word = f"ge2_rounded_pair_{SUFFIX[dtype]}({name}_at)"
-        return Strips(name, x, dtype, self.step(x), word)
+        pair = f"{name}_at"
+        if dtype in HALF:
+            pair = f"ge2_rounded_pair_{SUFFIX[dtype]}({pair})"
+        return Strips(name, x, dtype, self.step(x), slot, pair)
 
-    def packs(self, lanes: Lanes) -> Epilogue:
+    def stored_at_once(self) -> int:
+        """Neighbours that one access stores of any result, if it stores two or more."""
+        lanes = self.lanes(EIGHT)
+        return max(PAIR, min([EIGHT, *map(lanes.places.wide, lanes.problem.outs)]))
+
+    def packs(self, pack: int) -> Epilogue:
+        lanes = self.lanes(pack)
         first = self.read_once(lanes)
         column = self.read_by_column(lanes)
-        return self.made(lanes, EIGHT, first, column, self.place(lanes, BELOW))
+        return self.made(lanes, pack, first, column, self.place(lanes, BELOW))
 
     def made(
         self, lanes: Lanes, pack: int, first: Sequence[Text], column: Sequence[Text],
@@ -311,6 +365,20 @@ class RegionEpilogue:
         return [
             Text(f"const {whole} {line} = {batched};"), *map(Text, places.split(line, outer))
         ]  # fmt: skip
+
+
+def slots_of(loads: Sequence[np.dtype], stores: Sequence[np.dtype]) -> tuple[int, list[int]]:
+    """How many strips there are, and the slot of each result: that of an array of as many bytes,
+    which is read when the result is there, or one of its own.
+    """
+    free = {n: x.itemsize for n, x in enumerate(loads)}
+    found, count = list[int](), len(loads)
+    for out in stores:
+        slot = next((n for n, size in free.items() if size == out.itemsize), count)
+        count += slot == count
+        free.pop(slot, None)
+        found.append(slot)
+    return count, found
 
 
 def apart(shape: Dims, columns: int) -> Dims:

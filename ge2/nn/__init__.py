@@ -1,0 +1,117 @@
+"""Neural networks as plain NumPy: functions of arrays, and modules that are pytrees of arrays.
+
+>>> import numpy as np, ge2
+>>> from ge2 import nn
+>>> x, labels = np.eye(3, dtype=np.float32), np.arange(3)
+>>> ge2.grad(lambda w: nn.cross_entropy(nn.relu(x @ w), labels))(np.eye(3, dtype=np.float32)).shape
+(3, 3)
+"""
+
+from ge2.base.tracebacks import publish
+from ge2.nn import initializers as initializers
+from ge2.nn.activations import elu as elu
+from ge2.nn.activations import gelu as gelu
+from ge2.nn.activations import glu as glu
+from ge2.nn.activations import hardswish as hardswish
+from ge2.nn.activations import leaky_relu as leaky_relu
+from ge2.nn.activations import mish as mish
+from ge2.nn.activations import relu as relu
+from ge2.nn.activations import selu as selu
+from ge2.nn.activations import sigmoid as sigmoid
+from ge2.nn.activations import silu as silu
+from ge2.nn.activations import softplus as softplus
+from ge2.nn.activations import tanh as tanh
+from ge2.nn.attend import attention as attention
+from ge2.nn.attend import dot_product_attention as dot_product_attention
+from ge2.nn.layers import MLP as MLP
+from ge2.nn.layers import Dropout as Dropout
+from ge2.nn.layers import Embedding as Embedding
+from ge2.nn.layers import GatedMLP as GatedMLP
+from ge2.nn.layers import Linear as Linear
+from ge2.nn.layers import Sequential as Sequential
+from ge2.nn.layers import dropout as dropout
+from ge2.nn.losses import binary_cross_entropy as binary_cross_entropy
+from ge2.nn.losses import cosine_loss as cosine_loss
+from ge2.nn.losses import cosine_similarity as cosine_similarity
+from ge2.nn.losses import cross_entropy as cross_entropy
+from ge2.nn.losses import huber as huber
+from ge2.nn.losses import kl_div as kl_div
+from ge2.nn.losses import mae as mae
+from ge2.nn.losses import mse as mse
+from ge2.nn.losses import triplet_loss as triplet_loss
+from ge2.nn.module import Module as Module
+from ge2.nn.module import static as static
+from ge2.nn.norms import BatchNorm as BatchNorm
+from ge2.nn.norms import GroupNorm as GroupNorm
+from ge2.nn.norms import LayerNorm as LayerNorm
+from ge2.nn.norms import RMSNorm as RMSNorm
+from ge2.nn.norms import group_norm as group_norm
+from ge2.nn.norms import layer_norm as layer_norm
+from ge2.nn.norms import rms_norm as rms_norm
+from ge2.nn.recurrent import GRU as GRU
+from ge2.nn.recurrent import LSTM as LSTM
+from ge2.nn.recurrent import RNN as RNN
+from ge2.nn.softmaxes import log_softmax as log_softmax
+from ge2.nn.softmaxes import logsumexp as logsumexp
+from ge2.nn.softmaxes import one_hot as one_hot
+from ge2.nn.softmaxes import softmax as softmax
+from ge2.nn.table import summary as summary
+from ge2.nn.transformer import MultiHeadAttention as MultiHeadAttention
+
+__all__ = [
+    "GRU",
+    "LSTM",
+    "MLP",
+    "RNN",
+    "BatchNorm",
+    "Dropout",
+    "Embedding",
+    "GatedMLP",
+    "GroupNorm",
+    "LayerNorm",
+    "Linear",
+    "Module",
+    "MultiHeadAttention",
+    "RMSNorm",
+    "Sequential",
+    "attention",
+    "binary_cross_entropy",
+    "cosine_loss",
+    "cosine_similarity",
+    "cross_entropy",
+    "dot_product_attention",
+    "dropout",
+    "elu",
+    "gelu",
+    "glu",
+    "group_norm",
+    "hardswish",
+    "huber",
+    "initializers",
+    "kl_div",
+    "layer_norm",
+    "leaky_relu",
+    "log_softmax",
+    "logsumexp",
+    "mae",
+    "mish",
+    "mse",
+    "one_hot",
+    "relu",
+    "rms_norm",
+    "selu",
+    "sigmoid",
+    "silu",
+    "softmax",
+    "softplus",
+    "static",
+    "summary",
+    "tanh",
+    "triplet_loss",
+]  # fmt: skip
+
+publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,89 @@
+"""What the functions of this package share: dtypes, and checks of their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, FLOAT32, FLOATS, HALF, known, short
+from ge2.base.errors import ArgumentError, InputError, ShapeError
+from ge2.base.source import here
+
+F = TypeVar("F", bound=Callable[..., Any])
+Axes = int | tuple[int, ...] | None
+
+
+def array(x: Any) -> Any:
+    """The argument itself if it is an array (traced, NumPy's or CuPy's), else NumPy's array of it."""
+    return x if hasattr(x, "dtype") else np.asarray(x)
+
+
+def wide(x: Any) -> Any:
+    """The values in which a function of x is computed: float32 for half types."""
+    x = array(x)
+    return x.astype(np.float32) if x.dtype in HALF else x
+
+
+def rounds_once(f: F) -> F:
+    """A function of one array that computes half types in float32 and rounds once, at the end."""
+
+    @wraps(f)
+    def function(x: Any, *args: Any, **kwargs: Any) -> Any:
+        x = array(x)
+        if x.dtype not in HALF:
+            return f(x, *args, **kwargs)
+        return f(x.astype(np.float32), *args, **kwargs).astype(x.dtype)
+
+    return function  # type: ignore[return-value]
+
+
+def described(x: Any) -> str:
+    """The type of an array as in a graph's text, f32[2,3].
+
+    >>> described(np.ones((2, 3), np.float32))
+    'f32[2,3]'
+    """
+    x = array(x)
+    return f"{short(x.dtype) if known(x.dtype) else x.dtype}[{','.join(map(str, x.shape))}]"
+
+
+def check_floats(name: str, **arrays: Any) -> None:
+    """InputError for an argument that has no floats."""
+    for role, x in arrays.items():
+        if array(x).dtype not in FLOATS | COMPLEX:
+            what = f"{name}: {role} holds floats; got {described(x)}"
+            raise InputError(what, where=here(), fix=f"{role}.astype(np.float32)")
+
+
+def check_same_shape(name: str, a: Any, b: Any, roles: tuple[str, str]) -> None:
+    """ShapeError for two arrays of which one would be repeated in silence."""
+    if array(a).shape != array(b).shape:
+        what = (
+            f"{name}: {roles[0]} and {roles[1]} have one shape; got {described(a)}, {described(b)}"
+        )
+        raise ShapeError(what, where=here(), fix=f"{roles[1]}.reshape({roles[0]}.shape)")
+
+
+def check_last(name: str, x: Any, size: int) -> None:
+    """ShapeError for an array whose last axis has another size than parameters have."""
+    shape = array(x).shape
+    if not shape or shape[-1] != size:
+        got = described(x)
+        what = f"{name} takes arrays whose last axis has {size} elements; got {got}"
+        raise ShapeError(what, where=here(), fix=f"an input of shape (..., {size})")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    """ArgumentError for a word that is not one of those that there are."""
+    if value not in choices:
+        what = f"{name} is one of {', '.join(map(repr, choices))}; got {value!r:.60}"
+        raise ArgumentError(what, where=here(), fix=repr(choices[0]))
+
+
+def same_dtype(x: Any) -> np.dtype[Any]:
+    """The dtype in which a loss of x is returned: float32 for half types."""
+    dtype = array(x).dtype
+    return FLOAT32 if dtype in HALF else dtype

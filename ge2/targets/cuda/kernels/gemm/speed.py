@@ -1,0 +1,68 @@
+"""What a product by the tensor cores of warps is predicted to take.
+
+The numbers are cautious where nothing was measured, so that a library is not left for a guess.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.record import record
+from ge2.codegen.text import Operand
+from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.products.gemm import Contraction
+from ge2.targets.cuda.products.mma import lying
+from ge2.targets.cuda.products.tensor_cores import tiles_of
+from ge2.targets.cuda.tuning import MmaTile
+
+# multiply-adds of half types with sums in float32 that a multiprocessor does in a clock, by compute
+# capability: of data sheets, the least of a generation
+RATE: Final = {80: 1024, 87: 1024, 90: 1024, 100: 1024, 103: 1024}
+LEAST: Final = 256
+CLOCK: Final = 1.4e9  # a second, under load
+
+
+@final
+@record
+class Split:
+    """A tile, and in how many parts sums are shared by blocks."""
+
+    tile: MmaTile
+    parts: int = 1
+
+
+def splits(axes: Contraction, tile: MmaTile, caps: Caps) -> Iterator[Split]:
+    """A tile with whole sums, and in as many parts as would keep the chip busy, if sums are long."""
+    yield Split(tile)
+    tuning, chip = caps.chip.tuning.mma, caps.limits.multiprocessors
+    parts = min(chip // count(axes, tile), axes.sums[0].size // tuning.long, tuning.parts)
+    if parts > 1:
+        yield Split(tile, parts)
+
+
+def count(axes: Contraction, tile: MmaTile) -> int:
+    """How many tiles the results of all batches have."""
+    (rows,), (columns,) = axes.rows, axes.columns
+    return math.prod(x.size for x in axes.batches) * tiles_of(rows.size, columns.size, tile)
+
+
+def mma_seconds(
+    axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, split: Split, caps: Caps
+) -> float:
+    """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
+    elements of two bytes are read one by one; and the parts of sums, which are written and read.
+    """
+    (sums,), tuning, tile = axes.sums, caps.chip.tuning.mma, split.tile
+    waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
+    one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
+    part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
+    done = waves * tile.rows * tile.columns * sums.size / split.parts
+    found = caps.speed.launch + done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
+    if split.parts == 1:
+        return found
+    elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
+    return found + caps.speed.launch + 2 * split.parts * 4 * elements / caps.speed.cached

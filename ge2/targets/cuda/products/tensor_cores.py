@@ -1,0 +1,87 @@
+"""What kernels of products on tensor cores have in common: which products they are for, how batches
+are told, and the names of sizes.
+"""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel_parameters import FAR
+from ge2.targets.cuda.products.gemm import Contraction
+from ge2.targets.cuda.products.tensor_epilogue import Epilogue
+from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
+
+# the operands as PTX names them, and as the emulator does
+TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
+
+
+def unmatched(axes: Contraction) -> str:
+    """The reason why a product is not one of matrices, in rows of C order; "" if it is."""
+    if {len(axes.rows), len(axes.columns), len(axes.sums)} != {1}:
+        return "its rows, columns or sums are none, or several axes that do not merge"
+    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
+    lines = [*axes.batches, rows]
+    if columns.y != 1 or any(a.y != b.y * b.size for a, b in pairwise(lines)):
+        return "the result lies in another order"
+    if max(x.size for x in (rows, columns, sums, *axes.batches)) >= FAR:
+        return "it has too many rows, columns or terms"
+    return ""
+
+
+def tiles_of(rows: int, columns: int, tile: MmaTile | WgmmaTile) -> int:
+    """How many tiles a result of so many rows and columns has."""
+    return -(-rows // tile.rows) * -(-columns // tile.columns)
+
+
+class TensorCores:
+    """A product that `unmatched` has nothing against. `after`: what is done with the sums; `dtype`:
+    that of both operands.
+    """
+
+    def __init__(
+        self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, chip: Chip,
+        after: Epilogue,
+    ) -> None:  # fmt: skip
+        self.factors, self.dtype, self.chip, self.after = factors, dtype, chip, after
+        (self.rows,), (self.columns,), (self.sums,) = axes.rows, axes.columns, axes.sums
+        self.batches = axes.batches
+        self.count = math.prod(x.size for x in self.batches)
+        self.arguments: dict[str, Argument] = {}
+
+    @property
+    def kind(self) -> str:
+        return "product region" if self.after.text else "product"
+
+    @property
+    def text(self) -> str:
+        """What the kernel computes, for the comment above it."""
+        name = self.after.product
+        product = f"{name}[row, column] = sum of left[row, k] * right[k, column] over k"
+        after = self.after.text
+        return f"{product}, and\n{after}" if after else f"{self.dtype.name}: {product}"
+
+    def size(self, name: str, value: int, type_: str = "int") -> str:
+        self.arguments[name] = Argument(f"{type_} {name}", "size", value)
+        return name
+
+    def batch(self, whole: str = "place.batch") -> tuple[list[str], list[Text]]:
+        """What the place along each axis of batches is called, and what tells it."""
+        if len(self.batches) < 2:
+            return [whole] * len(self.batches), []
+        names, lines, rest = list[str](), list[Text](), whole
+        for n, axis in reversed([*enumerate(self.batches)]):
+            names.insert(0, f"batch{n}")
+            if n:
+                extent = self.size(f"n_batch{n}", axis.size)
+                lines.append(Text(f"const int batch{n} = {rest} % {extent};"))
+                rest = f"({rest}) / {extent}" if " " in rest else f"{rest} / {extent}"
+            else:
+                lines.append(Text(f"const int batch{n} = {rest};"))
+        return names, lines

@@ -1,0 +1,192 @@
+/* Products by the tensor cores of a warp (mma.sync, from compute capability 8.0 on), whose operands come from shared memory.
+ *
+ * A tile of an operand has rows of INNER neighbours, and a few bytes more, by which the lanes that read eight rows below
+ * each other meet in no bank. `turned`: these neighbours are lines (rows of the left operand, columns of the right one);
+ * else they are terms of a sum. PTX ISA, "Matrix Fragments for mma.m16n8k16" and "ldmatrix".
+ */
+#ifndef GE2_MMA_CUH
+#define GE2_MMA_CUH
+
+#include "ge2/ahead.cuh"
+#include "ge2/pack.cuh"
+#include "ge2/place.cuh"
+
+/* Bytes from a row of a tile to the next. */
+template <class T, int INNER, bool TURNED>
+GE2_FN constexpr int ge2_mma_pitch() {
+    return INNER * (int)sizeof(T) + (TURNED && sizeof(T) == 4 ? 32 : 16);
+}
+
+/* ---- tiles, which all threads of a block bring. `from`: the first element of the tile; `pitch`, `step`: elements between
+ * rows and between neighbours; `inner`, `outer`: how many there are. What is beyond is zero. */
+
+/* WIDE elements at a time, on their way while the threads go on. */
+template <class T, int WIDE, int INNER, int OUTER, bool TURNED, int THREADS, class Pitch, class Step>
+GE2_FN void ge2_mma_bring(unsigned char *to, const T *from, Pitch pitch, Step step, int inner, int outer) {
+    constexpr int PIECES = INNER / WIDE, ROWS = THREADS / PIECES;
+    const int x = (int)threadIdx.x % PIECES * WIDE, y = (int)threadIdx.x / PIECES;
+    const int some = min(max(inner - x, 0), WIDE);
+#pragma unroll
+    for (int n = 0; n < OUTER / ROWS; n++) {
+        const int row = y + n * ROWS;
+        const int bytes = row < outer ? some * (int)sizeof(T) : 0;
+        unsigned char *const place = to + row * ge2_mma_pitch<T, INNER, TURNED>() + x * (int)sizeof(T);
+        ge2_ahead_part<WIDE * sizeof(T)>(place, from + row * pitch + x * step, bytes);
+    }
+}
+
+/* Of elements of two bytes that lie anyhow, what a thread holds between reading and writing: neighbours. */
+template <int INNER, int OUTER, int THREADS>
+struct ge2_mma_held {
+    enum { PIECES = INNER / 2, ROWS = THREADS / PIECES, COUNT = OUTER / ROWS };
+    uint16_t low[COUNT], high[COUNT];
+
+    template <class Pitch, class Step>
+    __device__ __forceinline__ void read(const uint16_t *from, Pitch pitch, Step step, int inner, int outer) {
+        const int x = (int)threadIdx.x % PIECES * 2, y = (int)threadIdx.x / PIECES;
+        const uint16_t *at = from + y * pitch + x * step;
+        const int rows = x < inner ? outer - y : 0, more = x + 1 < inner ? outer - y : 0;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            low[n] = n * ROWS < rows ? at[0] : (uint16_t)0;
+            high[n] = n * ROWS < more ? at[step] : (uint16_t)0;
+            at += ROWS * pitch;
+        }
+    }
+    __device__ __forceinline__ void write(unsigned char *to) const {
+        const int x = (int)threadIdx.x % PIECES * 2, y = (int)threadIdx.x / PIECES;
+#pragma unroll
+        for (int n = 0; n < COUNT; n++) {
+            const int row = y + n * ROWS;
+            *(uint32_t *)(to + row * (INNER * 2 + 16) + x * 2) = (uint32_t)high[n] << 16 | low[n];
+        }
+    }
+};
+
+/* ---- fragments: 16 lines by 32 bytes of terms of an operand, at a line and a term of its tile. The words of a lane are
+ * those of the left operand in PTX: of lines from 0 and from 8 on, then the same of the second half of the terms. So a
+ * right operand's words are 0 and 2 for eight columns, 1 and 3 for the next. */
+
+GE2_FN void ge2_mma_four(uint32_t (&words)[4], const unsigned char *row);
+GE2_FN void ge2_mma_four_turned(uint32_t (&words)[4], const unsigned char *row);
+
+template <class T, int INNER, bool TURNED>
+GE2_FN void ge2_mma_take(uint32_t (&words)[4], const unsigned char *tile, int line, int term) {
+    constexpr int PITCH = ge2_mma_pitch<T, INNER, TURNED>();
+    const int lane = (int)threadIdx.x % 32;
+    if constexpr (!TURNED) {
+        ge2_mma_four(words, tile + (line + lane % 16) * PITCH + term * (int)sizeof(T) + lane / 16 * 16);
+    } else if constexpr (sizeof(T) == 2) {
+        ge2_mma_four_turned(words, tile + (term + lane % 8 + lane / 16 * 8) * PITCH + (line + lane / 8 % 2 * 8) * 2);
+    } else {
+#pragma unroll
+        for (int n = 0; n < 4; n++)
+            words[n] = *(const uint32_t *)(tile + (term + lane % 4 + n / 2 * 4) * PITCH + (line + lane / 4 + n % 2 * 8) * 4);
+    }
+}
+
+/* ---- sums in shared memory: of each row, every other quad, and the others PLANE further */
+
+template <int N, int PLANE>
+GE2_FN ge2_some<float, N> ge2_mma_sums(const float *row, int at) {
+    constexpr int WIDE = N < 4 ? N : 4;
+    ge2_some<float, N> found;
+#pragma unroll
+    for (int n = 0; n < N; n += WIDE) {
+        const int quad = (at + n) / 4;
+        const float *const from = row + quad % 2 * PLANE + quad / 2 * 4 + (at + n) % 4;
+        *(ge2_some<float, WIDE> *)&found.at[n] = *(const ge2_some<float, WIDE> *)from;
+    }
+    return found;
+}
+
+#ifndef GE2_SHIM
+
+/* Four matrices of eight rows of 16 bytes, of which lane l has the place of row l % 8 of matrix l / 8. */
+#define GE2_MMA_FOUR(name, order)                                                                                   \
+    GE2_FN void name(uint32_t (&words)[4], const unsigned char *row) {                                              \
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4" order ".shared.b16 {%0, %1, %2, %3}, [%4];"                    \
+                     : "=r"(words[0]), "=r"(words[1]), "=r"(words[2]), "=r"(words[3])                               \
+                     : "r"((uint32_t)__cvta_generic_to_shared(row)) : "memory");                                    \
+    }
+GE2_MMA_FOUR(ge2_mma_four, "")
+GE2_MMA_FOUR(ge2_mma_four_turned, ".trans")
+#undef GE2_MMA_FOUR
+
+/* 16 x 8 sums: those of rows l / 4 and 8 below, at columns l % 4 * 2 and the next. */
+#define GE2_MMA(type, shape)                                                                                        \
+    GE2_FN void ge2_mma_##type(float (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) {         \
+        asm("mma.sync.aligned." shape ".row.col.f32." #type "." #type ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "   \
+            "{%8, %9}, {%0, %1, %2, %3};"                                                                           \
+            : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                            \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(first), "r"(second));                                 \
+    }
+GE2_MMA(bf16, "m16n8k16")
+GE2_MMA(f16, "m16n8k16")
+GE2_MMA(tf32, "m16n8k8")
+#undef GE2_MMA
+
+#else
+
+/* What each lane of a warp shows the others. The next two shows have places of their own, and whoever is late for one of
+ * them has read this one. */
+template <class T>
+struct ge2_shim_shown {
+    T of[2][8][32];
+    uint8_t turn[256];
+};
+template <class T>
+GE2_SHIM_UNSEEN T *ge2_shim_show(const T &mine) {
+    __shared__ ge2_shim_shown<T> shown;
+    const int warp = threadIdx.x / 32;
+    T *const all = shown.of[++shown.turn[threadIdx.x] & 1][warp];
+    all[threadIdx.x % 32] = mine;
+    return all;
+}
+
+GE2_FN void ge2_mma_four(uint32_t (&words)[4], const unsigned char *row) {
+    const unsigned char *const *const rows = ge2_shim_show(row);
+    __syncwarp();
+    const int lane = (int)threadIdx.x % 32;
+    for (int n = 0; n < 4; n++) words[n] = *(const uint32_t *)(rows[n * 8 + lane / 4] + lane % 4 * 4);
+}
+GE2_FN void ge2_mma_four_turned(uint32_t (&words)[4], const unsigned char *row) {
+    const unsigned char *const *const rows = ge2_shim_show(row);
+    __syncwarp();
+    const int lane = (int)threadIdx.x % 32;
+    for (int n = 0; n < 4; n++) {
+        const unsigned char *const *const pair = rows + n * 8 + lane % 4 * 2;
+        const uint16_t low = *(const uint16_t *)(pair[0] + lane / 4 * 2), high = *(const uint16_t *)(pair[1] + lane / 4 * 2);
+        words[n] = (uint32_t)high << 16 | low;
+    }
+}
+
+struct ge2_shim_factors {
+    uint32_t a[4], b[2];
+};
+template <class T>
+GE2_SHIM_UNSEEN void ge2_shim_mma(float (&sums)[4], const ge2_shim_factors *all) {
+    const int lane = threadIdx.x % 32, many = 4 / T::SIZE;
+    for (int n = 0; n < 4; n++) {
+        float sum = 0.0f;
+        for (int word = 0; word < 8; word++) {
+            const uint32_t &a = all[lane / 4 * 4 + word % 4].a[n / 2 + word / 4 * 2];
+            const uint32_t &b = all[(lane % 4 * 2 + n % 2) * 4 + word % 4].b[word / 4];
+            for (int k = 0; k < many; k++) sum += T::of((const char *)&a + k * T::SIZE) * T::of((const char *)&b + k * T::SIZE);
+        }
+        sums[n] += sum;
+    }
+}
+#define GE2_MMA(type)                                                                                               \
+    GE2_FN void ge2_mma_##type(float (&sums)[4], const uint32_t (&a)[4], uint32_t first, uint32_t second) {         \
+        const ge2_shim_factors *const all = ge2_shim_show(ge2_shim_factors{{a[0], a[1], a[2], a[3]}, {first, second}}); \
+        __syncwarp();                                                                                               \
+        ge2_shim_mma<ge2_shim_##type>(sums, all);                                                                   \
+    }
+GE2_MMA(bf16)
+GE2_MMA(f16)
+GE2_MMA(tf32)
+#undef GE2_MMA
+
+#endif
+#endif

@@ -1,0 +1,37 @@
+/* Which tile of a product a block has, and how the emulator reads what tensor cores multiply. */
+#ifndef GE2_PLACE_CUH
+#define GE2_PLACE_CUH
+
+#include "ge2/core.cuh"
+#include "ge2/half.cuh"
+
+/* Where a tile of the result is: its first row and column, in tiles, and the batch. Tiles are taken GROUP rows at a
+ * time, so that those under way at once share their operands in the L2 cache. */
+struct ge2_place {
+    int row, column, batch;
+};
+
+template <int GROUP>
+GE2_FN ge2_place ge2_place_of(int tile, int down, int across) {
+    const int batch = tile / (down * across), rest = tile % (down * across), wide = GROUP * across;
+    const int first = rest / wide * GROUP, rows = down - first < GROUP ? down - first : GROUP, left = rest % wide;
+    return {first + left % rows, left / rows, batch};
+}
+
+#ifdef GE2_SHIM
+struct ge2_shim_bf16 {
+    static float of(const char *at) { return __uint_as_float((uint32_t)*(const uint16_t *)at << 16); }
+    enum { SIZE = 2 };
+};
+struct ge2_shim_f16 {
+    static float of(const char *at) { return ge2_cast_f16_f32(*(const uint16_t *)at); }
+    enum { SIZE = 2 };
+};
+/* The lowest 13 bits are not multiplied. */
+struct ge2_shim_tf32 {
+    static float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
+    enum { SIZE = 4 };
+};
+#endif
+
+#endif

@@ -1,0 +1,132 @@
+"""Products by the tensor cores of warps: in the emulator against NumPy, and compiled for GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.choice.problem import Pin
+from tests.codegen.texts import kernels
+from tests.kernels.wgmma_cases import (
+    ACTIVATIONS,
+    BF16,
+    BIASES,
+    F16,
+    F32,
+    LAYERS,
+    PARTED,
+    TURNS,
+    VIEWS,
+    biased,
+    drawn,
+    emulated,
+    odd,
+    precision,
+    rounded_to_tf32,
+)
+from tests.nvrtc import needs_nvrtc
+from tests.templates.cuda_harness import ARCHITECTURES, compiled
+from tests.together import needs_compiler
+
+BOTH = BARE, FUSED = "mma product", "mma product and region"
+TILES = ["128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
+
+
+@needs_compiler
+@pytest.mark.exhaustive("bias")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+@pytest.mark.parametrize("bias", BIASES)
+def test_activations_and_biases(bias: str, activation: str, dtype: Any) -> None:
+    rng = np.random.default_rng(0)
+    xs = [drawn(rng, s, dtype) for s in ((69, 35), (35, 71), BIASES[bias](69, 71))]
+    emulated(BOTH, biased(activation), xs, FUSED, 35)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_layers(dtype: Any, name: str) -> None:
+    function, shapes = LAYERS[name]
+    rng = np.random.default_rng(1)
+    xs = [drawn(rng, odd(s), dtype) for s in shapes]
+    emulated(BOTH, function, xs, FUSED, 73, **precision(name, dtype))
+
+
+@needs_compiler
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("name", VIEWS)
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
+    function, shapes = VIEWS[name]
+    rng = np.random.default_rng(2)
+    family = FUSED if name in ("from the second on", "the same row") else BARE
+    emulated(BOTH, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("turn")
+@pytest.mark.parametrize("dtype", [BF16, F16, F32])
+@pytest.mark.parametrize("shape", [(133, 87, 71), (72, 90, 34), (16, 64, 264)])
+@pytest.mark.parametrize("turn", TURNS)
+def test_products_as_they_lie(turn: str, shape: tuple[int, int, int], dtype: Any) -> None:
+    function, first, second = TURNS[turn]
+    m, n, k = shape
+    rng = np.random.default_rng(3)
+    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
+    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
+    called = rounded_to_tf32(function) if dtype == F32 else function
+    emulated(BOTH, called, (a, b), BARE, k, exact=function)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("k")
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("k", [67, 264])
+def test_tiles(k: int, tile: str) -> None:
+    """More stages than there are, and fewer; watched, no access meets another that is not ordered."""
+    rng = np.random.default_rng(4)
+    xs = [drawn(rng, s, BF16) for s in ((130, k), (k, 131), (131,))]
+    with config.using(pins=(Pin(FUSED, tile),), shim_watch=True, shim_seed=k):
+        emulated(BOTH, biased("relu"), xs, FUSED, k)
+
+
+@needs_compiler
+@pytest.mark.exhaustive("name")
+@pytest.mark.parametrize("name", PARTED)
+def test_parts_of_sums(name: str) -> None:
+    """Blocks share the sums of few tiles, and a second kernel adds up what they have."""
+    function, shapes, tile, family = PARTED[name]
+    rng = np.random.default_rng(5)
+    xs = [drawn(rng, s, BF16) for s in shapes]
+    with config.using(pins=(Pin(family, tile),), shim_watch=True):
+        emulated(BOTH, function, xs, family, 1100)
+
+
+@needs_nvrtc
+@pytest.mark.exhaustive("architecture")
+@pytest.mark.parametrize("shape", [(512, 512, 512), (511, 513, 515)])
+@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
+def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) -> None:
+    m, n, k = shape
+    xs = [np.zeros(s, BF16) for s in ((m, k), (k, n), (n,))]
+    with config.using(prefer=BOTH, pins=(Pin(FUSED, tile),)):
+        ((kernel, text),) = kernels(biased("gelu"), *xs, arch=architecture)
+    (usage,) = compiled(text, architecture).kernels
+    assert "ge2_mma_bf16" in text and not usage.spills
+    assert usage.registers * kernel.block <= 1 << 16
+
+
+def test_few_rows_are_for_others() -> None:
+    rng = np.random.default_rng(6)
+    a, b = drawn(rng, (8, 71), BF16), drawn(rng, (71, 87), BF16)
+    with config.using(executor="shim", prefer=BOTH):
+        assert not {*BOTH} & {
+            str(k.choice.family.name) for k in ge2.jit(np.matmul).lower(a, b).kernels
+        }
