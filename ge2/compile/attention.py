@@ -12,9 +12,17 @@ from typing import Final
 
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
-from ge2.ir import Atom, Eqn, Graph
+from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.attention.band import Band, with_bands
-from ge2.ops.attention.ops import ATTENTION, Attention, AttentionSaving, FusedAttention, recognised
+from ge2.ops.attention.ops import (
+    ATTENTION,
+    Attention,
+    AttentionBackward,
+    AttentionSaving,
+    FusedAttention,
+    recognised,
+)
+from ge2.ops.graphs.control import Call
 from ge2.ops.graphs.policy import inlined
 from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
@@ -23,6 +31,7 @@ from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.limits import Limits
+from ge2.transforms.graphs.derive import PLAIN
 
 CATALOG: Final = (Kernel(), Apart())
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
@@ -30,16 +39,21 @@ OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 def attention(graph: Graph, context: Context) -> Graph:
     """The graph with a kernel's step for each attention that one is chosen for."""
-    limits = context.caps
-    if not isinstance(limits, Limits) or limits.generation != HOPPER:
+    limits, found = context.caps, graph
+    served = isinstance(limits, Limits) and limits.generation == HOPPER and not context.body
+    if served:
+        found = recognised(inlined(graph, OTHERS))
+    if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
         return graph
-    found = recognised(inlined(graph, OTHERS))
-    if not any(isinstance(e.op, Attention | AttentionSaving) for e in found.eqns):
-        return graph
-    caps = Caps.before(limits)
-    bands: dict[Atom, Band] = {found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)}
-    eqns = tuple(chosen(e, bands, caps) for e in found.eqns)
-    return Graph(found.inputs, eqns, found.outputs, found.consts)
+    if served:
+        assert isinstance(limits, Limits)
+        caps = Caps.before(limits)
+        bands: dict[Atom, Band] = {
+            found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
+        }
+        eqns = tuple(chosen(e, bands, caps) for e in found.eqns)
+        found = Graph(found.inputs, eqns, found.outputs, found.consts)
+    return as_written(found)
 
 
 def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> Eqn:
@@ -55,3 +69,29 @@ def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> Eqn:
     one = replace(eqn, op=fused, inputs=inputs)
     choice = choose(Problem.of(one, "cuda"), caps, prefs(), CATALOG)
     return eqn if choice.family is CATALOG[-1] else replace(one, choice=choice)
+
+
+def as_written(graph: Graph) -> Graph:
+    """The graph with the derivative of the user's equations where attention has no kernel, forward
+    and backward being in it: what there would be, had nothing been recognised.
+    """
+    readers: dict[Atom, list[Eqn]] = {}
+    for e in graph.eqns:
+        for a in dict.fromkeys(e.inputs):
+            readers.setdefault(a, []).append(e)
+    made: dict[int, Eqn] = {}
+    for e in graph.eqns:
+        op = e.op
+        if not isinstance(op, AttentionSaving) or e.outs[1] in graph.outputs:
+            continue
+        backs = readers.get(e.outs[1], [])
+        if not all(isinstance(b.op, AttentionBackward) for b in backs):
+            continue
+        forward, backward, count = PLAIN.vjp(op.plain, op.wanted)
+        rest = tuple(Var(a.type) for a in forward.outputs[1:])
+        made[id(e)] = Eqn(Call(forward), e.inputs, (e.outs[0], *rest), e.source)
+        assert len(rest) == count
+        for b in backs:
+            made[id(b)] = Eqn(Call(backward), (*rest, b.inputs[-1]), b.outs, b.source)
+    eqns = tuple(made.get(id(e), e) for e in graph.eqns)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts) if made else graph

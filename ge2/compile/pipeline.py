@@ -13,6 +13,7 @@ from typing import Final
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
+from ge2.ops.attention.ops import ATTENTION
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
 from ge2.passes.loops.absorb_peeled import whole
@@ -39,7 +40,7 @@ def user_kernels(graph: Graph, context: Context) -> Graph:
 
 def attention(graph: Graph, context: Context) -> Graph:
     """Attention becomes one step, where a kernel serves it."""
-    if context.caps is None or context.body:
+    if context.caps is None and not any(isinstance(e.op, ATTENTION) for e in graph.eqns):
         return graph
     # a GPU's, which others need not load
     from ge2.compile.attention import attention

@@ -156,6 +156,9 @@ class Derive(Protocol):
     @property
     def apart(self) -> bool: ...
 
+    @property
+    def fuses(self) -> bool: ...
+
     def vjp(
         self, graph: Graph, wanted: Flags, held: Flags | None = None
     ) -> tuple[Graph, Graph, int]:

@@ -236,6 +236,8 @@ def drawn(rng: np.random.Generator, q: Shape, k: Shape, dtype: Any) -> list[Any]
 def more(rng: np.random.Generator, name: str, q: Shape, k: Shape, dtype: Any) -> list[Any]:
     """The further arrays of a function of scores."""
     shapes = SCORES[name][1](q, k)
+    if name == "alibi":
+        return [(2.0 ** -np.arange(1, s[0] + 1)).astype(dtype) for s in shapes]
     if name == "padding":
         return [np.arange(s[1]) < rng.integers(3, s[1], (s[0], 1)) for s in shapes]
     if name == "documents":

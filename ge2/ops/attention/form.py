@@ -68,6 +68,13 @@ class Form:
         return tuple(v for v in self.plain.inputs if v in read)
 
     @property
+    def scalars(self) -> tuple[Var, ...]:
+        """The inputs that are numbers by which queries and keys are multiplied."""
+        eqns = filter(is_scaling, (*self.queries.eqns, *self.keys.eqns))
+        read = {a for e in eqns for a in e.inputs} - {*self.others}
+        return tuple(v for v in self.plain.inputs if v in read and not v.type.shape)
+
+    @property
     def row(self) -> int:
         """The axis of the product that counts queries: the last that only these have."""
         op, (a, b) = self.dot.op, (x.type for x in self.dot.inputs)

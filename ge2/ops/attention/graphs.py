@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
-from ge2.base.dtypes import FLOAT32
-from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, read, without_dead_code
+import numpy as np
+
+from ge2.base.dtypes import FLOAT32, HALF
+from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, Var, read, without_dead_code
 from ge2.ops.attention.facts import FEATURE, REPEATED
-from ge2.ops.attention.form import Form
+from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import whole
+from ge2.ops.shape import BroadcastInDim
 
 
 def run(eqns: Iterable[Eqn], env: dict[Any, Any]) -> None:
@@ -56,12 +62,17 @@ def without(dims: Dims, axis: int) -> Dims:
 
 
 def saving(form: Form, derive: Derive) -> Graph:
-    """(inputs) -> (result, logarithms of the sums)."""
+    """(inputs) -> (result, logarithms of the sums), these of scores that are held in float32."""
+    graph, views = scored(form, derive), [operand(c, derive) for c in form.chains]
 
     def forward(*xs: Any) -> Sequence[Any]:
         env: dict[Atom, Any] = dict(zip(form.plain.inputs, xs, strict=True))
-        run((*form.plain.eqns, *form.between), env)
-        scores, at = env[form.scores].cast(FLOAT32), form.dims.index(form.key)
+        run(form.plain.eqns, env)
+        pair = [derive.run(g, [env[c.base]])[0] for g, c in zip(views, form.chains, strict=True)]
+        (scores,) = derive.run(
+            graph, [products(form, *pair[:2]), *(env[v] for v in inputs_of(form))]
+        )
+        at = form.dims.index(form.key)
         high = scores.fold_max((at,))
         kept = tuple(a for a in range(scores.ndim) if a != at)
         total = (scores - high.spread(scores.shape, kept)).pointwise("exp").fold_sum((at,))
@@ -71,58 +82,157 @@ def saving(form: Form, derive: Derive) -> Graph:
     return derive.trace(forward, types_of(form))
 
 
-def weighted(form: Form, derive: Derive) -> Graph:
-    """(inputs, logarithms of the sums) -> (result, sums of the weights), as if the logarithms did
-    not depend on the inputs.
+def inputs_of(form: Form) -> tuple[Var, ...]:
+    """What scores are made of beside the products."""
+    return (*form.others, *form.scalars)
+
+
+def products(form: Form, queries: Any, keys: Any) -> Any:
+    """Queries times keys, in float32."""
+    assert isinstance(form.dot.op, DotGeneral)
+    pair = (queries, keys) if form.query == 0 else (keys, queries)
+    return replace(form.dot.op, out=FLOAT32)(*pair)
+
+
+# ------------------------------------------------------------------------------------- derivative
+
+
+def scored(form: Form, derive: Derive) -> Graph:
+    """(products, what else scores are made of) -> scores, all of half types held in float32, as a
+    kernel holds them.
     """
-    product, key = form.values, form.dims.index(form.key)
+    others = inputs_of(form)
 
-    def forward(*xs: Any) -> Sequence[Any]:
-        env: dict[Any, Any] = dict(zip(form.plain.inputs, xs[:-1], strict=True))
-        run((e for c in form.chains for e in c.eqns), env)
-        run((form.dot, *form.between), env)
-        scores = env[form.scores].cast(FLOAT32)
-        logs = spread(form, xs[-1], scores.shape, form.dims)
-        weights = (scores - logs).pointwise("exp")
-        operand = product.inputs[form.side]
-        env[operand] = arranged(
-            weights.cast(operand.type.dtype), form.dims, operand.type.shape, form.weights
-        )
-        env[product.outs[0]] = product.op(*read(env, product.inputs))
+    def scores(product: Any, *xs: Any) -> Sequence[Any]:
+        env: dict[Any, Any] = dict(zip(others, xs, strict=True))
+        for c in (form.queries, form.keys):
+            for e in filter(is_scaling, c.eqns):
+                number = next(x for x in e.inputs if not x.type.shape)
+                product = e.op(product, wide(*read(env, [number])))
+        env[form.product] = product
+        for e in form.between:
+            env[e.outs[0]] = widened(e, read(env, e.inputs))
+        return [wide(env[form.scores])]
+
+    product = form.product.type.with_dtype(FLOAT32)
+    return derive.trace(scores, [product, *(v.type for v in others)])
+
+
+def wide(x: Any) -> Any:
+    """A value, or a number, of a half type in float32."""
+    if not hasattr(x, "type"):
+        return np.float32(x)
+    return x.cast(FLOAT32) if x.type.dtype in HALF or x.type.weak else x
+
+
+def widened(eqn: Eqn, xs: Sequence[Any]) -> Any:
+    """The result of an equation, in float32 if it is of a half type."""
+    op, halves = eqn.op, any(a.type.dtype in HALF for a in (*eqn.inputs, *eqn.outs))
+    if not halves:
+        return op(*xs)
+    if isinstance(op, ConvertElementType):
+        return wide(xs[0]) if op.dtype in HALF else op(wide(xs[0]))
+    pairs = zip(eqn.inputs, xs, strict=True)
+    return op(*(wide(x) if a.type.dtype in HALF else x for a, x in pairs))
+
+
+def operand(chain: Chain, derive: Derive) -> Graph:
+    """The views of an operand of a product, in the dtype of what it is made of."""
+
+    def viewed(x: Any) -> Sequence[Any]:
+        for e in chain.eqns:
+            x = e.op(x) if isinstance(e.op, VIEWS) else x
+        return [x]
+
+    return derive.trace(viewed, [chain.base.type])
+
+
+def ending(form: Form, derive: Derive) -> Graph:
+    """What is made of the means of values, but for the division by sums."""
+
+    def after(x: Any) -> Sequence[Any]:
         for e in form.after:
-            (a,) = (x for x in e.inputs if x in env)
-            env[e.outs[0]] = e.op(env[a]) if len(e.inputs) == 1 else env[a]
-        return env[form.plain.outputs[0]], weights.fold_sum((key,))
+            x = e.op(x) if len(e.inputs) == 1 else x
+        return [x]
 
-    return derive.trace(forward, [*types_of(form), sums_type(form)])
+    return derive.trace(after, [form.values.outs[0].type])
 
 
-def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
-    """A value in the shape of the weights, whose axes are these of the scores."""
-    mine = [d for d in dims if d != REPEATED]
-    x = x.reshaped(tuple(n for n, d in zip(x.shape, dims, strict=True) if d != REPEATED))
-    return x.reorder(tuple(mine.index(d) for d in wanted if d != REPEATED)).reshaped(shape)
+def pull(graph: Graph, wanted: Flags, derive: Derive, *xs: Any) -> list[Any]:
+    """The cotangents of the wanted inputs, of all inputs and the cotangent of the result."""
+    if not any(wanted):
+        return []
+    return derive.run(without_dead_code(whole(*derive.vjp(graph, wanted))), xs)
+
+
+def before(graph: Graph) -> list[Any]:
+    """Values that a linear graph of one input may be pulled back at: any."""
+    t = graph.inputs[0].type
+    return [BroadcastInDim(t.shape, ())(t.dtype.type(0))]
 
 
 def backward(form: Form, wanted: Flags, derive: Derive) -> Graph:
     """(inputs, logarithms of the sums, result, its cotangent) -> cotangents of the wanted inputs.
 
-    With weights P = exp(scores - logs), the cotangent of the scores is P (dP - D), where D is the sum
-    of the result times its cotangent along the features: as if -D were that of the sums of the P.
+    With weights P = exp(scores - logs), the cotangent of the scores is dS = P (dP - D), where D is
+    the sum of the result times its cotangent along the features.
     """
-    graph = weighted(form, derive)
-    joint = without_dead_code(whole(*derive.vjp(graph, (*wanted, False))))
+    inputs = form.plain.inputs
+    dot, values, half = form.dot.op, form.values.op, form.queries.base.type.dtype
+    assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
+    others = inputs_of(form)
+    graph, end = scored(form, derive), ending(form, derive)
+    views = [operand(c, derive) for c in form.chains]
 
     def pulled(*xs: Any) -> Sequence[Any]:
-        *given, y, ct = xs
-        at = form.result.index(FEATURE)
-        total = (y.cast(FLOAT32) * ct.cast(FLOAT32)).fold_sum((at,))
-        rows = as_sums(form, total, without(form.result, FEATURE))
-        dims = without(form.dims, form.key)
-        shape = tuple(
-            n for n, d in zip(form.scores.type.shape, form.dims, strict=True) if d != form.key
+        *given, logs, y, ct = xs
+        env = dict(zip(inputs, given, strict=True))
+        queries, keys, read_ = (
+            derive.run(g, [env[c.base]])[0] for g, c in zip(views, form.chains, strict=True)
         )
-        return derive.run(joint, [*given, ct, -spread(form, rows, shape, dims)])
+        product = products(form, queries, keys)
+        more = [env[v] for v in others]
+        (scores,) = derive.run(graph, [product, *more])
+        spread_logs = spread(form, logs, scores.shape, form.dims)
+        weights = (scores - spread_logs).pointwise("exp")
+        shape = form.values.inputs[form.side].type.shape
+        ready = arranged(weights.cast(half), form.dims, shape, form.weights)
+
+        (ct_mean,) = pull(end, (True,), derive, *before(end), ct)
+        both = (ready, read_) if form.side == 0 else (read_, ready)
+        letters = values.spell(*both)
+        mine, theirs, result = letters[form.side], letters[1 - form.side], letters[2]
+        ct_mean = ct_mean.cast(half)
+        ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, FLOAT32)
+        ct_values = values.einsum(result, mine, theirs, ct_mean, ready, half)
+        ct_weights = arranged(ct_weights, form.weights, scores.shape, form.dims)
+        total = (y.cast(FLOAT32) * ct.cast(FLOAT32)).fold_sum((form.result.index(FEATURE),))
+        rows = as_sums(form, total, without(form.result, FEATURE))
+        ct_scores = weights * (ct_weights - spread(form, rows, scores.shape, form.dims))
+
+        flags = (True, *(wanted[inputs.index(v)] for v in others))
+        ct_product, *rest = pull(graph, flags, derive, product, *more, ct_scores)
+        pair = (queries, keys) if form.query == 0 else (keys, queries)
+        pairs = list(
+            replace(dot, out=None).vjp([ct_product.cast(half)], [product], pair, (True, True))
+        )
+        cts = [pairs[form.query], pairs[1 - form.query], ct_values]
+        sums: dict[Any, Any] = {}
+        ends = [
+            (c.base, pull(g, (True,), derive, env[c.base], each)[0])
+            for c, g, each in zip(form.chains, views, cts, strict=True)
+        ]
+        ends += zip((v for v, w in zip(others, flags[1:], strict=True) if w), rest, strict=True)
+        for v, each in ends:
+            sums[v] = each if v not in sums else sums[v] + each
+        return [sums[v] for v, w in zip(inputs, wanted, strict=True) if w]
 
     (y,) = form.plain.outputs
     return derive.trace(pulled, [*types_of(form), sums_type(form), y.type, y.type])
+
+
+def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
+    """A value whose axes are these of the scores as one of a shape whose axes are others."""
+    mine = [d for d in dims if d != REPEATED]
+    x = x.reshaped(tuple(n for n, d in zip(x.shape, dims, strict=True) if d != REPEATED))
+    return x.reorder(tuple(mine.index(d) for d in wanted if d != REPEATED)).reshaped(shape)

@@ -18,9 +18,10 @@ from ge2.transforms.graphs.rules import jvp_graph, vjp_graph, vmap_graph, zero
 
 @record
 class Deriving:
-    """The `Derive` of `ir.op`."""
+    """The `Derive` of `ir.op`. `fuses`: attention is found, and has a derivative by rule."""
 
     apart: bool = False
+    fuses: bool = True
 
     def vjp(
         self, graph: Graph, wanted: Flags, held: Flags | None = None
@@ -54,4 +55,4 @@ class Deriving:
         return zero(t)
 
 
-DERIVE, APART = Deriving(), Deriving(apart=True)
+DERIVE, APART, PLAIN = Deriving(), Deriving(apart=True), Deriving(fuses=False)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.config import config
 from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
 from ge2.base.gpu import has_hopper
@@ -102,7 +103,8 @@ def vjp_graph(
     given are 1, known beforehand, and no inputs.
     """
     given = tuple(a.type.dtype in INEXACT for a in graph.outputs) if given is None else given
-    graph, trace = fused(smooth(graph)), Trace("a derivative")
+    graph = smooth(graph)
+    graph, trace = fused(graph) if derive.fuses else graph, Trace("a derivative")
     with trace:
         active = active_values(graph, wanted) & needed_values(graph, given)
         saved = [with_residuals(trace, e, active, derive) for e in graph.eqns]
@@ -128,7 +130,8 @@ def fused(graph: Graph) -> Graph:
     """The graph with attention as one operation, whose derivative is by rule, where a GPU may have
     kernels for both.
     """
-    return recognised(graph) if possible(graph) and has_hopper() else graph
+    wanted = "attention" not in config.passes_off and possible(graph) and has_hopper()
+    return recognised(graph) if wanted else graph
 
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:

@@ -185,7 +185,7 @@ class Analysis:
             self.eqns[n:] = [replace(e, inputs=rename(env, e.inputs)) for e in self.eqns[n:]]
         self.eqns = as_masks(self.eqns)
         self.scores: Atom = rename(env, (form.scores,))[0]
-        self.inputs = (start, *form.others, *scalars(form))
+        self.inputs = (start, *form.others, *form.scalars)
         self.indices = Indices(self.eqns)
         row, key = form.row, form.key
         self.row = form.dims.index(row) if row in form.dims else -1
@@ -311,16 +311,6 @@ def scalings(form: Form) -> list[Eqn]:
                 found.append(Eqn(e.op, (a, number), (Var(a.type),), e.source))
                 a = found[-1].outs[0]
     return found
-
-
-def scalars(form: Form) -> tuple[Var, ...]:
-    """Numbers of the inputs that queries and keys are multiplied by."""
-    read = [x for c in (form.queries, form.keys) for e in c.eqns if is_scaling(e) for x in e.inputs]
-    return tuple(
-        dict.fromkeys(
-            x for x in read if isinstance(x, Var) and not x.type.shape and x not in form.others
-        )
-    )
 
 
 def times(eqn: Eqn) -> float | None:

@@ -1,0 +1,262 @@
+"""Attention found in graphs: however it is written, and under every transform."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import lax
+from ge2.base.config import config
+from ge2.compile.attention import attention
+from ge2.ir import Graph
+from ge2.ops.attention.ops import recognised
+from ge2.passes.context import NOTHING
+from ge2.passes.simplify import inline
+from ge2.trace import tidy
+from tests.kernels.attention_cases import (
+    BF16,
+    LAYOUTS,
+    SCORES,
+    SPELLINGS,
+    Attention,
+    drawn,
+    exactly,
+    masked,
+    more,
+    plain,
+    scale,
+    scores,
+    seen,
+    softmax,
+)
+
+SHAPE = (2, 2, 9, 64)
+CASES: dict[str, tuple[Attention, tuple[int, ...], tuple[int, ...]]] = {
+    **{f.__name__: (f, SHAPE, SHAPE) for f in SPELLINGS},
+    **{name: (f, SHAPE, SHAPE) for name, (f, _) in SCORES.items()},
+    **LAYOUTS,
+}
+
+
+KINDS = {"spelling": [f.__name__ for f in SPELLINGS], "score": SCORES, "layout": LAYOUTS}
+
+
+@pytest.fixture(autouse=True)
+def hopper() -> Iterator[None]:
+    with config.using(executor="shim"):
+        yield
+
+
+def arguments(name: str, dtype: Any = BF16) -> list[Any]:
+    rng, (_, q, k) = np.random.default_rng(0), CASES[name]
+    return drawn(rng, q, k, dtype) + (more(rng, name, q, k, dtype) if name in SCORES else [])
+
+
+def graph_of(function: Callable[..., Any], *xs: Any) -> Graph:
+    return ge2.make_jaxpr(function)(*xs).graph
+
+
+def names(graph: Graph) -> list[str]:
+    return [e.op.name for e in graph.eqns]
+
+
+def floating(xs: Any) -> tuple[int, ...]:
+    return tuple(i for i, x in enumerate(xs) if x.dtype == BF16)
+
+
+def loss(function: Attention) -> Callable[..., Any]:
+    def total(*xs: Any) -> Any:
+        y = function(*xs)
+        y = y if y.dtype == np.float64 else y.astype(np.float32)
+        return (y * np.cos(np.arange(y.size)).reshape(y.shape).astype(y.dtype)).sum()
+
+    return total
+
+
+def near(found: Any, wanted: Any, bound: float = 0.02) -> None:
+    """Results of half types, beside those in float64."""
+    found = np.asarray(found, np.float64)
+    assert found.shape == np.shape(wanted)
+    assert np.linalg.norm(found - wanted) <= bound * np.linalg.norm(wanted)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_it_is_found_however_it_is_written(name: str) -> None:
+    graph = recognised(graph_of(CASES[name][0], *arguments(name)))
+    assert names(graph).count("attention") == 1
+    assert not {"exp", "reduce_sum"} & {*names(graph)}
+
+
+def weights_too(q: Any, k: Any, v: Any) -> Any:
+    w = softmax(scores(q, k))
+    return w @ v, w
+
+
+def two_sums(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(scores(q, k))
+    return np.where(seen(e), e, 0) / e.sum(-1, keepdims=True) @ v
+
+
+def held_scores(q: Any, k: Any, v: Any) -> Any:
+    return softmax(ge2.stop_gradient(scores(q, k))) @ v
+
+
+def held_sum(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(scores(q, k))
+    return e / ge2.stop_gradient(e.sum(-1, keepdims=True)) @ v
+
+
+def over_queries(q: Any, k: Any, v: Any) -> Any:
+    e = np.exp(scores(q, k))
+    return e / e.sum(-2, keepdims=True) @ v
+
+
+def another_shift(q: Any, k: Any, v: Any) -> Any:
+    s = scores(q, k)
+    e = np.exp(s - s.max(-1, keepdims=True))
+    return e / np.exp(s).sum(-1, keepdims=True) @ v
+
+
+def weights_scaled(q: Any, k: Any, v: Any) -> Any:
+    return (softmax(scores(q, k)) * 0.5) @ v
+
+
+@pytest.mark.parametrize(
+    "function",
+    [weights_too, two_sums, held_scores, held_sum, over_queries, another_shift, weights_scaled],
+)
+def test_what_is_no_attention_is_left(function: Attention) -> None:
+    graph = graph_of(function, *arguments("plain"))
+    assert recognised(graph) is graph
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_types_without_a_kernel_are_left(dtype: Any) -> None:
+    graph = graph_of(plain, *arguments("plain", dtype))
+    assert recognised(graph) is graph
+
+
+def test_elsewhere_nothing_is_looked_for() -> None:
+    with config.using(executor="c"):
+        graph = graph_of(ge2.grad(loss(plain)), *arguments("plain"))
+    assert not any(name.startswith("attention") for name in names(graph))
+
+
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in KINDS[kind]])
+def test_gradients(kind: str, name: str) -> None:
+    xs = arguments(name)
+    slopes = ge2.grad(loss(CASES[name][0]), floating(xs))
+    graph = graph_of(slopes, *xs)
+    assert {"attention_saving", "attention_backward"} <= {*names(graph)}
+    captured = ge2.make_jaxpr(slopes)(*xs)
+    found = captured.graph(*captured.captured, *xs)
+    with config.using(executor="reference"):
+        wanted = exactly(slopes, *xs)
+    for y, w in zip(found, wanted, strict=True):
+        near(y, w)
+
+
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize(("kind", "name"), [(kind, name) for kind in KINDS for name in KINDS[kind]])
+def test_without_a_kernel_it_is_the_program_that_it_was(kind: str, name: str) -> None:
+    """Of the same operations, some in another order, and to the bit."""
+    xs = arguments(name)
+    slopes = ge2.value_and_grad(loss(CASES[name][0]), floating(xs))
+    closed = ge2.make_jaxpr(slopes)(*xs)
+    with config.using(passes_off=("attention",)):
+        wanted = ge2.make_jaxpr(slopes)(*xs)
+    graph = inline(attention(closed.graph, NOTHING))
+    assert sorted(names(tidy(graph))) == sorted(names(tidy(wanted.graph)))
+    found = graph(*closed.captured, *xs)
+    for y, w in zip(found, wanted.graph(*wanted.captured, *xs), strict=True):
+        assert np.asarray(y).tobytes() == np.asarray(w).tobytes()
+
+
+def evaluated(function: Callable[..., Any], *xs: Any) -> tuple[list[str], list[Any]]:
+    """The operations of a function's graph, and what they compute."""
+    closed = ge2.make_jaxpr(function)(*xs)
+    return names(closed.graph), closed.graph(*closed.captured, *xs)
+
+
+def test_forward_mode_takes_the_plain_graph() -> None:
+    xs, ts = arguments("plain"), arguments("plain")[::-1]
+    used, (y, t) = evaluated(lambda *a: ge2.jvp(plain, a, tuple(ts)), *xs)
+    assert "attention_saving" not in used
+    wide = [np.asarray(x, np.float64) for x in (*xs, *ts)]
+    value, tangent = ge2.jvp(plain, tuple(wide[:3]), tuple(wide[3:]))
+    near(y, value)
+    near(t, tangent)
+
+
+def test_second_derivatives_take_the_plain_graph() -> None:
+    xs = arguments("plain")
+
+    def bent(*a: Any) -> Any:
+        g = ge2.grad(loss(plain))(*a)
+        return (g * g if g.dtype == np.float64 else (g * g).astype(np.float32)).sum()
+
+    _, (found,) = evaluated(ge2.grad(bent), *xs)
+    near(found, exactly(ge2.grad(bent), *xs), 0.05)
+
+
+def test_batches_of_gradients_take_the_plain_graph() -> None:
+    xs = arguments("plain")
+    slopes = ge2.vmap(ge2.grad(loss(plain)), (0, 0, 0))
+    used, (found,) = evaluated(slopes, *xs)
+    assert "attention_saving" not in used
+    near(found, exactly(slopes, *xs))
+
+
+def test_gradients_of_batches() -> None:
+    xs = arguments("plain")
+    slopes = ge2.grad(loss(ge2.vmap(masked(0))), (0, 1, 2))
+    used, found = evaluated(slopes, *xs)
+    assert "attention_backward" in used
+    for y, w in zip(found, exactly(slopes, *xs), strict=True):
+        near(y, w)
+
+
+def layers(checkpoint: bool) -> Attention:
+    body = ge2.checkpoint(plain) if checkpoint else plain
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        y, _ = lax.scan(lambda x, w: (body(x, k * w, v), None), q, np.ones((3, 1), q.dtype))
+        return y
+
+    return run
+
+
+@pytest.mark.parametrize("checkpoint", [False, True])
+def test_layers_in_a_loop(checkpoint: bool) -> None:
+    xs = arguments("plain")
+    slopes = ge2.grad(loss(layers(checkpoint)), (0, 1, 2))
+    closed = ge2.make_jaxpr(slopes)(*xs)
+    assert "attention_backward" in str(closed.graph)
+    for y, w in zip(closed.graph(*closed.captured, *xs), exactly(slopes, *xs), strict=True):
+        near(y, w, 0.05)
+
+
+def test_checkpoint() -> None:
+    xs = arguments("plain")
+    slopes = ge2.grad(loss(ge2.checkpoint(masked(0))), (0, 1, 2))
+    closed = ge2.make_jaxpr(slopes)(*xs)
+    assert "attention_backward" in str(closed.graph)
+    for y, w in zip(closed.graph(*closed.captured, *xs), exactly(slopes, *xs), strict=True):
+        near(y, w)
+
+
+def test_a_number_that_scales_queries_has_a_gradient() -> None:
+    def scaled(q: Any, k: Any, v: Any, by: Any) -> Any:
+        return softmax((q * by) @ np.swapaxes(k, -1, -2)) @ v
+
+    xs = [*arguments("plain"), np.asarray(scale(np.empty(64)), BF16)]
+    slopes = ge2.grad(loss(scaled), (0, 3))
+    used, found = evaluated(slopes, *xs)
+    assert "attention_backward" in used
+    for y, w in zip(found, exactly(slopes, *xs), strict=True):
+        near(y, w, 0.05)
