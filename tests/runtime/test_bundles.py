@@ -11,7 +11,12 @@ import pytest
 import ge2
 from ge2 import optim
 from ge2.base.config import config
+from ge2.codegen.text import Argument
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.launch.bundle import Bundling
+from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.tuning import Launches
 from tests.nvrtc import needs_nvrtc
@@ -87,6 +92,16 @@ def test_donated_arrays_and_their_readers():
             found, _ = ge2.jit(f, donate_argnums=0)([p.copy() for p in ps], ps[0])
         for y, w in zip(found, wanted, strict=True):
             np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+
+
+def test_a_grid_has_so_many_blocks_along_its_other_axes():
+    kernel = CudaKernel("reduce", "", (Argument("int n", "size", 1),), (), 32, (1, 30000))
+    kernels = ProgramKernels()
+    number, _ = kernels.number(kernel)
+    items = [Launch(number, (1, 30000), (32,), 0, (np.int32(1),), "k") for _ in range(6)]
+    found = Bundling(kernels, lambda item: [], Launches(bundled=2), 1 << 20).launches(items)
+    assert [each.grid for each in found] == [(1, 60000)] * 3
+    assert found[0].arguments == (1, 30000, 1, 60000)
 
 
 @needs_nvrtc

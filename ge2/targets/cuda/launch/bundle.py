@@ -28,6 +28,7 @@ from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
 
 WORD: Final = 8  # bytes of a parameter, at most
+ROWS: Final = 65535  # blocks of a grid along another axis than x
 
 
 @final
@@ -38,6 +39,7 @@ class Entry:
     launches: list[Item]
     memory: dict[str, list[Access]]
     key: Any = None
+    blocks: int = 0
 
     def touches(self, other: Entry) -> bool:
         """True if one must end before the other begins."""
@@ -51,6 +53,7 @@ class Entry:
 
     def take(self, other: Entry) -> None:
         self.launches += other.launches
+        self.blocks += other.blocks
         for base, accesses in other.memory.items():
             self.memory.setdefault(base, []).extend(accesses)
 
@@ -102,7 +105,8 @@ class Bundling:
         memory: dict[str, list[Access]] = {}
         for access in self.touched(item):
             memory.setdefault(access.base, []).append(access)
-        return Entry([item], memory, self.key(item))
+        blocks = math.prod(item.grid) if isinstance(item, Launch) else 0
+        return Entry([item], memory, self.key(item), blocks)
 
     def key(self, item: Item) -> Any:
         """What launches that may be one have in common; None for one that stays by itself."""
@@ -127,7 +131,7 @@ class Bundling:
         """Puts a launch to others of its kernel, or after all."""
         near = found[-self.tuning.window :] if new.key is not None else ()
         for back, other in enumerate(reversed(near), 1):
-            if other.key != new.key or len(other.launches) >= self.most(new.key[0]):
+            if other.key != new.key or self.full(other, new):
                 continue
             after = found[len(found) - back + 1 :]
             if other.touches(new):
@@ -142,11 +146,14 @@ class Bundling:
                 return
         found.append(new)
 
-    def most(self, number: int) -> int:
-        """How many launches of a kernel are one at most: parameters have so many bytes."""
+    def full(self, entry: Entry, new: Entry) -> bool:
+        """True if parameters have no bytes for another launch, or a grid no blocks."""
+        number, _, axis, _ = entry.key
         given = self.sources[number].kernel.given
         own = sum(a.kind in OWN for a in given)
-        return (self.tuning.parameters - WORD * (len(given) - own)) // (WORD * (own + 1))
+        words = len(given) - own + (own + 1) * (len(entry.launches) + 1)
+        blocks = entry.blocks + new.blocks
+        return words * WORD > self.tuning.parameters or (axis != "x" and blocks > ROWS)
 
     def made(self, entry: Entry) -> list[Item]:
         launches = [each for each in entry.launches if isinstance(each, Launch)]

@@ -71,14 +71,14 @@ class ProgramKernels:
 
     def missing_seconds(self, device: Device) -> float:
         """The time for the kernels that are yet to be compiled, on as many threads as there are."""
-        missing = device.missing(self.texts) / max(len(self.texts), 1)
-        return self.seconds * missing
+        texts = [self.texts[n] for n, _ in self.used()]
+        return self.seconds * device.missing(texts) / max(len(texts), 1)
 
     @property
     def seconds(self) -> float:
         """The time for all kernels, if nobody has compiled one yet."""
-        threads = max(min(len(self.prices), config.thread_count()), 1)
-        return sum(self.prices.values()) / threads
+        prices = [self.prices[n] for n in self.prices if n not in self.unused]
+        return sum(prices) / max(min(len(prices), config.thread_count()), 1)
 
     def compile(self, device: Device) -> None:
         """Compiles kernels at once, each under the settings of here and now."""
