@@ -28,8 +28,10 @@ from ge2.passes.fusion_group import (
     Group,
     Uses,
     costly,
+    depths,
     leader,
     merged,
+    only_readers,
     picked,
     round_halves,
     seen_from,
@@ -122,6 +124,7 @@ class Fusion:
         self.group_of: dict[int, Group] = {}
         self.effects = 0
         self.early = early(graph, fusible, tuning.easy)
+        self.only, self.depths = only_readers(graph), depths(graph, fusible)
         self.scalars = Group(0, tuning)  # of arguments alone: any other group may read them
 
     def gather(self) -> None:
@@ -228,7 +231,7 @@ class Fusion:
         siblings = [
             leader(self.leaders, g)
             for var, _ in uses
-            if shape and (g := self.readers.get(var)) is not None
+            if shape and (g := self.readers.get(var)) is not None and not self.waits(eqn, made)
         ]
         home = None
         for group in dict.fromkeys([*sorted(producers, key=lambda g: -g.level), *siblings]):
@@ -253,6 +256,19 @@ class Fusion:
         for group in producers:
             if group is not home:
                 self.merge(home, group)
+
+    def waits(self, eqn: Eqn, made: Sequence[Group]) -> bool:
+        """True for work on one array that is there, read by one later equation alone, with what
+        comes after a step that no region takes: it is done there, and not written for it by who
+        reads the array now.
+        """
+        reader = self.only.get(eqn.outs[0])
+        if made or reader is None or not isinstance(eqn.op, Pointlike) or not fusible(reader):
+            return False
+        arrays = sum(bool(a.type.shape) for a in self.bases(eqn))
+        same = reader.outs[0].type.shape == eqn.outs[0].type.shape
+        depth = max(self.depths.get(a, 0) for a in reader.inputs)
+        return arrays == 1 and same and depth > self.depths.get(eqn.outs[0], 0)
 
     def tables(self, eqn: Eqn) -> list[Var]:
         """What an equation of a region reads at indices."""

@@ -5,7 +5,7 @@ iteration space each of their axes is.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from operator import eq
 
@@ -356,3 +356,23 @@ class Rounding:
 def leaves(x: Atom, dtypes: set[np.dtype]) -> bool:
     """True if an operand of a half type is read by an equation of another."""
     return x.type.dtype in HALF and x.type.dtype not in dtypes
+
+
+def only_readers(graph: Graph) -> dict[Atom, Eqn]:
+    """The equation that reads a value, of those that one alone reads."""
+    found: dict[Atom, Eqn | None] = dict.fromkeys(graph.outputs)
+    for eqn in graph.eqns:
+        for a in eqn.inputs:
+            found[a] = None if a in found else eqn
+    return {a: eqn for a, eqn in found.items() if eqn is not None}
+
+
+def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
+    """How many steps that no region takes come before each value, one after another; 0 left out."""
+    found: dict[Atom, int] = {}
+    for eqn in graph.eqns:
+        apart = not (fusible(eqn) or eqn.op.is_view or isinstance(eqn.op, Iota))
+        depth = max((found.get(a, 0) for a in eqn.inputs), default=0) + apart
+        if depth:
+            found.update(dict.fromkeys(eqn.outs, depth))
+    return found

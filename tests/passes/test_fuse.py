@@ -72,6 +72,22 @@ def test_a_product_between_two_regions():
     ]
 
 
+@pytest.mark.parametrize("operand", ["y", "w"])
+def test_work_on_an_array_is_done_with_what_reads_it_after_a_product(operand):
+    """As the decay of weights, which another kernel rounds: it would be written, and read again."""
+    found = fused(f"""{{ lambda ; x:f32[8,8] w:f32[8,8]. let
+        a:bf16[8,8] = convert_element_type[dtype=bf16 weak=False] w
+        b:f32[8,8] = mul w 0.99:f32[]
+        c:bf16[8,8] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=None out=None] a a
+        y:f32[8,8] = convert_element_type[dtype=f32 weak=False] c
+        z:f32[8,8] = sub b {operand}
+      in (z, y) }}""")
+    regions = [op for op in found if isinstance(op, Region)]
+    counts = [[len(op.graph.eqns), len(op.graph.outputs)] for op in regions]
+    # by what comes before the product, if what reads it does not wait for that
+    assert counts == {"y": [[1, 1], [3, 2]], "w": [[3, 2], [1, 1]]}[operand]
+
+
 def test_no_circle_through_a_product():
     """x -> a -> product -> c, and a -> c: a and c must not be one region."""
     kinds = fused("""{ lambda ; x:f32[8,8]. let

@@ -34,8 +34,10 @@ from ge2.program.timer import Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
 from ge2.targets.cuda.launch.arguments import Address
+from ge2.targets.cuda.launch.bundle import Bundling
 from ge2.targets.cuda.launch.fast_call import straight
 from ge2.targets.cuda.launch.groups import Assembled, Groups
+from ge2.targets.cuda.launch.template import accesses, functions
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loops.iterate import Body, loose
 from ge2.targets.cuda.loops.steps import End, as_loop_body, loop_code, placed
@@ -119,6 +121,8 @@ class CudaAssembler(Assembler):
         self.arena.plan = self.planned()
         offsets = self.arena.offsets()
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
+        if not (self.inside or self.seen):
+            self.bundle(offsets)
         self.write(parts)
         if self.run:
             self.load(offsets)
@@ -132,6 +136,24 @@ class CudaAssembler(Assembler):
         if self.run:
             self.built.direct = self.call_of(run)
         return self
+
+    def bundle(self, offsets: Mapping[str, int]) -> None:
+        """Makes small launches of one kernel that wait for no other one launch."""
+        limits, spans = self.device.limits, self.spans(offsets)
+        touched = partial(accesses, spans=spans, donors=self.donors)
+        bundling = Bundling(self.kernels, touched, limits.tuning.launches, limits.threads)
+        for group in self.groups:
+            group.launches = bundling.launches(group.launches)
+        self.kernels.unused = {*range(len(bundling.sources))} - functions(self.groups)
+
+    def spans(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+        """The offset in the arena, and the bytes, of each array there."""
+        return {name: (offsets[name], life.nbytes) for name, life in self.arena.needs.items()}
+
+    @property
+    def donors(self) -> dict[str, str]:
+        """The arguments whose memory results take."""
+        return {b.name: b.donor for b in self.program.buffers.values() if b.donor}
 
     def planned(self) -> Plan:
         """Where arrays lie: apart where steps may run at once, tight where they
@@ -180,8 +202,7 @@ class CudaAssembler(Assembler):
         kernels = self.kernels.load(self.device)
         built, self.built.splits = self.built, self.groups.splits
         built.had, built.code = self.kernels.had, self.kernels.code
-        spans = {name: (offsets[name], life.nbytes) for name, life in self.arena.needs.items()}
-        donors = {b.name: b.donor for b in self.program.buffers.values() if b.donor}
+        spans, donors = self.spans(offsets), self.donors
         raw = frozenset(self.arguments) - self.named
         callers = None if self.inside else (raw, self.names["ready"])
         for group in (found for found in self.groups if found.launches):

@@ -371,6 +371,11 @@ class Launches:
     # of a loop that are written down, as parts of the graph around it: one of more takes long to
     # make
     recorded: int = 1 << 14
+    # of one kernel, small and independent, from which on they are one launch; and how far back
+    # another is looked for
+    bundled: int = 4
+    window: int = 64
+    parameters: int = 4000  # bytes that they may have: 4 KiB, as every driver takes them
 
 
 @final

@@ -10,12 +10,11 @@ from ge2.base.toolchain.includes import headers_key
 from ge2.codegen import content
 from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.text import checked, coded, nested
-from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed, bare
+from ge2.targets.cuda.emit.bundle import of_member, selection
+from ge2.targets.cuda.emit.kernel import EXCLUSIVE, CudaKernel, Fixed, bare
 from ge2.targets.cuda.emit.types import headers
 from ge2.targets.cuda.load.headers import folders
 
-# a promise that a kernel cannot give which begins while others write what it reads
-EXCLUSIVE = "__restrict__ "
 LET, WAIT = "ge2_let_kernels();", "ge2_await_kernels();"
 PARTS = {
     "ge2_read": "pack",
@@ -76,13 +75,15 @@ class Source:
         compiler then may not assume (`__restrict__`): it does not wait.
         """
         k, code = self.kernel, bare(body)
-        waits = k.lets and not k.in_turns(code)
+        waits = k.lets and not (k.bundle.member if k.bundle else k).in_turns(code)
+        selected = selection(k.bundle, code) if k.bundle else ()
+        body = of_member(body, k.bundle) if k.bundle else body
         parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
         return Around(
             headers_of("\n".join((parameters, helpers, code))),
             tuple(each for each in k.fixed if re.search(rf"\b{each.name}\b", code)),
             parameters,
-            (*((LET,) if k.lets else ()), *((WAIT,) if waits else ())),
+            (*((LET,) if k.lets else ()), *selected, *((WAIT,) if waits else ())),
             "\n".join(map(wrapped, body.split("\n"))) if too_wide(body) else body,
         )
 

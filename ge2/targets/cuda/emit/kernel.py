@@ -17,6 +17,8 @@ UNROLL = "#pragma unroll"
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 UNROLLED = re.compile(rf"{UNROLL}(?! 1$)[^\n]*\n\s*for ", re.MULTILINE)
 MARKS = re.compile(r"[(){};]")
+# a promise that a kernel cannot give which begins while others write what it reads
+EXCLUSIVE = "__restrict__ "
 
 
 @final
@@ -27,6 +29,16 @@ class Fixed:
     name: str
     value: int
     why: str = ""
+
+
+@final
+@record
+class Bundle:
+    """So many launches of one kernel, which are one; its blocks lie along `axis` of the grid."""
+
+    member: CudaKernel
+    count: int
+    axis: str
 
 
 @final
@@ -60,11 +72,13 @@ class CudaKernel:
     view: Any = None  # a frozen record of what that template prints
     text: str = ""  # the whole source, in place of what a template prints,
     file: str = ""  # and the user's file that it stands in
+    bundle: Bundle | None = None  # what it does for several at once
 
     @property
     def title(self) -> str:
         article = "An" if self.kind[0] in "aeiou" else "A"
-        return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}."
+        many = f", for {self.bundle.count} steps at once" if self.bundle else ""
+        return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}{many}."
 
     @property
     def given(self) -> tuple[Argument, ...]:

@@ -5,7 +5,7 @@ Offsets in the arena are known when all steps are written, so a launch first nam
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from itertools import islice
@@ -130,6 +130,19 @@ def handed(items: Sequence[Item]) -> Iterator[Any]:
         yield from each.arguments
         for inner in () if isinstance(each, Launch) else each.lists:
             yield from handed(inner)
+
+
+def functions(groups: Iterable[Group]) -> set[int]:
+    """The numbers of the kernels that are launched."""
+
+    def of(items: Sequence[Item]) -> Iterator[int]:
+        for each in items:
+            if isinstance(each, Launch):
+                yield from () if each.of_library else (each.function,)
+            else:
+                yield from (number for inner in each.lists for number in of(inner))
+
+    return {number for group in groups for number in of(group.launches)}
 
 
 def count(items: Sequence[Item]) -> int:

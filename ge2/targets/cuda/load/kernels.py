@@ -22,10 +22,11 @@ class ProgramKernels:
     """The sources of a program's kernels, equal code once, in the order of their numbers.
 
     `owned`: texts of the user's in kernels, by their names; `prices`: the seconds in which a
-    compiler makes each; `had`: how the code of each was had; `code`: its bytes.
+    compiler makes each; `had`: how the code of each was had; `code`: its bytes. `unused`: the numbers
+    of those that nothing launches any more, which are not compiled.
     """
 
-    __slots__ = ("code", "had", "numbers", "owned", "prices", "sources", "texts")
+    __slots__ = ("code", "had", "numbers", "owned", "prices", "sources", "texts", "unused")
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
@@ -35,6 +36,7 @@ class ProgramKernels:
         self.texts: list[str] = []
         self.had: list[Had] = []
         self.code = 0
+        self.unused: set[int] = set()
 
     def number(self, kernel: CudaKernel) -> tuple[int, Source]:
         """The number of a kernel's source, and the first source of that code."""
@@ -55,28 +57,32 @@ class ProgramKernels:
 
     def load(self, device: Device) -> list[Any]:
         """The kernels, compiled and loaded."""
-        sources = list(self.sources.values())
         with spent("compile"):
             self.compile(device)
         with spent("load"):
-            modules = [self.blaming(device.module, n, s) for n, s in enumerate(sources)]
-            self.code = sum(len(m.binary.cubin) for m in modules if hasattr(m, "binary"))
-            return [m.get_function(s.name) for s, m in zip(sources, modules, strict=True)]
+            modules = {n: self.blaming(device.module, n, s) for n, s in self.used()}
+            self.code = sum(len(m.binary.cubin) for m in modules.values() if hasattr(m, "binary"))
+            found = {n: modules[n].get_function(s.name) for n, s in self.used()}
+            return [found.get(n) for n in range(len(self.sources))]
+
+    def used(self) -> list[tuple[int, Source]]:
+        """The sources of what is launched, with their numbers."""
+        return [(n, s) for n, s in enumerate(self.sources.values()) if n not in self.unused]
 
     def missing_seconds(self, device: Device) -> float:
         """The time for the kernels that are yet to be compiled, on as many threads as there are."""
-        missing = device.missing(self.texts) / max(len(self.texts), 1)
-        return self.seconds * missing
+        texts = [self.texts[n] for n, _ in self.used()]
+        return self.seconds * device.missing(texts) / max(len(texts), 1)
 
     @property
     def seconds(self) -> float:
         """The time for all kernels, if nobody has compiled one yet."""
-        threads = max(min(len(self.prices), config.thread_count()), 1)
-        return sum(self.prices.values()) / threads
+        prices = [self.prices[n] for n in self.prices if n not in self.unused]
+        return sum(prices) / max(min(len(prices), config.thread_count()), 1)
 
     def compile(self, device: Device) -> None:
         """Compiles kernels at once, each under the settings of here and now."""
-        tally, count = compile_times.current(), len(self.sources)
+        tally, count = compile_times.current(), len(self.used())
         if tally is not None:
             tally.asked += count
 
@@ -86,10 +92,7 @@ class ProgramKernels:
             return compile_times.had(f"{source.name}_{n}", found)
 
         with ThreadPoolExecutor(max(min(count, config.thread_count()), 1)) as pool:
-            asked = [
-                pool.submit(copy_context().run, prepared, n, s)
-                for n, s in enumerate(self.sources.values())
-            ]
+            asked = [pool.submit(copy_context().run, prepared, n, s) for n, s in self.used()]
             for each in as_completed(asked):
                 if tally is not None and each.exception() is None:
                     tally.kernels.append(each.result())

@@ -1,0 +1,88 @@
+"""Several launches of one kernel as one: each block finds by its number whose block it is."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from ge2.codegen.environment import WIDTH
+from ge2.codegen.text import Argument
+from ge2.targets.cuda.emit.kernel import EXCLUSIVE, Bundle, CudaKernel
+
+OWN: Final = ("array", "result", "size")  # kinds of arguments that each member has for itself
+WHOLE: Final = re.compile(r"\b(?:gridDim|blockIdx)\.(\w)\b")
+TOGETHER: Final = re.compile(r"\b(?:cooperative_groups|ge2_grid_\w+)\b")
+MEMBER: Final = {"blockIdx": "member_block", "gridDim": "member_blocks"}
+END: Final = "end"  # of a member's blocks
+
+
+def axis_of(grid: Sequence[int]) -> str:
+    """The one axis along which a grid has blocks; "" if there are several."""
+    long = [name for name, n in zip("xyz", grid, strict=False) if n != 1]
+    return "" if len(long) > 1 else (long or ["x"])[0]
+
+
+def can_be_bundled(kernel: CudaKernel, code: str) -> bool:
+    """True for a kernel whose blocks are told apart by their numbers alone."""
+    fixed = kernel.foreign or kernel.together or kernel.text or kernel.sides or kernel.bundle
+    mapped = any(a.mapped for a in kernel.arguments)
+    return not (fixed or mapped or TOGETHER.search(code))
+
+
+def bundle_of(kernel: CudaKernel, ends: Sequence[int]) -> CudaKernel:
+    """The kernel that does the work of so many launches, whose blocks end at `ends`.
+
+    A member's own arguments have its number at the end of their names.
+    """
+    found = list[Argument]()
+    for m, end in enumerate(ends):
+        own = [a for a in kernel.given if a.kind in OWN]
+        found += [replace(a, declaration=of(m, a.declaration), value=None) for a in own]
+        found.append(Argument(f"int {of(m, END)}", "size", end))
+    found += [a for a in kernel.given if a.kind not in OWN]
+    axis = axis_of(kernel.grid)
+    grid = tuple(
+        ends[-1] if name == axis else 1 for name, _ in zip("xyz", kernel.grid, strict=False)
+    )
+    bundle = Bundle(kernel, len(ends), axis)
+    return replace(kernel, arguments=tuple(found), grid=grid, bundle=bundle)
+
+
+def of(member: int, name: str) -> str:
+    """The name of what a member has for itself."""
+    return f"{name}_of_{member}"
+
+
+def selection(bundle: Bundle, code: str) -> tuple[str, ...]:
+    """The lines by which a block takes the arguments of its member, and what the code asks of its
+    grid.
+    """
+    own = [a for a in bundle.member.given if a.kind in OWN]
+    lines = [f"{a.declaration.replace(EXCLUSIVE, '')};" for a in own]
+    block, blocks = MEMBER.values()
+    counts = "gridDim" in code
+    lines.append(f"int {block} = (int)blockIdx.{bundle.axis};")
+    lines += [f"int {blocks};"] if counts else []
+    for m in range(bundle.count):
+        test = f"if ({block} < {of(m, END)}) " if m + 1 < bundle.count else ""
+        taken = [f"{a.name} = {of(m, a.name)};" for a in own]
+        if counts:
+            taken.append(f"{blocks} = {of(m, END)}{f' - {of(m - 1, END)}' if m else ''};")
+        if m:
+            taken.append(f"{block} -= {of(m - 1, END)};")
+        inner = textwrap.wrap(" ".join(taken), WIDTH - 8)
+        lines += [f"{'} else ' if m else ''}{test}{{", *(f"    {line}" for line in inner)]
+    lines.append("}")
+    return tuple(lines)
+
+
+def of_member(body: str, bundle: Bundle) -> str:
+    """A kernel's body, in which a block has its number among those of its member."""
+
+    def of_its_own(found: re.Match[str]) -> str:
+        return MEMBER[found[0].partition(".")[0]] if found[1] == bundle.axis else found[0]
+
+    return WHOLE.sub(of_its_own, body)

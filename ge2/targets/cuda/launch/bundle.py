@@ -1,0 +1,183 @@
+"""Small launches of one kernel that do not wait for each other become one launch.
+
+The update of a model's parameters is a kernel an array, a hundred times over, of which most are a
+few thousand elements: a launch each costs more than their work. So does casting their weights, and
+summing the squares of their gradients.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import accumulate
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.record import mutable
+from ge2.targets.cuda.emit.bundle import OWN, axis_of, bundle_of, can_be_bundled, of
+from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.emit.kernel import bare
+from ge2.targets.cuda.launch.arguments import LaunchArgument
+from ge2.targets.cuda.launch.dependencies import Access
+from ge2.targets.cuda.launch.launches import Item, Launch
+from ge2.targets.cuda.launch.template import launch_of
+from ge2.targets.cuda.load.kernels import ProgramKernels
+from ge2.targets.cuda.tuning import Launches
+
+WORD: Final = 8  # bytes of a parameter, at most
+ROWS: Final = 65535  # blocks of a grid along another axis than x
+
+
+@final
+@mutable
+class Entry:
+    """A launch, or several that are to be one, and the memory that they touch."""
+
+    launches: list[Item]
+    memory: dict[str, list[Access]]
+    key: Any = None
+    blocks: int = 0
+
+    def touches(self, other: Entry) -> bool:
+        """True if one must end before the other begins."""
+        few, many = sorted((self.memory, other.memory), key=len)
+        return any(
+            (x.written or y.written) and x.first < y.last and y.first < x.last
+            for base, accesses in few.items()
+            for x in accesses
+            for y in many.get(base, ())
+        )
+
+    def take(self, other: Entry) -> None:
+        self.launches += other.launches
+        self.blocks += other.blocks
+        for base, accesses in other.memory.items():
+            self.memory.setdefault(base, []).extend(accesses)
+
+
+@final
+class Bundling:
+    """The launches of a program, group by group; `threads`: those that a GPU has at once."""
+
+    def __init__(
+        self,
+        kernels: ProgramKernels,
+        touched: Callable[[Item], list[Access]],
+        tuning: Launches,
+        threads: int,
+    ) -> None:
+        self.kernels, self.touched, self.tuning, self.threads = kernels, touched, tuning, threads
+        self.sources: list[Source] = [*kernels.sources.values()]
+        self.able: dict[int, bool] = {}
+
+    def launches(self, items: Sequence[Item]) -> list[Item]:
+        """The launches in an order that is as good, those that can be one as one; others where they
+        were.
+        """
+        if len(items) < self.tuning.bundled:
+            return [*items]
+        entries = [self.entry(item) for item in items]
+        many = Counter(each.key for each in entries)
+        worth = {
+            id(e.launches[0])
+            for e in entries
+            if e.key is not None and many[e.key] >= self.tuning.bundled
+        }
+        found = self.gathered(entries, worth)
+        few = {id(x) for e in found if len(e.launches) < self.tuning.bundled for x in e.launches}
+        if worth & few:
+            found = self.gathered([self.entry(item) for item in items], worth - few)
+        return [launch for each in found for launch in self.made(each)]
+
+    def gathered(self, entries: Sequence[Entry], worth: set[int]) -> list[Entry]:
+        """The launches, those together of which it is worth it."""
+        found = list[Entry]()
+        for each in entries:
+            if id(each.launches[0]) not in worth:
+                each.key = None
+            self.place(found, each)
+        return found
+
+    def entry(self, item: Item) -> Entry:
+        memory: dict[str, list[Access]] = {}
+        for access in self.touched(item):
+            memory.setdefault(access.base, []).append(access)
+        blocks = math.prod(item.grid) if isinstance(item, Launch) else 0
+        return Entry([item], memory, self.key(item), blocks)
+
+    def key(self, item: Item) -> Any:
+        """What launches that may be one have in common; None for one that stays by itself."""
+        if not isinstance(item, Launch) or item.of_library or item.cooperative or item.shared:
+            return None
+        number, blocks, axis = item.function, math.prod(item.grid), axis_of(item.grid)
+        if not axis or blocks * math.prod(item.block) > self.threads:
+            return None
+        kernel = self.sources[number].kernel
+        if number not in self.able:
+            self.able[number] = can_be_bundled(kernel, bare(self.sources[number].text()))
+        if not self.able[number]:
+            return None
+        shared = (
+            a
+            for a, given in zip(item.arguments, kernel.given, strict=True)
+            if given.kind not in OWN
+        )
+        return number, item.block, axis, tuple((type(a), repr(a)) for a in shared)
+
+    def place(self, found: list[Entry], new: Entry) -> None:
+        """Puts a launch to others of its kernel, or after all."""
+        near = found[-self.tuning.window :] if new.key is not None else ()
+        for back, other in enumerate(reversed(near), 1):
+            if other.key != new.key or self.full(other, new):
+                continue
+            after = found[len(found) - back + 1 :]
+            if other.touches(new):
+                break  # and what is before it is not asked: the first of a chain
+            if not any(each.touches(new) for each in after):
+                other.take(new)
+                return
+            if not any(each.touches(other) for each in after):
+                found.remove(other)
+                other.take(new)
+                found.append(other)
+                return
+        found.append(new)
+
+    def full(self, entry: Entry, new: Entry) -> bool:
+        """True if parameters have no bytes for another launch, or a grid no blocks."""
+        number, _, axis, _ = entry.key
+        given = self.sources[number].kernel.given
+        own = sum(a.kind in OWN for a in given)
+        words = len(given) - own + (own + 1) * (len(entry.launches) + 1)
+        blocks = entry.blocks + new.blocks
+        return words * WORD > self.tuning.parameters or (axis != "x" and blocks > ROWS)
+
+    def made(self, entry: Entry) -> list[Item]:
+        launches = [each for each in entry.launches if isinstance(each, Launch)]
+        if len(launches) < max(self.tuning.bundled, 2):
+            return entry.launches
+        number = launches[0].function
+        kernel, price = self.sources[number].kernel, self.kernels.prices.get(number)
+        one = replace(kernel, grid=launches[0].grid, block=launches[0].block[0])
+        bundle = bundle_of(one, ends_of(launches))
+        given: dict[str, LaunchArgument] = {}
+        for m, each in enumerate(launches):
+            for a, x in zip(kernel.given, each.arguments, strict=True):
+                given[of(m, a.name) if a.kind in OWN else a.name] = x
+        arguments = tuple(
+            [given[a.name] if a.name in given else np.int32(a.value) for a in bundle.given]
+        )
+        new, first = self.kernels.number(bundle)
+        if price is not None:
+            self.kernels.prices.setdefault(new, price)
+        early = bundle.fits(self.threads) and first.waits
+        name, where = f"{first.name}_{new}", launches[0].where
+        return [launch_of(bundle, new, arguments, name, where, early)]
+
+
+def ends_of(launches: Sequence[Launch]) -> list[int]:
+    """The number of blocks up to the end of each launch's."""
+    return [*accumulate(math.prod(each.grid) for each in launches)]

@@ -1,0 +1,116 @@
+"""Small launches of one kernel are one launch where none waits for another, with the same bits."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2 import optim
+from ge2.base.config import config
+from ge2.codegen.text import Argument
+from ge2.targets.cuda.emit.kernel import CudaKernel
+from ge2.targets.cuda.launch.bundle import Bundling
+from ge2.targets.cuda.launch.launches import Launch
+from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load.kernels import ProgramKernels
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.tuning import Launches
+from tests.nvrtc import needs_nvrtc
+
+APART = replace(H200, tuning=replace(H200.tuning, launches=Launches(bundled=1 << 20)))
+RNG = np.random.default_rng(0)
+LAUNCH = re.compile(r"# (\w+)<<<([\dx ]+), ")
+
+
+def launches(f, *args):
+    """The launches of a program, as its text has them."""
+    with config.using(executor="shim"):
+        return LAUNCH.findall(ge2.jit(f).lower(*args).as_text("python"))
+
+
+def tree(count, *more):
+    shapes = [(64 + i % 2,) for i in range(count)] + [*more]
+    return {f"p{i}": RNG.normal(size=s).astype("f4") for i, s in enumerate(shapes)}
+
+
+def both(f, *args):
+    """What a program gives with bundles, and with each launch by itself."""
+    with config.using(executor="shim"):
+        found = ge2.jit(f)(*args)
+    with config.using(executor="shim", tuning=(APART,)):
+        return found, ge2.jit(lambda *xs: f(*xs))(*args)
+
+
+def test_the_update_of_many_parameters_is_few_launches_with_the_same_bits():
+    optimizer = optim.adamw(1e-2, mask=optim.matrices)
+    step = lambda g, s, p: optimizer.update(optim.clip_by_global_norm(g, 1.0), s, p)  # noqa: E731
+    params = tree(8, *((640, 100 + i) for i in range(5)))
+    args = (tree(8, *((640, 100 + i) for i in range(5))), optimizer.init(params), params)
+    # squares of short and of long arrays, merged; their sum; updates with decay and without
+    assert len(launches(step, *args)) <= 8
+    found, apart = (ge2.tree.leaves(y) for y in both(step, *args))
+    for y, z, w in zip(found, apart, ge2.tree.leaves(step(*args)), strict=True):
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-6)
+
+
+def test_parameters_of_a_kernel_have_so_many_bytes():
+    """Of which each of these takes 8 for its array, its result, its size and its end."""
+    xs = [np.ones(64, np.float32)] * 12
+    small = replace(H200, tuning=replace(H200.tuning, launches=Launches(parameters=200)))
+    with config.using(tuning=(small,)):
+        found = launches(lambda xs: [np.tanh(x) for x in xs], [x.copy() for x in xs])
+    assert [blocks for _, blocks in found] == ["6 x 1", "6 x 1"]
+
+
+def test_a_chain_and_what_reads_the_memory_of_others_keep_their_order():
+    def f(xs):
+        ys = [x * 2.0 for x in xs]
+        chain = xs[0]
+        for _ in range(6):
+            chain = np.flip(chain * 2.0)  # each waits for the one before
+        return ys, [y[::-1] @ y for y in ys], chain
+
+    xs = [RNG.normal(size=300).astype("f4") for _ in range(5)]
+    for y, z, w in zip(*(ge2.tree.leaves(y) for y in (*both(f, xs), f(xs))), strict=True):
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+
+
+def test_donated_arrays_and_their_readers():
+    def f(ps, x):
+        return [p - 0.1 * q.sum() for p, q in zip(ps, ps[1:] + ps[:1], strict=True)], x * 2
+
+    for _ in range(2):
+        ps = [RNG.normal(size=200 + i).astype("f4") for i in range(6)]
+        wanted = f(ps, ps[0])[0]
+        with config.using(executor="shim"):
+            found, _ = ge2.jit(f, donate_argnums=0)([p.copy() for p in ps], ps[0])
+        for y, w in zip(found, wanted, strict=True):
+            np.testing.assert_allclose(y, w, rtol=1e-5, atol=1e-5)
+
+
+def test_a_grid_has_so_many_blocks_along_its_other_axes():
+    kernel = CudaKernel("reduce", "", (Argument("int n", "size", 1),), (), 32, (1, 30000))
+    kernels = ProgramKernels()
+    number, _ = kernels.number(kernel)
+    items = [Launch(number, (1, 30000), (32,), 0, (np.int32(1),), "k") for _ in range(6)]
+    found = Bundling(kernels, lambda item: [], Launches(bundled=2), 1 << 20).launches(items)
+    assert [each.grid for each in found] == [(1, 60000)] * 3
+    assert found[0].arguments == (1, 30000, 1, 60000)
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("architecture", ["sm_80", "sm_90a"])
+def test_a_bundle_compiles_for_gpus(architecture):
+    like = [ge2.ShapeDtypeStruct((64,), np.float32)] * 5
+    with config.using(executor="shim"):
+        low = ge2.jit(lambda xs: [np.tanh(x) for x in xs]).lower(like)
+        sources = re.split(r"\n(?=/\* A)", low.as_text("cuda"))
+    bundle = next(text for text in sources if "for 5 steps at once" in text)
+    (made,) = compile_all([Order(bundle, architecture)])
+    assert made.cubin
