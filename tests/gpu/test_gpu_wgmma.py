@@ -12,10 +12,11 @@ from ge2.base.config import config
 from ge2.targets.cuda.load.gpu import current_gpu
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
+    BARE,
     BF16,
     BIASES,
     F16,
-    F32,
+    FUSED,
     LAYERS,
     ROUNDINGS,
     TURNS,
@@ -24,9 +25,11 @@ from tests.kernels.wgmma_cases import (
     exactly,
     judge,
     kinds,
+    of_turn,
+    rounded,
+    to_round,
 )
 
-BARE, FUSED = "wgmma product", "wgmma product and region"
 SHAPES = [(64, 64, 64), (200, 264, 72), (456, 776, 328), (1000, 2056, 520), (2048, 2048, 2048)]
 
 
@@ -80,13 +83,8 @@ def test_products_as_they_lie(
 ) -> None:
     from ge2.choice.problem import Pin
 
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(2)
-    a = drawn(rng, (k, m) if first else (m, k), BF16)
-    b = drawn(rng, (n, k) if second else (k, n), BF16)
     with config.using(pins=(Pin(BARE, tile),)):
-        checked(hopper, function, (a, b), BARE, k)
+        checked(hopper, *of_turn(turn, shape, BF16), BARE, shape[2])
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])
@@ -101,14 +99,7 @@ def test_tiles_with_an_epilogue(hopper: Any, activation: str, tile: str) -> None
 
 
 def test_float32_rounded_to_tf32(hopper: Any) -> None:
-    rng = np.random.default_rng(3)
-    a, b = (drawn(rng, s, BF16).astype(F32) for s in ((456, 328), (776, 328)))
-    c = drawn(rng, (776,), F32)
-
-    def layer(a: Any, b: Any, c: Any) -> Any:
-        return np.maximum(ge2.numpy.matmul(a, b.T, precision="tf32") + c, 0)
-
-    given = tuple(map(hopper.asarray, (a, b, c)))
-    assert kinds(ge2.jit(layer).lower(*given)) == [FUSED]
-    wanted = np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0)
-    judge(hopper.asnumpy(ge2.jit(layer)(*given)), wanted, 328)
+    xs, wanted = to_round(456, 776, 328)
+    given = tuple(map(hopper.asarray, xs))
+    assert kinds(ge2.jit(rounded).lower(*given)) == [FUSED]
+    judge(hopper.asnumpy(ge2.jit(rounded)(*given)), wanted, 328)

@@ -11,10 +11,11 @@ import ge2
 from ge2.base.config import config
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
+    BARE,
     BF16,
     BIASES,
     F16,
-    F32,
+    FUSED,
     LAYERS,
     ROUNDINGS,
     TURNS,
@@ -23,9 +24,10 @@ from tests.kernels.wgmma_cases import (
     exactly,
     judge,
     kinds,
+    of_turn,
+    rounded,
+    to_round,
 )
-
-BARE, FUSED = "wgmma product", "wgmma product and region"
 
 
 def checked(function: Any, xs: Any, family: str, terms: int, roundings: int = 1) -> None:
@@ -60,26 +62,14 @@ def test_layers(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("turn", TURNS)
 def test_products_as_they_lie(turn: str, dtype: Any, shape: tuple[int, int, int]) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(2)
-    a = drawn(rng, (k, m) if first else (m, k), dtype)
-    b = drawn(rng, (n, k) if second else (k, n), dtype)
-    checked(function, (a, b), BARE, k)
+    checked(*of_turn(turn, shape, dtype), BARE, shape[2])
 
 
 def test_float32_rounded_to_tf32() -> None:
-    rng = np.random.default_rng(3)
-    a, b = (drawn(rng, s, BF16).astype(F32) for s in ((136, 72), (88, 72)))
-    c = drawn(rng, (88,), F32)
-
-    def layer(a: Any, b: Any, c: Any) -> Any:
-        matmul = ge2.numpy.matmul(a, b.T, precision="tf32")
-        return np.maximum(matmul + c, 0)
-
+    xs, wanted = to_round(136, 88, 72)
     with config.using(executor="shim", prefer=(BARE, FUSED)):
-        assert kinds(ge2.jit(layer).lower(a, b, c)) == [FUSED]
-        judge(ge2.jit(layer)(a, b, c), np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0), 72)
+        assert kinds(ge2.jit(rounded).lower(*xs)) == [FUSED]
+        judge(ge2.jit(rounded)(*xs), wanted, 72)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import numpy as np
 
 import ge2
 
+BARE, FUSED = "wgmma product", "wgmma product and region"  # the families
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
 # what one rounding errs at most, relative; of float32, what sums of this length do, of which tensor
 # cores add parts with fewer digits
@@ -116,3 +117,23 @@ def kinds(lowered: Any) -> list[str]:
 
 def jitted(function: Callable[..., Any]) -> Any:
     return ge2.jit(function)
+
+
+def of_turn(turn: str, shape: tuple[int, int, int], dtype: Any) -> tuple[Any, tuple[Any, Any]]:
+    """A product whose operands are stored as they are or turned, and these."""
+    function, first, second = TURNS[turn]
+    (m, n, k), rng = shape, np.random.default_rng(2)
+    a = drawn(rng, (k, m) if first else (m, k), dtype)
+    return function, (a, drawn(rng, (n, k) if second else (k, n), dtype))
+
+
+def rounded(a: Any, b: Any, c: Any) -> Any:
+    return np.maximum(ge2.numpy.matmul(a, b.T, precision="tf32") + c, 0)
+
+
+def to_round(m: int, n: int, k: int) -> tuple[tuple[Any, ...], Any]:
+    """Operands of `rounded`, which TF32 holds exactly, and what it makes of them."""
+    rng = np.random.default_rng(3)
+    a, b = (drawn(rng, s, BF16).astype(F32) for s in ((m, k), (n, k)))
+    c = drawn(rng, (n,), F32)
+    return (a, b, c), np.maximum(exactly(lambda a, b: a @ b.T, a, b) + c, 0)
