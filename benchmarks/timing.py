@@ -46,7 +46,7 @@ def medians(
 
 def calibrate(call: Callable[[], object]) -> int:
     call()
-    return max(1, round(SAMPLE / max(sample(call, 3), 1e-9)))
+    return max(1, round(SAMPLE / max(sample(call, 3), 1e-9))) if SAMPLE else 1
 
 
 def sample(call: Callable[[], object], repeats: int) -> float:

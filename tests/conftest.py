@@ -66,15 +66,16 @@ def compiler_is_looked_for() -> None:
         native()  # which programs of a machine's first process do without until it is there
 
 
-@pytest.fixture(autouse=True)
-def options_of_compiler(request: pytest.FixtureRequest) -> None:
-    """Tests compile at -Og, but for a seeded tenth of them and those marked
-    full_options, and all under `--all`.
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests compile at -Og, but for a seeded tenth of them and those marked full_options, and all
+    under `--all`; it is another tenth than that which is drawn of tables, or else each of those
+    would compile as users do. A fixture would take longer than this, many thousand times.
     """
     from tests.quick import compile_quickly
 
-    full = request.node.get_closest_marker("full_options") is not None
-    compile_quickly(not (full or is_sampled(request.node.nodeid)))
+    full = item.get_closest_marker("full_options") is not None
+    compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")))
 
 
 @pytest.fixture(autouse=True)

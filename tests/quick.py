@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache
@@ -28,7 +29,9 @@ SHIM = '#include "{folder}/cuda/shim/shim.h"\nnamespace {{\n#include "ge2/core.c
 
 def compile_quickly(quick: bool) -> None:
     """Sets the options of the compilers that were found, and of those that will be."""
-    extra = more()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is none, which is no fault of the first test
+        extra = more()
     build.QUICK = swapped(EMULATED, "-O1", "-Og") if quick else EMULATED
     detect.FLAGS = (*swapped(FULL, "-O3", "-Og"), *extra) if quick else FULL
     for place, tools in list(detect._found.items()):
@@ -54,20 +57,28 @@ def more() -> tuple[str, ...]:
     place = Path(os.environ["GE2_CACHE_DIR"], "headers-of-tests", key)
     c = (*swapped(tools.flags, "-O3", "-Og"), *compiler._include())
     cuda = (*c, *build.FLAGS, *swapped(EMULATED, "-O1", "-Og"), *build._include())
+    shim, cuda = place / "shim/shim.h", (*cuda, "-x", "c++-header")
     with suppress(OSError, TookTooLong):
         compile_header(tools, (*c, "-x", "c-header"), place / "ge2/core.h", CORE)
-        compile_header(tools, (*cuda, "-x", "c++-header"), place / "shim/shim.h", SHIM)
+        compile_header(tools, cuda, shim, SHIM)
+        watch = (flag for flag in build.WATCH if not flag.startswith(("-l", "-Wl")))
+        compile_header(tools, (*cuda, *watch), shim, SHIM, "watched")
         return (f"-I{place}", *LINKED)
     return ()
 
 
-def compile_header(tools: Toolchain, flags: tuple[str, ...], path: Path, text: str) -> None:
-    """A header and what gcc takes in its place; other processes may make them at the same time."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def compile_header(
+    tools: Toolchain, flags: tuple[str, ...], path: Path, text: str, kind: str = "plain"
+) -> None:
+    """A header, and in a folder beside it what gcc takes in its place where the options are the
+    same; other processes may make them at the same time.
+    """
+    folder = path.with_name(f"{path.name}.gch")
+    folder.mkdir(parents=True, exist_ok=True)
     made = path.with_suffix(f".{os.getpid()}")
     made.write_text(text.format(folder=Path(build._folder()).parent))
     os.replace(made, path)
     outcome = run((*tools.command, *flags, str(path), "-o", str(made)), str(path.parent), 60.0)
     if outcome.status:
         raise OSError(outcome.output)
-    os.replace(made, f"{path}.gch")
+    os.replace(made, folder / kind)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests import exhaustive
+from ge2.base.toolchain import detect
+from tests import exhaustive, quick
 from tests.exhaustive import Sampling, is_sampled, sample_items, sampled
+from tests.together import needs_compiler
 
 CASES = [f"{op} of {dtype}" for op in ("sin", "cos", "tan") for dtype in range(200)]
 
@@ -59,3 +63,19 @@ def test_what_is_not_marked_stays() -> None:
     assert [each for each in found if each in others] == others
     assert {each.callspec.params["op"] for each in found if each not in others} == {"sin", "cos"}  # type: ignore[attr-defined]
     assert len(found) < 30 + 25
+
+
+@needs_compiler
+def test_quick_options_come_and_go() -> None:
+    """The header that is compiled already is there, or else nobody would see that it is not."""
+    found = []
+    for each in (True, False, True):
+        quick.compile_quickly(each)
+        tools = detect.toolchain()
+        assert tools is not None and ("-Og" in tools.flags) is each is ("-O3" not in tools.flags)
+        found.append(tools.flags)
+    assert found[0] == found[2] == (*quick.swapped(found[1], "-O3", "-Og"), *quick.more())
+    if "gcc" in tools.path and sys.platform.startswith("linux"):
+        kept = Path(quick.more()[0].removeprefix("-I"))
+        names = ("ge2/core.h.gch/plain", "shim/shim.h.gch/plain", "shim/shim.h.gch/watched")
+        assert all((kept / name).stat().st_size > 1 << 20 for name in names)

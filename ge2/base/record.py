@@ -156,6 +156,7 @@ def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeT
         for f in given
     }
     value |= {f.name: f"_default_{f.name}" for f in found if f.default and not f.init}
+    value |= {f.name: f"_new_{f.name}()" for f in found if f.made and not f.init}
     store = " _set(self, '{}', {})" if frozen else " self.{} = {}"
     stores = [store.format(*item) for item in value.items()]
     own, other = (

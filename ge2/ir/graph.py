@@ -89,9 +89,11 @@ class Graph:
     eqns: tuple[Eqn, ...]
     outputs: tuple[Atom, ...]
     consts: int = 0
-    # worked out once, when asked for, and then its hash
-    _key: list[Any] = field(default_factory=list, repr=False)
-    _effect: list[str | None] = field(default_factory=list, repr=False)  # likewise
+    # worked out once, when asked for, and then its hash; a graph that `replace` makes of this one
+    # has its own
+    _key: list[Any] = field(default_factory=list, init=False, repr=False)
+    _effect: list[str | None] = field(default_factory=list, init=False, repr=False)  # likewise
+    _verified: list[bool] = field(default_factory=list, init=False, repr=False)  # true, once it was
 
     def __call__(self, *args: Any) -> list[Any]:
         """Interprets the graph with whatever meaning is current, which
@@ -192,6 +194,8 @@ def verify(graph: Graph, before: Graph | None = None) -> Graph:
 
     `before`: a graph that was verified; what its equations compute is not looked at again.
     """
+    if graph._verified:
+        return graph
     seen = frozenset(map(id, before.eqns)) if before is not None else frozenset()
     if not 0 <= graph.consts <= len(graph.inputs):
         raise VerifyError(f"{graph.consts} of {len(graph.inputs)} inputs are said to be captured")
@@ -204,6 +208,8 @@ def verify(graph: Graph, before: Graph | None = None) -> Graph:
             raise VerifyError(f"equation {n}, {shown(eqn)}: {error}", where=eqn.source) from None
     for i, atom in enumerate(graph.outputs):
         check_defined(defined, atom, f"output {i}")
+    if before is None or before._verified:
+        graph._verified.append(True)
     return graph
 
 

@@ -14,7 +14,7 @@ from ge2.base.gpu import gpu_of, on_gpu
 from ge2.base.interpreter import collector_paused, deep_recursion
 from ge2.base.record import record
 from ge2.base.source import Source, here, of_function
-from ge2.ir import ArrayType, Eqn, Graph, Literal, current, parse, verify, write
+from ge2.ir import ArrayType, Eqn, Graph, Literal, Var, current, parse, verify, write
 from ge2.ops import KNOWN, REPLACED
 from ge2.trace.retrace import tidy
 from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
@@ -222,13 +222,22 @@ _read_back: set[int] = set()  # what equations look like whose texts were
 
 def check(graph: Graph) -> None:
     """That the graph is well formed, and that its text reads back as the same graph, which is
-    tried where it has an equation that looks like none before.
+    tried of those of its equations that look like none before.
     """
     verify(graph)
-    looks = set(map(look, graph.eqns))
-    if not graph.eqns or not looks <= _read_back:
-        check_text(graph)
+    looks = [*map(look, graph.eqns)]
+    new = tuple([e for e, how in zip(graph.eqns, looks, strict=True) if how not in _read_back])
+    if new or not graph.eqns:
+        check_text(graph if len(new) == len(graph.eqns) else alone(new))
         _read_back.update(looks)
+
+
+def alone(eqns: tuple[Eqn, ...]) -> Graph:
+    """A graph of some equations of another, whose inputs are all that others compute for them."""
+    outs = [v for eqn in eqns for v in eqn.outs]
+    made = set(outs)
+    read = dict.fromkeys(a for eqn in eqns for a in eqn.inputs if isinstance(a, Var))
+    return Graph(tuple([v for v in read if v not in made]), eqns, tuple(outs))
 
 
 def check_text(graph: Graph) -> None:

@@ -99,6 +99,7 @@ def ptx_of(source: str, options: tuple[str, ...]) -> str:
     return room.value.decode()
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_the_same_source_gives_the_same_cubin(arch):

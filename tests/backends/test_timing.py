@@ -138,6 +138,7 @@ def test_a_gpu_copies_more_than_its_caches_hold() -> None:
     assert load_of(gpu, HostClock()) == Load(4 * COPIED, 2, 1)
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:

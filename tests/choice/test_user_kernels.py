@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 import sys
 
 import numpy as np
@@ -14,17 +13,15 @@ import ge2
 from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import CompileError, InputError
-from ge2.base.toolchain.detect import toolchain
-from ge2.choice import record
 from ge2.choice.user_kernels import load
 from ge2.cli.main import main
 from ge2.compile.user_kernels import substituted
 from ge2.dispatch import user_kernels
 from ge2.ops.graphs.region import evaluated
 from ge2.targets.c.caps import Caps
+from tests.choice.user_kernels import build_library, change, needs_compiler, shown
+from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc
-
-needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 LAYER = """import numpy as np
 
@@ -68,16 +65,6 @@ for (int64_t i = 0; i < x_n0; i++)
 """
 
 
-@pytest.fixture(autouse=True)
-def none_registered(tmp_path):
-    with config.using(cache_dir=str(tmp_path / "cache")):
-        record.forget()
-        yield
-        for name in kernels.registered():
-            kernels.unregister(name)
-    record.forget()
-
-
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     module = f"layer_{tmp_path.name}"
@@ -99,12 +86,6 @@ def folder(tmp_path, monkeypatch):
 @pytest.fixture
 def gated(folder):
     return importlib.import_module(f"layer_{folder.name}").gated
-
-
-def change(folder, old, new, name="kernel.toml"):
-    text = (folder / name).read_text()
-    assert old in text
-    (folder / name).write_text(text.replace(old, new))
 
 
 # --------------------------------------------------------------------------------------- the file
@@ -249,10 +230,6 @@ def test_what_was_only_compiled_has_not_passed(folder, monkeypatch):
 
 
 # ------------------------------------------------------------------------------------- in programs
-
-
-def shown(f, *args):
-    return [k.computes for k in ge2.explain(f)(*args).kernels]
 
 
 def arrays(*shape, dtype=np.float32):
@@ -488,9 +465,7 @@ void gated_rows(const void **in, void **out, const int64_t **shapes, int threads
 
 @pytest.fixture
 def library(folder):
-    (folder / "lib.c").write_text(LIBRARY)
-    command = [*toolchain().command, "-shared", "-fPIC", "-O1", "lib.c", "-o", "libgated.so", "-lm"]
-    subprocess.run(command, cwd=folder, check=True)
+    build_library(folder, LIBRARY, "libgated.so")
     change(folder, 'c = "kernel.c"', 'library = "libgated.so"\nfunction = "gated_rows"')
     change(folder, 'gradient = "backward.toml"\n', "")
     change(folder, "f32|f64", "f32")

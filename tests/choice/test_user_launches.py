@@ -4,8 +4,6 @@ binaries, libraries that launch.
 
 from __future__ import annotations
 
-import subprocess
-
 import numpy as np
 import pytest
 
@@ -13,8 +11,6 @@ import ge2
 from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
-from ge2.base.toolchain.detect import toolchain
-from ge2.choice import record
 from ge2.choice.user_kernels import load
 from ge2.compile.user_operations import role_of, types_of
 from ge2.dispatch import user_kernels
@@ -23,7 +19,8 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.offline import OfflineDevice
-from tests.choice.test_user_kernels import change, needs_compiler, shown
+from tests.choice.user_kernels import build_library, change, needs_compiler, shown
+from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc
 
 LAYER = """import numpy as np
@@ -46,16 +43,6 @@ for (int64_t i = FIRST; i < n; i += STEP) {
 TAKE = """const float *sums = (const float *)workspace;
 for (int64_t i = FIRST; i < n * c; i += STEP) y[i] = x[i] - MY_PART * sums[i / c];
 """
-
-
-@pytest.fixture(autouse=True)
-def none_registered(tmp_path):
-    with config.using(cache_dir=str(tmp_path / "cache")):
-        record.forget()
-        yield
-        for name in kernels.registered():
-            kernels.unregister(name)
-    record.forget()
 
 
 @pytest.fixture
@@ -287,9 +274,7 @@ int centred_rows(const void *const *in, void *const *out, const int64_t *const *
 
 @pytest.fixture
 def launcher(folder):
-    (folder / "lib.c").write_text(LAUNCHER)
-    command = [*toolchain().command, "-shared", "-fPIC", "-O1", "lib.c", "-o", "libcentred.so"]
-    subprocess.run(command, cwd=folder, check=True)
+    build_library(folder, LAUNCHER, "libcentred.so")
     (folder / "kernel.toml").write_text(
         TOML.format(module=f"layer_{folder.name}")
         + 'library = "libcentred.so"\nfunction = { cuda = "centred_rows" }\nworkspace = "4 * n"\n'

@@ -9,13 +9,13 @@ import ge2
 from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
-from ge2.choice import record
 from ge2.choice.user_kernels import load
 from ge2.compile.user_kernels import operation
 from ge2.compile.user_operations import role_of, types_of
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice
-from tests.choice.test_user_kernels import change, needs_compiler
+from tests.choice.user_kernels import change, needs_compiler
+from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc
 
 SOFTMAX = """import numpy as np
@@ -36,16 +36,6 @@ args = [{args}]
 {language} = "{text}"
 {more}
 """
-
-
-@pytest.fixture(autouse=True)
-def none_registered(tmp_path):
-    with config.using(cache_dir=str(tmp_path / "cache")):
-        record.forget()
-        yield
-        for name in kernels.registered():
-            kernels.unregister(name)
-    record.forget()
 
 
 @pytest.fixture

@@ -78,6 +78,7 @@ def test_kernels_and_cubins_are_written(model, said, tmp_path):
     assert (other / "rowwise_0.cubin").read_bytes() == cubin
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90", "sm_100", "sm_86"])
 def test_json_for_each_architecture(model, said, arch):

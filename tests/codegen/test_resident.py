@@ -21,7 +21,7 @@ from tests.codegen.agreement import agree, drawn
 from tests.small import SMALL_CHIP, name_of
 from tests.together import needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.any_executor]  # with which CUDA is compared
 SIZES = (1, 31, 32, 33, 97, 1023)
 REAL = (np.float16, ml_dtypes.bfloat16, np.float32, np.float64)
 

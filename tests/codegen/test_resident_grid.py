@@ -28,7 +28,7 @@ from tests.fuzz.test_nested_loops import agrees
 from tests.small import SMALL_CHIP, SMALL_GRIDS, name_of, planned_by, with_small_grids
 from tests.together import needs_compiler
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.any_executor]  # with which CUDA is compared
 SIZES = (7, 96, 97, 2000)  # with 96 threads, of which each may have 16 elements in registers
 
 

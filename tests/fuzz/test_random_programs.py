@@ -62,7 +62,7 @@ def test_every_executor_agrees_with_float64(first: int, small: bool) -> None:
 
 def built(seeds: Sequence[int], small: bool = False) -> Iterator[dict[str, Any]]:
     """The executables of each program; all that is C is compiled together."""
-    with together() if not NO_C else nullcontext():
+    with together("-Og") if not NO_C else nullcontext():
         for seed in seeds:
             made = build(seed)
             found = {}

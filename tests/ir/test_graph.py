@@ -4,6 +4,7 @@ and drop what nobody reads.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.ir import ArrayType, Eqn, Graph, Literal, Var, parse, without_dead_code, write
+from ge2.base.errors import VerifyError
+from ge2.ir import ArrayType, Eqn, Graph, Literal, Var, parse, verify, without_dead_code, write
 from ge2.ops import TABLE
 from tests.ir.test_text import graphs
 
@@ -89,6 +91,16 @@ def test_two_traces_of_one_function_are_equal() -> None:
     assert a == b
     assert len({a, b}) == 1
     assert ge2.make_jaxpr(f)(np.ones(4)).graph != a
+
+
+def test_what_is_worked_out_of_a_graph_is_not_of_one_that_is_made_of_it() -> None:
+    graph = ge2.make_jaxpr(lambda x: (np.sin(x), np.cos(x)))(np.ones(2)).graph
+    verify(graph)
+    assert graph == graph and graph.effect is None and hash(graph)
+    less = replace(graph, outputs=graph.outputs[:1])
+    assert less != graph and hash(less) != hash(graph)
+    with pytest.raises(VerifyError, match="not defined yet"):
+        verify(replace(graph, eqns=graph.eqns[:1]))
 
 
 def test_a_graph_computes_what_it_says() -> None:

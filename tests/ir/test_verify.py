@@ -207,3 +207,7 @@ def test_the_text_of_equations_that_look_like_others_is_not_read_again(
         x, y = Var(ArrayType(shape, dtype)), Var(ArrayType(shape, dtype))
         stage.check(Graph((x,), (Eqn(op, (x,), (y,)),), (y,)))
         assert len(read) == count
+    known, new = Eqn(SIN, (x,), (y,)), Eqn(BY_NAME["exp"], (y,), (Var(y.type),))
+    stage.check(Graph((x,), (known, new), new.outs))
+    assert read[-1].eqns == (new,) and read[-1].inputs == (y,) and read[-1].outputs == new.outs
+    verify(read[-1])

@@ -175,6 +175,7 @@ def test_no_two_threads_meet(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(found, programs.wanted[0], rtol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
 def test_they_are_compiled(architecture: str) -> None:
     try:

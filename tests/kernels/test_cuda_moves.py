@@ -452,6 +452,7 @@ def test_places_beyond_32_bits() -> None:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", ["sm_80", "sm_90a", "sm_100"])
 def test_they_are_compiled(architecture: str) -> None:
     try:

@@ -198,6 +198,7 @@ def test_launches_that_are_refused(found: Any, says: str) -> None:
     assert "return -(-x.size // 256), 256" in str(error.value)
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_it(arch: str) -> None:

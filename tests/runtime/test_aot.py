@@ -15,6 +15,8 @@ from ge2 import ShapeDtypeStruct
 from ge2.base.errors import InputError
 from ge2.dispatch import cache
 
+pytestmark = pytest.mark.any_executor
+
 X = np.arange(3, dtype=np.float32)
 SHAPE = ShapeDtypeStruct((3,), np.float32)
 

@@ -46,6 +46,7 @@ def test_nested_branches():
     assert len(calls) == 2 * DEPTH and len(functions) >= DEPTH // 2
 
 
+@ge2.config.using(check=False)
 def test_nested_functions():
     f = lambda x: x * 2  # noqa: E731
     for _ in range(DEPTH):

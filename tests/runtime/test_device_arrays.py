@@ -23,7 +23,7 @@ from tests.laws.test_targets import Case, chosen, named
 from tests.together import needs_compiler
 from tests.together_in_cuda import together_in_cuda
 
-pytestmark = needs_compiler
+pytestmark = [needs_compiler, pytest.mark.any_executor]  # beside the device's
 
 from tests.gpu.test_gpu_arrays import *  # noqa: E402, F403 - all that holds on a GPU
 from tests.gpu.test_gpu_arrays import test_large_arrays_have_wide_places as _slow  # noqa: E402

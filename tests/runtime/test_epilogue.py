@@ -242,6 +242,7 @@ def test_the_digits_have_a_kernel_a_product() -> None:
     assert step(96).keys() == found.keys() == step(127).keys()
 
 
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_no_spills(architecture: str) -> None:

@@ -19,6 +19,8 @@ from ge2.dispatch import jitted
 from ge2.errors import InputError, UnexpectedTracerError
 from tests.runtime.counted import Counted, X
 
+pytestmark = pytest.mark.any_executor
+
 # ------------------------------------------------------------------------------------ the signature
 
 

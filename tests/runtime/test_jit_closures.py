@@ -17,6 +17,8 @@ import pytest
 import ge2
 from ge2.errors import ImpureError, InPlaceError, TraceError
 
+pytestmark = pytest.mark.any_executor
+
 X = np.array([1.0, 2.0, 3.0])
 W = np.ones(3)
 RATE = 0.5

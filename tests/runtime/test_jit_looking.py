@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import pickle
 import threading
@@ -14,6 +15,8 @@ from ge2.base.config import config
 from ge2.base.log import Ge2Warning
 from ge2.errors import InputError
 from tests.runtime.counted import Counted, X
+
+pytestmark = pytest.mark.any_executor
 
 # ----------------------------------------------------------------------------------------- donation
 
@@ -164,7 +167,8 @@ def test_another_thread_may_call_what_this_one_compiled():
     f = Counted(lambda x: x * 2)
     f(X)
     found = []
-    thread = threading.Thread(target=lambda: found.append(f(X)))
+    call = contextvars.copy_context().run  # under the settings of this one
+    thread = threading.Thread(target=lambda: found.append(call(f, X)))
     thread.start()
     thread.join()
     np.testing.assert_array_equal(found[0], X * 2)

@@ -17,6 +17,8 @@ import ge2
 from ge2.dispatch.closures import unseen as purity
 from ge2.errors import ImpureError, UnexpectedTracerError
 
+pytestmark = pytest.mark.any_executor
+
 X = np.ones(3)
 RNG = np.random.default_rng(0)
 LEGACY = np.random.RandomState(0)

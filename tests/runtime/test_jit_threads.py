@@ -18,6 +18,8 @@ import pytest
 import ge2
 from ge2.compile import compile
 
+pytestmark = pytest.mark.any_executor
+
 X = np.arange(8.0)
 THREADS = 16
 

@@ -197,6 +197,7 @@ def step_for_a_gpu(batch, arch):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_a_training_step_compiles_nothing_for_another_batch(arch):
     first = step_for_a_gpu(BATCH, arch)
