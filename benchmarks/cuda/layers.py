@@ -104,9 +104,11 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
     calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken[:8])
     calls["ge2 split"], _ = ours(function, xs, prefer=tuple(f"-{each}" for each in FUSED))
-    for found, wanted in zip(leaves(calls["ge2"]()), leaves(calls["ge2 split"]()), strict=True):
+    pairs = zip(leaves(calls["ge2"]()), leaves(calls["ge2 split"]()), strict=True)
+    for n, (found, wanted) in enumerate(pairs):
         y, w = (back(at.xp, each).astype(np.float32) for each in (found, wanted))
-        assert float(abs(y - w).max()) <= 2**-5 * float(abs(w).max()), "it is wrong"
+        error, most = float(abs(y - w).max()), float(abs(w).max())
+        assert error <= 2**-5 * most, f"result {n} is wrong by {error} of {most}"
     calls |= by_torch(layer, xs, gradients) | by_jax(layer, xs, gradients)
     found = in_turns(calls, at, 0.0 if options.quick else 0.01, options.rounds_or(ROUNDS))
     peers = min((p for p in found if not p.startswith("ge2")), key=found.get, default="")  # type: ignore[arg-type]

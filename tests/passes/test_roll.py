@@ -183,7 +183,7 @@ def test_a_round_begins_with_the_product_that_makes_its_carry():
     """
 
     def chain(x, w, b):
-        for _ in range(12):
+        for _ in range(24):
             x = np.tanh(x @ w + b) * 0.5
         return x
 
