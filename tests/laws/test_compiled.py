@@ -150,6 +150,7 @@ def long() -> dict[str, tuple[Any, list[Any]]]:
     return found
 
 
+@pytest.mark.full_options  # errors of long sums are those of vectors
 @pytest.mark.parametrize("name", LONG)
 def test_long_axes_on_any_number_of_threads(name, long):
     f, _ = LONG[name]
