@@ -1,4 +1,4 @@
-"""The record of what was measured: rows by the class of a problem, in the checksummed store.
+"""This module records measurements: rows by the class of a problem, in the checksummed store.
 
 A class is a problem with its extents rounded, so that a kernel that won for one batch size is
 known for its like. What this user measured stands above what ships with the package. A row whose
@@ -50,8 +50,8 @@ CODE: Final = 16  # digits of a content hash
 @final
 @record
 class ProblemClass:
-    """Problems that are likely to be done best in one way: `form` is all but their extents, which
-    are rounded in `extents`.
+    """A class of problems that are likely to be solved best in one way. `form` is the problem
+    without its extents, which are rounded in `extents`.
 
     Two classes of one form are neighbours if no extent is more than twice, or less than half, that
     of the other.
@@ -66,7 +66,7 @@ class ProblemClass:
 
     @property
     def key(self) -> str:
-        """What a pin names it by."""
+        """Returns the name by which a pin refers to the class."""
         return content_key(self.text)[:16]
 
     def is_near(self, other: ProblemClass) -> bool:
@@ -77,8 +77,8 @@ class ProblemClass:
 
 @lru_cache(4096)
 def rounded(n: int) -> str:
-    """An extent as its class has it: a small one itself, else the next power of two, and by what it
-    can be divided.
+    """Rounds an extent for its class: a small one is kept, others become the next power of two,
+    with the powers of two that divide them.
 
     >>> [rounded(n) for n in (0, 1, 3, 64, 72, 99, 65536, 65537)]
     ['0', '1', '3', '64/64', '128/8', '128', '65536/64', '131072']
@@ -98,7 +98,9 @@ Families = tuple[Family[Any, Any], ...]
 
 @lru_cache(1024)
 def class_of(problem: Problem) -> ProblemClass:
-    """The class of a problem: operation with what matters of its parameters, types, and layouts."""
+    """Returns the class of a problem: the operation with the parameters that matter, types and
+    layouts.
+    """
     form, extents = [problem.target, problem.op.name], list[int]()
     parameters(problem.op, form, extents)
     for number, t in enumerate((*problem.inputs, *problem.outs)):
@@ -117,7 +119,9 @@ def typed(t: ArrayType, form: list[str], extents: list[int]) -> None:
 
 
 def parameters(op: Any, form: list[str], extents: list[int]) -> None:
-    """Adds what an operation is, but for values of numbers; of one in a table its name is enough."""
+    """Adds the parameters of an operation to `form`, and its numbers to `extents`. The name is
+    enough for an operation in a table.
+    """
     if isinstance(op, Region):  # whose space and axes follow from its graph
         form.append(f" {op.kind} ")
         graph_spelled(op.graph, form, extents)
@@ -184,8 +188,8 @@ def graph_spelled(graph: Graph, form: list[str], extents: list[int]) -> None:
 
 
 def layout_word(x: Operand, t: ArrayType) -> str:
-    """How an array lies: "c" in C order, "s" so with gaps, or its axes from the longest stride on;
-    then by how much it is out of the alignment of wide accesses.
+    """Describes the layout of an array: "c" is C order, "s" is C order with gaps; other layouts
+    list the axes from the longest stride on. The misalignment for vector accesses follows.
     """
     if x.value:
         return "v"
@@ -210,7 +214,7 @@ def order_word(strides: Dims, plain: Dims, real: Sequence[int]) -> str:
 
 
 def code_of(kernels: Any) -> str:
-    """The content hash of kernels, but for numbers in their text."""
+    """Returns the content hash of kernels, without the numbers in their text."""
     return content_key(*getattr(kernels, "content", (str(kernels),)))[:CODE]
 
 
@@ -220,8 +224,8 @@ def code_of(kernels: Any) -> str:
 @final
 @record
 class Entry:
-    """What the record has of a class on a kind of device. `raced`: all candidates that there were
-    when it was made, so that the least time is the winner's.
+    """The rows that the record has for a class on a kind of device. `raced` means that all
+    candidates of that time were measured, so the least time is the winner's.
     """
 
     problem: str
@@ -231,15 +235,15 @@ class Entry:
 
     @property
     def best(self) -> Measured | None:
-        """The row of the least time that is believed; of times that are nearly the same, that of the
-        candidate which comes first without measurements.
+        """Returns the valid row with the least time. Of nearly equal times it takes the candidate
+        that comes first without measurements.
         """
         least = min((r.median for r in self.rows if r.believed), default=0.0)
         return next((r for r in self.rows if r.believed and r.median <= least * TIE), None)
 
     @property
     def winner(self) -> Name | None:
-        """Who has won the race, if that is known: no time that is not believed was less."""
+        """Returns the winner of the race if it is known: no stale row has a smaller time."""
         best = self.best if self.raced else None
         if best is None or any(
             r.stale and not r.failure and r.median < best.median for r in self.rows
@@ -251,14 +255,16 @@ class Entry:
         return next((r for r in self.rows if (r.family, r.variant) == (family, variant)), None)
 
     def told(self, is_stale: Callable[[Measured], bool]) -> Entry:
-        """It, with rows marked whose kernels have another text today."""
+        """Returns a copy in which rows are marked as stale whose kernels have another text today."""
         if not any(map(is_stale, self.rows)):
             return self
         rows = tuple(row._replace(stale=row.stale or is_stale(row)) for row in self.rows)
         return replace(self, rows=rows)
 
     def line(self) -> str:
-        """It as a line of JSON, which `entry_of` reads and `lines_of` finds by the problem."""
+        """Formats the entry as a line of JSON, which `entry_of` parses and `lines_of` finds by the
+        problem.
+        """
         columns = zip(Measured._fields, zip(*self.rows, strict=True), strict=True)
         same = {name: column[0] for name, column in columns if len({*column}) == 1}
         rows = [
@@ -276,7 +282,7 @@ AFTER: Final = b', "device": '  # the problem, in a line
 
 
 def entry_of(line: str | bytes) -> Entry | None:
-    """The entry of a line; None if it is none."""
+    """Parses a line as an entry; returns None if it is not one."""
     try:
         found = json.loads(line)
         same = found["all"]
@@ -289,18 +295,20 @@ def entry_of(line: str | bytes) -> Entry | None:
 
 
 def head_of(problem: str) -> bytes:
-    """What the line of a problem begins with."""
+    """Returns the text with which the line of a problem begins."""
     return f'{{"problem": {json.dumps(problem)}'.encode()
 
 
 def lines_of(content: bytes) -> dict[bytes, bytes]:
-    """The lines of a file, by what they begin with: nobody reads those that nobody asks for."""
+    """Splits a file into lines by the text with which they begin. A line is parsed when it is asked
+    for.
+    """
     found = (line.partition(AFTER) for line in content.splitlines())
     return {head: head + after + rest for head, after, rest in found}
 
 
 def store() -> Cache:
-    """The store of what this user measured: beside the cache of kernels, without a limit."""
+    """Opens the store of this user's measurements, beside the cache of kernels and without a limit."""
     folder = cache_folder()
     return Cache(folder and os.path.join(folder, TUNED))
 
@@ -312,8 +320,8 @@ Found = tuple[Entry | None, Name | None]  # what is known of a class, and who ha
 @final
 @mutable
 class Snapshot:
-    """What this process has read of a kind of device: `lines`, and those that were asked for as
-    `entries`; by what factor times are longer than predicted, a family.
+    """A copy, in this process, of the record of a kind of device: unparsed `lines`, parsed
+    `entries`, and for each family the factor between measured and predicted times.
     """
 
     lines: dict[bytes, bytes]
@@ -325,7 +333,9 @@ _read: dict[tuple[str, str], Snapshot] = {}
 
 
 def snapshot(device: str) -> Snapshot:
-    """What is known of a kind of device: what this user measured stands above what ships."""
+    """Reads the record of a kind of device. This user's measurements take precedence over those
+    that are shipped.
+    """
     place = config.cache_dir, device
     if place not in _read:
         lines, factors = dict[bytes, bytes](), dict[str, float]()
@@ -338,7 +348,9 @@ def snapshot(device: str) -> Snapshot:
 
 
 def told_in(lines: Iterable[bytes], word: str) -> Any:
-    """What a file says under a word, in a line of its own; None if it does not."""
+    """Returns the value that a file gives for a word on a line of its own; None if it has no such
+    line.
+    """
     line = next((each for each in lines if each.startswith(f'{{"{word}"'.encode())), b"{}")
     try:
         return json.loads(line).get(word)
@@ -347,13 +359,13 @@ def told_in(lines: Iterable[bytes], word: str) -> Any:
 
 
 def own(device: str) -> bytes:
-    """What this user measured, as lines."""
+    """Reads this user's measurements as lines."""
     key = key_of(device)
     return (store().get(key) if key in recorded_keys() else None) or b""
 
 
 def shipped(device: str) -> bytes:
-    """What ships for a kind of device, as lines."""
+    """Reads the measurements that are shipped for a kind of device as lines."""
     try:
         with open(shipped_path(device), "rb") as file:
             return file.read()
@@ -366,7 +378,7 @@ def shipped_path(device: str) -> str:
 
 
 def find(device: str, problem: ProblemClass, families: Families) -> Found:
-    """What is known of a class of problems on a kind of device.
+    """Looks up the entry of a class of problems on a kind of device.
 
     Rows are marked as stale of families that are gone, or whose text is known to be another one. Of
     the others that is found when their kernels are written.
@@ -388,13 +400,14 @@ def codes_of(families: Families) -> dict[str, str]:
 
 
 def factor(device: str, family: str) -> float:
-    """How many times longer kernels of a family take than predicted, as far as was measured."""
+    """Returns how many times longer the kernels of a family took than was predicted."""
     return snapshot(device).factors.get(family, 1.0)
 
 
 def keep(device: str, problem: ProblemClass, raced: bool, rows: Sequence[Measured]) -> Entry:
-    """Writes the rows of a class: in place of all if all that there is `raced`, else of those of the
-    same variants. The caller says when programs are to be built by them (`config.renew`).
+    """Writes the rows of a class. They replace all its rows if all candidates were `raced`, else
+    those of the same variants. The caller decides when programs are built with them
+    (`config.renew`).
     """
     lines = lines_of(own(device))
     before = None if raced else entry_of(lines.get(head_of(problem.text), b""))
@@ -411,7 +424,9 @@ def keep(device: str, problem: ProblemClass, raced: bool, rows: Sequence[Measure
 
 
 def text_of(found: Sequence[Entry], *more: dict[str, Any]) -> str:
-    """Entries as the lines of a file, after others and one with the factors of their families."""
+    """Formats entries as lines of a file, after other lines and one with the factors of their
+    families.
+    """
     from statistics import median  # nobody pays for it who only reads
 
     factors = {f: round(median(ratios), 4) for (_, f), ratios in sorted(ratios_of(found).items())}
@@ -420,7 +435,7 @@ def text_of(found: Sequence[Entry], *more: dict[str, Any]) -> str:
 
 
 def ratios_of(found: Iterable[Entry]) -> dict[tuple[str, str], list[float]]:
-    """Measured over predicted times, by device and family."""
+    """Computes the ratio of measured to predicted times by device and family."""
     ratios: dict[tuple[str, str], list[float]] = {}
     for entry in found:
         for row in entry.rows:
@@ -430,13 +445,13 @@ def ratios_of(found: Iterable[Entry]) -> dict[tuple[str, str], list[float]]:
 
 
 def forget() -> None:
-    """Reads the record anew from now on."""
+    """Drops the copies in this process, so that the record is read again."""
     _read.clear()
     listed.cache_clear()
 
 
 def entries() -> list[Entry]:
-    """All that this user measured."""
+    """Returns all of this user's measurements."""
     kept = store()
     texts = [kept.get(each.key) or b"" for each in kept.entries()]
     return [entry for text in texts for line in text.splitlines() if (entry := entry_of(line))]
@@ -446,7 +461,7 @@ def entries() -> list[Entry]:
 
 
 def note_stale(device: str, problem: ProblemClass, row: Measured) -> None:
-    """Notes, for `ge2 tune --report`, that a row is of other kernels than those of today."""
+    """Notes for `ge2 tune --report` that a row is of kernels whose text has changed."""
     about = {"kind": "measurements", "name": "of other kernels than today's", "device": device}
     entry = Entry(problem.text, device, False, (row,))
     key = content_key("stale", device, problem.text, row.family, row.variant)
@@ -455,7 +470,9 @@ def note_stale(device: str, problem: ProblemClass, row: Measured) -> None:
 
 
 def stale() -> list[Entry]:
-    """The rows that were found to be stale, each an entry, as far as they still are in the record."""
+    """Returns the rows that were found to be stale, each as an entry, if they are still in the
+    record.
+    """
     kept, found = store(), list[Entry]()
     for each in kept.entries():
         text = kept.get(each.key) or b""
@@ -476,13 +493,15 @@ NEIGHBOURS: Final = 64  # of one form that are remembered
 
 
 def remember(device: str, problem: ProblemClass, family: str, variant: str) -> None:
-    """This program has a kernel for the class, of the variant that was measured to be the best."""
+    """Notes that this program has a kernel for the class, of the variant that was measured as the
+    best.
+    """
     found = _taken.setdefault((device, problem.form), {})
     if len(found) < NEIGHBOURS:
         found.setdefault(problem, (family, variant))
 
 
 def neighbour(device: str, problem: ProblemClass) -> Name | None:
-    """The family and the variant which this program has for a neighbouring class."""
+    """Returns the family and the variant that this program has for a neighbouring class."""
     found = _taken.get((device, problem.form), {})
     return next((taken for each, taken in found.items() if each.is_near(problem)), None)

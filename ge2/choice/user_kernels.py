@@ -1,4 +1,4 @@
-"""Kernels of a user's for functions of his: a folder with a text in C or CUDA, and `kernel.toml`.
+"""This module reads user kernels: a folder with a text in C or CUDA, and `kernel.toml`.
 
 The file names the NumPy function that the text computes (`serves`), examples of its arguments
 (`args`), for which types it is (`when`), and how it is launched. `docs/design/user_kernels.md` has
@@ -52,7 +52,7 @@ Launch = tuple[tuple[str, tuple[str, ...]], ...]  # expressions of blocks, threa
 @final
 @record
 class Part:
-    """A text of a kernel: its language, its path, and what it holds."""
+    """The text of a kernel with its language and path."""
 
     language: str
     path: str
@@ -64,7 +64,7 @@ class Part:
 
     @property
     def extends(self) -> str:
-        """The template that it extends, if it does."""
+        """Returns the template that the text extends, or ""."""
         found = EXTENDS.search(self.text) if self.is_template else None
         return "" if found is None else found[1]
 
@@ -72,7 +72,8 @@ class Part:
 @final
 @record
 class Kernel:
-    """What a folder says. `parts`: its texts, those of a language in the order in which they run.
+    """A user kernel as its folder describes it. `parts` are its texts; those of a language run in
+    their order.
 
     `functions`: of each language the function of the `library`, or of the `cubin`. `key` is a hash
     of all that could change what the kernel computes: the texts and what they include, the file,
@@ -114,7 +115,9 @@ class Kernel:
         return tuple(name for name in ("c", "cuda") if own[name])
 
     def options_in(self, language: str) -> tuple[str, ...]:
-        """What the compiler of a language is told, folders that are included, and what they hold."""
+        """Returns the options for the compiler of a language, the folders that are included, and a
+        hash of their files.
+        """
         own = [o for o in self.options if language == "cuda" or o.startswith(FOR_C)]
         if not self.include:
             return tuple(own)
@@ -122,7 +125,7 @@ class Kernel:
         return (*own, *(f"-I{each}" for each in self.include), f"-DGE2_INCLUDED={held[:16]}")
 
     def runs_on(self, arch: str) -> str:
-        """Why it does not run on a chip of that architecture; "" if it does."""
+        """Returns why the kernel does not run on a chip of that architecture; "" if it does."""
         if not self.arch:
             return ""
         (own, kind), (given, _) = (
@@ -135,7 +138,7 @@ class Kernel:
         )
 
     def function(self) -> Callable[..., Any]:
-        """The NumPy function that it computes."""
+        """Returns the NumPy function that the kernel computes."""
         path, _, name = self.serves.rpartition(":")
         module = module_named(self.folder, path)
         found = getattr(module, name, None)
@@ -149,8 +152,8 @@ class Kernel:
     def dims(
         self, types: Mapping[str, ArrayType], more: Mapping[str, Any] = NONE
     ) -> dict[str, Any]:
-        """The names of sizes for operands of these types, and of what an operation has `more`.
-        Refused for what it is not for.
+        """Returns the names of sizes for operands of these types, with the parameters of an
+        operation in `more`. It raises a refusal where `when` excludes them.
         """
         found = dict(more)
         found |= {f"{x}_n{i}": n for x, t in types.items() for i, n in enumerate(t.shape)}
@@ -165,7 +168,7 @@ class Kernel:
         return found
 
     def named_dims(self) -> Iterator[tuple[str, str, int]]:
-        """The names that `when` gives to sizes, each with its operand and axis."""
+        """Yields the names that `when` gives to sizes, each with its operand and axis."""
         seen = set()
         for typed in filter(None, map(TYPED.fullmatch, self.when)):
             for axis, word in enumerate(words(typed[3])):
@@ -174,7 +177,7 @@ class Kernel:
                     yield word, typed[1], axis
 
     def wrong(self, key: str, what: str, fix: str = "") -> InputError:
-        """An error at the line of a key."""
+        """Makes an error at the line of a key."""
         return at_line(self.file, key, what, fix)
 
 
@@ -182,7 +185,7 @@ class Kernel:
 
 
 def load(folder: str) -> Kernel:
-    """What a folder, or its `kernel.toml`, says. InputError, with file and line, where it is wrong."""
+    """Loads a folder, or its `kernel.toml`. An error in it is an InputError with file and line."""
     folder = os.path.abspath(folder)
     file = folder if os.path.isfile(folder) else os.path.join(folder, FILE)
     if not file.endswith(".toml"):
@@ -218,7 +221,7 @@ def read(file: str, keys: Sequence[str], outer: Kernel | None = None) -> Kernel:
 
 
 def check_keys(file: str, found: dict[str, Any], known: Mapping[str, str], whose: str) -> None:
-    """InputError for a key that there is not, and for a value of another kind."""
+    """Raises InputError for an unknown key and for a value of another kind."""
     for key, value in found.items():
         if key not in known:
             near = get_close_matches(key, known, 1, 0.0)
@@ -241,7 +244,7 @@ def name_of(file: str, found: dict[str, Any], outer: Kernel | None) -> str:
 def served(
     file: str, found: dict[str, Any], outer: Kernel | None
 ) -> tuple[str, str, tuple[str, ...]]:
-    """The function that it serves, or the operation, and examples of arguments."""
+    """Returns the function or the operation that the kernel serves, and examples of arguments."""
     if outer is not None:
         return outer.serves, outer.op, outer.args
     serves, op, args = found.get("serves", ""), found.get("op", ""), found.get("args")
@@ -261,7 +264,9 @@ def served(
 
 
 def parts_of(file: str, found: dict[str, Any]) -> tuple[Part, ...]:
-    """The texts, of each language in order. One that extends a template of ge2 stands alone."""
+    """Returns the texts of each language in order. A text that extends a template of ge2 is the
+    only one.
+    """
     parts = []
     for word in TEXTS:
         for name in several(found.get(word, [])):
@@ -283,7 +288,7 @@ def several(value: Any) -> list[Any]:
 
 
 def launches_of(file: str, found: dict[str, Any]) -> tuple[Launch, ...]:
-    """How each CUDA text is launched; one table is for all of them."""
+    """Returns how each CUDA text is launched; one table serves all of them."""
     launches = []
     for each in several(found.get("launch", {})):
         for word in each:
@@ -334,7 +339,7 @@ def arch_of(file: str, found: dict[str, Any]) -> str:
 
 
 def functions_of(file: str, found: dict[str, Any]) -> tuple[str, tuple[tuple[str, str], ...]]:
-    """The path of a library, and the functions of each language: of the library, or of a cubin."""
+    """Returns the path of a library or of a cubin, and its functions by language."""
     said = found.get("function")
     if said is None and not {"library", "cubin"} & found.keys():
         return "", ()
@@ -359,7 +364,9 @@ def functions_of(file: str, found: dict[str, Any]) -> tuple[str, tuple[tuple[str
 
 
 def check_library(file: str, path: str, functions: Mapping[str, str]) -> None:
-    """InputError unless a library has the functions. One for a GPU may not be loaded without one."""
+    """Raises InputError if a library lacks the functions. A library for a GPU is not loaded where
+    there is no GPU.
+    """
     import ctypes
 
     if "c" not in functions:
@@ -376,7 +383,7 @@ def check_library(file: str, path: str, functions: Mapping[str, str]) -> None:
 
 
 def check_symbols(file: str, path: str, key: str, names: Iterable[str], before: str = "") -> None:
-    """InputError unless a binary is there and holds these names."""
+    """Raises InputError if a binary is absent or lacks one of these names."""
     try:
         with open(path, "rb") as opened:
             held = opened.read()
@@ -432,7 +439,7 @@ KINDS: Final[dict[str, type]] = {"a text": str, "a table": dict, "a number": int
 
 
 def is_kind(value: Any, kind: str) -> bool:
-    """True of a value that is what some words say.
+    """Returns True if a value is of the kind that some words describe.
 
     >>> is_kind(["a"], "a text, or texts"), is_kind([3], "texts"), is_kind(True, "a number")
     (True, False, False)
@@ -461,7 +468,7 @@ def content(path: str, file: str, key: str) -> str:
 
 
 def checked(kernel: Kernel) -> None:
-    """That conditions and sizes are expressions, and types are types."""
+    """Checks that conditions and sizes are expressions, and that types are types."""
     for each in kernel.when:
         typed = TYPED.fullmatch(each)
         if typed is None:
@@ -481,7 +488,7 @@ def checked(kernel: Kernel) -> None:
 
 
 def at_line(file: str, key: str, what: str, fix: str = "") -> InputError:
-    """An error that names the line of a key, or else the file."""
+    """Makes an error that names the line of a key, or else the file."""
     with open(file, encoding="utf-8") as opened:
         lines = opened.read().splitlines()
     word = re.escape(key.partition(" ")[0])
@@ -491,7 +498,7 @@ def at_line(file: str, key: str, what: str, fix: str = "") -> InputError:
 
 
 def module_named(folder: str, path: str) -> Any:
-    """The module that `serves` names: a file of the folder, or one that can be imported."""
+    """Imports the module that `serves` names: a file of the folder, or an installed module."""
     if path.endswith(".py"):
         return module_of(os.path.join(folder, path))
     try:
@@ -503,7 +510,7 @@ def module_named(folder: str, path: str) -> Any:
 
 
 def module_of(path: str) -> Any:
-    """The file as a module, which finds its neighbours; loaded once."""
+    """Loads a file as a module, once; it can import files in its folder."""
     path = os.path.abspath(path)
     for module in [*sys.modules.values()]:
         if getattr(module, "__file__", None) == path:

@@ -1,4 +1,6 @@
-"""Parameters and local names around the text of a user's kernel, and copies before and after it."""
+"""This module writes parameters and local names around the text of a user kernel, and copies before
+and after it.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST
 
 @cache
 def subjects() -> Mapping[str, str]:
-    """The header of each function in an operation's expression, by its subject,
-    as the operation names it.
+    """Returns the header of each function in an operation's expression, by the name that the
+    operation gives.
     """
     made = (*NAMED_OPS, Polygamma(1), Bessel(0), Bessel(0, scaled=True))
     texts = [op.lowering for op in made if isinstance(op.lowering, Pointwise)]
@@ -51,7 +53,7 @@ def subjects() -> Mapping[str, str]:
 @final
 @record
 class Spelling:
-    """The words of one language. Pairs are for float32 and for float64, or for false and true."""
+    """The words of one language. Pairs are for float32 and float64, or for false and true."""
 
     stored: Mapping[np.dtype, str]  # the type of an element of an array
     held: Mapping[np.dtype, str]  # of a value between equations
@@ -60,7 +62,7 @@ class Spelling:
     nan: tuple[str, str]
 
     def expression(self, text: str, operands: list[str], dtype: np.dtype, to: np.dtype) -> str:
-        """An op's expression with its functions typed by the first operand.
+        """Returns an op's expression with its functions typed by the first operand.
 
         >>> from ge2.targets.c.emit.types import C
         >>> C.expression("ge2_integer_pow<3>({0})", ["x"], np.dtype("f4"), np.dtype("f4"))
@@ -69,7 +71,7 @@ class Spelling:
         return self.spelt(typed(text, dtype, to), dtype).format(*operands)
 
     def spelt(self, text: str, dtype: np.dtype) -> str:
-        """A user's text with the names of a dtype in it.
+        """Returns a user's text with the names of a dtype in it.
 
         >>> from ge2.targets.c.emit.types import C
         >>> C.spelt("static $T twice_$t($T x)", np.dtype("f4"))
@@ -82,14 +84,16 @@ class Spelling:
         )
 
     def retyped(self, text: str, eqn: Eqn) -> str:
-        """The operand of an equation that changes its dtype: the same number, or the same bits."""
+        """Converts the operand of an equation that changes its dtype: to the same number, or to the
+        same bits.
+        """
         old, new = eqn.inputs[0].type.dtype, eqn.outs[0].type.dtype
         if eqn.op.name == "bitcast_convert_type":
             return self.bitcast(text, old, new)
         return self.cast(text, FLOAT32 if old in HALF else old, new)
 
     def cast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
-        """A value as one of another dtype; a half type is held as float32, rounded."""
+        """Converts a value to another dtype; a half type is a rounded float32."""
         if out in HALF:
             short = SUFFIX[out]
             return f"ge2_cast_{short}_f32(ge2_cast_{SUFFIX[dtype]}_{short}({text}))"
@@ -98,7 +102,7 @@ class Spelling:
         return text if dtype == out else f"ge2_cast_{SUFFIX[dtype]}_{SUFFIX[out]}({text})"
 
     def bitcast(self, text: str, dtype: np.dtype, out: np.dtype) -> str:
-        """The bits of a value as one of another dtype; a half type is held as float32.
+        """Converts a value to another dtype with the same bits; a half type is a float32.
 
         >>> from ge2.targets.c.emit.types import C
         >>> C.bitcast("x", np.dtype("f4"), np.dtype("i4"))
@@ -116,7 +120,7 @@ class Spelling:
         )
 
     def number(self, value: Any, dtype: np.dtype) -> str:
-        """A constant of that type, to the bit.
+        """Writes a constant of that type, exact to the bit.
 
         >>> from ge2.targets.c.emit.types import C
         >>> C.number(0.1, np.dtype("f4")), C.number(-1, np.dtype("i8")), C.number(np.inf, np.dtype("f8"))
@@ -148,7 +152,7 @@ class Spelling:
 
 
 def typed(text: str, dtype: np.dtype, to: np.dtype) -> str:
-    """An op's expression, in which each function has the suffix of its first operand."""
+    """Returns an op's expression in which each function has the suffix of its first operand."""
     more = ""
     found = CALL.search(text)
     if found is not None and found[2] not in (None, "T"):
@@ -172,7 +176,7 @@ def integer(value: int, dtype: np.dtype) -> str:
 
 
 def baked(value: Any, dtype: np.dtype, sizes: frozenset[int]) -> bool:
-    """Whether a constant stands in the text.
+    """Returns True if a constant is written into the text.
 
     Others are arguments, and so are sizes: a mean over another batch divides by another
     number and is the same text.
@@ -202,16 +206,14 @@ OWN_FROM: Final = (
 
 @final
 class Around(Generic[K]):
-    """What stands around a user's text: parameters, the names beside them,
-    copies before and behind.
-    """
+    """The text around a user kernel: parameters, local names, and copies before and after it."""
 
     def __init__(
         self, op: Own, types: tuple[Types, Types], operands: tuple[Operands, Operands],
         words: Spelling, copy: Copy[K], more: str = "", wide: bool = True, first: int = 0,
     ) -> None:  # fmt: skip
-        """`wide`: half types are handed over as float32; `first`: the number of its own arrays from
-        which on they are counted.
+        """`wide` passes half types as float32; `first` is the number of the first array that
+        belongs to the kernel alone.
         """
         (inputs, results), (ins, outs) = types, operands
         self.op, self.words, self.copy, self.more = op, words, copy, more
@@ -232,7 +234,7 @@ class Around(Generic[K]):
             self.parameter(f.name, getattr(self.op, f.name))
 
     def body(self, text: str) -> Text:
-        """The user's own lines, in braces: their names may be any."""
+        """Writes the user's lines in braces, so that their names may be any."""
         lines = textwrap.dedent(self.words.spelt(text, self.dtype)).strip("\n").splitlines()
         return Text("", body=tuple(map(Text, lines)) or (Text(";"),))
 
@@ -243,7 +245,9 @@ class Around(Generic[K]):
         self.lines.append(Text(code))
 
     def given(self, name: str, t: ArrayType, operand: Operand) -> None:
-        """An operand: as it lies, or a copy in C order (half types as float32), or a number."""
+        """Writes an operand: the array itself, a copy in C order (half types as float32), or a
+        number.
+        """
         wide = held(t) if self.wide else t
         ctype = self.words.stored[wide.dtype]
         if operand.value:
@@ -261,7 +265,7 @@ class Around(Generic[K]):
         self.described(name, wide)
 
     def made(self, name: str, t: ArrayType, operand: Operand) -> None:
-        """A result: where it lies, or beside it as float32, to be rounded after."""
+        """Writes a result: into its array, or into a float32 buffer that is rounded afterwards."""
         wide = held(t) if self.wide else t
         target = operand if wide == t else self.temp(wide)
         self.places.append((target, wide.dtype))
@@ -277,13 +281,13 @@ class Around(Generic[K]):
         return whole("temp", self.first + len(self.temps) - 1, t.shape)
 
     def room(self, nbytes: int) -> None:
-        """Bytes that a text has for itself, as `workspace`."""
+        """Reserves bytes for the text's own use, as `workspace`."""
         if nbytes:
             operand = self.temp(ArrayType((nbytes,), np.dtype(np.uint8)))
             self.add("unsigned char *workspace", "result", (operand, np.dtype(np.uint8)))
 
     def described(self, name: str, t: ArrayType) -> None:
-        """The names beside an array: the type of its elements, its sizes."""
+        """Writes the names for an array: the type of its elements, its sizes."""
         sizes = [f"{name}_n{i}" for i in range(t.ndim)]
         for size, n in zip(sizes, t.shape, strict=True):
             self.add(f"int64_t {size}", "size", n)
@@ -297,7 +301,7 @@ class Around(Generic[K]):
             self.line(code)
 
     def parameter(self, name: str, value: Any) -> None:
-        """A field that is a number, or a tuple of integers."""
+        """Writes a field that is a number, or a tuple of integers."""
         if isinstance(value, bool | int | float):
             dtype = (
                 BOOL if isinstance(value, bool) else INT64 if isinstance(value, int) else FLOAT64
@@ -313,7 +317,9 @@ class Around(Generic[K]):
 
 
 def renumbered(arguments: Sequence[Argument], first: int, to: int) -> tuple[Argument, ...]:
-    """Arguments of which the arrays of a kernel's own, from a number on, are counted from another."""
+    """Renumbers arguments: the arrays of a kernel's own, from `first` on, are counted from
+    `to`.
+    """
 
     def moved(a: Argument) -> Argument:
         operand = a.value[0] if a.kind in ("array", "result") else None
@@ -325,12 +331,12 @@ def renumbered(arguments: Sequence[Argument], first: int, to: int) -> tuple[Argu
 
 
 def held(t: ArrayType) -> ArrayType:
-    """The type in which a user's text meets an array: half types as float32."""
+    """Returns the type of an array in a user's text: float32 for half types."""
     return t.with_dtype(FLOAT32) if t.dtype in HALF else t
 
 
 def names_of(op: Own, count: int) -> list[str]:
-    """What the operands are called in C."""
+    """Returns the names of the operands in C."""
     fixed = [name for name in op.operands if not name.startswith("*")]
     more = next((name[1:] for name in op.operands if name.startswith("*")), "x")
     return [*fixed, *(f"{more}{i}" for i in range(count - len(fixed)))][:count]

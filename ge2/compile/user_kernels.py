@@ -1,5 +1,5 @@
-"""Kernels of a user's in a program: the function that each computes is found in the graph, and
-taken by the kernel where that is chosen.
+"""This module puts user kernels into a program: it finds the function that each computes in the
+graph and replaces it where the kernel is chosen.
 
 A function is looked for in two steps, because its graph depends on shapes. Operations of the
 graph's form are compared by name first, which tells the types of the operands; the function is
@@ -51,7 +51,7 @@ from ge2.targets.cuda.limits import Limits
 
 @final
 class Otherwise(Family[Any, Any]):
-    """What ge2 does for the function: the candidate beside a user's kernel."""
+    """The candidate beside a user kernel: what ge2 itself compiles for the function."""
 
     name = "kernels of ge2"
     code = VERSION
@@ -60,12 +60,13 @@ class Otherwise(Family[Any, Any]):
         return ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Any) -> Any:
+        # not reached: where this is chosen, the function's own equations stay in the graph
         raise NotImplementedError("the graph has them")
 
 
 @final
 class UserFamily(Family[Any, Any]):
-    """A kernel of a user's for a function of his."""
+    """A family that has one member, a user kernel for a function."""
 
     def __init__(self, role: Role) -> None:
         self.role = role
@@ -86,8 +87,8 @@ class UserFamily(Family[Any, Any]):
         return ""
 
     def tried(self, problem: Problem, caps: Any) -> None:
-        """Refused where a template cannot be printed, or ge2 prints the function by another one, and
-        for a launch that there is not.
+        """Refuses a template that cannot be printed, a function that ge2 prints by another
+        template, and a launch that is invalid.
         """
         for variant in self.role.text.variants:
             try:
@@ -105,6 +106,7 @@ class UserFamily(Family[Any, Any]):
             yield Variant(", ".join(f"{word}={n}" for word, n in each), each)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Any) -> Any:
+        # not reached: where this is chosen, an operation replaces the function, and has a family
         raise NotImplementedError("the operation has them")
 
 
@@ -115,7 +117,7 @@ def catalog(role: Role, preferred: bool) -> tuple[Family[Any, Any], ...]:
 
 
 def choice_of(role: Role, types: Types, target: str, caps: Any, preferred: bool) -> Choice:
-    """What is chosen for a function, or its gradients, of operands of these types."""
+    """Chooses the kernel of a function, or of its gradients, for operands of these types."""
     outs = tuple(a.type for a in graph_of(full(role), types).outputs)
     lies = [("in", i, t) for i, t in enumerate(types)] + [("out", i, t) for i, t in enumerate(outs)]
     layouts = tuple(Operand(role_, i, plain(t.shape).strides, 0) for role_, i, t in lies)
@@ -130,8 +132,8 @@ def choice_of(role: Role, types: Types, target: str, caps: Any, preferred: bool)
 
 @final
 class Match:
-    """Whether a graph is part of another one; `exact`, in everything, or else by the names of its
-    operations.
+    """A match of a graph with part of another one. It is `exact` in everything, or by the names of
+    operations alone.
 
     `values`: for each value of the graph that of the other; `eqns`: the equations it is part of.
     """
@@ -197,7 +199,7 @@ class Match:
 @final
 @record
 class Site:
-    """Where a function is in a graph, and what was chosen for it."""
+    """A place of a function in a graph, and the kernel that was chosen for it."""
 
     role: Role
     inputs: tuple[Var | ArrayType, ...]  # of one that no result depends on, the type
@@ -211,7 +213,7 @@ class Site:
 
 
 def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> Iterator[Site]:
-    """Where a function is in a graph."""
+    """Finds the places of a function in a graph."""
     if role.op is not None:
         yield from op_sites(graph, role, target, caps, preferred)
         return
@@ -239,7 +241,7 @@ def sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> 
 
 
 def op_sites(graph: Graph, role: Role, target: str, caps: Any, preferred: bool) -> Iterator[Site]:
-    """Where an operation of that name is in a graph, whatever its parameters."""
+    """Finds the places of operations of that name in a graph, whatever their parameters."""
     for n, eqn in enumerate(graph.eqns):
         if eqn.op.name != role.kernel.op or not all(isinstance(a, Var) for a in eqn.inputs):
             continue
@@ -261,7 +263,9 @@ def sample_types(role: Role) -> Types:
 def located(
     role: Role, form: Graph, makers: Mapping[Var, Eqn], eqn: Eqn
 ) -> tuple[tuple[Var | ArrayType, ...], tuple[Var, ...], list[Eqn]] | None:
-    """Operands, results and equations of the function that ends in an equation; None if none does."""
+    """Returns operands, results and equations of the function that ends in an equation; None if
+    none does.
+    """
     first = Match(form, makers, False)
     given = bound(role, first) if first.at(eqn) else None
     if given is None:
@@ -279,8 +283,8 @@ def located(
 
 
 def bound(role: Role, match: Match) -> tuple[Var | ArrayType, ...] | None:
-    """The operands that a match has found. Of one that no result depends on, but whose gradient is
-    among them, the type is known, and any array serves.
+    """Returns the operands that a match has found. An operand that no result depends on, but whose
+    gradient is one of them, has a known type, and any array serves.
     """
     found: list[Var | ArrayType] = []
     for i, v in enumerate(match.graph.inputs):
@@ -295,8 +299,8 @@ def bound(role: Role, match: Match) -> tuple[Var | ArrayType, ...] | None:
 
 
 def escapes(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], role: Role) -> bool:
-    """True if something else reads what is inside of the function, and is more than a view. A
-    gradient reads what the function made, which is made beside it if need be.
+    """Returns True if another equation reads an inner value of the function that is more than a
+    view. For a gradient the inner values are computed beside the kernel.
     """
     if role.wanted is not None:
         return False
@@ -307,14 +311,16 @@ def escapes(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], role: Role
 
 
 def read_before(graph: Graph, inside: Sequence[Eqn], outs: Sequence[Var], position: int) -> bool:
-    """True if something else reads a result before all are made: one kernel would come too late."""
+    """Returns True if another equation reads a result before all are computed: one kernel would
+    come too late.
+    """
     within = set(map(id, inside))
     early = (a for e in graph.eqns[:position] if id(e) not in within for a in e.inputs)
     return len(outs) > 1 and not set(outs).isdisjoint(early)
 
 
 def caps_of(context: Context) -> tuple[str, Any]:
-    """The target of a graph, and the limits of what it is for."""
+    """Returns the target of a graph, and the limits of its device."""
     if isinstance(context.caps, Limits):
         return "cuda", CudaCaps.before(context.caps)
     return "c", CCaps(config.thread_count(), bool(services().dgemm))
@@ -323,8 +329,8 @@ def caps_of(context: Context) -> tuple[str, Any]:
 def left(
     graph: Graph, kernels: Mapping[Kernel, bool], context: Context
 ) -> Iterator[tuple[str, Choice]]:
-    """The functions in a traced graph that ge2 computes although there is a kernel: where, and what
-    was chosen for them.
+    """Returns the functions in a traced graph that ge2 computes although there is a kernel: their
+    places, and the kernels that were chosen.
     """
     found = inline(graph)
     for kernel, preferred in kernels.items():
@@ -336,8 +342,8 @@ def left(
 
 
 def substituted(graph: Graph, kernels: Mapping[Kernel, bool], target: str, caps: Any) -> Graph:
-    """The graph with kernels of the user's in place of the functions that they compute, where they
-    are chosen. `kernels` says of each whether it is preferred where nothing was measured.
+    """Returns the graph with user kernels in place of the functions that they compute, where they
+    are chosen. `kernels` maps each to whether it is preferred where nothing was measured.
     """
     found = inline(graph)
     changed = False
@@ -350,7 +356,9 @@ def substituted(graph: Graph, kernels: Mapping[Kernel, bool], target: str, caps:
 
 
 def replaced(graph: Graph, taken: Sequence[Site]) -> Graph:
-    """The graph with an equation for each site; what only those read is dead then."""
+    """Returns the graph with one equation for each site; equations that only those read become
+    dead.
+    """
     at = {site.position: site for site in taken}
     gone: dict[Var, Var] = {}
     eqns: list[Eqn] = []
@@ -374,7 +382,9 @@ def types_in(inputs: Sequence[Var | ArrayType]) -> Types:
 
 
 def equations(site: Site, last: Eqn) -> Iterator[Eqn]:
-    """The kernel as an equation, behind those of operands that no wanted result depends on."""
+    """Returns the kernel as an equation, after the equations of operands that no wanted result
+    depends on.
+    """
     types, given = types_in(site.inputs), list[Var]()
     for v in site.inputs:
         given.append(v if isinstance(v, Var) else Var(v))
@@ -387,7 +397,7 @@ def equations(site: Site, last: Eqn) -> Iterator[Eqn]:
 
 
 def results(eqn: Eqn, role: Role) -> Sequence[Var]:
-    """Those of a kernel that a program wants."""
+    """Returns the results of a kernel that a program wants."""
     every = full(role).wanted
     if role.wanted is None or every is None:
         return eqn.outs

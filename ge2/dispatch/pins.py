@@ -1,4 +1,4 @@
-"""Pins: kernels of ge2 that were edited, and a project's file of all kernels of its own."""
+"""This module holds pins: edited kernels of ge2, and a project's file that lists all user kernels."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ OF_PIN: Final = dict.fromkeys(("family", "variant", "problem", "kernel"), "a tex
 
 @hides
 def use(path: str = FILE) -> tuple[Pin, ...]:
-    """Registers the kernels that a file names, and pins problems to families as it says; returns
-    all pins in force.
+    """Registers the kernels that a file names, and pins problems to families as the file describes;
+    returns all pins in force.
 
     `kernels` and `prefer` are lists of folders, as `register` takes them, from the file's own;
     those of `prefer` are taken even where nothing was measured. Each `[[pin]]` has a `family`,
@@ -70,7 +70,9 @@ def use(path: str = FILE) -> tuple[Pin, ...]:
 @final
 @record
 class Enrolled(Printed):
-    """A kernel that a project's file names: of each language whether it is taken. Printed, a table."""
+    """A kernel that a project's file names, and for each language whether it is used. It prints as
+    a table.
+    """
 
     title: str
     file: str
@@ -83,7 +85,9 @@ class Enrolled(Printed):
 
 @hides
 def enrolled(folder: str, file: str, prefer: bool = False) -> Enrolled:
-    """Names a kernel's folder in a project's file. InputError unless a text of it passed `check`."""
+    """Adds a kernel's folder to a project's file. InputError if none of its texts has passed
+    `check`.
+    """
     kernel = load(folder)
     register(folder, prefer=prefer)
     file = os.path.abspath(file)
@@ -101,7 +105,7 @@ def enrolled(folder: str, file: str, prefer: bool = False) -> Enrolled:
 
 
 def change_list(file: str, key: str, names: Sequence[str]) -> None:
-    """Writes a list of a project's file anew, in its place or, if it is new, on top."""
+    """Replaces a list in a project's file, or adds it at the top."""
     text = ""
     with suppress(FileNotFoundError), open(file, encoding="utf-8") as opened:
         text = opened.read()
@@ -140,7 +144,7 @@ def pin_of(path: str, said: dict[str, Any]) -> Pin:
 @final
 @record
 class Pinned(Printed):
-    """What came of a kernel that was edited: seconds of a call of what ge2 wrote, and of its own."""
+    """The result of `pin`: seconds of a call of the original kernel and of the edited one."""
 
     kernel: str
     problem: str
@@ -158,8 +162,8 @@ class Pinned(Printed):
 
 
 def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str) -> Pinned:
-    """A saved kernel, checked beside the reference, timed beside the original, and taken from now on;
-    `file` names it.
+    """Checks a saved kernel against the reference, times it beside the original, and uses it from
+    now on; `file` names it.
     """
     saved = read(path)
     bench = bench_of(function, saved, args, kwargs)
@@ -187,7 +191,9 @@ def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str
 
 
 def checked(bench: Bench, candidate: Candidate, saved: Saved) -> tuple[Any, str]:
-    """What runs a candidate, or why it makes something else. CompileError if it does not compile."""
+    """Returns a function that runs a candidate, or the reason why its results are wrong.
+    CompileError if it does not compile.
+    """
     try:
         return verified(bench, bench.prepared(candidate))
     except CompilerTrouble as trouble:
@@ -197,7 +203,9 @@ def checked(bench: Bench, candidate: Candidate, saved: Saved) -> tuple[Any, str]
 
 
 def bench_of(function: Jitted[..., Any], saved: Saved, args: Any, kwargs: Any) -> Bench:
-    """The step of a program that a file is of; InputError if the programs of a function have none."""
+    """Returns the step of a program that a file belongs to; InputError if the programs of a
+    function have none.
+    """
     entries = [function.entry_of(args, kwargs)] if args or kwargs else [*function.entries()]
     for entry in entries:
         for bench in benches(entry.ready()):
@@ -219,13 +227,13 @@ def family_of(saved: Saved, catalog: Any) -> SavedFamily:
 
 
 def take(saved: Saved) -> None:
-    """Has a file's kernel taken for its problem, in programs that are built from now on."""
+    """Uses a file's kernel for its problem, in programs that are built from now on."""
     SAVED[saved.problem] = lambda catalog: family_of(saved, catalog)
     config.renew()
 
 
 def unpin(path: str) -> None:
-    """Takes back what `f.pin`, or a file of pins, did with a kernel."""
+    """Reverts what `f.pin`, or a file of pins, did with a kernel."""
     SAVED.pop(read(path).problem, None)
     config.renew()
 
@@ -238,7 +246,7 @@ def pass_key(saved: Saved) -> str:
 
 
 def passed(path: str) -> Saved:
-    """What a file says; InputError if it did not pass as it is now."""
+    """Parses a file that has passed its check in its present form; InputError if it has not."""
     saved = read(path)
     if pass_key(saved) not in _passed and cache().get(pass_key(saved)) is None:
         what = f"{saved.name} has never run: it did not pass a check as it is now"
@@ -247,7 +255,7 @@ def passed(path: str) -> Saved:
 
 
 def note(saved: Saved, file: str) -> None:
-    """Adds a pin to a project's file, unless it is there."""
+    """Adds a pin to a project's file if it is not there."""
     file, known = os.path.abspath(file), dict[str, Any]()
     with suppress(FileNotFoundError), open(file, "rb") as opened:
         known = tomllib.load(opened)

@@ -268,16 +268,13 @@ class Cofactors(Linalg):
         return (a.with_shape(a.shape),)
 
     def reference(self, *arrays: Any) -> Any:
-        return self.by(np, *arrays)
-
-    def by(self, xp: Any, a: Any, *along: Any) -> Any:
-        """The result by the functions of a module of arrays, for numbers that are finite."""
-        fine = xp.isfinite(sum(along, a)).all((-2, -1), keepdims=True)
-        a, *ways = (xp.where(fine, x, 0) for x in (a, *along))
-        y = None if ways else regular_cofactors(xp, a)
+        a, *along = arrays
+        fine = np.isfinite(sum(along, a)).all((-2, -1), keepdims=True)
+        a, *ways = (np.where(fine, x, 0) for x in (a, *along))
+        y = None if ways else regular_cofactors(a)
         if y is None:
-            y = singular_cofactors(xp, a, ways)
-        return xp.where(fine, y, xp.nan).astype(a.dtype, copy=False)
+            y = singular_cofactors(a, ways)
+        return np.where(fine, y, np.nan).astype(a.dtype, copy=False)
 
     def vjp(
         self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
@@ -291,66 +288,66 @@ class Cofactors(Linalg):
 COFACTORS = Cofactors()
 
 
-def regular_cofactors(xp: Any, a: Any) -> Any:
+def regular_cofactors(a: Any) -> Any:
     """The determinants times the transposed inverses; None if one of the matrices is so near to a
     singular one that these two do not fit each other.
     """
     try:
-        inverse = xp.linalg.inv(a)
+        inverse = np.linalg.inv(a)
     except np.linalg.LinAlgError:
         return None
     sizes = [abs(x).sum(-1).max(-1, initial=0) for x in (a, inverse)]
     if not (sizes[0] * sizes[1] * np.finfo(a.dtype).eps ** 0.5 < 1).all():
         return None
-    return xp.linalg.det(a)[..., None, None] * inverse.swapaxes(-1, -2)
+    return np.linalg.det(a)[..., None, None] * inverse.swapaxes(-1, -2)
 
 
-def singular_cofactors(xp: Any, a: Any, along: Sequence[Any]) -> Any:
+def singular_cofactors(a: Any, along: Sequence[Any]) -> Any:
     """By singular values, of matrices whose rows and columns were made of one size first."""
     powers = []
     for axis in (-1, -2):
-        powers.append(xp.exp2(xp.frexp(abs(a).max(axis, keepdims=True, initial=0))[1]))
+        powers.append(np.exp2(np.frexp(abs(a).max(axis, keepdims=True, initial=0))[1]))
         a, *along = (x / powers[-1] for x in (a, *along))
-    u, s, vh = xp.linalg.svd(a)
+    u, s, vh = np.linalg.svd(a)
     uh, v = (x.conj().swapaxes(-1, -2) for x in (u, vh))
-    inner = diagonal_cofactors(xp, s.astype(np.float64), [uh @ e @ v for e in along])
-    row, column = (products_without(xp, p.reshape(s.shape), 0) for p in powers)
-    turn = xp.linalg.det(u) * xp.linalg.det(vh)
+    inner = diagonal_cofactors(s.astype(np.float64), [uh @ e @ v for e in along])
+    row, column = (products_without(p.reshape(s.shape), 0) for p in powers)
+    turn = np.linalg.det(u) * np.linalg.det(vh)
     size = turn[..., None, None] * row[..., :, None] * column[..., None, :]
     return size * (uh.swapaxes(-1, -2) @ inner @ v.swapaxes(-1, -2))
 
 
-def diagonal_cofactors(xp: Any, s: Any, along: Sequence[Any]) -> Any:
+def diagonal_cofactors(s: Any, along: Sequence[Any]) -> Any:
     """The cofactors of diag(s) along directions: a sum over permutations of as many rows, and of
     the one that is left to the result.
     """
     k, n = len(along), s.shape[-1]
-    names, weights = "abcdefghijklm"[: k + 1], products_without(xp, s, k)
+    names, weights = "abcdefghijklm"[: k + 1], products_without(s, k)
     total: Any = 0
     for order in permutations(range(k + 1)):
         sign = (-1) ** sum(i > j for i, j in combinations(order, 2))
         places = [names[m] + names[order[m]] for m in range(k + 1)]
         on_it = order[k] == k  # the diagonal
         path = ",...".join((f"...{names}", *places[:k])) + "->..." + places[k][on_it:]
-        y = xp.einsum(path, weights, *along, optimize=k > 1)
-        total = total + sign * (y[..., None] * xp.eye(n) if on_it else y)
+        y = np.einsum(path, weights, *along, optimize=k > 1)
+        total = total + sign * (y[..., None] * np.eye(n) if on_it else y)
     return total
 
 
-def products_without(xp: Any, s: Any, k: int) -> Any:
+def products_without(s: Any, k: int) -> Any:
     """The product of all s[..., i] but for k + 1 of them, by their numbers [..., i0, ..., ik]; 0
     where two of these are equal.
     """
-    n, one = s.shape[-1], xp.ones_like(s[..., :1])
+    n, one = s.shape[-1], np.ones_like(s[..., :1])
     if not k:
-        left = xp.concatenate([one, s[..., :-1]], -1) if n else s
-        right = xp.concatenate([one, s[..., :0:-1]], -1) if n else s
+        left = np.concatenate([one, s[..., :-1]], -1) if n else s
+        right = np.concatenate([one, s[..., :0:-1]], -1) if n else s
         return left.cumprod(-1) * right.cumprod(-1)[..., ::-1]
-    unit = xp.eye(n, dtype=bool)
-    y = products_without(xp, xp.where(unit, 1, s[..., None, :]), k - 1)
+    unit = np.eye(n, dtype=bool)
+    y = products_without(np.where(unit, 1, s[..., None, :]), k - 1)
     for axis in range(1, k + 1):
         equal = unit.reshape(n, *(n if i == axis else 1 for i in range(1, k + 1)))
-        y = xp.where(equal, 0, y)
+        y = np.where(equal, 0, y)
     return y
 
 

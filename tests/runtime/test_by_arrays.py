@@ -108,7 +108,7 @@ def test_matrices_and_transforms_by_the_device_s_functions(
         graph = laws.graph_of(sample.op, laws.types_of(arrays))
         served, want = cupy_fallback.serves(graph.eqns[0]), laws.evaluate(sample.op, arrays)
         if served is None:
-            assert name == "eig" or any(0 in x.shape for x in arrays)
+            assert name in ("eig", "cofactors") or any(0 in x.shape for x in arrays)
             continue
         found = served(xp, sample.op, *map(xp.asarray, arrays))
         for y, w in zip(found if sample.op.several else [found], want, strict=True):

@@ -18,15 +18,7 @@ from ge2.base.dtypes import BFLOAT16, COMPLEX, EXTENDED, FP8, INT64
 from ge2.ir import Eqn, Op
 from ge2.ops.decompositions import Eigh, Qr, Svd
 from ge2.ops.dot import Fft, Irfft, Rfft
-from ge2.ops.linalg import (
-    Cholesky,
-    Cofactors,
-    Det,
-    Linalg,
-    Pinv,
-    SlogDet,
-    Solve,
-)
+from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.targets.cuda.device import Device, surely
 
@@ -140,7 +132,6 @@ SERVED: Mapping[type[Op], Served] = {
     Solve: lambda xp, op, a, b: op.reference(a, b) if xp is np else xp.linalg.solve(a, b),
     Pinv: lambda xp, op, x: xp.linalg.pinv(x, op.rtol),
     Det: lambda xp, op, x: xp.linalg.det(x),
-    Cofactors: lambda xp, op, *xs: op.by(xp, *xs),
     SlogDet: lambda xp, op, x: tuple(xp.linalg.slogdet(x)),
     Cholesky: lambda xp, op, x: xp.linalg.cholesky(x),
     Qr: qr,

@@ -1,5 +1,5 @@
-"""The kernels that users write for operations of their own: the body is theirs,
-its parameters are ours.
+"""This module writes the kernels of users' own operations in C: the body is the user's, the
+parameters are ge2's.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class COwn(Generated):
 
 
 def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Pieces:
-    """The kernels of ge2 by a template of the user's, for operands in C order."""
+    """Writes the kernels of ge2 with a template of the user's, for operands in C order."""
     types, copy = (problem.inputs, problem.outs), partial(copies, caps)
     around = Around[CKernel](op, types, problem.arrays, C, copy, wide=False, first=OWN_FROM)
     assert own.stock is not None

@@ -1,5 +1,5 @@
-"""The CUDA of a user for operations of his own: what a thread does is his,
-its parameters are ours.
+"""This module writes the kernels of users' own operations in CUDA: the body of a thread is the
+user's, the parameters are ge2's.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ IN_FILE: Final = 'launch = { blocks = "cdiv(n, 256)", threads = 256 }'  # of ker
 @final
 @record
 class Grid:
-    """How a kernel is launched: blocks and their threads, along one to three
-    axes; bytes of shared memory.
+    """The launch of a kernel: blocks and their threads along one to three axes, and bytes of shared
+    memory.
     """
 
     blocks: tuple[int, ...]
@@ -81,7 +81,9 @@ class CudaOwn(Cuda):
 def of_text(
     op: Own, own: Foreign, n: int, problem: Problem, around: Around[CudaKernel]
 ) -> CudaKernel:
-    """The kernel of a text, which is launched as the user says, or with a thread an element."""
+    """Writes the kernel of a text. It is launched as the user specifies, or with one thread an
+    element.
+    """
     name = f"{op.name} kernel{f' {n + 1}' if len(own.texts) > 1 else ''}"
     asked = launched(op, own.launches[n])
     grid = asked or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
@@ -97,7 +99,7 @@ def of_text(
 
 
 def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Kernels:
-    """The kernels of ge2 by a template of the user's, for operands in C order."""
+    """Writes the kernels of ge2 with a template of the user's, for operands in C order."""
     types, copy = (problem.inputs, problem.outs), partial(copies, caps.chip)
     around = Around[CudaKernel](op, types, problem.arrays, CUDA, copy, wide=False, first=OWN_FROM)
     assert own.stock is not None
@@ -112,7 +114,7 @@ def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Kernels:
 
 
 def prebuilt(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> CudaKernel:
-    """The kernel of a binary: its parameters are those that a text would have."""
+    """Describes the kernel of a binary: it has the parameters that a text would have."""
     (said,) = own.launches
     grid = launched(op, said) or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
     return CudaKernel(
@@ -122,8 +124,9 @@ def prebuilt(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]
 
 
 def launched_by(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> Kernels:
-    """The launches of a function of a library of the user's: `int f(void *const *operands, void
-    *const *results, const int64_t *const *shapes, void *workspace, cudaStream_t stream)`.
+    """Writes the call of a library function of the user's that launches kernels: `int f(void *const
+    *operands, void *const *results, const int64_t *const *shapes, void *workspace, cudaStream_t
+    stream)`.
     """
     try:
         library = CDLL(own.library)
@@ -152,7 +155,7 @@ def copies(
 
 
 def numbered(grid: Grid) -> list[str]:
-    """The thread's number among all, and how many there are."""
+    """Returns the expressions for the number of the thread, and for the number of threads."""
     block, thread = (
         flat("blockIdx", "gridDim", len(grid.blocks)),
         flat("threadIdx", "blockDim", len(grid.threads)),
@@ -167,7 +170,7 @@ def numbered(grid: Grid) -> list[str]:
 
 
 def flat(index: str, size: str, count: int) -> str:
-    """A place along some axes as one number.
+    """Writes an index along some axes as one number.
 
     >>> flat("blockIdx", "gridDim", 2)
     '(blockIdx.y * (int64_t)gridDim.x + blockIdx.x)'
@@ -186,7 +189,7 @@ def product(size: str, count: int) -> str:
 
 
 def launched(op: Own, found: Any) -> Grid | None:
-    """What the user says of a launch; None if that is nothing.
+    """Reads the user's launch parameters; returns None if there are none.
 
     ArgumentError for what no GPU launches.
     """
@@ -210,7 +213,7 @@ def launched(op: Own, found: Any) -> Grid | None:
 
 
 def sides(op: Own, found: Any, given: Any) -> tuple[int, ...]:
-    """A number along each axis; a number alone is along the first."""
+    """Reads a number along each axis; a single number is along the first."""
     each = given if isinstance(given, tuple) else (given,)
     if not 1 <= len(each) <= 3 or not all(type(n) is int for n in each):
         raise refused(op, found, "each is a whole number, or up to three")
