@@ -6,7 +6,7 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
-from ge2.targets.cuda.kernels.attention import Attention
+from ge2.targets.cuda.kernels.attention import Attention, AttentionBackward
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import GemmWgmma, GemmWgmmaRegion
 from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
@@ -26,6 +26,6 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), GemmMmaRegion(), Attention(), CudaSmallProduct(), GemmWgmma(), CudaBlas(),
+    GemmWgmmaRegion(), GemmMmaRegion(), Attention(), AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip
