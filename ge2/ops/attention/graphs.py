@@ -320,6 +320,10 @@ def around_core(form: Form, wanted: Flags, derive: Derive) -> tuple[Graph, Graph
 
 def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:
     """A value whose axes are these of the scores as one of a shape whose axes are others."""
-    mine = [d for d in dims if d != REPEATED]
-    x = x.reshaped(tuple(n for n, d in zip(x.shape, dims, strict=True) if d != REPEATED))
-    return x.reorder(tuple(mine.index(d) for d in wanted if d != REPEATED)).reshaped(shape)
+    if len(dims) != len(wanted):
+        long = tuple(n for n, d in zip(x.shape, dims, strict=True) if d != REPEATED)
+        x, dims = x.reshaped(long), tuple(d for d in dims if d != REPEATED)
+        wanted = tuple(d for d in wanted if d != REPEATED)
+    alone = iter(a for a, d in enumerate(dims) if d == REPEATED)
+    order = tuple(next(alone) if d == REPEATED else dims.index(d) for d in wanted)
+    return x.reorder(order).reshaped(shape)
