@@ -141,7 +141,9 @@ SUITES = {
         "cuda.draws": ("uniform", "normal"),
         "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
         "cuda.layers": ("dense-gradients", "gated-gradients", "chain"),
-        "cuda.attention": ("causal", "full", "one", "short", "narrow"),
+        "cuda.attention": (
+            *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
+        ),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+import ge2
 from benchmarks.cuda.contractions import REST, in_turns, ours
 from benchmarks.cuda.exchange import back, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
@@ -24,8 +25,10 @@ from benchmarks.peers import peer
 from benchmarks.record import AtMost, Failure, Row
 
 ROUNDS = 12
-FAMILY = "wgmma attention"
+FAMILY, BACKWARD = "wgmma attention", "wgmma attention backward"
 Call = Callable[[], Any]
+# of the lines whose names end so, the gradient too, forward included
+SLOPES = "-slopes"
 # batch, heads, length, width, causal, and the part of cuDNN's time that is to be reached
 SHAPES = {
     "causal": (4, 16, 4096, 128, True, 0.87),
@@ -33,6 +36,8 @@ SHAPES = {
     "one": (1, 16, 4096, 128, True, 0.75),
     "short": (8, 16, 1024, 128, True, 0.90),
     "narrow": (4, 16, 4096, 64, True, 0.9),
+    "causal-slopes": (4, 16, 4096, 128, True, 0.95),
+    "narrow-slopes": (4, 16, 4096, 64, True, 0.95),
 }
 
 
@@ -42,6 +47,32 @@ def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def slopes(q: Any, k: Any, v: Any, ct: Any, causal: bool) -> Any:
+    """The result, and cotangents of queries, keys and values for one of the result."""
+    y, pull = ge2.vjp(lambda q, k, v: attention(q, k, v, causal), q, k, v)
+    return (y, *pull(ct))
+
+
+def slopes_by_torch(xs: Any, causal: bool) -> dict[str, Call]:
+    torch = peer("torch")
+    if torch is None:
+        return {}
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v, ct = (to_torch(torch, x) for x in xs)
+    given = [x.detach().requires_grad_() for x in (q, k, v)]
+
+    def by(backend: Any) -> Call:
+        def run() -> Any:
+            with sdpa_kernel(backend):
+                y = torch.nn.functional.scaled_dot_product_attention(*given, is_causal=causal)
+            return torch.autograd.grad(y, given, ct)
+
+        return run
+
+    return {"cudnn": by(SDPBackend.CUDNN_ATTENTION), "flash": by(SDPBackend.FLASH_ATTENTION)}
 
 
 def by_torch(xs: Any, causal: bool) -> dict[str, Call]:
@@ -76,33 +107,46 @@ def by_jax(xs: Any, causal: bool) -> dict[str, Call]:
     return {"jax": lambda: compiled(q, k, v)}
 
 
+def compared(at: Machine, found: Any, wanted: Any) -> str:
+    """How far results are from those without the kernels."""
+    pairs = zip(found, wanted, strict=True) if isinstance(found, tuple) else [(found, wanted)]
+    errors = []
+    for y, w in pairs:
+        y, w = (back(at.xp, x).astype(np.float32) for x in (y, w))
+        errors.append(np.linalg.norm(y - w) / np.linalg.norm(w))
+    assert max(errors) < 2**-5, f"ge2 is wrong by {errors}"
+    return f"{max(errors):.2g} from plain, relative"
+
+
 def line(name: str, options: Options, at: Machine) -> list[Row]:
     b, h, t, d, causal, share = SHAPES[name]
     if options.quick:
         b, h, t = 1, 1, 128
     draw = Draw(options.quick)
-    xs = tuple(at.xp.asarray(draw.normal(b, h, t, d, dtype=BF16)) for _ in range(3))
+    back_too = name.endswith(SLOPES)
+    count = 4 if back_too else 3
+    xs = tuple(at.xp.asarray(draw.normal(b, h, t, d, dtype=BF16)) for _ in range(count))
     notes: dict[str, str] = {}
     calls: dict[str, Call] = {}
-    calls["ge2"], taken = ours(lambda q, k, v: attention(q, k, v, causal), xs)
+
+    def function(*xs: Any) -> Any:
+        return (slopes if back_too else attention)(*xs, causal)
+
+    calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken)
-    calls["ge2 plain"], _ = ours(
-        lambda q, k, v: attention(q, k, v, causal), xs, prefer=(f"-{FAMILY}",)
-    )
-    calls.update(by_torch(xs, causal))
-    calls.update(by_jax(xs, causal))
-    wanted = back(at.xp, calls["ge2 plain"]()).astype(np.float32)
-    error = np.abs(back(at.xp, calls["ge2"]()).astype(np.float32) - wanted).max()
-    notes["differs by"] = f"{error:.2g} from plain"
-    assert error < 2**-4, f"ge2 is wrong by {error}"
+    calls["ge2 plain"], _ = ours(function, xs, prefer=(f"-{FAMILY}", f"-{BACKWARD}"))
+    calls.update(slopes_by_torch(xs, causal) if back_too else by_torch(xs, causal))
+    calls.update({} if back_too else by_jax(xs, causal))
+    notes["differs by"] = compared(at, calls["ge2"](), calls["ge2 plain"]())
     rows = []
     for word, rest in (("rested", REST), ("hot", 0.0)):
         times = in_turns(calls, at, 0.0 if options.quick else rest, options.rounds_or(ROUNDS))
         targets = () if options.quick else (AtMost(share * times.get("cudnn", 0.0)),)
         kind = "causal" if causal else "full"
-        title = f"attention bf16 {kind} {b}x{h}x{t}x{d}, {word}"
+        what = "attention and gradient" if back_too else "attention"
+        title = f"{what} bf16 {kind} {b}x{h}x{t}x{d}, {word}"
         mine = times.pop("ge2")
-        flops = 4 * b * h * t * t * d / (2 if causal else 1)
+        flops = (14 if back_too else 4) * b * h * t * t * d / (2 if causal else 1)
         notes[f"TFLOP/s, {word}"] = f"{flops / mine / 1e12:.0f}"
         rows.append(
             Row(title, "seconds", mine, times, targets, "bfloat16", {"sizes": [b, h, t, d]}, notes)

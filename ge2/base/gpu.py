@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import cache
 from typing import Any, Final, final
 
 from ge2.base.config import config
@@ -55,16 +54,21 @@ def has_hopper() -> bool:
     """True if an array may lie on a GPU of compute capability 9.0, or on what emulates one."""
     if config.executor == "shim":
         return True
-    found = loaded("cupy", "cuda")
-    return bool(found) and _is_hopper(found[0])
+    for cuda in loaded("cupy", "cuda"):
+        if id(cuda) not in _hoppers:
+            _hoppers[id(cuda)] = _is_hopper(cuda)
+        return _hoppers[id(cuda)]
+    return False
 
 
-@cache
+_hoppers: dict[int, bool] = {}  # of modules of CuPy's
+
+
 def _is_hopper(cuda: Any) -> bool:
     try:
-        numbers = range(cuda.runtime.getDeviceCount())
-        return any(cuda.Device(n).compute_capability == "90" for n in numbers)
-    except cuda.runtime.CUDARuntimeError:  # without a driver, say
+        devices = map(cuda.Device, range(cuda.runtime.getDeviceCount()))
+        return any(getattr(device, "compute_capability", "") == "90" for device in devices)
+    except RuntimeError:  # CuPy's, without a driver
         return False
 
 

@@ -13,6 +13,7 @@ from typing import Final
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
 from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ops.attention import graphs
 from ge2.ops.attention.band import Band, with_bands
 from ge2.ops.attention.ops import (
     ATTENTION,
@@ -20,6 +21,8 @@ from ge2.ops.attention.ops import (
     AttentionBackward,
     AttentionSaving,
     FusedAttention,
+    FusedBackward,
+    form_of,
     recognised,
 )
 from ge2.ops.graphs.control import Call
@@ -29,11 +32,12 @@ from ge2.passes.simplify import CALLS
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
+from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (Kernel(), Apart())
+CATALOG: Final = (Kernel(), BackwardKernel(), Apart())
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 
@@ -51,24 +55,57 @@ def attention(graph: Graph, context: Context) -> Graph:
         bands: dict[Atom, Band] = {
             found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
         }
-        eqns = tuple(chosen(e, bands, caps) for e in found.eqns)
+        eqns = tuple(made for e in found.eqns for made in chosen(e, bands, caps))
         found = Graph(found.inputs, eqns, found.outputs, found.consts)
     return as_written(found)
 
 
-def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> Eqn:
-    """The step of a kernel, if one is chosen for the equation; `bands`: values known to be such."""
+def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> tuple[Eqn, ...]:
+    """The step of a kernel, if one is chosen for the equation, and what is around it; `bands`: values
+    known to be such.
+    """
     op = eqn.op
-    if not isinstance(op, Attention | AttentionSaving):
-        return eqn
     known = {n: bands[a] for n, a in enumerate(eqn.inputs) if a in bands}
+    inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
+    if isinstance(op, AttentionBackward):
+        return backward(replace(eqn, inputs=inputs), with_bands(op.plain, known), known, caps)
+    if not isinstance(op, Attention | AttentionSaving):
+        return (eqn,)
     jaxpr = with_bands(op.jaxpr, known)
     plain = with_bands(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
-    inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
     fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
-    one = replace(eqn, op=fused, inputs=inputs)
-    choice = choose(Problem.of(one, "cuda"), caps, prefs(), CATALOG)
-    return eqn if choice.family is CATALOG[-1] else replace(one, choice=choice)
+    one = settled(replace(eqn, op=fused, inputs=inputs), caps)
+    return (eqn,) if one is None else (one,)
+
+
+def settled(eqn: Eqn, caps: Caps) -> Eqn | None:
+    """The equation with the choice of its kernel; None if it has none."""
+    choice = choose(Problem.of(eqn, "cuda"), caps, prefs(), CATALOG)
+    return None if choice.family is CATALOG[-1] else replace(eqn, choice=choice)
+
+
+def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], caps: Caps) -> tuple[Eqn, ...]:
+    """The step that computes cotangents, if kernels do, and what is around it; `plain`: without the
+    inputs that are known to be bands.
+    """
+    op = eqn.op
+    assert isinstance(op, AttentionBackward)
+    wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
+    form = form_of(plain)
+    bases = {form.plain.inputs.index(c.base) for c in form.chains}
+    as_it_was = (replace(eqn, op=AttentionBackward(with_bands(op.jaxpr, known), plain, wanted)),)
+    if any(w and n not in bases for n, w in enumerate(wanted)):
+        return as_it_was
+    *given, logs, y, ct = eqn.inputs
+    before, after = graphs.around_core(form, wanted, PLAIN)
+    core = graphs.core(form, PLAIN)
+    rows = Eqn(Call(before), (y, ct), (Var(before.outputs[0].type),), eqn.source)
+    outs = tuple(Var(a.type) for a in core.outputs)
+    inputs = (*given, logs, rows.outs[0], ct)
+    one = settled(Eqn(FusedBackward(core, plain), inputs, outs, eqn.source), caps)
+    if one is None:
+        return as_it_was
+    return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)
 
 
 def as_written(graph: Graph) -> Graph:

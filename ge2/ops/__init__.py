@@ -6,6 +6,7 @@ from collections.abc import Callable
 from ge2.ir import Op
 from ge2.ops.attention.ops import ATTENTION as ATTENTION
 from ge2.ops.attention.ops import FusedAttention as FusedAttention
+from ge2.ops.attention.ops import FusedBackward as FusedBackward
 from ge2.ops.decompositions import Eig as Eig
 from ge2.ops.decompositions import Eigh as Eigh
 from ge2.ops.decompositions import Qr as Qr

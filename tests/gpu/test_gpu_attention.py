@@ -14,7 +14,9 @@ import ge2
 from ge2.base.config import config
 from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
+    BACKWARD,
     BF16,
+    DERIVED,
     F16,
     FAMILY,
     LAYOUTS,
@@ -24,9 +26,12 @@ from tests.kernels.attention_cases import (
     drawn,
     exactly,
     judge,
+    judge_slopes,
     kinds,
+    masked,
     more,
     plain,
+    slopes,
 )
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -129,3 +134,31 @@ def test_tiles(hopper: Any, name: str, tile: str) -> None:
     xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
     with config.using(pins=(Pin(FAMILY, tile),)):
         checked(hopper, SCORES[name][0], xs)
+
+
+def checked_back(xp: Any, function: Attention, xs: Any) -> None:
+    """The kernels' gradient is that of NumPy, with the same bits each time."""
+    given = tuple(map(xp.asarray, xs))
+    compiled = ge2.jit(slopes(function))
+    assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*given))}
+    first = [xp.asnumpy(y) for y in compiled(*given)]
+    judge_slopes(first, exactly(slopes(function), *xs))
+    for _ in range(10):
+        for y, x in zip(compiled(*given), first, strict=True):
+            assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", DERIVED)
+def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
+    function, q, k = DERIVED[name]
+    checked_back(hopper, function, drawn(np.random.default_rng(5), q, k, dtype))
+
+
+@pytest.mark.parametrize("lengths", [(1, 129), (128, 128), (257, 511), (1000, 1000), (2048, 2048)])
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("mask", ["none", "causal", "window"])
+def test_gradients_of_lengths(hopper: Any, mask: str, width: int, lengths: tuple[int, int]) -> None:
+    q, k = ((2, 3, n, width) for n in lengths)
+    function = {"none": plain, "causal": masked(0), "window": masked(-20, 300)}[mask]
+    checked_back(hopper, function, drawn(np.random.default_rng(6), q, k, BF16))

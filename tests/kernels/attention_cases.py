@@ -13,6 +13,7 @@ from ge2.numpy import logsumexp
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
 FAMILY: Final = "wgmma attention"
+BACKWARD: Final = "wgmma attention backward"
 # rounding of weights, of the result, and of values between in the program of NumPy's own order
 BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9}
 Attention = Callable[..., Any]
@@ -226,6 +227,39 @@ LAYOUTS: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
     "one head of keys": (one_head_of_keys, (2, 3, 72, 64), (2, 72, 64)),
     "heads split": (split_heads, (2, 72, 128), (2, 72, 128)),
 }
+
+
+# what has a derivative in kernels
+DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
+    "plain": (plain, (1, 2, 200, 64), (1, 2, 200, 64)),
+    "wide, causal": (masked(0), (2, 200, 128), (2, 200, 128)),
+    "wide, a window": (masked(-9, 70), (2, 200, 128), (2, 200, 128)),
+    "causal, a low number": (masked(3, None, -3e4), (2, 150, 64), (2, 150, 64)),
+    "other lengths": (masked(-150), (2, 72, 64), (2, 222, 64)),
+    "time first": (time_first, (2, 72, 2, 64), (2, 72, 2, 64)),
+    "keys repeated": (repeated, (1, 4, 72, 64), (1, 2, 72, 64)),
+    "keys first": (keys_first, (2, 72, 64), (2, 72, 64)),
+    "scaled before": (scaled_before, (2, 72, 64), (2, 72, 64)),
+    "heads split": (split_heads, (2, 72, 128), (2, 72, 128)),
+}
+
+
+def slopes(function: Attention) -> Attention:
+    """The gradient of a sum of the squares of the result."""
+
+    def loss(*xs: Any) -> Any:
+        y = function(*xs)
+        return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
+
+    return ge2.grad(loss, (0, 1, 2))
+
+
+def judge_slopes(found: Any, wanted: Any) -> None:
+    """Cotangents of half types, of which some parts are rounded on the way."""
+    for y, w in zip(found, wanted, strict=True):
+        y = np.asarray(y, np.float64)
+        assert y.shape == w.shape
+        assert np.linalg.norm(y - w) <= 2.0**-6 * np.linalg.norm(w)
 
 
 def drawn(rng: np.random.Generator, q: Shape, k: Shape, dtype: Any) -> list[Any]:

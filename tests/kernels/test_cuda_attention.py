@@ -10,7 +10,9 @@ import pytest
 import ge2
 from ge2.base.config import config
 from tests.kernels.attention_cases import (
+    BACKWARD,
     BF16,
+    DERIVED,
     F16,
     FAMILY,
     LAYOUTS,
@@ -20,10 +22,12 @@ from tests.kernels.attention_cases import (
     drawn,
     exactly,
     judge,
+    judge_slopes,
     kinds,
     masked,
     more,
     plain,
+    slopes,
 )
 
 
@@ -73,16 +77,31 @@ def test_queries_that_see_no_key_are_not_numbers() -> None:
     checked(masked(150, None, -1e9), xs)  # they see all alike
 
 
-def test_gradients_by_the_logarithms_of_sums() -> None:
-    xs = drawn(np.random.default_rng(5), (1, 2, 72, 64), (1, 2, 72, 64), BF16)
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", DERIVED)
+def test_gradients(name: str, dtype: Any) -> None:
+    function, q, k = DERIVED[name]
+    xs = drawn(np.random.default_rng(5), q, k, dtype)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(slopes(function))
+        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(slopes(function), *xs))
+
+
+@pytest.mark.parametrize("name", ["bias of each head", "soft cap"])
+def test_gradients_by_the_plain_graph(name: str) -> None:
+    """Where scores have arrays with gradients, or a derivative that is no number."""
+    rng, shape = np.random.default_rng(6), (1, 2, 72, 64)
+    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
+    function = SCORES[name][0]
 
     def loss(*xs: Any) -> Any:
-        y = masked(0)(*xs)
+        y = function(*xs)
         return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
 
-    slopes = ge2.grad(loss, (0, 1, 2))
-    with config.using(executor="shim", prefer=(FAMILY,)):
-        assert kinds(ge2.jit(slopes).lower(*xs)).count(FAMILY) == 1
-        found = ge2.jit(slopes)(*xs)
-    for y, w in zip(found, exactly(slopes, *xs), strict=True):
-        assert np.linalg.norm(y.astype(np.float64) - w) <= 0.02 * np.linalg.norm(w)
+    gradient = ge2.grad(loss, tuple(range(len(xs))))
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        found = kinds(ge2.jit(gradient).lower(*xs))
+        assert FAMILY in found and BACKWARD not in found
+        judge_slopes(ge2.jit(gradient)(*xs), exactly(gradient, *xs))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -175,6 +177,20 @@ def test_without_a_kernel_it_is_the_program_that_it_was(kind: str, name: str) ->
     found = graph(*closed.captured, *xs)
     for y, w in zip(found, wanted.graph(*wanted.captured, *xs), strict=True):
         assert np.asarray(y).tobytes() == np.asarray(w).tobytes()
+
+
+@pytest.mark.parametrize("capability", ["90", "80", ""])
+def test_it_is_looked_for_where_a_gpu_has_the_kernels(
+    capability: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("cupy")
+    device = SimpleNamespace(**({"compute_capability": capability} if capability else {}))
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1)
+    module.cuda = SimpleNamespace(Device=lambda n: device, runtime=runtime)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cupy", module)
+    with config.using(executor="c"):
+        graph = graph_of(ge2.grad(loss(plain)), *arguments("plain"))
+    assert ("attention_backward" in names(graph)) == (capability == "90")
 
 
 def evaluated(function: Callable[..., Any], *xs: Any) -> tuple[list[str], list[Any]]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, final
 
+import numpy as np
+
 from ge2.base.dtypes import FLOAT32, FLOATS, HALF
 from ge2.base.record import record
-from ge2.ir import Atom, Dims, Eqn, Graph, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention.facts import Along, reshaped
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import DIV, MUL, ConvertElementType, Pointlike, Pointwise
+from ge2.ops.elementwise import DIV, MUL, WHERE, ConvertElementType, Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 
+FAINT: Final = -9e3  # scores so low are masks: what has them is not seen beside others
+MILD: Final = -(2.0**14)  # and none need be lower
 VIEWS: Final = (Reshape, Transpose, BroadcastInDim)
 
 
@@ -287,7 +291,7 @@ class Builder:
             return
         if eqn is None:
             assert n is not None
-            eqn = self.finder.graph.eqns[n]
+            eqn = milder(self.finder.graph.eqns[n])
         for x in eqn.inputs:
             self.collect(x, found)
         found[a] = eqn
@@ -334,6 +338,28 @@ class Builder:
             plain, along.dot, query, along.key, scores, along.facts[scores].dims, between, product,
             side, weights, tail, result, queries, keys, values,
         )  # fmt: skip
+
+
+def faint(a: Atom) -> float | None:
+    """A number so low that it is a mask's; None for any other value."""
+    if not isinstance(a, Literal) or a.type.dtype not in FLOATS:
+        return None
+    number = float(a.value)  # type: ignore[arg-type]
+    return number if number <= FAINT else None
+
+
+def milder(eqn: Eqn) -> Eqn:
+    """A mask with the highest number that is low enough: the logarithm of a sum of weights of lower ones
+    would have no digits left for the sum.
+    """
+    if eqn.op is not WHERE:
+        return eqn
+    inputs = list(eqn.inputs)
+    for n, a in enumerate(inputs):
+        number = faint(a)
+        if number is not None and -np.inf < number < MILD:
+            inputs[n] = Literal.of(a.type.dtype.type(MILD))
+    return Eqn(WHERE, tuple(inputs), eqn.outs, eqn.source)
 
 
 def moved(dims: Dims, tail: Iterable[Eqn]) -> Dims:

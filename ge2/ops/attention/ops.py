@@ -123,6 +123,21 @@ class FusedAttention(OfGraph):
         return (self.jaxpr,)
 
 
+@final
+@record
+class FusedBackward(OfGraph):
+    """The cotangents of queries, keys and values for each batch and head, in kernels: of the inputs of
+    attention, the logarithms of its sums, the sum of each query, and the result's cotangent.
+    """
+
+    jaxpr: Graph
+    plain: Graph
+    name = "fused_attention_backward"
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.jaxpr,)
+
+
 ATTENTION: tuple[type[Plain], ...] = (Attention, AttentionSaving, AttentionBackward)
 
 

@@ -17,13 +17,15 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
 WIDTHS: Final = (64, 128)  # features of a head that kernels have tiles for
 MOST: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
-Strides = tuple[Dims, Dims, Dims, Dims]
+Strides = Sequence[Dims]
 
 
 @final
 @record
 class Batch:
-    """An axis of batches: its size, and the stride of queries, keys, values and result along it."""
+    """An axis of batches: its size, and the stride of queries, keys, values, result, and what has the
+    shape of the sums along it.
+    """
 
     size: int
     strides: Dims
@@ -32,7 +34,7 @@ class Batch:
 @final
 @record
 class Tiling:
-    """`rows`, the strides of queries, keys, values and result from row to row."""
+    """`rows`: the strides of queries, keys, values, result and sums from row to row."""
 
     queries: int
     keys: int
@@ -58,23 +60,23 @@ def refusal(form: Form) -> str:
     if len(dtypes) != 1 or not dtypes <= HALF or y.dtype not in dtypes:
         return "queries, keys, values and result are not of one half type"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
-    found = tiling(form, strides)  # type: ignore[arg-type]
+    found = tiling(form, strides)
     return found if isinstance(found, str) else ""
 
 
-def tiling(form: Form, strides: Strides) -> Tiling | str:
-    """How operands lie that have these strides; or the reason why no kernel reads them so."""
+def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
+    """How operands lie that have these strides; or the reason why no kernel reads them so. `sums`: of
+    further arrays, which have the shape of the sums.
+    """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
     parts = [factors(c, s) for c, s in zip(form.chains, strides, strict=False)]
     axes = product_axes(form)
-    y = [
-        [(n, s)] if n > 1 else []
-        for n, s in zip(form.plain.outputs[0].type.shape, strides[3], strict=True)
-    ]
-    found = [
-        dict(zip(a, p, strict=True)) for a, p in zip((*axes, form.result), (*parts, y), strict=True)
-    ]
+    y_shape = form.plain.outputs[0].type.shape
+    y = split(y_shape, strides[3])
+    pairs = zip((*axes, form.result), (*parts, y), strict=True)
+    found = [dict(zip(a, p, strict=True)) for a, p in pairs]
+    lines = [dict(zip((*form.batch, form.row), split(form.sums, s), strict=True)) for s in sums]
     if any(len(p) > 1 for f in found for a, p in f.items() if a in (form.key, form.row, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
@@ -83,8 +85,9 @@ def tiling(form: Form, strides: Strides) -> Tiling | str:
     width = widths[0][0][0]
     if width not in WIDTHS or any(w[0][0] != width for w in widths):
         return f"heads are not {' or '.join(map(str, WIDTHS))} features wide"
+    everything = (*found, *lines)
     batches = merged(
-        [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in found])]
+        [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
     if len(batches) > MOST:
         return "it has too many axes of batches"
@@ -92,10 +95,16 @@ def tiling(form: Form, strides: Strides) -> Tiling | str:
         return "queries depend on keys"
     order = form.row, form.key, form.key, form.row
     rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
-    apart = [s for b in batches for s in b.strides] + [*rows]
+    apart = [s for b in batches for s in b.strides[:4]] + [*rows]
     if any(s % 8 for s in apart):
         return "rows are no multiples of 16 bytes apart"
+    rows += tuple(step(f.get(form.row, [])) for f in lines)
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
+
+
+def split(shape: Dims, strides: Dims) -> list[Factors]:
+    """The axes of an array as factors."""
+    return [[(n, s)] if n > 1 else [] for n, s in zip(shape, strides, strict=True)]
 
 
 def step(part: Factors) -> int:
@@ -128,7 +137,7 @@ def product_axes(form: Form) -> tuple[Dims, Dims, Dims]:
 
 def factors(chain: Chain, strides: Dims) -> list[Factors]:
     """The axes of an operand, in terms of the array that it is made of."""
-    parts = [[(n, s)] if n > 1 else [] for n, s in zip(chain.base.type.shape, strides, strict=True)]
+    parts = split(chain.base.type.shape, strides)
     for e in chain.eqns:
         op = e.op
         if isinstance(op, Transpose):

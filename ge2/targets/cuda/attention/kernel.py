@@ -143,14 +143,15 @@ class AttentionWgmma:
         return CudaKernel(
             "attention", self.text, tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
             shared, 2 + self.edge.equations, (*self.edge.helpers, *self.whole.helpers),
-            template="cuda/attention/wgmma.cu.jinja", view=view,
+            single=True, template="cuda/attention/wgmma.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(self) -> AttentionView:
         t, tile, band = self.tiling, self.tile, self.scores.band
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
-        names, batch = self.batch()
+        names, batch, more = batch_places(t)
+        self.arguments.update(more)
         names_of = (("q", self.rows), ("k", tile.keys), ("v", tile.keys), ("y", 64))
         lengths = t.queries, t.keys, t.keys, t.queries
         q, k, v, y = (
@@ -172,22 +173,6 @@ class AttentionWgmma:
             low, low, high, self.scores.finite, branch, self.guarded, first, self.edge, self.whole,
         )  # fmt: skip
 
-    def batch(self) -> tuple[list[str], list[Text]]:
-        """What the place along each axis of batches is called, and the statements that find it."""
-        batches = self.tiling.batches
-        if len(batches) < 2:
-            return ["head"] * len(batches), []
-        names, lines, rest = list[str](), list[Text](), "head"
-        for n, b in reversed([*enumerate(batches)]):
-            names.insert(0, f"batch{n}")
-            if n:
-                self.arguments[f"n_batch{n}"] = Argument(f"int n_batch{n}", "size", b.size)
-                lines.append(Text(f"const int batch{n} = {rest} % n_batch{n};"))
-                rest = f"{rest} / n_batch{n}"
-            else:
-                lines.append(Text(f"const int batch{n} = {rest};"))
-        return names, lines
-
     def mapped(
         self, name: str, n: int, length: int, box: int, names: Sequence[str]
     ) -> tuple[str, ...]:
@@ -203,3 +188,22 @@ class AttentionWgmma:
         role = "result" if n == 3 else "array"
         self.arguments[name] = Argument(declared, role, (self.operands[n], tiles))
         return tuple(p for _, step, p in reversed(pairs) if step)
+
+
+def batch_places(tiling: Tiling) -> tuple[list[str], list[Text], dict[str, Argument]]:
+    """What the place along each axis of batches is called, the statements that find it from `head`,
+    and the sizes that these read.
+    """
+    batches, sizes = tiling.batches, dict[str, Argument]()
+    if len(batches) < 2:
+        return ["head"] * len(batches), [], sizes
+    names, lines, rest = list[str](), list[Text](), "head"
+    for n, b in reversed([*enumerate(batches)]):
+        names.insert(0, f"batch{n}")
+        if n:
+            sizes[f"n_batch{n}"] = Argument(f"int n_batch{n}", "size", b.size)
+            lines.append(Text(f"const int batch{n} = {rest} % n_batch{n};"))
+            rest = f"{rest} / n_batch{n}"
+        else:
+            lines.append(Text(f"const int batch{n} = {rest};"))
+    return names, lines, sizes

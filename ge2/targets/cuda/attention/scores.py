@@ -14,7 +14,7 @@ from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text, leaves
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
 from ge2.ops.attention.band import Band
-from ge2.ops.attention.form import Form, is_scaling
+from ge2.ops.attention.form import MILD, Form, faint, is_scaling
 from ge2.ops.elementwise import (
     ADD,
     AND,
@@ -40,10 +40,8 @@ from ge2.targets.cuda.emit.kernel_parameters import label
 from ge2.targets.cuda.emit.region import Problem, mentions
 from ge2.targets.cuda.emit.types import STORED
 
-LOWEST: Final = -1e30  # what stands for lower numbers but -inf, far from where exponents overflow
 INT32: Final = np.dtype(np.int32)
 MOVES: Final = (Reshape, Transpose, BroadcastInDim)
-FAINT: Final = -1e4  # numbers so low are masks: what has them is not seen beside others
 
 
 @final
@@ -246,9 +244,7 @@ class Analysis:
                 if id(e) in left_out:
                     env[e.outs[0]] = kept(e)
             eqns = [replace(e, inputs=resolved(env, e.inputs)) for e in eqns]
-            return Graph(
-                self.inputs, tuple(clamped(e) for e in eqns), resolved(env, (self.scores,))
-            )
+            return Graph(self.inputs, tuple(eqns), resolved(env, (self.scores,)))
         a: Atom = self.form.product
         before = 1.0
         for e in reversed(way):
@@ -257,7 +253,8 @@ class Analysis:
                 before *= number
             elif e.op is WHERE and id(e) not in left_out:
                 fill = fill_of(e) / before
-                fill = fill if np.isinf(fill) else max(fill, lowest(a.type.dtype))
+                least = -65504.0 if a.type.dtype == FLOAT16 else -1e30
+                fill = fill if np.isinf(fill) else max(fill, least)
                 filled = Literal.of(a.type.dtype.type(fill))
                 first = faint(e.inputs[2]) is not None
                 inputs = (e.inputs[0], a, filled) if first else (e.inputs[0], filled, a)
@@ -287,7 +284,10 @@ def as_masks(eqns: Sequence[Eqn]) -> list[Eqn]:
                 out = Var(*view.op.infer(mask.type))
                 found.append(Eqn(view.op, (mask,), (out,), view.source))
                 mask = out
-            number = Literal.of(e.outs[0].type.dtype.type(faint(fill)))
+            low = faint(fill)
+            assert low is not None
+            low = low if np.isinf(low) else max(low, MILD)
+            number = Literal.of(e.outs[0].type.dtype.type(low))
             e = Eqn(WHERE, (mask, e.inputs[1 - n], number), e.outs, e.source)
             break
         found.append(e)
@@ -324,19 +324,6 @@ def times(eqn: Eqn) -> float | None:
     return value if eqn.op is MUL else 1 / value
 
 
-def faint(a: Atom) -> float | None:
-    """A literal that is a mask's number; None for any other value."""
-    if not isinstance(a, Literal) or a.type.dtype not in FLOATS:
-        return None
-    number = float(a.value)  # type: ignore[arg-type]
-    return number if number <= FAINT else None
-
-
-def lowest(dtype: np.dtype) -> float:
-    """The least number of a dtype that stands for lower ones."""
-    return -65504.0 if dtype == FLOAT16 else LOWEST
-
-
 def fill_of(eqn: Eqn) -> float:
     """The number that a mask puts in place of scores."""
     return next(n for n in map(faint, eqn.inputs[1:]) if n is not None)
@@ -352,18 +339,6 @@ def complement(band: Band | None) -> Band | None:
     if band is None or (band.low is None) == (band.high is None):
         return None
     return Band(high=band.low - 1) if band.low is not None else Band(low=band.high + 1)  # type: ignore[operator]
-
-
-def clamped(eqn: Eqn) -> Eqn:
-    """A mask whose number is none that overflows."""
-    if eqn.op is not WHERE:
-        return eqn
-    inputs = list(eqn.inputs)
-    for n, a in enumerate(eqn.inputs):
-        number = faint(a)
-        if number is not None and -np.inf < number < LOWEST:
-            inputs[n] = Literal.of(a.type.dtype.type(lowest(a.type.dtype)))
-    return replace(eqn, inputs=tuple(inputs))
 
 
 def resolved(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
@@ -452,17 +427,18 @@ def short_literal(a: Atom) -> Literal | None:
 
 
 def statements(
-    graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip, constants: Constants
-) -> Statements | str:
+    graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip, constants: Constants,
+    turned: bool = False,
+) -> Statements | str:  # fmt: skip
     """The statements of scores; or the reason why there are none. `constants`: the names of numbers
-    in the kernel, to which it adds.
+    in the kernel, to which it adds; `turned`: a thread has pairs of queries, and not of keys.
     """
     if graph.outputs == (form.product,):
         return NOTHING
     region = region_of(graph)
     if region is None:
         return "scores are not elementwise work on the products"
-    writer = Writer(region, graph, form, operands, chip)
+    writer = Writer(region, graph, form, operands, chip, turned)
     writer.lanes.places.constants = constants
     return writer.run()
 
@@ -472,12 +448,16 @@ class Writer:
     """The statements of a region whose first input are the products."""
 
     def __init__(
-        self, region: Region, graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip
-    ) -> None:
+        self, region: Region, graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip,
+        turned: bool,
+    ) -> None:  # fmt: skip
         self.region, self.form = region, form
+        counts = "n_queries", "n_keys"
+        self.rows, self.lines = counts[::-1] if turned else counts
+        self.row, self.line = (form.key, form.row) if turned else (form.row, form.key)
         (self.product, *others), (out,) = region.graph.inputs, region.graph.outputs
         assert isinstance(out, Var)
-        self.strides = strides_of(form)
+        self.strides = strides_of(form, self.row, self.line)
         mine = dict(zip(others, graph.inputs[1:], strict=True))
         known = {v: operands[w] for v, w in mine.items()}
         known[self.product] = Operand("in", 0, tuple(self.strides))
@@ -485,7 +465,7 @@ class Writer:
         self.operands = known
         problem = Problem(region, known)
         self.sums = next(p for p in problem.axes.strides if p.var is self.product)
-        lane = self.axis(problem, form.key)
+        lane = self.axis(problem, self.line)
         self.lanes = Lanes(problem, frozenset(), chip, lane=lane, pack=2)
 
     def axis(self, problem: Problem, of: int) -> int:
@@ -496,7 +476,7 @@ class Writer:
     def run(self) -> Statements | str:
         lanes, said = self.lanes, self.lanes.said
         problem, places = lanes.problem, lanes.places
-        row = self.axis(problem, self.form.row)
+        row = self.axis(problem, self.row)
         (out,) = problem.outs
         said.late.add(out)
         if out.var.type.dtype == BFLOAT16:
@@ -541,14 +521,14 @@ class Writer:
         elif steps[lanes.lane] == 1:
             wide = min(places.wide(p), 2)
             at = f"{places.array(p)} + {places.element(p)}"
-            left = f"n_keys - {places.letters[lanes.lane]}"
+            left = f"{self.lines} - {places.letters[lanes.lane]}"
             keys.append(Text(f"const auto {name}_at = ge2_read<2, {wide}>({at}, {left});"))
             said.packs[p] = f"{name}_at.at[v]"
         else:
             letter = places.letters[lanes.lane]
             keys.append(Text(f"ge2_some<{stored}, 2> {name}_at;"))
             at = places.element(p, "v")
-            found = f"{letter} + v < n_keys ? {places.array(p)}[{at}] : {stored}()"
+            found = f"{letter} + v < {self.lines} ? {places.array(p)}[{at}] : {stored}()"
             keys.append(Text(f"for (int v = 0; v < 2; v++) {name}_at.at[v] = {found};"))
             said.packs[p] = f"{name}_at.at[v]"
 
@@ -562,17 +542,19 @@ class Writer:
         elif batch:
             found += map(Text, places.split("head", batch))
         if row >= 0:
-            found.append(Text(f"const {whole} {places.letters[row]} = min(row_at, n_queries - 1);"))
+            found.append(
+                Text(f"const {whole} {places.letters[row]} = min(row_at, {self.rows} - 1);")
+            )
         return found
 
 
-def strides_of(form: Form) -> list[int]:
-    """Strides of products by which only batches may be joined."""
+def strides_of(form: Form, row: int, line: int) -> list[int]:
+    """Strides of products by which only batches may be joined; along `line` they are neighbours."""
     shape = form.product.type.shape
     found = [0] * len(shape)
-    found[form.key] = 1
-    found[form.row] = 2 * shape[form.key] + 3
-    step = (2 * shape[form.row] + 5) * found[form.row]
+    found[line] = 1
+    found[row] = 2 * shape[line] + 3
+    step = (2 * shape[row] + 5) * found[row]
     for a in reversed(form.batch):
         found[a] = step
         step *= shape[a]

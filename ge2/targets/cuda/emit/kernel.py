@@ -66,6 +66,9 @@ class CudaKernel:
     resident: int = 1  # blocks that a multiprocessor is to hold at once
     sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
     foreign: bool = False  # what it does is a user's text
+    # whether a multiprocessor is to hold one block, whose threads have all registers: groups of them
+    # then give some to others
+    single: bool = False
     # whether its blocks wait for each other, and so are all on the GPU at once
     together: bool = False
     template: str = "cuda/kernel.cu.jinja"  # the family's, which prints the loops around statements
@@ -132,7 +135,8 @@ class CudaKernel:
     def bounds(self) -> str:
         """How many threads a block has at most, and how many blocks are to fit."""
         most = self.most or self.block
-        return f"{most}, {self.resident}" if self.resident > 1 else str(most)
+        told = self.resident > 1 or self.single
+        return f"{most}, {self.resident}" if told else str(most)
 
 
 def unrolled_bodies(code: str) -> Iterator[str]:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import final
 
 from ge2.base.dtypes import FLOATS
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import Operand
-from ge2.ir import Graph, Var
+from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.ops import FusedAttention, form_of
-from ge2.ops.attention.tiling import Tiling, c_order, tiling
+from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
+from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
 from ge2.ops.elementwise import Pointlike
+from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
+from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
-from ge2.targets.cuda.attention.scores import Scores, scores_of, statements
+from ge2.targets.cuda.attention.scores import Scores, Statements, scores_of, statements
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
@@ -98,24 +100,109 @@ class Attention(Cuda):
         return kernel.kernels()
 
 
+@final
+class AttentionBackward(Cuda):
+    """The cotangents of queries, keys and values, each in a fixed order of sums."""
+
+    name = "wgmma attention backward"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, FusedBackward):
+            return f"{op.name} is no derivative of attention"
+        if caps is not None and caps.limits.generation != HOPPER:
+            return "only GPUs of compute capability 9.0 have these instructions"
+        form = form_of(op.plain)
+        found = lying_back(form, problem)
+        if isinstance(found, str):
+            return found
+        if caps is None:
+            return ""
+        scores = scores_of(form)
+        if not scores.is_simple:
+            return "the derivative of its scores is no number"
+        operands = operands_of(form, problem)
+        made = (
+            statements(scores.edge, form, operands, caps.chip, {}, turned)
+            for turned in (False, True)
+        )
+        return next((each for each in made if isinstance(each, str)), "")
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        op = problem.op
+        assert isinstance(op, FusedBackward)
+        found = lying_back(form_of(op.plain), problem)
+        assert isinstance(found, Tiling)
+        for tile in caps.chip.tuning.attention.backward:
+            if tile.width == found.width:
+                yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        op, tile = problem.op, variant.plan
+        assert isinstance(op, FusedBackward) and isinstance(tile, AttentionTile)
+        form = form_of(op.plain)
+        found, operands = lying_back(form, problem), operands_of(form, problem)
+        assert isinstance(found, Tiling)
+        scores = without_band(scores_of(form), found.queries, found.keys)
+
+        def both(turned: bool) -> tuple[Statements, Statements]:
+            names: dict[object, str] = {}
+            edge, whole = (
+                statements(g, form, operands, caps.chip, names, turned)
+                for g in (scores.edge, scores.whole)
+            )
+            assert not isinstance(edge, str) and not isinstance(whole, str)
+            return edge, whole
+
+        ins, outs = problem.arrays
+        bases = [operands[c.base] for c in form.chains]
+        logs, rows, ct = ins[len(form.plain.inputs) :]
+        return BackwardKernels(
+            (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
+            (both(False), both(True)), tile, caps.chip, str(op.plain),
+        ).kernels()  # fmt: skip
+
+
+def lying_back(form: Form, problem: Problem) -> Tiling | str:
+    """How the operands of a derivative lie; or the reason why no kernel serves it."""
+    n, y = len(form.plain.inputs), form.plain.outputs[0].type
+    types = (form.sums, form.sums, y.shape)
+    logs, rows, ct = (
+        problem.arrays[0][n:]
+        if problem.settled
+        else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
+    )
+    found = lying(form, problem, ct, (logs.strides, rows.strides))
+    shape = form.product.type.shape
+    axes = product_axes(form)
+    if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
+        return "an operand has no axis of some heads"
+    return found
+
+
 def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
     """Where each input is; in C order, where that is not known yet."""
     inputs = form.plain.inputs
     if problem.settled:
-        return dict(zip(inputs, problem.arrays[0], strict=True))
+        return dict(zip(inputs, problem.arrays[0], strict=False))
     return {v: Operand("in", i, c_order(v.type.shape)) for i, v in enumerate(inputs)}
 
 
-def lying(form: Form, problem: Problem) -> Tiling | str:
-    """How the operands lie; or the reason why no tensor map copies them."""
+def lying(
+    form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
+) -> Tiling | str:
+    """How the operands lie, `out`, which is as the result, and what is as the sums; or the reason why
+    no tensor map copies them.
+    """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
-    out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
+    if out is None:
+        out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
     given = [*(operands[c.base] for c in form.chains), out]
     if any((x.offset % 8) or (x.loose % 8) for x in given):
         return "an operand does not begin at a multiple of 16 bytes"
     q, k, v, o = (x.strides for x in given)
-    return tiling(form, (q, k, v, o))
+    return tiling(form, (q, k, v, o), sums)
 
 
 def is_guarded(scores: Scores, form: Form) -> bool:

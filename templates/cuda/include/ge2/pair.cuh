@@ -23,6 +23,14 @@ GE2_FN float ge2_pair_at_bf16(const ge2_some<uint16_t, N> &pack, int v) {
 template <int N>
 GE2_FN float ge2_pair_at_f16(const ge2_some<uint16_t, N> &pack, int v) { return ge2_cast_f16_f32(pack.at[v]); }
 
+/* A register as two floats. */
+GE2_FN ge2_some<float, 2> ge2_pair_of_bf16(uint32_t pair) {
+    return {{__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u)}};
+}
+GE2_FN ge2_some<float, 2> ge2_pair_of_f16(uint32_t pair) {
+    return {{ge2_cast_f16_f32((uint16_t)pair), ge2_cast_f16_f32((uint16_t)(pair >> 16))}};
+}
+
 /* Two floats rounded, as a register holds them. */
 #ifndef GE2_SHIM
 GE2_FN uint32_t ge2_rounded_pair_bf16(const ge2_some<float, 2> &x) {

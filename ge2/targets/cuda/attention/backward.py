@@ -1,0 +1,183 @@
+"""The backward kernels of attention on Hopper: one has tiles of queries, the other tiles of keys.
+
+Both compute scores again, from queries, keys and the logarithms of the sums, and add up in a fixed
+order. What a block does is `templates/cuda/attention/backward.cu.jinja`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, FLOAT32
+from ge2.base.record import record
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ops.attention.tiling import Tiling
+from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
+from ge2.targets.cuda.attention.scores import Scores, Statements
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import SUFFIX
+from ge2.targets.cuda.kernels.scan_blocks import cleared
+from ge2.targets.cuda.launch.arguments import Tiles
+from ge2.targets.cuda.tuning import AttentionTile
+
+Pair = tuple[Statements, Statements]  # of any block, and of one whose keys are all seen
+
+
+@final
+@record
+class BackwardView:
+    """What `templates/cuda/attention/backward.cu.jinja` prints."""
+
+    type: str
+    short: str
+    lines: int
+    width: int
+    few: int
+    many: int
+    turned: bool
+    batch: tuple[Text, ...]
+    places: tuple[tuple[str, ...], ...]
+    reversed: bool
+    low: bool
+    high: bool
+    branch: bool
+    rows_at: tuple[Text, ...]
+    first: tuple[Text, ...]
+    edge: Statements
+    whole: Statements
+
+
+@final
+class AttentionBackward:
+    """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
+    of queries, keys and values, these in C order by batch and head.
+    """
+
+    def __init__(
+        self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
+        statements: tuple[Pair, Pair], tile: AttentionTile, chip: Chip, text: str,
+    ) -> None:  # fmt: skip
+        self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
+        self.statements, self.tile, self.chip, self.text = statements, tile, chip, text
+        self.arguments: dict[str, Argument] = {}
+
+    def kernels(self) -> Kernels:
+        """What clears the counters of tiles, and both kernels."""
+        part = Operand("part", 0, (1,)), np.dtype(np.uint8)
+        words = Argument("uint64_t *__restrict__ words", "result", part)
+        both = (self.kernel(words, turned) for turned in (False, True))
+        return Kernels((cleared(words, 1, 32), *both), (8,))
+
+    def kernel(self, words: Argument, turned: bool) -> CudaKernel:
+        tile, t, band = self.tile, self.tiling, self.scores.band
+        rows, length = 64 * tile.groups, t.keys if turned else t.queries
+        self.arguments = {"words": words}
+        edge, whole = self.statements[turned]
+        view = self.view(turned, edge, whole)
+        arguments = {**self.arguments, **{a.name: a for s in (edge, whole) for a in s.arguments}}
+        for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
+            number = np.float32(value), FLOAT32
+            arguments[name] = Argument(f"float {name}", "constant", number)
+        block, own = tile.keys * t.width * 2, rows * t.width * 2
+        after = 2 * own + 2 * tile.stages * block
+        each = 2 * (t.queries if turned else t.keys) * t.width * 2
+        together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
+        fixed = (
+            Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
+            Fixed("ROWS", rows, "of a tile"),
+            Fixed("LINES", tile.keys, "of a block"),
+            Fixed("WIDTH", t.width, "features of a head"),
+            Fixed("STAGES", tile.stages, "blocks of lines in shared memory"),
+            Fixed("BLOCK", block, "bytes of a block"),
+            Fixed("LINES_AT", 2 * own, "their place in shared memory"),
+            Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
+            Fixed("RESULT_AT", after, "likewise"),
+            Fixed("BARRIERS", after + own, "likewise"),
+            Fixed("HEADS", together, "whose lines are in the L2 cache at a time"),
+            Fixed("LOW", band.low or 0, "keys are seen up to so many before a query"),
+            Fixed("HIGH", band.high or 0, "and from so many before it"),
+            Fixed("PACK", 2, "neighbours that a thread has"),
+        )
+        grid = (max(1, min(t.heads * -(-length // rows), self.chip.multiprocessors)),)
+        return CudaKernel(
+            "attention backward", f"The cotangents of {'keys and values' if turned else 'queries'} of\n{self.text}",
+            tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
+            after + own + 48 + 32 * tile.stages + 16, 8 + edge.equations, (*edge.helpers, *whole.helpers),
+            single=True, template="cuda/attention/backward.cu.jinja", view=view,
+        )  # fmt: skip
+
+    def view(self, turned: bool, edge: Statements, whole: Statements) -> BackwardView:
+        t, tile, band = self.tiling, self.tile, self.scores.band
+        for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
+            self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
+        names, batch, more = batch_places(t)
+        self.arguments.update(more)
+        queries, keys, rows = (0, 3), (1, 2), 64 * tile.groups
+        own, streamed = (keys, queries) if turned else (queries, keys)
+        given = zip((*own, *streamed), ("rows", "row_others", "lines", "line_others"), strict=True)
+        places = tuple(
+            self.mapped(f"{name}_tiles", n, rows if i < 2 else tile.keys, names)
+            for i, (n, name) in enumerate(given)
+        )
+        for n, name in ((4, "logs"), (5, "sums")):
+            declared = f"const float *__restrict__ {name}"
+            self.arguments[name] = Argument(declared, "array", (self.operands[n], FLOAT32))
+        rows_at = tuple(self.line(n, name, names) for n, name in ((4, "logs"), (5, "sums")))
+        results = ((7, "first"), (8, "second")) if turned else ((6, "first"),)
+        for n, name in results:
+            self.left(f"{name}_tiles", n, t.keys if turned else t.queries)
+        low, high = band.low is not None, band.high is not None
+        few, many = tile.registers
+        kind = "bf16" if self.dtype == BFLOAT16 else "f16"
+        ends = high if turned else low  # what bounds the last lines
+        return BackwardView(
+            kind, SUFFIX[self.dtype], tile.keys, t.width, few, many, turned, tuple(batch), places,
+            ends and not turned, low, high, edge != whole, rows_at, edge.first or whole.first, edge, whole,
+        )  # fmt: skip
+
+    def mapped(self, name: str, n: int, box: int, names: Sequence[str]) -> tuple[str, ...]:
+        """The tensor map of an operand among the arguments; the places that name its tiles."""
+        t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in (1, 2)]
+        pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
+        outer = [(size, step, 1) for size, step, _ in pairs if step]
+        inner = [(length, t.rows[n] or t.width, box), (t.width, 1, LINE // 2)]
+        shape, strides, boxes = zip(*outer, *inner, strict=True)
+        tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
+        declared = f"const __grid_constant__ ge2_tensor_map {name}"
+        self.arguments[name] = Argument(declared, "array", (self.operands[n], tiles))
+        return tuple(p for _, step, p in reversed(pairs) if step)
+
+    def line(self, n: int, name: str, names: Sequence[str]) -> Text:
+        """The statement of where numbers of the queries of a head begin."""
+        t, terms = self.tiling, [name]
+        for i, (b, place) in enumerate(zip(t.batches, names, strict=True)):
+            size = f"{name}_{i}"
+            self.arguments[size] = Argument(f"int64_t {size}", "size", b.strides[n])
+            terms.append(f"{place} * {size}")
+        self.arguments[f"{name}_step"] = Argument(f"int {name}_step", "size", t.rows[n])
+        return Text(f"const float *const {name}_at = {' + '.join(terms)};")
+
+    def left(self, name: str, n: int, length: int) -> None:
+        """The tensor map of a result among the arguments."""
+        t = self.tiling
+        strides = (length * t.width, t.width, 1)
+        tiles = Tiles(
+            self.dtype, (t.heads, length, t.width), strides, (1, 64, LINE // 2), LINE, 256
+        )
+        declared = f"const __grid_constant__ ge2_tensor_map {name}"
+        self.arguments[name] = Argument(declared, "result", (self.operands[n], tiles))
+
+
+def without_band(scores: Scores, queries: int, keys: int) -> Scores:
+    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+    band = scores.band
+    unseen = (band.low or 0) > 0 or (band.high is not None and queries - 1 - band.high > keys - 1)
+    if not scores.finite or not unseen:
+        return scores
+    return replace(scores, band=type(band)(), whole=scores.edge)
