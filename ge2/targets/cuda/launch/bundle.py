@@ -1,4 +1,4 @@
-"""Small launches of one kernel that do not wait for each other become one launch.
+"""Horizontal fusion: small launches of one kernel that do not wait for each other become one launch.
 
 The update of a model's parameters is a kernel an array, a hundred times over, of which most are a
 few thousand elements: a launch each costs more than their work. So does casting their weights, and
