@@ -56,8 +56,9 @@ class Limits:
 
     @property
     def generation(self) -> int:
-        """The compute capability as one number: 90 for sm_90a."""
-        return int(self.architecture.strip("sm_af"))
+        """The compute capability as one number: 90 for sm_90a; 0 of a name that is none."""
+        digits = self.architecture.strip("sm_af")
+        return int(digits) if digits.isdigit() else 0
 
     @property
     def threads(self) -> int:

@@ -345,6 +345,9 @@ class Mma:
     long: int = 256  # terms of a part of a sum at least, where blocks share it,
     parts: int = 16  # of which it has no more
     one_by_one: float = 0.7  # of the rate, for each operand whose elements are read one by one
+    # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
+    # in all that was measured, so that only a measurement chooses it there
+    doubt: float = 100.0
     thin: int = 16  # of rows or columns: fewer fill too little of a tile
 
 

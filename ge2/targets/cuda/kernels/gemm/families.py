@@ -43,6 +43,12 @@ class Copy:
     source: Operand
     target: Operand
 
+    @property
+    def narrow(self) -> bool:
+        """Whether rows of the source are no multiples of 16 bytes apart."""
+        steps = [s for s in self.source.strides if abs(s) > 1]
+        return any(s * self.type.dtype.itemsize % ALIGNED for s in (*steps, self.source.offset))
+
 
 @final
 @record

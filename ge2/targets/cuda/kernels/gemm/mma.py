@@ -26,6 +26,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
     copy_seconds,
 )
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
+from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.products.mma import Mma, lying, merged
 from ge2.targets.cuda.products.tensor_cores import unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
@@ -55,13 +56,7 @@ class MmaKernels(OnTensorCores):
         return ""
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
-        axes = product.axes
-        narrow = tuple(
-            n
-            for n in (0, 1)
-            if lying(axes, product.factors, n, product.dtype).wide * product.dtype.itemsize
-            < ALIGNED
-        )
+        axes, narrow = product.axes, narrow_factors(product)
         found = [
             split
             for copies in dict.fromkeys(((), narrow))
@@ -78,7 +73,10 @@ class MmaKernels(OnTensorCores):
 
     def timed(self, product: Product, tile: Split, caps: Caps) -> float:
         alone = mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
-        return copy_seconds(product, caps) + alone
+        found = copy_seconds(product, caps) + alone
+        aligned = not product.copies and not narrow_factors(product)
+        doubted = aligned and caps.limits.generation == HOPPER
+        return found * caps.chip.tuning.mma.doubt if doubted else found
 
     def made(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> Kernels:
         axes, parts, chip = product.axes, tile.parts, caps.chip
@@ -90,6 +88,13 @@ class MmaKernels(OnTensorCores):
         first = of_tile(product, tile.tile, alone, chip, parts).kernel()
         second = merged(axes, parts, chip.tuning.parts, after, kept)
         return Kernels((first, second), (rows * columns * 4,))
+
+
+def narrow_factors(product: Product) -> tuple[int, ...]:
+    """The factors whose rows are no multiples of 16 bytes apart."""
+    axes, factors, dtype = product.axes, product.factors, product.dtype
+    wide = [lying(axes, factors, n, dtype).wide * dtype.itemsize for n in (0, 1)]
+    return tuple(n for n in (0, 1) if wide[n] < ALIGNED)
 
 
 def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:

@@ -110,6 +110,11 @@ class OfCopies(WgmmaKernels):
             return product
         return copied(product, [n for n in (0, 1) if of_operand(axes, factors, n, dtype)])
 
+    def timed(self, product: Product, tile: WgmmaTile, caps: Caps) -> float:
+        """Only copies of rows that a library reads slowly were measured, not those that turn."""
+        found, narrow = super().timed(product, tile, caps), any(c.narrow for c in product.copies)
+        return found if narrow else found * caps.chip.tuning.mma.doubt
+
     def unsuited(self, product: Product, caps: Caps) -> str:
         found = self.arranged(product, None)
         if not found.copies:
