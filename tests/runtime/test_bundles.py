@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import ge2
 from ge2 import optim
 from ge2.base.config import config
+from ge2.base.source import templates
 from ge2.codegen.text import Argument
+from ge2.targets.cuda.emit.bundle import ASKING
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.bundle import Bundling
 from ge2.targets.cuda.launch.launches import Launch
@@ -114,3 +117,14 @@ def test_a_bundle_compiles_for_gpus(architecture):
     bundle = next(text for text in sources if "for 5 steps at once" in text)
     (made,) = compile_all([Order(bundle, architecture)])
     assert made.cubin
+
+
+def test_headers_that_ask_for_the_number_of_a_block_are_known() -> None:
+    """Their functions would be given that of the whole launch."""
+    folder = Path(templates(), "cuda", "include", "ge2")
+    found = {
+        path.stem
+        for path in folder.glob("*.cuh")
+        if re.search(r"blockIdx|gridDim", path.read_text())
+    }
+    assert found - {"core"} == set(ASKING)  # core looks at how many threads all have

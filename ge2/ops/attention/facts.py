@@ -228,6 +228,8 @@ class Along:
         dims = facts[0].dims if facts else ()
         outside = [a for a, f in zip(eqn.inputs, known, strict=True) if f is None and a.type.shape]
         sizes = out.type.shape
+        if outside and len(dims) != len(sizes):  # a number of these beside an array of others
+            return None
         if outside and any(d == REPEATED and n > 1 for d, n in zip(dims, sizes, strict=True)):
             return None
         if any(f.dims != dims for f in facts) or self.key in dims:

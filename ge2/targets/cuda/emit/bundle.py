@@ -15,6 +15,8 @@ from ge2.targets.cuda.emit.kernel import EXCLUSIVE, Bundle, CudaKernel
 OWN: Final = ("array", "result", "size")  # kinds of arguments that each member has for itself
 WHOLE: Final = re.compile(r"\b(?:gridDim|blockIdx)\.(\w)\b")
 TOGETHER: Final = re.compile(r"\b(?:cooperative_groups|ge2_grid_\w+)\b")
+# headers whose functions ask for the number of a block, which only the text of a kernel is told
+ASKING: Final = ("grid", "order")
 MEMBER: Final = {"blockIdx": "member_block", "gridDim": "member_blocks"}
 END: Final = "end"  # of a member's blocks
 
@@ -29,7 +31,9 @@ def can_be_bundled(kernel: CudaKernel, code: str) -> bool:
     """True for a kernel whose blocks are told apart by their numbers alone."""
     fixed = kernel.foreign or kernel.together or kernel.text or kernel.sides or kernel.bundle
     mapped = any(a.mapped for a in kernel.arguments)
-    return not (fixed or mapped or TOGETHER.search(code))
+    asked = any(f'"ge2/{name}.cuh"' in code for name in ASKING)
+    asked = asked or any(WHOLE.search(each) for each in kernel.helpers)
+    return not (fixed or mapped or asked or TOGETHER.search(code))
 
 
 def bundle_of(kernel: CudaKernel, ends: Sequence[int]) -> CudaKernel:
