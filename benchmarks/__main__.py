@@ -140,7 +140,16 @@ SUITES = {
         ),
         "cuda.draws": ("uniform", "normal"),
         "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
-        "cuda.layers": ("dense-gradients", "gated-gradients", "chain"),
+        "cuda.layers": (
+            *(
+                "dense-gradients",
+                "gated-gradients",
+                "residual",
+                "before",
+                "before-residual",
+                "chain",
+            ),
+        ),
         "cuda.attention": (
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
         ),

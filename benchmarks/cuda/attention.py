@@ -6,9 +6,6 @@ and hot, back to back. A row has ge2's time, notes its kernels and what it would
 
 from __future__ import annotations
 
-import sys
-import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -18,11 +15,11 @@ import ge2
 from benchmarks.cuda.contractions import REST, in_turns, ours
 from benchmarks.cuda.exchange import back, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
-from benchmarks.cuda.measure import Lines, release
+from benchmarks.cuda.measure import Lines, each
 from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import AtMost, Failure, Row
+from benchmarks.record import AtMost, Row
 
 ROUNDS = 12
 FAMILY, BACKWARD = "wgmma attention", "wgmma attention backward"
@@ -97,11 +94,12 @@ def by_jax(xs: Any, causal: bool) -> dict[str, Call]:
     jax = peer("jax")
     if jax is None:
         return {}
+    implementation = "cudnn" if jax.default_backend() == "gpu" else None  # a quick run has no GPU
     # JAX has heads after times
     q, k, v = (jax.numpy.swapaxes(to_jax(jax, x), 1, 2) for x in xs)
     compiled = jax.jit(
         lambda q, k, v: jax.nn.dot_product_attention(
-            q, k, v, is_causal=causal, implementation="cudnn"
+            q, k, v, is_causal=causal, implementation=implementation
         )
     )
     return {"jax": lambda: compiled(q, k, v)}
@@ -156,14 +154,5 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
 def run(options: Options = USUAL) -> Lines:
     at = machine(options.quick)
-    for name in SHAPES:
-        if not options.wants("attention", name):
-            continue
-        began = time.perf_counter()
-        try:
-            yield from line(name, options, at)
-        except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
-            traceback.print_exc()
-            yield Failure(name, f"{type(error).__name__}: {error}")
-        release(at)
-        print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    titles = {name: name for name in SHAPES}
+    return each("attention", titles, lambda name: line(name, options, at), options, at)

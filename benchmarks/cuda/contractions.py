@@ -6,9 +6,7 @@ and hot, back to back. A row has the time of ge2's own choice, and notes those o
 
 from __future__ import annotations
 
-import sys
 import time
-import traceback
 from collections.abc import Callable
 from statistics import median
 from typing import Any
@@ -18,11 +16,11 @@ import numpy as np
 import ge2
 from benchmarks.cuda.exchange import back, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
-from benchmarks.cuda.measure import Lines, release
+from benchmarks.cuda.measure import Lines, each
 from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import AtMost, Failure, Row
+from benchmarks.record import AtMost, Row
 
 ROUNDS, LAUNCHES, REST = 15, 20, 0.02
 Call = Callable[[], Any]
@@ -177,14 +175,5 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
 def run(options: Options = USUAL) -> Lines:
     at = machine(options.quick)
-    for name in SHAPES:
-        if not options.wants("contractions", name):
-            continue
-        began = time.perf_counter()
-        try:
-            yield from line(name, options, at)
-        except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
-            traceback.print_exc()
-            yield Failure(name, f"{type(error).__name__}: {error}")
-        release(at)
-        print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    titles = {name: name for name in SHAPES}
+    return each("contractions", titles, lambda name: line(name, options, at), options, at)

@@ -4,9 +4,6 @@ in turns in one process, as in `contractions`.
 
 from __future__ import annotations
 
-import sys
-import time
-import traceback
 from collections.abc import Callable
 from typing import Any
 
@@ -16,11 +13,11 @@ import ge2
 from benchmarks.cuda.contractions import FUSED, ROUNDS, Call, gelu, in_turns, ours
 from benchmarks.cuda.exchange import back, leaves, to_jax, to_torch
 from benchmarks.cuda.machine import Machine, machine
-from benchmarks.cuda.measure import Lines, release
+from benchmarks.cuda.measure import Lines, each
 from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import Failure, Faster, Row, Target
+from benchmarks.record import Faster, Row, Target
 
 LINKS = 100
 # what a layer is with each array module, and the shapes of its arguments, the cotangent's last
@@ -36,6 +33,20 @@ def silu(xp: Any, x: Any) -> Any:
 
 def dense(xp: Any, x: Any, w: Any, b: Any) -> Any:
     return gelu(xp, x @ w + b)
+
+
+def residual(xp: Any, x: Any, w: Any, b: Any, r: Any) -> Any:
+    return gelu(xp, x @ w + b) + r
+
+
+def before(xp: Any, x: Any, w: Any, b: Any) -> Any:
+    z = x @ w + b
+    return z, gelu(xp, z)
+
+
+def before_residual(xp: Any, x: Any, w: Any, b: Any, r: Any) -> Any:
+    z = x @ w + b
+    return z, gelu(xp, z) + r
 
 
 def gated(xp: Any, x: Any, w: Any, v: Any) -> Any:
@@ -88,6 +99,9 @@ def by_torch(layer: Layer, xs: Any, gradients: bool) -> dict[str, Call]:
 LAYERS: dict[str, tuple[str, Layer, tuple[tuple[int, ...], ...], bool, float]] = {
     "dense-gradients": ("gelu(x@w+b) and all gradients", dense, DENSE, True, 1.25),
     "gated-gradients": ("silu(x@w)*(x@v) and all gradients", gated, GATED, True, 1.1),
+    "residual": ("gelu(x@w+b)+r", residual, DENSE, False, 0.0),
+    "before": ("x@w+b and its gelu", before, DENSE[:3], False, 0.0),
+    "before-residual": ("x@w+b, and its gelu + r", before_residual, DENSE, False, 0.0),
     "chain": (f"gelu(x@w+b), {LINKS} times", chain, CHAIN, False, 0.0),
 }
 
@@ -120,14 +134,5 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
 def run(options: Options = USUAL) -> Lines:
     at = machine(options.quick)
-    for name in LAYERS:
-        if not options.wants("layers", name):
-            continue
-        began = time.perf_counter()
-        try:
-            yield from line(name, options, at)
-        except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
-            traceback.print_exc()
-            yield Failure(name, f"{type(error).__name__}: {error}")
-        release(at)
-        print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    titles = {name: name for name in LAYERS}
+    return each("layers", titles, lambda name: line(name, options, at), options, at)

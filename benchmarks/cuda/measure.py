@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from random import Random
 from statistics import median
@@ -34,18 +34,31 @@ Lines = Iterator[Row | Failure]
 
 
 def lines(family: str, works: dict[str, Work], options: Options) -> Lines:
-    """A row a work; one that fails is told, and the others go on."""
+    """A row a work; one that fails is reported, and the others go on."""
     at = machine(options.quick)
-    for name, work in works.items():
-        if options.wants(family, name):
-            began = time.perf_counter()
-            try:
-                yield measure(work, options, at)
-            except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
-                traceback.print_exc()
-                yield Failure(work.title, f"{type(error).__name__}: {error}")
-            release(at)
-            print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
+    titles = {name: work.title for name, work in works.items()}
+    return each(family, titles, lambda name: [measure(works[name], options, at)], options, at)
+
+
+def each(
+    family: str,
+    titles: Mapping[str, str],
+    rows: Callable[[str], Iterable[Row]],
+    options: Options,
+    at: Machine,
+) -> Lines:
+    """The rows of each name that is wanted; a failure in their place, under its title."""
+    for name, title in titles.items():
+        if not options.wants(family, name):
+            continue
+        began = time.perf_counter()
+        try:
+            yield from rows(name)
+        except Exception as error:  # noqa: BLE001 whatever it is: time on a GPU is not spent twice
+            traceback.print_exc()
+            yield Failure(title, f"{type(error).__name__}: {error}")
+        release(at)
+        print(f"  {name}: {time.perf_counter() - began:.1f} s", file=sys.stderr, flush=True)
 
 
 def measure(work: Work, options: Options, at: Machine) -> Row:

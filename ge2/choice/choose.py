@@ -136,7 +136,7 @@ class Choice:
 
 
 def saved(problem: Problem, catalog: Catalog) -> Catalog:
-    """What a user pinned for a problem, before all else."""
+    """The families of kernels that a user pinned for a problem; they come before all others."""
     if not SAVED or not problem.settled:
         return ()
     from ge2.choice.saved import key_of  # hardly ever needed

@@ -35,7 +35,7 @@ Launch = tuple[tuple[int, ...], tuple[int, ...], int]
 @final
 @record
 class Saved:
-    """What a file says. `texts`: of each kernel, on the lines that it has in the file; `launches`:
+    """A saved choice as a file describes it. `texts`: of each kernel, on its lines of the file; `launches`:
     blocks, threads and bytes of shared memory, of kernels of a GPU; `origin`: a hash of what ge2
     wrote.
     """
@@ -105,7 +105,7 @@ def written(choice: Choice, kernels: Sequence[tuple[str, str, Launch | None]]) -
 
 
 def read(path: str) -> Saved:
-    """What a file says. InputError where it is none that was saved."""
+    """Reads a saved choice. InputError if the file is none."""
     path = os.path.abspath(path)
     try:
         with open(path, encoding="utf-8") as file:
@@ -193,7 +193,7 @@ class SavedFamily(Family[Any, Any]):
         return None
 
     def original(self, problem: Problem, caps: Any) -> Any:
-        """What ge2 has for the problem; None if it has nothing of that name."""
+        """The kernels that ge2 writes for the problem; None if it has no candidate of that name."""
         found = self.candidate(problem, caps)
         if found is None:
             return None

@@ -280,7 +280,9 @@ def rendered(template: str, view: object) -> str:
 
 
 def refused(error: Exception, template: str) -> Exception:
-    """What Jinja, or an expression of a template, says, at the line of the user's file."""
+    """An error that repeats the message of Jinja, or of an expression in a template, and names the line
+    of the user's file.
+    """
     path, line, at = _texts[template][0], getattr(error, "lineno", None), error.__traceback__
     while at is not None:
         line = at.tb_lineno if at.tb_frame.f_code.co_filename == template else line

@@ -170,9 +170,9 @@ def keep_compiled(found: dict[str, bytes], jinja: str, users: str) -> None:
 
 
 def _as_bytecode(key: str) -> bytes:
-    """What lies beside the byte code of this package, where it is that of the key; else nothing."""
+    """The compiled templates that are kept with this package's byte code; b"" unless they have the key."""
     try:
-        with open(_beside(), "rb") as file:
+        with open(_bytecode_path(), "rb") as file:
             return file.read() if file.readline() == key.encode() + b"\n" else b""
     except (OSError, NotImplementedError):
         return b""
@@ -181,7 +181,7 @@ def _as_bytecode(key: str) -> bytes:
 def _keep_as_bytecode(key: str, content: bytes) -> bool:
     """Puts it there; False where byte code cannot be written or is not wanted."""
     try:
-        path = _beside()
+        path = _bytecode_path()
         if sys.dont_write_bytecode:
             return False
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -193,7 +193,10 @@ def _keep_as_bytecode(key: str, content: bytes) -> bool:
     return True
 
 
-def _beside() -> str:
+def _bytecode_path() -> str:
+    """The path of the compiled templates. NotImplementedError where Python has no tag for its cache of
+    byte code (`sys.implementation.cache_tag` is None), which callers take for: keep none.
+    """
     path = cache_from_source(os.path.join(FOLDER, "codegen", "templates.py"))
     return path.removesuffix(".pyc") + ".jinja"
 

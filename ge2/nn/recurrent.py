@@ -63,7 +63,7 @@ class Recurrent(Module):
 
     def step(self, state: Any, inputs: Any) -> tuple[Any, Any]:
         """The next state, and what is returned at this time."""
-        raise NotImplementedError
+        raise NotImplementedError  # each kind of layer has its own
 
     def projected(self, h: Any) -> Any:
         return h @ self.weight_state + self.bias_state

@@ -1,5 +1,5 @@
-"""What a C or CUDA source says of how it is compiled: the headers that it includes, and theirs, and
-options of its own.
+"""Finds the headers that a C or CUDA source includes, directly or through others, and the compiler
+options that it states.
 """
 
 from __future__ import annotations
