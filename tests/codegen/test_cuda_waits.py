@@ -27,6 +27,7 @@ WAIT = "ge2_await_kernels();"
 LET = "ge2_let_kernels();"
 HEAD = re.compile(r'extern "C" __global__ [^{]*\{\n    (.*)\n    (.*)\n')
 ACCESS = re.compile(r"\s(?:ld|st|atom|red|cp\.async|prefetch)(?:\.\w+)*\b.*;")
+JUMP = re.compile(r"\bbra(?:\.uni)?\s+(\$\w+);")
 OWN = re.compile(r"\s(?:ld\.param|(?:ld|st)(?:\.\w+)*\.(?:shared|local)|mov)\b")
 
 
@@ -112,6 +113,11 @@ def ptx(text: str) -> str:
         return _read(nvrtc(), program, "PTX").decode()
 
 
+def jumps_over(before: str) -> list[str]:
+    """The labels to which the lines before a wait jump beyond it."""
+    return [to for to in JUMP.findall(before) if f"\n{to}:" not in before]
+
+
 def touching(lines: str) -> list[str]:
     """The instructions that touch memory of the GPU, or may."""
     return [found[0].strip() for found in ACCESS.finditer(lines) if not OWN.match(found[0])]
@@ -129,6 +135,7 @@ def test_a_compiler_moves_no_access_before_the_wait(name: str) -> None:
         before, wait, after = made.partition("griddepcontrol.wait;")
         assert wait and "griddepcontrol" not in after and not touching(before), made
         assert before.count("griddepcontrol.launch_dependents;") == 1
+        assert not jumps_over(before), made
         assert "ld.global.nc" not in made and touching(after), made
 
 

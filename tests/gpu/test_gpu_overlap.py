@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from ge2.targets.cuda.launch.decide import LOOPS, knows
 from ge2.targets.cuda.load.gpu import gpu
 from tests.gpu.test_gpu_launches import given, net
 
+BF16 = np.dtype(ml_dtypes.bfloat16)
 REPLAYS = 1000
 ROWS, COLUMNS = 300, 260  # more than a few blocks, and no multiple of anything
 
@@ -99,6 +101,27 @@ def test_a_thousand_replays_in_a_row_of_a_chain_with_hazards(xp, n, m):
         for y, w in zip(found, wanted, strict=True):
             np.testing.assert_array_equal(y, w)
     assert all(np.isfinite(y).all() for y in looked[0][-1])
+
+
+def test_a_grid_as_large_as_the_gpu_waits_for_tiles_that_copies_write(xp):
+    """Sums of columns of a product, on as many threads as there are at once: those of a GPU are no power of
+    two. What stands in the arena before is of another product.
+    """
+
+    def sums(x, w):
+        y = np.tanh(x @ w)
+        return y.sum(0), y @ w.T
+
+    x, w = (drawn(xp, 1, 8192, 768).get(), drawn(xp, 2, 768, 3072).get() / 28)
+    sets = [tuple(xp.asarray(a.astype(BF16)) for a in (x * k, w)) for k in (1, -0.5, 2)]
+    with config.using(overlap=False):
+        wanted = [ge2.jit(sums)(*each) for each in sets]
+    cache.forget()
+    with config.using(capture="on"):
+        f = ge2.jit(sums)
+        for k in range(30):
+            equal(f(*sets[k % 3]), wanted[k % 3])
+        assert is_early(f)
 
 
 def test_it_is_what_the_launches_are_one_by_one(xp):

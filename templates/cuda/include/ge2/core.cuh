@@ -41,8 +41,8 @@ typedef unsigned long long uint64_t;
 #define GE2_NAN_F64 __longlong_as_double(INT64_C(0x7ff8000000000000))
 
 #if !defined(GE2_SHIM) && __CUDA_ARCH__ >= 900
-/* Whether a GPU holds about all threads of the grid at once: `AT_ONCE` in targets/cuda/emit/kernel.py. The edges of a larger
- * one are full, and each of its many blocks is done sooner without a word to others. */
+/* Whether a GPU holds about all threads of the grid at once: each of the many blocks of a larger one is done sooner without
+ * a word to others. */
 GE2_FN bool ge2_held_at_once() {
     const uint64_t blocks = (uint64_t)gridDim.x * gridDim.y * gridDim.z;
     return blocks * (blockDim.x * blockDim.y * blockDim.z) <= 1 << 18;
@@ -59,12 +59,13 @@ GE2_FN void ge2_let_kernels() {
 #endif
 }
 
-/* Waits until the kernels have ended that this one depends on, and their writes are seen: before it touches memory. */
+/* Waits until the kernels have ended that this one depends on, and their writes are seen: before it touches memory. Grids
+ * of all sizes wait: the host decides whether one is launched early, and no rule of this file must agree with its. */
 GE2_FN void ge2_await_kernels() {
 #ifdef GE2_SHIM
     ge2_shim->waited();
 #elif __CUDA_ARCH__ >= 900
-    if (ge2_held_at_once()) asm volatile("griddepcontrol.wait;" ::: "memory");
+    asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
