@@ -153,6 +153,7 @@ SUITES = {
         "cuda.attention": (
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
         ),
+        "cuda.gpt2": (),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),

@@ -48,9 +48,16 @@ def attention(graph: Graph, context: Context) -> Graph:
     return attention(graph, context)
 
 
+def recompute(graph: Graph, context: Context) -> Graph:
+    """Regions compute again what takes longer to write and to read."""
+    # a GPU's, which others need not load, as those below
+    from ge2.compile.memory.recompute import recompute
+
+    return recompute(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
-    # here and below: a GPU's, which others need not load
     from ge2.compile.product_epilogue import epilogue
 
     return epilogue(graph, context)
@@ -75,7 +82,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
-        epilogue, indexed, drawn, resident, with_copies, views_first,
+        recompute, epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }
 

@@ -24,6 +24,9 @@ class Fusion:
     conversion: int = 18  # equations that code which reads or stores a half type is as long as
     endless: int = 4096  # equations that are looked at as one
     easy: int = 4  # instructions of a scalar that may as well be computed for each element
+    recomputed: int = (
+        1 << 22
+    )  # bytes of a value that a later region may make anew: caches hold less
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 

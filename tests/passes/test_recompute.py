@@ -1,0 +1,111 @@
+"""Regions make what they read of others, if that moves fewer bytes, and it is the same to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.compile.memory.recompute import recompute
+from ge2.compile.tuning import TUNING
+from ge2.ir import Graph, verify
+from ge2.ops.graphs.region import Region
+from ge2.passes.context import Context
+from ge2.passes.fuse import fuse
+from ge2.passes.pipeline import TIDY, run
+from tests.fuzz.networks import build
+from tests.passes.graphs import same
+
+PASSES = TUNING.passes
+SMALL = Context(tuning=replace(PASSES, fusion=replace(PASSES.fusion, recomputed=1)))
+BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+def fused(graph: Graph) -> tuple[Graph, Graph]:
+    """The regions of a graph, and those after the pass."""
+    found = fuse(run(TIDY, graph))
+    return found, verify(recompute(found, SMALL))
+
+
+def slopes(f: Callable[..., Any], *arrays: Any) -> tuple[Graph, Graph]:
+    """Of a loss, so that what is read late is read after all that is read early."""
+
+    def loss(*xs: Any) -> Any:
+        return (f(*xs).astype(np.float32) ** 2).sum()
+
+    graph = ge2.make_jaxpr(ge2.value_and_grad(loss, tuple(range(len(arrays)))))(*arrays).graph
+    return fused(graph)
+
+
+def between(graph: Graph) -> list[tuple[str, tuple[int, ...]]]:
+    """What one region writes for another."""
+    read = {a for e in graph.eqns if e.op.name == "region" for a in e.inputs}
+    return sorted(
+        (str(v.type.dtype), v.type.shape)
+        for e in graph.eqns if e.op.name == "region" for v in e.outs if v in read
+    )  # fmt: skip
+
+
+def gelu(x: Any) -> Any:
+    return 0.5 * x * (1 + np.tanh(0.8 * (x + 0.04 * (x * x * x))))
+
+
+def norm(x: Any, gain: Any) -> Any:
+    apart = x - x.mean(-1, keepdims=True)
+    return apart / np.sqrt((apart * apart).mean(-1, keepdims=True) + 1e-5) * gain
+
+
+def drawn(*shape: int, dtype: Any = np.float32) -> Any:
+    return np.random.default_rng(3).normal(size=shape).astype(dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, BF16])
+def test_of_an_activation_between_products_its_argument_is_kept(dtype: Any) -> None:
+    x, w, v = (drawn(*s, dtype=dtype) for s in ((24, 16), (16, 40), (40, 8)))
+    before, after = slopes(lambda x, w, v: gelu(x @ w) @ v, x, w, v)
+    assert len(between(before)) > 1
+    kept = between(after)
+    assert len(kept) <= 1 and all(shape == (24, 40) for _, shape in kept)
+    same(before, after, x, w, v)
+
+
+def test_of_a_norm_the_numbers_of_a_row_are_kept() -> None:
+    x, gain, w = drawn(24, 64), drawn(64), drawn(64, 8)
+    before, after = slopes(lambda x, gain, w: norm(x, gain) @ w, x, gain, w)
+    assert (str(x.dtype), x.shape) in between(before)
+    assert {shape for _, shape in between(after)} <= {(24,), (24, 1)}
+    same(before, after, x, gain, w)
+
+
+def test_where_a_value_is_the_largest_is_asked_once() -> None:
+    """Made twice it may differ in its last bit, and then no element is the largest."""
+    x, w = drawn(24, 64), drawn(24, 8)
+    before, after = slopes(lambda x, w: (np.tanh(x) * 1.1).max(-1) @ w, x, w)
+    asked = [
+        i
+        for e in after.eqns
+        if isinstance(e.op, Region)
+        for i in e.op.graph.eqns
+        if i.op.name == "eq"
+    ]
+    assert len(asked) == 1 and between(after) < between(before)
+    same(before, after, x, w)
+
+
+def test_results_stay_and_small_values_are_read() -> None:
+    x, w = drawn(24, 16), drawn(16, 16)
+    graph = ge2.make_jaxpr(lambda x, w: (y := np.tanh(x), (y * 2) @ w, y - 1))(x, w).graph
+    found = fuse(run(TIDY, graph))
+    assert recompute(found, SMALL) == recompute(found) == found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_networks_are_the_same(seed: int) -> None:
+    made = build(seed)
+    before, after = fused(made.graph)
+    same(before, after, *made.arrays)
