@@ -208,9 +208,10 @@ def test_a_training_step_compiles_nothing_for_another_batch(arch):
 
 def test_a_batch_of_another_magnitude_has_few_other_kernels():
     """Another block of threads shares the rows that a sum folds; and where a product that was small
-    is one for the library or for tensor cores, what is done to its elements has another kernel.
+    is one for the library or for tensor cores, what is done to its elements has another kernel: a
+    mask that its derivative reads is written there, and read by another.
     """
-    assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 3
+    assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 5
 
 
 @pytest.mark.parametrize("code", ["x = f(y);", "z" * MARGIN, "z" * (MARGIN + 1), "z" * WIDTH])
