@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from _pytest.doctest import DoctestItem
 
-from tests.exhaustive import SAMPLING, sample_items
+from tests.exhaustive import SAMPLING, sample_items, skipped_once
 
 # NumPy's own threads would only stand in the way of other workers
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -51,7 +51,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.hookimpl(trylast=True)  # after -k and -m, so that what is asked for by name has a case
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     found = [item for item in items if not (isinstance(item, DoctestItem) and is_published(item))]
-    drawn = found if SAMPLING.every else sample_items(found)
+    some = skipped_once(found)
+    drawn = some if SAMPLING.every else sample_items(some)
     kept = set(drawn)
     config.hook.pytest_deselected(items=[item for item in found if item not in kept])
     items[:] = drawn

@@ -60,10 +60,27 @@ def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
     """Tests to run: of those marked `exhaustive(*names)`, one or more for each
     value of these parameters.
     """
-    marked = [item for item in items if item.get_closest_marker("exhaustive")]
+    marked = [
+        item for item in items if item.get_closest_marker("exhaustive") and not lacks_gpu(item)
+    ]
     kept = set(map(id, sampled(marked, lambda item: item.nodeid, group_of)))
     left = set(map(id, marked)) - kept
     return [item for item in items if id(item) not in left]
+
+
+def lacks_gpu(item: pytest.Item) -> bool:
+    """Whether it is skipped because it needs a GPU and there is none."""
+    marks = {m.name for m in item.iter_markers() if m.name != "skipif" or m.args[:1] == (True,)}
+    return "gpu" in marks and bool(marks & {"skip", "skipif"})
+
+
+def skipped_once(items: list[pytest.Item]) -> list[pytest.Item]:
+    """All tests, but of each function that lacks a GPU one alone, which says so: thousands would
+    take seconds.
+    """
+    lacking = {item.nodeid.partition("[")[0]: item for item in items if lacks_gpu(item)}
+    said = set(lacking.values())
+    return [item for item in items if item in said or not lacks_gpu(item)]
 
 
 def group_of(item: Any) -> Hashable:

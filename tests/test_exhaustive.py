@@ -11,7 +11,14 @@ import pytest
 
 from ge2.base.toolchain import detect
 from tests import exhaustive, quick
-from tests.exhaustive import Sampling, is_sampled, sample_items, sampled
+from tests.exhaustive import (
+    Sampling,
+    is_sampled,
+    lacks_gpu,
+    sample_items,
+    sampled,
+    skipped_once,
+)
 from tests.together import needs_compiler
 
 CASES = [f"{op} of {dtype}" for op in ("sin", "cos", "tan") for dtype in range(200)]
@@ -47,10 +54,16 @@ def test_another_seed_takes_another_tenth_and_all_are_all(monkeypatch: pytest.Mo
     assert sampled(CASES) == CASES and all(map(is_sampled, CASES))
 
 
-def item(name: str, mark: Any, **params: Any) -> Any:
-    return SimpleNamespace(
-        nodeid=name, get_closest_marker=lambda _: mark, callspec=SimpleNamespace(params=params)
-    )
+class Item(SimpleNamespace):
+    __hash__ = object.__hash__
+
+
+def item(name: str, *marks: Any, **params: Any) -> Any:
+    found = {mark.name: mark for mark in marks}
+    return Item(
+        nodeid=name, get_closest_marker=found.get, iter_markers=found.values,
+        callspec=SimpleNamespace(params=params),
+    )  # fmt: skip
 
 
 def test_what_is_not_marked_stays() -> None:
@@ -58,11 +71,31 @@ def test_what_is_not_marked_stays() -> None:
     marked = [
         item(f"test_it[{op}-{n}]", mark, op=op, n=n) for op in ("sin", "cos") for n in range(50)
     ]
-    others = [item(f"test_that[{n}]", None) for n in range(30)]
+    others = [item(f"test_that[{n}]") for n in range(30)]
     found = sample_items([*others[:9], *marked, *others[9:]])  # type: ignore[arg-type]
     assert [each for each in found if each in others] == others
     assert {each.callspec.params["op"] for each in found if each not in others} == {"sin", "cos"}  # type: ignore[attr-defined]
     assert len(found) < 30 + 25
+
+
+def test_what_lacks_a_gpu_says_so_once_a_function_and_is_no_case_of_a_table() -> None:
+    table, gpu = pytest.mark.exhaustive("op").mark, pytest.mark.gpu.mark
+    lacks, there = (
+        pytest.mark.skipif(True, reason="").mark,
+        pytest.mark.skipif(False, reason="").mark,
+    )
+    places = {"cpu": [table], "gpu": [table, gpu, lacks], "another": [table, gpu, there]}
+    items = [
+        item(f"test_it[{op}-{place}]", *marks, op=op)
+        for op in ("sin", "cos", "tan")
+        for place, marks in places.items()
+    ]
+    some = skipped_once(items)
+    assert [each.nodeid for each in some if each not in items[0::3] + items[2::3]] == [
+        "test_it[tan-gpu]"
+    ]
+    drawn = [each for each in sample_items(some) if not lacks_gpu(each)]
+    assert {each.callspec.params["op"] for each in drawn} == {"sin", "cos", "tan"}
 
 
 @needs_compiler

@@ -138,6 +138,7 @@ def test_loops_of_any_number_of_rounds(run_of, write, driver, how, limit):
     assert run.choices == (1, 0) and run.trouble is None
 
 
+@pytest.mark.exhaustive("how")
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint32", "int64"])
 @pytest.mark.parametrize("index", [-3, 0, 1, 2, 3, 100])
 def test_an_index_takes_the_nearest_branch(run_of, write, how, dtype, index):

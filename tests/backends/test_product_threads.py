@@ -39,6 +39,7 @@ def operand(rng, shape, dtype, transposed):
     return np.swapaxes(np.ascontiguousarray(np.swapaxes(x, -1, -2)), -1, -2) if transposed else x
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["f4", "f8", "c16"])
 def test_the_bits_are_those_of_any_number_of_threads(dtype, rng):

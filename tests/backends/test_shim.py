@@ -171,6 +171,7 @@ REVERSE = kernel(
 )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
@@ -181,6 +182,7 @@ def test_elements(n: int, seed: int, rng: np.random.Generator) -> None:
     np.testing.assert_array_equal(c, a + np.float32(3) * b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
@@ -202,6 +204,7 @@ def test_a_transpose_in_tiles(shape: tuple[int, int], seed: int, rng: np.random.
     np.testing.assert_array_equal(b, a.T)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("n", SIZES)
@@ -211,6 +214,7 @@ def test_a_histogram_by_atomics(n: int, seed: int, rng: np.random.Generator) -> 
     np.testing.assert_array_equal(counts, np.bincount(a, minlength=16))
 
 
+@pytest.mark.exhaustive("wait")
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("wait", ["__nanosleep(20)", "__threadfence()"])
 @pytest.mark.parametrize("n", SIZES)
@@ -456,6 +460,7 @@ REPORTED = {
 }
 
 
+@pytest.mark.exhaustive("body")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("body", REPORTED)
 def test_what_has_no_meaning_is_reported(body: str, seed: int) -> None:
@@ -563,6 +568,7 @@ WATCHED = {
 }
 
 
+@pytest.mark.exhaustive("body")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("body", WATCHED)
 def test_accesses_that_are_watched(body: str, seed: int) -> None:

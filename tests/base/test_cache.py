@@ -55,6 +55,7 @@ def test_keys_frame_their_parts():
     assert content_key("\ud800")  # a path need not be text
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", ["0", "1", "random"])
 def test_keys_are_the_same_in_every_process(seed):
     program = "from ge2.base.cache import content_key; print(content_key('a', b'b', 'c' * 1000))"
@@ -167,6 +168,7 @@ def test_each_damaged_entry_is_noticed_and_repaired(kept):
     assert {each: kept.get(each) for each in contents} == contents
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("at", range(HEAD.size))
 def test_each_byte_of_the_head_matters(kept, at):
     kept.put(key(1), b"content", ABOUT)

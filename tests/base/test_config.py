@@ -87,6 +87,7 @@ def test_a_misspelt_variable_warns_once_with_the_nearest_name() -> None:
     assert "try  GE2_CHECK\n" in out.stderr
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [

@@ -658,6 +658,7 @@ def functions(tmp_path, monkeypatch):
     sys.modules.pop(module, None)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("derived", [False, True])
 @pytest.mark.parametrize("name", ARGS)
 def test_what_is_found_is_the_function(functions, name, derived):

@@ -84,6 +84,7 @@ def test_a_donated_array_is_read_again_for_each_row_of_a_larger_space(size, smal
     check(text, np.arange(3 * size, dtype=np.int32).reshape(3, size) - 4, donated=(True,))
 
 
+@pytest.mark.exhaustive("op")
 @pytest.mark.parametrize("n", [1, 63, 64, 65, 129, 195, 1000])
 @pytest.mark.parametrize("op", ["reduce_or", "reduce_and", "reduce_max", "reduce_min"])
 def test_truth_is_gathered_within_its_place_on_the_stack(op, n):
@@ -151,6 +152,7 @@ def test_a_tiny_product_errs_no_more_than_numpys(shape):
     assert ours <= theirs
 
 
+@pytest.mark.exhaustive("op")
 @pytest.mark.parametrize("dtype", [np.complex64, np.complex128])
 @pytest.mark.parametrize("n", [1, 5, 64])
 @pytest.mark.parametrize("op", [np.negative, np.conj])

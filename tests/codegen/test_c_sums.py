@@ -32,6 +32,7 @@ def test_a_sum_errs_no_more_than_numpys(dtype, n):
     assert math.sqrt(ours) <= 1.25 * math.sqrt(theirs)
 
 
+@pytest.mark.exhaustive("special")
 @pytest.mark.parametrize("n", [3, 128, 129, 5000, 300_000])
 @pytest.mark.parametrize("dtype", [np.float64, np.complex128])
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ def test_the_kernels_of_a_loss() -> None:
     assert [len(a.value[0].strides) for a in gradient] == [2]
 
 
+@pytest.mark.exhaustive("f")
 @needs_compiler
 @pytest.mark.parametrize("rows", [1, 3, 64, 65, 300])
 @pytest.mark.parametrize("f", [both, centred])

@@ -101,6 +101,7 @@ def grouped(hot, x):
     return (hot[:, :, None] * x[:, None, :]).sum(0), hot.sum(0), x.sum(0), (hot[:, 0] * 2).sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("rows", "groups", "width"), [(40_000, 1, 8), (40_000, 5, 3), (3000, 4, 512), (3000, 4, 510)]
 )

@@ -206,6 +206,7 @@ def largest_of_groups(x: Any) -> Any:
     return y.max(1), (y**2).sum((1, 2))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(9, 5, 12), (40, 64, 8), (6, 300, 4), (300, 3, 70)])
 def test_of_each_group_what_its_rows_come_to(shape: Any, rng: np.random.Generator) -> None:
     x = rng.normal(size=shape)
@@ -213,6 +214,7 @@ def test_of_each_group_what_its_rows_come_to(shape: Any, rng: np.random.Generato
         np.testing.assert_allclose(found, wanted, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [3, 8, 12, 60])
 def test_short_rows_of_a_block_leave_one_part(width: int, rng: np.random.Generator) -> None:
     x, w, y = rng.normal(size=(5000, width)), rng.normal(size=width), rng.integers(0, 2, 5000)

@@ -207,6 +207,7 @@ def normal_columns(x: Any) -> Any:
     return scaled, np.exp(scaled.sum(0)), scaled.max() * 2, x.max(1)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("shape", [(2, 2), (31, 7), (64, 16), (129, 20), (33, 100)])
 def test_sums_of_rows_and_columns_that_are_read_again(shape: Any, rng: np.random.Generator) -> None:

@@ -32,6 +32,7 @@ def values(dtype: np.dtype) -> list[object]:
     return list(REALS)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("dtype", sorted(set(SHORT) - HALF, key=str), ids=str)
 def test_numbers_in_a_text(dtype: np.dtype) -> None:

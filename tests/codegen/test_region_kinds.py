@@ -81,6 +81,7 @@ KINDS = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", KINDS)
 def test_plain_code_becomes_these_kernels(name: str) -> None:
     f, args, kinds = KINDS[name]

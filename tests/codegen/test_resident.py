@@ -93,6 +93,7 @@ def test_a_scan(n: int, reverse: bool) -> None:
     same(lambda h, xs: lax.scan(step, h, xs, reverse=reverse), drawn(n), drawn(5, n, seed=1))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", REAL)
 def test_carries_of_half_and_double_types(dtype: Any) -> None:
     def step(h: Any, x: Any) -> Any:
@@ -217,6 +218,7 @@ def test_elements_at_indices_that_the_loop_counts() -> None:
     same(walk, drawn(17, 4), np.random.default_rng(0).permutation(17).astype(np.int32))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", REAL)
 def test_elements_that_rounds_write(dtype: Any) -> None:
     def fill(x: Any, y: Any) -> Any:
@@ -276,6 +278,7 @@ def test_rows_that_blocks_share(rows: int, sums: int, reverse: bool) -> None:
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("multiprocessors", [1, 2, 3])
 def test_several_rows_of_a_block(multiprocessors: int) -> None:
     w, chip = drawn(64, 64) / 8, replace(EMULATED, multiprocessors=multiprocessors)
@@ -283,6 +286,7 @@ def test_several_rows_of_a_block(multiprocessors: int) -> None:
         same(rnn, w, drawn(6, 64), drawn(3, 6, 64, seed=1), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("columns", [60, 64, 65, 97, 256])
 def test_a_matrix_that_is_not_square(columns: int) -> None:
     def step(h: Any, x: Any, w: Any, v: Any) -> Any:

@@ -72,6 +72,7 @@ def test_a_random_round(seed: int) -> None:
     same(program(seed), h, xs, w, rtol=2e-4, kernels=None)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_a_loop_whose_threads_know_their_own_elements_never_waits_for_other_blocks(n: int) -> None:
     def counted(x: Any) -> Any:
@@ -82,6 +83,7 @@ def test_a_loop_whose_threads_know_their_own_elements_never_waits_for_other_bloc
     assert "ge2_grid_wait" not in same(counted, drawn(n))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_conds_by_sums(n: int) -> None:
     def either(x: Any) -> Any:
@@ -120,6 +122,7 @@ def test_folds_over_each_axis() -> None:
     same(lambda c: lax.scan(step, c, None, length=3), drawn(2, 50, 3), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "dtype", [np.float16, ml_dtypes.bfloat16, np.float64, np.int16, np.uint8, np.int64]
 )

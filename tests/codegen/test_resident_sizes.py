@@ -117,6 +117,7 @@ def test_strides_of_other_layouts_are_no_text(rounds_first: bool) -> None:
     assert len(found) == 1
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize(("length", "rows"), [(1, 1), (3, 1), (1, 4), (4, 5)])
 def test_other_layouts(length: int, rows: int) -> None:
@@ -125,6 +126,7 @@ def test_other_layouts(length: int, rows: int) -> None:
     same(batch_first, w, h, drawn(rows, length, WIDTH, seed=1), rtol=1e-4)
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("rows", [2, 4, 6])
 def test_two_rows_a_block(rows: int) -> None:
@@ -178,6 +180,7 @@ def test_rounds_that_lie_side_by_side(length: int) -> None:
     same(side_by_side, drawn(33), drawn(33, length, seed=1))
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("length", [0, 1, 2, 5])
 def test_small_loops(length: int) -> None:

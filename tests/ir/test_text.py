@@ -98,6 +98,7 @@ def test_a_graph_reads_back_from_its_text(graph: Graph) -> None:
     verify(again)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("sample", "dtype"), EVERY[:: max(1, len(EVERY) // 300)], ids=str)
 def test_an_equation_of_each_operation_reads_back(sample: Sample, dtype: np.dtype) -> None:
     types = [type_of(x) for x in sample.draw(np.random.default_rng(0), dtype)]

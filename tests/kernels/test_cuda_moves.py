@@ -243,6 +243,7 @@ def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random
         np.testing.assert_array_equal(found, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.complex64], ids=str)
 def test_long_sums_are_nearer(dtype: Any, rng: np.random.Generator) -> None:
     """A place with more updates than a window is summed in pieces; a

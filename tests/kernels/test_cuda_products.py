@@ -49,6 +49,7 @@ def run(op: DotGeneral, a: Any, b: Any) -> Any:
     return compile_graph(graph_of(op, types_of([a, b])), device=ShimDevice())(a, b)[0]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", EXACT, ids=str)
 def test_integers_wrap(dtype: np.dtype, rng: np.random.Generator) -> None:
     a, b = integers(rng, dtype, (17, 33)), integers(rng, dtype, (33, 5))
@@ -77,6 +78,7 @@ def test_short_floats_are_summed_in_float32(rng: np.random.Generator) -> None:
         np.testing.assert_array_equal(run(PLAIN, a, b), PLAIN.reference(a, b))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [*map(np.dtype, ("f2", "f4", "f8", "c8", "c16"))], ids=str)
 def test_floats_that_no_library_multiplies(
     dtype: np.dtype, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch

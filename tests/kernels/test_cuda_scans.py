@@ -170,6 +170,7 @@ def test_every_dtype(dtype: np.dtype, narrow: None, rng: np.random.Generator) ->
         checked(scan(0, scan in (CumMax, CumProd)), x.reshape(703, 2))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("axis", [0, 1, 2])
 def test_any_axis(axis: int, rng: np.random.Generator) -> None:
     cases = product(((5, 33, 7), (1, 40, 300), (2, 3, 4)), SCANS)
@@ -203,6 +204,7 @@ def test_nan_stays_and_signs_of_zero() -> None:
     np.testing.assert_array_equal(np.signbit(applied(zeros, CumSum(0))), [True, True, False, False])
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [FLOAT32, FLOAT64, np.dtype(np.complex64)], ids=str)
 def test_products_neither_overflow_nor_vanish_on_the_way(dtype: np.dtype, narrow: None) -> None:
     large = np.finfo(dtype).max / 4

@@ -33,6 +33,7 @@ def test_as_the_references(data: st.DataObject) -> None:
         alike(y, wanted)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", UNSIGNED, ids=str)
 def test_long_streams(dtype: np.dtype) -> None:
     key = np.array([[1, 2], [3, 4]], KEY)

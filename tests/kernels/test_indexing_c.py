@@ -170,6 +170,7 @@ def test_wrapped_indices() -> None:
         programs.compiled()(*programs.arrays)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1"])
 def test_many_updates_of_few_places(dtype: str, rng: np.random.Generator) -> None:
     """Each stretch is summed in places of its own; the same for any number of threads."""
@@ -198,6 +199,7 @@ def test_many_updates_of_few_places(dtype: str, rng: np.random.Generator) -> Non
     assert np.signbit(found[0][-1]) and found[0][-1] == 0
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i4", "u1", "?", "c16"])
 def test_extremes_of_few_places_are_numpys_to_the_bit(dtype: str, rng: np.random.Generator) -> None:
     """NaN, infinities and zeros of either sign included; also by many threads, stretch by stretch."""

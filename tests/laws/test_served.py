@@ -34,6 +34,7 @@ def by_library(name: str, target: str, dtype: np.dtype) -> bool:
     return name in LINALG | FFT | CALLS or (name == "constant" and target == "cuda")
 
 
+@pytest.mark.exhaustive("name")
 @every_op
 @pytest.mark.parametrize("target", ["c", "cuda"])
 def test_an_operation_has_a_kernel(name: str, target: str) -> None:

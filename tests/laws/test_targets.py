@@ -61,6 +61,7 @@ def agree(graph: Graph, got: Any, want: Any) -> None:
         assert not why, why
 
 
+@pytest.mark.exhaustive("name")
 @in_python
 @every_op
 def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> None:
@@ -69,6 +70,7 @@ def test_an_operation(name: str, executor: str, rng: np.random.Generator) -> Non
         executed(executor, sample.op, graph, arrays, evaluate(sample.op, arrays))
 
 
+@pytest.mark.exhaustive("name")
 @in_python
 @every_op
 def test_its_derivative(name: str, executor: str, rng: np.random.Generator) -> None:

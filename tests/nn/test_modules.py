@@ -124,6 +124,7 @@ def lstm(layer, a, b, h):
     return sigmoid(o) * np.tanh(cell), cell
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("kind", "formula"), [(nn.RNN, elman), (nn.GRU, gru), (nn.LSTM, lstm)])
 def test_recurrent_layers_are_loops_over_time(kind, formula):
     global cell

@@ -279,6 +279,7 @@ def test_an_operand_of_another_class_may_answer() -> None:
 # ---------------------------------------------------------------------------------------- functions
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_functions_of_one_array(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape in ((3, 4), (0,), ()):
@@ -304,6 +305,7 @@ def test_nan_to_num_takes_replacements() -> None:
     agree(np.nan_to_num, x.astype("c8"))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("da", "db"), list(itertools.product(FEW, FEW)))
 def test_where_and_clip(da: np.dtype, db: np.dtype, rng: np.random.Generator) -> None:
     a, b = draw(rng, da, (3, 1)), draw(rng, db, (4,))

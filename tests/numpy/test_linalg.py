@@ -196,6 +196,7 @@ SINGULAR = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", SINGULAR)
 def test_derivatives_of_determinants_are_those_of_a_polynomial(name: str) -> None:
     def orders(f: Any, a: Any) -> list[Any]:

@@ -26,6 +26,7 @@ SHAPES = [((3,), (3,)), ((2, 3), (3,)), ((3,), (3, 4)), ((2, 3), (3, 4)), ((5, 2
 name = lambda f: f.__name__  # noqa: E731
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize(("a", "b"), SHAPES, ids=str)
 @pytest.mark.parametrize(
     "f",
@@ -183,6 +184,7 @@ def test_half_types_are_rounded_once(rng: np.random.Generator) -> None:
 # -------------------------------------------------------------------------------------------- norms
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_norms(dtype: np.dtype, rng: np.random.Generator) -> None:
     x = draw(rng, dtype, (3, 4, 5))

@@ -111,6 +111,7 @@ def joined(f: Any, arrays: Sequence[Any], **more: Any) -> None:
     compare([want], [got], True, f.__name__)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("da", "db"), list(itertools.product(FEW, FEW)))
 def test_joining_promotes(da: np.dtype, db: np.dtype, rng: np.random.Generator) -> None:
     a, b = draw(rng, da, (2, 3)), draw(rng, db, (2, 3))

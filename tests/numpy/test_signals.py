@@ -22,6 +22,7 @@ def test_convolution(mode: str, rng: np.random.Generator) -> None:
     agree(np.convolve, np.ones((2, 2)), np.ones(2), mode)
 
 
+@pytest.mark.exhaustive("mode")
 @pytest.mark.parametrize("mode", ["full", "same", "valid"])
 @pytest.mark.parametrize("taps", [30, 140, 160])  # a sum of slices, blocks with a rest and without
 def test_long_filters(mode: str, taps: int, rng: np.random.Generator) -> None:
@@ -32,6 +33,7 @@ def test_long_filters(mode: str, taps: int, rng: np.random.Generator) -> None:
     agree(np.convolve, x, v, mode)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i4", "f4", "c8", "f2"])
 def test_long_filters_of_every_kind(dtype: str, rng: np.random.Generator) -> None:
     for n, m in ((129, 129), (133, 131), (140, 300)):

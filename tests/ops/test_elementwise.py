@@ -117,6 +117,7 @@ def test_special_values_are_those_of_numpy(op: el.Elementwise) -> None:
             assert same(op(*xs), in_numpy(op.name)(*xs)), f"{op} of {dtype}"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "op", [op for op in ops.ELEMENTWISE if "f" in op.takes and op.through_float32], ids=str
 )
@@ -148,6 +149,7 @@ def test_integers_divide_and_shift_as_in_numpy() -> None:
 # -------------------------------------------------------------------------------------------- casts
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "source",
     [BOOL, *sorted(INTEGERS, key=str), FLOAT16, BFLOAT16, FLOAT32, FLOAT64, COMPLEX64],

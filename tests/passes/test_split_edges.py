@@ -89,6 +89,7 @@ def arguments(shape):
     return x, y
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(60))
 def test_the_same_bits(seed):
     f = Drawn(seed)

@@ -67,6 +67,7 @@ def run(tmp_path, cc: str) -> tuple[bool, float, float, list[str]]:
     return found[0], found[1], found[2], found[3]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("kind", SCRIPTS)
 @pytest.mark.skipif(os.name != "posix", reason="the compilers are shell scripts")
 def test_the_answer_is_right_and_one_warning_says_why(kind: str, tmp_path) -> None:

@@ -52,6 +52,7 @@ def test_lines_are_sorted_stably_with_nan_last(dtype: np.dtype, rng: np.random.G
         same(ran(ArgSort(axis), x), ArgSort(axis).reference(x))
 
 
+@pytest.mark.exhaustive
 @DTYPES
 def test_values_are_sought(dtype: np.dtype, rng: np.random.Generator) -> None:
     for n, many in ((0, 3), (1, 5), (8, 20), (33, 50)):

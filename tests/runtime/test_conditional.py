@@ -175,6 +175,7 @@ def test_what_is_computed_decides():
     assert is_one_list(text)
 
 
+@pytest.mark.exhaustive("index")
 @needs_compiler
 @pytest.mark.parametrize("dtype", ["bool", "int8", "uint8", "int32", "uint64"])
 @pytest.mark.parametrize("index", [-2, 0, 1, 2, 3, 99])

@@ -145,6 +145,7 @@ def same(f: Any, *xs: Any, together: int = 1) -> None:
         )
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize(
     "dtype", [F32, np.dtype("f8"), np.dtype("f2"), np.dtype(ml_dtypes.bfloat16)], ids=str

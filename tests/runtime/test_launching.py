@@ -97,6 +97,7 @@ def loop():
     return ge2.jit(ge2.grad(f, argnums=(0, 1)))(*args)
 
 
+@pytest.mark.exhaustive("program")
 @pytest.mark.parametrize("program", [steps, loop])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_any_order_gives_the_same_bits(program, seed):

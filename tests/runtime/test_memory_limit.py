@@ -179,6 +179,7 @@ def test_what_is_allocated_is_what_was_planned():
 # ----------------------------------------------------------------------------------------- programs
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_all_kinds_of_programs(name: str):
     """At the least limit: as much is computed again as may be."""

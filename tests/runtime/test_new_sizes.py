@@ -106,6 +106,7 @@ def text(f, args):
     return significant(ge2.jit(f).lower(*args).as_text("c"))
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_batch_compiles_nothing(name, compilations):
@@ -174,6 +175,7 @@ def for_a_gpu(graph, arch="sm_90a", **how):
     }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_another_batch_is_the_same_cuda(name):
     f, args = PROGRAMS[name]

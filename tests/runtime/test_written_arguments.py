@@ -232,6 +232,7 @@ def halved(x: Array, i: Array) -> None:
     x[...] = ge2.lax.fori_loop(0, 2, lambda k, y: y * y[i + k], x)
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("f", [out_of_range, written_out_of_range, one_bad_read, halved])
 def test_an_index_out_of_range_changes_nothing(f: Any, executor: str) -> None:

@@ -490,6 +490,7 @@ CALLS = {  # what an expression calls, and the error's first words
 }
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize("executor", EXECUTORS)
 @pytest.mark.parametrize("text", CALLS)
 def test_a_function_that_no_header_defines_fails_the_type_rule(text, executor):

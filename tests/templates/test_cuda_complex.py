@@ -48,6 +48,7 @@ def op_of(name: str) -> Any:
     return BY_NAME.get(name) or IntegerPow(int(name[4:]))
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", EXACT)
 def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops, place: str) -> None:
     op = op_of(name)
@@ -100,6 +101,7 @@ def parts(z: np.ndarray) -> list[np.ndarray]:
     return [z.real, z.imag]
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", MATHS)
 def test_other_functions_are_near_the_truth(
     name: str, dtype: np.dtype, loops: Loops, place: str
@@ -131,6 +133,7 @@ def ends_of_numpy(name: str, *xs: np.ndarray) -> np.ndarray:
     return np.where(whole, op_of(name).reference(*xs), rounded)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", MATHS)
 def test_other_functions_have_the_ends_of_numpy(name: str, dtype: np.dtype, loops: Loops) -> None:
     """Infinities, NaN, and the signs of zeros."""

@@ -152,6 +152,7 @@ def merged(by: np.ndarray, more: np.ndarray) -> Iterator[float]:
         yield total
 
 
+@pytest.mark.exhaustive("n")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("n", [32, 64, 256, 1024])
 def test_scans_follow_the_threads(n: int, seed: int, place: str) -> None:

@@ -200,6 +200,7 @@ def test_small_functions_agree_with_numpy(data: st.DataObject) -> None:
     agrees(plainly(closed, x, y)[0], want, text)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ONE)
 def test_each_of_one_array(name: str, dtype: str) -> None:
@@ -213,6 +214,7 @@ def test_each_of_one_array(name: str, dtype: str) -> None:
     agrees(plainly(ge2.make_jaxpr(ONE[name])(x), x)[0], want, name)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", TWO)
 def test_each_of_two_arrays_of_any_dtypes(name: str, dtype: str) -> None:

@@ -51,12 +51,14 @@ def check(f: Callable[..., Any], *args: Any) -> None:
         assert g == pytest.approx(w, rel=1e-14)
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize("x", NUMBERS, ids=str)
 @pytest.mark.parametrize("f", UNARY.values(), ids=UNARY)
 def test_a_python_number_stays_one_through_an_operator(f: Any, x: Any) -> None:
     check(f, x)
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize("f", BINARY)
 @pytest.mark.parametrize("x", NUMBERS, ids=str)
 def test_two_python_numbers_give_one_of_pythons_type(f: Any, x: Any) -> None:
@@ -89,6 +91,7 @@ def test_ints_are_exact(f: Any, a: int, b: int) -> None:
 DTYPES = ("?", "i1", "u1", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 
 
+@pytest.mark.exhaustive("f", "number")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("number", [2, 2.5, True, 1j])
 @pytest.mark.parametrize(
@@ -159,6 +162,7 @@ def test_dtypes_do_not_creep_and_the_text_marks_weak_types() -> None:
     assert (y.dtype, type(m), m) == (np.float32, int, 4)
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize(
     "x", [2.5, 3.5, -2.5, 3, True, np.float32(2.5), np.float64(-3.5), np.int8(4)], ids=repr
 )

@@ -75,6 +75,7 @@ def test_only_the_inputs_are_kept_between_forward_and_backward():
 # --------------------------------------------------------------------------------- as the plain one
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FORWARD)
 def test_it_is_as_the_plain_function(name, rng):
     f, x, t = FORWARD[name], points(rng), points(rng)

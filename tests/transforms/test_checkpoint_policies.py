@@ -129,6 +129,7 @@ def test_labels_inside_jitted_functions_count():
 # -------------------------------------------------------------------------------------- derivatives
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", CASES)
 def test_the_derivatives_are_those_of_the_plain_function(name: str):
     f = checkpoint(block, policy=CASES[name][0])

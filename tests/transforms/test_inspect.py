@@ -33,6 +33,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.exhaustive("transform")
 @pytest.mark.parametrize("transform", TRANSFORMS)
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_text_of_a_graph_reads_back_and_computes_the_same(name, transform, rng):

@@ -94,6 +94,7 @@ def test_a_scan_is_its_python_loop(case, executor):
             np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("case", CASES)
 def test_forward_second_and_batched_derivatives_of_a_scan(case):
     step, more, first = CASES[case]

@@ -225,6 +225,7 @@ def test_never_more_bytes_and_the_same_derivative(name: str, rng: np.random.Gene
     assert not dear
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_the_same_derivative(name: str, rng: np.random.Generator):
     f, x = FUNCTIONS[name], points(rng)

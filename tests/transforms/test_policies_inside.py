@@ -114,6 +114,7 @@ EVERY = {
 }
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", EVERY)
 def test_the_derivatives_are_those_of_the_plain_function(name: str):
     f, policy = EVERY[name]
@@ -125,6 +126,7 @@ def test_the_derivatives_are_those_of_the_plain_function(name: str):
                 close(a, b)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "name", ["products", "a label", "branch label", "nested loop", "everything"]
 )

@@ -45,6 +45,7 @@ def test_powers(x, y, by, want):
     np.testing.assert_allclose(f(x, y), want, rtol=1e-12)
 
 
+@pytest.mark.exhaustive("f")
 @pytest.mark.parametrize(
     "at", [(4.0, 0.0), (4.0, 1.0), (2.5, -1.0), (0.0, 2.0), (0.0, 1.0), (0.0, 0.0), (1.0, 1.0)]
 )
@@ -70,6 +71,7 @@ def sinc_derivative(x, order):
     return total
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("x", [0.0, -0.0, 1e-300, -1e-5, 0.3, 0.32, -1.0])
 def test_sinc(x):
     f = np.sinc
@@ -232,6 +234,7 @@ SECOND = [  # f, (x, y), and its Hessian
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_second_derivatives_in_any_order(order):
     for f, at, want in SECOND:
@@ -271,6 +274,7 @@ ENDS = [  # f, x, and its first and second derivatives there
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
 def test_ends(order):
     for f, x, first, second in ENDS:

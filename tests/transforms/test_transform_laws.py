@@ -69,6 +69,7 @@ def test_pulling_back_is_linear(name, rng):
     close(pull(2.0 * a - b)[0], 2.0 * pull(a)[0] - pull(b)[0])
 
 
+@pytest.mark.exhaustive
 @every_forward
 def test_linearize_is_jvp(name, rng):
     f, x, ts = FUNCTIONS[name], points(rng), points(rng, 3)
@@ -91,12 +92,14 @@ def test_vmap_of_vmap_is_two_loops(name, rng):
     close(vmap(vmap(f))(xs), np.stack([[f(x) for x in row] for row in xs]))
 
 
+@pytest.mark.exhaustive
 @every
 def test_vmap_of_grad_is_a_stacked_loop(name, rng):
     g, xs = grad(scalar(FUNCTIONS[name])), points(rng, 3)
     close(vmap(g)(xs), np.stack([g(x) for x in xs]))
 
 
+@pytest.mark.exhaustive
 @every
 def test_grad_of_vmap_is_the_gradient_of_the_loop(name, rng):
     f, xs = FUNCTIONS[name], points(rng, 3)
@@ -118,18 +121,21 @@ def test_jacfwd_is_jacrev(name, rng):
     close(forward, reverse)
 
 
+@pytest.mark.exhaustive
 @every
 def test_the_gradient_of_a_gradient_is_that_of_differences(name, rng):
     g, x, t, ct = grad(scalar(FUNCTIONS[name])), points(rng), points(rng), points(rng)
     close(grad(lambda x: np.sum(g(x) * ct))(x) @ t, slope(lambda x: np.sum(g(x) * ct), x, t), 1e-6)
 
 
+@pytest.mark.exhaustive
 @every
 def test_forward_over_reverse_is_reverse_over_reverse(name, rng):
     g, x, t = grad(scalar(FUNCTIONS[name])), points(rng), points(rng)
     close(jvp(g, (x,), (t,))[1], grad(lambda x: g(x) @ t)(x))
 
 
+@pytest.mark.exhaustive
 @every
 def test_hessian_is_symmetric_and_that_of_differences(name, rng):
     f, x, t = scalar(FUNCTIONS[name]), points(rng), points(rng)
@@ -138,6 +144,7 @@ def test_hessian_is_symmetric_and_that_of_differences(name, rng):
     close(h @ t, slope(grad(f), x, t), 1e-6)
 
 
+@pytest.mark.exhaustive
 @every_forward
 def test_reverse_over_forward_and_forward_over_forward(name, rng):
     f, x, t = scalar(FUNCTIONS[name]), points(rng), points(rng)

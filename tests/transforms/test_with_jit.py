@@ -32,6 +32,7 @@ def total(f):
     return lambda x: np.sum(np.sin(f(x)))
 
 
+@pytest.mark.exhaustive
 @every
 def test_around_a_transform(name, rng):
     f, x = FUNCTIONS[name], points(rng)
@@ -41,6 +42,7 @@ def test_around_a_transform(name, rng):
     close(jit(vmap(f))(np.stack([x, -x])), vmap(f)(np.stack([x, -x])))
 
 
+@pytest.mark.exhaustive
 @every_second
 def test_inside_a_transform(name, rng):
     f, x, t = FUNCTIONS[name], points(rng), points(rng)
@@ -53,6 +55,7 @@ def test_inside_a_transform(name, rng):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", [*FORWARD][1::2])
 def test_inside_forward_mode(name, rng):
     f, x, t = FORWARD[name], points(rng), points(rng)
