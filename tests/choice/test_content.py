@@ -53,3 +53,10 @@ def test_headers_are_part_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ge2.base.toolchain.includes._text", lambda path: "// another")
     after = [coded(target, 4096, 1024)[1] for target in SOFTMAX]
     assert not {*before} & {*after}
+
+
+@pytest.mark.parametrize("name", ["softmax", "gelu"])
+def test_the_text_of_a_variant_is_written_once(name: str) -> None:
+    """What is raced, and what its row is of, is what is built: names are taken while it is written."""
+    choice = select(name, [ge2.ShapeDtypeStruct((4096, 1024), np.float32)], "sm_90a")
+    assert code_of(choice.kernels()) == code_of(choice.kernels())
