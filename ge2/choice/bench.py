@@ -10,16 +10,20 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, final
 
 import numpy as np
 
+from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, python_type, real_part
 from ge2.base.locks import computed
 from ge2.base.record import record
-from ge2.choice.choose import Candidate, Catalog
-from ge2.choice.problem import Problem
+from ge2.choice.choose import Candidate, Catalog, candidates
+from ge2.choice.problem import Problem, prefs
 from ge2.choice.record import code_of
 from ge2.codegen.layout import Layout
 from ge2.ir import ArrayType, Atom, Evaluate, Literal, Var
@@ -32,6 +36,7 @@ GUARD: Final = 256  # bytes on either side; a multiple of every alignment that k
 NOTHING: Final = 0xFF  # a byte: floating numbers of such bytes are NaN
 SEED: Final = 17
 CONDITION: Final = 8  # roundings inside of a step, beside those of its inputs
+BLOCK: Final = 1 << 15  # elements that are compared at once
 STRANDS: Final = 16  # sums side by side, as NumPy's and ours have: each errs by its own terms
 Run = Callable[[], object]
 
@@ -48,8 +53,33 @@ def difference(y: Any, w: Any, t: ArrayType, scale: float = 1.0, slack: float = 
     if np.asarray(y).dtype != t.dtype or np.shape(y) != t.shape:
         return f"{np.asarray(y).dtype}{np.shape(y)} instead of {t}"
     rtol = slack * tolerance(t.dtype)
-    same = np.allclose(widened(y), widened(w), rtol=rtol, atol=rtol * scale, equal_nan=True)
-    return "" if same else f"{y}, not {w}"
+    return "" if is_close(y, w, rtol, rtol * scale) else f"{y}, not {w}"
+
+
+def is_close(y: Any, w: Any, rtol: float, atol: float) -> bool:
+    """`np.allclose`, NaN being like NaN: in blocks that stay in a cache, on as many threads as the
+    settings allow.
+    """
+    y, w = np.asarray(y).reshape(-1), np.asarray(w).reshape(-1)
+    starts = range(0, y.size, BLOCK)
+    count = min(config.thread_count(), len(starts))
+    block = partial(is_close_at, y, w, rtol, atol)
+    if count < 2:
+        return all(map(block, starts))
+    with ThreadPoolExecutor(count) as pool:
+        return all(pool.map(block, starts))
+
+
+def is_close_at(y: Any, w: Any, rtol: float, atol: float, start: int) -> bool:
+    """Compares one block; the longer way is for infinities, NaN and differences."""
+    part = slice(start, start + BLOCK)
+    if y.dtype not in INEXACT:
+        return np.array_equal(y[part], w[part])
+    a, b = widened(y[part]), widened(w[part])
+    with np.errstate(all="ignore"):
+        if (np.abs(a - b) < atol + rtol * np.abs(b)).all():
+            return True
+    return bool(np.allclose(a, b, rtol=rtol, atol=atol, equal_nan=True))
 
 
 def tolerance(dtype: np.dtype) -> float:
@@ -119,9 +149,7 @@ class Images:
         self.inputs = [self.array(a) if is_array(a) else None for a in step.eqn.inputs]
         arrays = [x for x in (*self.inputs, *self.outs) if x is not None]
         self.buffers = {id(x.buffer): x.buffer for x in arrays}
-        read = {id(x.buffer) for x in self.inputs if x is not None}
         self.most = self.indices()
-        self.bytes = {n: self.image(b, n in read) for n, b in self.buffers.items()}
         self.numbers = {a: self.number(a) for a in step.eqn.inputs if not is_array(a)}
 
     def array(self, a: Atom) -> Array:
@@ -133,6 +161,12 @@ class Images:
         """Whole numbers are drawn below it: any may be an index."""
         sizes = [n for x in self.inputs if x is not None for n in x.type.shape if n > 1]
         return min([*sizes, 1 << 15])
+
+    @computed
+    def bytes(self) -> dict[int, Any]:
+        """The memory of each buffer."""
+        read = {id(x.buffer) for x in self.inputs if x is not None}
+        return {n: self.image(b, n in read) for n, b in self.buffers.items()}
 
     def image(self, buffer: Buffer, is_read: bool) -> Any:
         """NaN between guard bands; drawn numbers between them if the step reads it."""
@@ -175,6 +209,11 @@ class Images:
         """The results, by the reference."""
         return self.reference(self.given())
 
+    @computed
+    def scales(self) -> list[float]:
+        """Of each result the largest number, 1 at least."""
+        return [*map(scale_of, self.wanted)]
+
     def reference(self, given: Sequence[Any]) -> list[Any]:
         with np.errstate(all="ignore"):
             return [np.asarray(y) for y in Evaluate().apply(self.eqn.op, given)]
@@ -184,9 +223,9 @@ class Images:
         """How many times a rounding error of its inputs is larger in the results of the reference."""
         given = [self.rounded(x) for x in self.given()]
         most = 1.0
-        for y, w in zip(self.reference(given), self.wanted, strict=True):
+        for y, w, scale in zip(self.reference(given), self.wanted, self.scales, strict=True):
             if w.dtype in INEXACT and w.size:
-                away = np.abs(widened(y) - widened(w)) / (scale_of(w) * tolerance(w.dtype))
+                away = np.abs(widened(y) - widened(w)) / (scale * tolerance(w.dtype))
                 most = max(most, float(np.max(away[np.isfinite(away)], initial=0.0)))
         return most
 
@@ -208,8 +247,8 @@ class Images:
 
     def wrong(self, found: dict[int, Any]) -> str:
         """Why the memory after a run is not what it should be; "" if it is."""
-        for x, w in zip(self.outs, self.wanted, strict=True):
-            y, scale = np.array(x.of(found[id(x.buffer)])), scale_of(w)
+        for x, w, scale in zip(self.outs, self.wanted, self.scales, strict=True):
+            y = np.array(x.of(found[id(x.buffer)]))
             if not difference(y, w, x.type, scale, self.slack):
                 continue
             slack = self.slack * self.condition * CONDITION
@@ -222,7 +261,8 @@ class Images:
 
     def outside(self, found: dict[int, Any]) -> str:
         """That something is written which is no result."""
-        rest = {n: memory.copy() for n, memory in found.items()}
+        results = {id(x.buffer) for x in self.outs}
+        rest = {n: memory.copy() if n in results else memory for n, memory in found.items()}
         for x in self.outs:
             if x.type.size:
                 x.of(rest[id(x.buffer)])[...] = x.of(self.bytes[id(x.buffer)])
@@ -301,6 +341,19 @@ class Bench(ABC):
     @abstractmethod
     def prepared(self, candidate: Candidate) -> Prepared:
         """A candidate, compiled."""
+
+    def ahead(self, candidate: Candidate) -> Run:
+        """What compiles a candidate, on any thread, so that `prepared` finds it compiled. Errors
+        are raised there again.
+        """
+        return partial(self.prepared, candidate)
+
+    @computed
+    def offered(self) -> tuple[Candidate, ...]:
+        """The candidates that may serve, whatever was measured of them."""
+        fair = replace(prefs(), tune="off", pins=(), only=())
+        found = candidates(self.problem, self.caps, fair, self.catalog)
+        return tuple(c for c in found if not c.refusal)
 
     def code(self, candidate: Candidate) -> str:
         """The content hash of the kernels that a candidate has today."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
@@ -111,6 +112,15 @@ class Choice:
             rest.sort(key=lambda c: c.seconds or 0.0)
         return tuple(rest)
 
+    @property
+    def earlier(self) -> tuple[Candidate, ...]:
+        """The refusals before it. Nobody asks for them where the winner of a race is taken at once."""
+        if self.refused or self.by != "measured":
+            return self.refused
+        taken = self.taken.title
+        before = takewhile(lambda c: c.refusal or c.title != taken, self.offered())
+        return tuple(c for c in before if c.refusal)
+
     def offered(self) -> list[Candidate]:
         """What all families offer, or why they offer nothing, with what was measured."""
         if self.caps is None:
@@ -128,7 +138,7 @@ class Choice:
         return f"<{self.taken}{BY[self.by]}>"
 
     def __str__(self) -> str:
-        lines = [*map(str, self.refused), f"{self.taken}{BY[self.by]}"]
+        lines = [*map(str, self.earlier), f"{self.taken}{BY[self.by]}"]
         others = self.others
         if self.by != "predicted":  # nobody asked for them
             others = tuple(replace(other, predicted=None) for other in others)
@@ -153,22 +163,28 @@ def candidates(
     be longer, where some were measured.
     """
     for family in catalog:
-        if family.target not in ("", problem.target):
-            continue
-        refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
-        if refusal:
-            yield Candidate(family, refusal=refusal)
-        elif caps is None:
-            yield Candidate(family)
-        else:
-            predicts = every or family.is_ranked(problem, caps)
-            for variant in family.variants(problem, caps):
-                refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
-                told = predicts and not refusal
-                seconds = family.seconds(problem, variant, caps) if told else None
-                if seconds is not None and prefs.tune != "off":
-                    seconds *= longer(caps, family)
-                yield Candidate(family, variant, seconds, refusal)
+        if family.target in ("", problem.target):
+            yield from candidates_of(family, problem, caps, prefs, every)
+
+
+def candidates_of(
+    family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool
+) -> Iterator[Candidate]:
+    """What one family offers, or why it offers nothing."""
+    refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
+    if refusal:
+        yield Candidate(family, refusal=refusal)
+    elif caps is None:
+        yield Candidate(family)
+    else:
+        predicts = every or family.is_ranked(problem, caps)
+        for variant in family.variants(problem, caps):
+            refusal = prefs.refuses_variant(variant) or failure(problem, family, variant)
+            told = predicts and not refusal
+            seconds = family.seconds(problem, variant, caps) if told else None
+            if seconds is not None and prefs.tune != "off":
+                seconds *= longer(caps, family)
+            yield Candidate(family, variant, seconds, refusal)
 
 
 def longer(caps: Any, family: Family[Any, Any]) -> float:
@@ -284,6 +300,9 @@ def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     """The candidate to take, now."""
     pins = [*pinned(problem, prefs)] if prefs.pins else []
     known = None if pins else recorded(problem, caps, prefs, catalog)
+    if known is not None and (won := winner(known, problem, caps, prefs, catalog)) is not None:
+        known.took(won)
+        return Choice(problem, won, (), caps, catalog, prefs, "measured")
     refused: list[Candidate] = []
     possible: list[Candidate] = []
     for offered in candidates(problem, caps, prefs, catalog, every=False):
@@ -295,8 +314,6 @@ def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
         possible.append(candidate)
         if any(map(candidate.is_pinned, pins)):
             return Choice(problem, candidate, tuple(refused), caps, catalog, prefs, "pinned")
-        if known is not None and known.is_won_by(candidate):
-            break
         if candidate.predicted is None and not pins and known is None:
             break  # the order decides, and nobody has to ask further
     if not possible and prefs.only:  # none of those serves it, and something has to
@@ -310,6 +327,19 @@ def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
     if known is not None and by == "measured":
         known.took(taken)
     return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
+
+
+def winner(
+    known: Known, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
+) -> Candidate | None:
+    """The candidate that has won the race for a problem, if it serves: nobody else is asked."""
+    name = known.winner[0] if known.winner is not None else ""
+    for family in catalog if name else ():
+        if family.name == name and family.target in ("", problem.target):
+            offered = candidates_of(family, problem, caps, prefs, every=False)
+            found = next((c for c in map(known.told, offered) if known.is_won_by(c)), None)
+            return found if found is not None and not found.refusal else None
+    return None
 
 
 def decided(possible: list[Candidate], known: Known | None) -> tuple[Candidate, str]:
@@ -384,11 +414,11 @@ class Known:
         return self.winner == (candidate.family.name, candidate.variant.name)
 
     def best(self, possible: list[Candidate]) -> Candidate | None:
-        """The candidate that measurements decide for, if they do: all were measured, or raced."""
-        if self.entry is None or self.winner is not None:
-            won = next((c for c in possible if self.is_won_by(c)), None)
-            if won is not None or self.entry is None:
-                return won
+        """The candidate that measurements decide for, if they do: all were measured, or raced. The
+        winner of a race is not among them, or it would have been taken before.
+        """
+        if self.entry is None:
+            return None
         rows = [c for c in possible if c.measured is not None and c.measured.believed]
         left = [c for c in possible if c.measured is None or c.measured.stale]
         best = next((c for c in rows if c.is_of(self.entry.best)), None)

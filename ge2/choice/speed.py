@@ -11,7 +11,7 @@ from dataclasses import astuple
 from typing import TYPE_CHECKING, final
 
 from ge2.base.cache import content_key
-from ge2.base.config import cache_folder, config
+from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX128, FLOAT64
 from ge2.base.record import record
 from ge2.choice.measured import is_measured, recorded_keys
@@ -90,7 +90,7 @@ def speed_of(kind: str, usual: Speed) -> Speed:
     """
     if config.tune == "off":
         return usual
-    place = cache_folder(), kind
+    place = config.cache_dir, kind
     if place not in _known:
         _known[place] = probed(kind) or usual
     return _known[place]

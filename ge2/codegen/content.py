@@ -1,8 +1,8 @@
 """What the text of a kernel consists of but for its numbers: by that a measurement is of it.
 
 Kernels for other sizes of a class of problems differ in numbers: extents, strides, threads of a
-row, and the user's own constants. Everything else is its content: names, statements, the templates
-that print them, with all that these use.
+row, and the user's own constants. Everything else but comments and blank space is its content:
+names, statements, the templates that print them, with all that these use, and the headers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,31 @@ from collections.abc import Iterator
 from functools import cache as once
 from typing import Final
 
+from ge2.base.cache import content_key
 from ge2.base.source import templates
+from ge2.base.toolchain.compiler import significant
+from ge2.base.toolchain.includes import reached
 from ge2.codegen.rendered_cache import user_templates
 
 NUMBER: Final = re.compile(
     r"(?:(?<![\w)\]])-)?(?<![\w.])"
     r"(?:0x[\da-fA-F.]+(?:p[-+]?\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)[uUlLfF]*"
 )
+NOTES: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
 USED: Final = re.compile(r"""["']([\w./]+\.jinja)["']""")
 
 
 def content_of(code: str, template: str) -> tuple[str, ...]:
     """The content of a kernel that a template prints, `code` being all that it is given."""
     return unnumbered(code), *_texts(template, user_templates())
+
+
+@once
+def headers_content(names: tuple[str, ...], folders: tuple[str, ...]) -> str:
+    """The content of headers, and of those that they include."""
+    source = "".join(f'#include "{name}"\n' for name in names)
+    found = ((name, significant(text)) for name, text in sorted(reached(source, folders)))
+    return content_key(*(part for each in found for part in each))
 
 
 def unnumbered(code: str) -> str:
@@ -48,7 +60,7 @@ def _texts(template: str, users: str) -> tuple[str, ...]:
             continue
         seen.add(name)
         for text in _files(name, users):
-            found.append(text)
+            found.append(significant(NOTES.sub("", text)))
             waiting += USED.findall(text)
     return tuple(found)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.config import config
+from ge2.base.locks import computed
 from ge2.choice.bench import Images, Prepared, Run
 from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
@@ -43,17 +45,33 @@ class JointBench(CudaBench):
         family = candidate.family
         return family.code or code_of(family.kernels(settled, variant, self.caps))
 
-    def prepared(self, candidate: Candidate) -> Prepared:
-        if not isinstance(candidate.family, Apart):
-            return super().prepared(self.chosen(candidate))
+    def settings(self) -> AbstractContextManager[Any]:
+        """The settings of the steps apart."""
+        off, tune = (*config.passes_off, *JOINING), "off" if config.tune == "off" else "cached"
+        return config.using(passes_off=off, tune=tune)
+
+    @computed
+    def apart(self) -> Executable:
+        """The program of the steps."""
         from ge2.compile.compile import compile_graph
 
         op: Any = self.step.eqn.op
-        off, tune = (*config.passes_off, *JOINING), "off" if config.tune == "off" else "cached"
-        with config.using(passes_off=off, tune=tune):
-            executable = compile_graph(op.graph, name="apart", device=self.device)
-            executable.build()
-        return Prepared(("apart",), partial(self.bound_apart, executable))
+        with self.settings():
+            return compile_graph(op.graph, name="apart", device=self.device)
+
+    def ahead(self, candidate: Candidate) -> Run:
+        if not isinstance(candidate.family, Apart):
+            return super().ahead(self.chosen(candidate))
+        with self.settings():
+            text: Any = self.apart.unbuilt()
+        return partial(self.device.prepare, text.kernels.texts)
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        if not isinstance(candidate.family, Apart):
+            return super().prepared(self.chosen(candidate))
+        with self.settings():
+            self.apart.build()
+        return Prepared(("apart",), partial(self.bound_apart, self.apart))
 
     def bound_apart(self, executable: Executable, memory: dict[int, Any], images: Images) -> Run:
         """A call of the program; the first writes its results to where the kernel has them."""

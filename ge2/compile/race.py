@@ -11,8 +11,9 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar, copy_context
 from dataclasses import field, replace
 from functools import partial
 from statistics import median
@@ -45,6 +46,8 @@ FAR: Final = (
     20.0  # times the best so far: a run that takes so long, and this many seconds, is the last
 )
 LONG: Final = 1.0
+ROOM: Final = 1 << 30  # bytes of the arrays of problems that are made ready together
+FAILURES: Final = (Ge2Error, ArithmeticError, LookupError, ValueError, OSError, MemoryError)
 
 Tell = Callable[[str], None]
 
@@ -158,23 +161,48 @@ class Race:
         return bool(self.winner) and self.winner != self.before
 
 
+def is_race(bench: Bench) -> bool:
+    """True if anything competes for a problem, on a device whose measurements are kept."""
+    return bool(getattr(bench.caps, "kind", "")) and len(bench.offered) > 1
+
+
+def ahead(benches: Sequence[Bench], end: float) -> None:
+    """Compiles the candidates of several problems, and computes their references, all at once on as
+    many threads as the settings allow. What fails here fails again where it is raced, by itself.
+    """
+
+    def work(run: Run) -> None:
+        if time.monotonic() < end:
+            with suppress(*FAILURES):
+                run()
+
+    if (count := config.thread_count()) < 2:
+        return
+    with ThreadPoolExecutor(count) as pool:
+        for bench in benches:
+            for images in bench.images:
+                pool.submit(copy_context().run, work, partial(getattr, images, "wanted"))
+            for candidate in bench.offered:
+                with suppress(*FAILURES), bench.here():
+                    pool.submit(copy_context().run, work, bench.ahead(candidate))
+
+
 def race(bench: Bench, end: float = float("inf"), tell: Tell | None = None) -> Race | None:
     """The race for a problem, and its entry in the record; None if nothing competes, or the time
     that there is (`end`, by the clock of `time.monotonic`) is over.
     """
     problem, caps = bench.problem, bench.caps
-    fair = replace(prefs(), tune="off", pins=(), only=())
-    offered = [c for c in candidates(problem, caps, fair, bench.catalog) if not c.refusal]
-    if len(offered) < 2 or time.monotonic() > end or not getattr(caps, "kind", ""):
+    if not is_race(bench) or time.monotonic() > end:
         return None
     try:
         for images in bench.images:
             _ = images.wanted
     except (ArithmeticError, LookupError, ValueError, MemoryError):
         return None  # numbers that are drawn are nothing that it takes, such as indices it computes
-    before = written(choose(problem, caps, replace(fair, tune="cached"), bench.catalog))[0].taken
+    fair = replace(prefs(), tune="cached", pins=(), only=())
+    before = written(choose(problem, caps, fair, bench.catalog))[0].taken
     with bench.here():
-        racers = [Racer(c) for c in offered]
+        racers = [Racer(c) for c in bench.offered]
         whole = checked(bench, racers, end, tell)
         timed(bench, [r for r in racers if r.run is not None], end)
         if all(r.failure for r in racers):  # arrays that others make in place are not on a bench
@@ -209,7 +237,7 @@ def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None
                 best = min(best, racer.once)
         except MemoryError as error:
             racer.failure = f"there is no memory for it: {first_line(error)}"
-        except (Ge2Error, ArithmeticError, LookupError, ValueError, OSError) as error:
+        except FAILURES as error:
             racer.failure = f"{type(error).__name__}: {first_line(error)}"
     return True
 
@@ -330,23 +358,40 @@ def tune(
     """
     begin = time.monotonic()
     end = float("inf") if budget is None else begin + budget
-    met: set[ProblemClass] = set()
-    is_probed = False
-    races, known, left = list[Race](), 0, 0
+    by_class: dict[ProblemClass, Bench] = {}
     for bench in benches(executable):
-        problem = class_of(bench.problem)
-        if problem in met:
-            continue
-        met.add(problem)
-        if not again and is_known(bench, problem):
-            known += 1
-        elif time.monotonic() >= end:
-            left += 1
-        elif not (is_probed := is_probed or probed(bench, executable, tell)):
-            continue
-        elif (found := race(bench, end, tell)) is not None:
-            races.append(found)
+        by_class.setdefault(class_of(bench.problem), bench)
+    fresh = [b for problem, b in by_class.items() if again or not is_known(b, problem)]
+    known, races, left = len(by_class) - len(fresh), list[Race](), 0
+    if fresh and time.monotonic() < end:
+        probed(fresh[0], executable, tell)
+    while fresh:
+        if time.monotonic() >= end:
+            left += len(fresh)
+            break
+        together = [fresh.pop(0) for _ in range(at_once(fresh))]
+        ahead([bench for bench in together if is_race(bench)], end)
+        for bench in together:
+            if time.monotonic() >= end:
+                left += 1
+            elif (found := race(bench, end, tell)) is not None:
+                races.append(found)
     return Tuned(tuple(races), time.monotonic() - begin, known, left)
+
+
+def at_once(benches: Sequence[Bench]) -> int:
+    """How many problems are made ready together: so many that all threads have work, and no more
+    than there is room for.
+    """
+    candidates, nbytes = 0, 0
+    for n, bench in enumerate(benches):
+        candidates += len(bench.offered)
+        nbytes += 4 * size(bench.step)  # arrays and results, of both signs
+        if n and nbytes > ROOM:
+            return n
+        if candidates >= 2 * config.thread_count():
+            return n + 1
+    return len(benches)
 
 
 @final
@@ -386,7 +431,7 @@ def tune_first(executable: Executable) -> Tuned:
     return found
 
 
-def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
+def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
     from ge2.choice import speed
     from ge2.compile.probe import probe
@@ -394,7 +439,6 @@ def probed(bench: Bench, executable: Executable, tell: Tell | None) -> bool:
     if speed.probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
     probe(bench.caps, executable.device)
-    return True
 
 
 def is_known(bench: Bench, problem: ProblemClass) -> bool:

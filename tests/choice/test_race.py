@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError
 from ge2.choice import record
-from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run
+from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.cli.main import main
@@ -165,6 +166,40 @@ def test_what_is_wrong_never_wins_and_is_kept(monkeypatch: pytest.MonkeyPatch) -
     again, _ = record.find("a chip", record.class_of(bench.problem), bench.catalog)
     assert again is not None and again.best is not None and again.best.variant == "right"
     assert again.best.verified and again.best.when and again.best.median > 0
+
+
+def test_candidates_are_made_ready_at_once() -> None:
+    both = threading.Barrier(2, timeout=10)
+    met = list[str]()
+
+    class AtOnce(PythonBench):
+        def ahead(self, candidate: Candidate) -> Run:
+            name = candidate.variant.name
+            if name == "hungry":
+                raise MemoryError  # it is raised again when the candidate is checked
+            return lambda: met.append(name) if name != "right" and name != "slow" else wait(name)
+
+    def wait(name: str) -> None:
+        both.wait()
+        met.append(name)
+
+    bench = AtOnce(turned())
+    race.ahead([bench], float("inf"))
+    assert {*met} == {*WAYS} - {"hungry"} and "wanted" in vars(bench.images[1])
+    met.clear()
+    race.ahead([AtOnce(turned())], time.monotonic() - 1)
+    assert not met
+
+
+def test_blocks_of_results_are_compared_as_by_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ge2.choice.bench.BLOCK", 2)
+    w = np.array([1.0, 2.0, np.inf, np.nan, -np.inf, 0.0, 3.0])
+    for n, each in ((0, 1.0), (0, 1.1), (2, 1.0), (2, -np.inf), (3, 0.0), (5, np.inf), (6, np.nan)):
+        y = w.copy()
+        y[n] = each
+        same = bool(np.allclose(y, w, 1e-3, 1e-3, equal_nan=True))
+        assert is_close(y, w, 1e-3, 1e-3) == same == (n == 0 and each == 1.0)
+        assert not is_close(y, w + 1, 1e-3, 1e-3) and is_close(y, y, 1e-3, 1e-3)
 
 
 # --------------------------------------------------------------------------------- real programs

@@ -265,3 +265,18 @@ def test_what_is_read_is_kept() -> None:
     for path in Path(str(record.store().path)).iterdir():
         path.unlink()
     assert told(64, 3) == ("b, other", "measured")
+
+
+def test_the_winner_of_a_race_is_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other families are asked when somebody prints: their refusals stand before it then."""
+    asked, refuses = list[str](), Offer.refuses
+
+    def told_of(self: Offer, problem: Problem, caps: Chip | None) -> str:
+        asked.append(self.name)
+        return "no" if self is A else refuses(self, problem, caps)
+
+    monkeypatch.setattr(Offer, "refuses", told_of)
+    keep("a chip", class_of(problem(64, 3)), True, [row("b", "other", 1.0)])
+    found = chosen(64, 3)
+    assert (found.taken.title, found.by, asked) == ("b, other", "measured", ["b"])
+    assert str(found).splitlines()[0] == "not a: no" and asked[1:] == ["a", "b"] * 2

@@ -265,14 +265,19 @@ def include_folder() -> str:
     return templates("c", "include")
 
 
+def include_folders() -> tuple[str, ...]:
+    """Where headers are looked for: those of C, and those that CUDA has, too."""
+    return include_folder(), templates("include")
+
+
 def _include() -> tuple[str, ...]:
-    return ("-I", include_folder(), "-I", templates("include"))
+    return tuple(word for folder in include_folders() for word in ("-I", folder))
 
 
 @once
 def include_digest() -> str:
     """The contents of the headers that every source may include."""
-    return folders_digest(include_folder(), templates("include"))
+    return folders_digest(*include_folders())
 
 
 def folders_digest(*roots: str) -> str:

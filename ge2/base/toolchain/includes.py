@@ -42,11 +42,11 @@ def headers_key(source: str, folders: tuple[str, ...]) -> str:
     has counts by its name.
     """
     return content_key(
-        *(part for name, text in sorted(_reached(source, folders)) for part in (name, text))
+        *(part for name, text in sorted(reached(source, folders)) for part in (name, text))
     )
 
 
-def _reached(source: str, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+def reached(source: str, folders: tuple[str, ...]) -> Iterator[tuple[str, str]]:
     """Each header once, by the name of its first mention."""
     seen: set[str] = set()
     waiting = [(name, "") for name in included(source)]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, final
 
 import numpy as np
 
-from ge2.base.toolchain.compiler import library
+from ge2.base.toolchain.compiler import Library, library
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
@@ -28,6 +29,7 @@ class CBench(Bench):
 
     def __init__(self, program: Program, step: Step, caps: Caps) -> None:
         super().__init__(program, step, FAMILIES, caps)
+        self.texts: dict[str, tuple[Native, Segment, Callable[[], Library]]] = {}  # by title
 
     @property
     def problem(self) -> Problem:
@@ -43,15 +45,25 @@ class CBench(Bench):
     def get(self, memory: Any) -> Any:
         return memory
 
-    def prepared(self, candidate: Candidate) -> Prepared:
-        """CompilerTrouble if the compiler refuses it."""
+    def written(self, candidate: Candidate) -> tuple[Native, Segment, Callable[[], Library]]:
+        """A candidate as text, and what compiles it."""
         native = Native(self.program, self.caps, f"tuning of {candidate.title}")
         chosen = Choice(self.problem, candidate, (), self.caps, self.catalog)
         step = replace(self.step, eqn=replace(self.step.eqn, choice=chosen))
         segment = native.segment((step,), direct=False)
         options = () if services().whole else ("-DGE2_NO_BLAS",)
-        source = native.source()
-        found = library(source, native.title, options, symbol=segment.name)
+        made = partial(library, native.source(), native.title, options, symbol=segment.name)
+        return native, segment, made
+
+    def ahead(self, candidate: Candidate) -> Run:
+        self.texts[candidate.title] = found = self.written(candidate)
+        return found[2]
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        """CompilerTrouble if the compiler refuses it."""
+        ahead = self.texts.pop(candidate.title, None)
+        native, segment, made = ahead or self.written(candidate)
+        found = made()
         code = *native.texts, *segment.calls, *segment.sizes
         return Prepared(code, partial(self.bound, native, segment, found))
 

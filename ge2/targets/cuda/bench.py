@@ -32,6 +32,7 @@ class CudaBench(Bench):
     def __init__(self, program: Program, step: Step, device: Device) -> None:
         super().__init__(program, step, FAMILIES, Caps.of(device))
         self.device = device
+        self.texts: dict[str, tuple[CudaAssembler, KernelStep]] = {}  # written ahead, by title
 
     def assembler(self) -> CudaAssembler:
         found = CudaAssembler(self.program, "tuning", self.device, {})
@@ -61,14 +62,24 @@ class CudaBench(Bench):
     def here(self) -> AbstractContextManager[Any]:
         return self.device.here()
 
-    def prepared(self, candidate: Candidate) -> Prepared:
-        """CompileError if the compiler refuses it."""
+    def written(self, candidate: Candidate) -> tuple[CudaAssembler, KernelStep]:
+        """A candidate as text."""
         assembler = self.assembler()
         chosen = Choice(self.problem, candidate, (), self.caps, self.catalog)
         step = replace(self.step, eqn=replace(self.step.eqn, choice=chosen))
         code = KernelStep(assembler, step)
-        texts = assembler.kernels.write()
-        kernels = assembler.kernels.load(self.device)
+        assembler.kernels.write()
+        return assembler, code
+
+    def ahead(self, candidate: Candidate) -> Run:
+        self.texts[candidate.title] = found = self.written(candidate)
+        return partial(self.device.prepare, found[0].kernels.texts)
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        """CompileError if the compiler refuses it."""
+        ahead = self.texts.pop(candidate.title, None)
+        assembler, code = ahead or self.written(candidate)
+        texts, kernels = assembler.kernels.texts, assembler.kernels.load(self.device)
         of_library = any(getattr(each, "of_library", False) for each in code.launches)
         launches = *texts, *map(str, code.launches), candidate.title if of_library else ""
         return Prepared(launches, partial(self.bound, assembler, code, kernels))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import final
 
 from ge2.base.config import config
@@ -42,10 +43,8 @@ class Caps:
     @property
     def kind(self) -> str:
         """The chip as the record of measurements names it."""
-        limits = self.limits
-        name = limits.name.removeprefix("NVIDIA ").split()[0]
-        kind = f"{name} {limits.multiprocessors} x {limits.architecture}"
-        return f"an emulator of {kind}" if limits.emulated else kind
+        x = self.limits
+        return kind_of(x.name, x.multiprocessors, x.architecture, x.emulated)
 
     @property
     def usual(self) -> Speed:
@@ -53,12 +52,8 @@ class Caps:
         multiprocessor at some 1.5 GHz, and products in the library as many times that as tensor cores
         are in float32.
         """
-        chip = self.limits
-        single = chip.multiprocessors * 128 * 2 * 1.5e9
-        return Speed(
-            moved=chip.bandwidth, cached=2 * chip.bandwidth, cache=chip.l2 // 2, single=single,
-            double=single / chip.double, products=single, launch=2.5e-6, functions=4,
-        )  # fmt: skip
+        x = self.limits
+        return usual_of(x.multiprocessors, x.bandwidth, x.l2, x.double)
 
     @property
     def speed(self) -> Speed:
@@ -83,3 +78,18 @@ class Caps:
         from ge2.targets.cuda.load.toolkit import nvrtc
 
         return (("nvrtc", "{}.{}".format(*nvrtc().version)),)
+
+
+@cache
+def kind_of(name: str, multiprocessors: int, architecture: str, emulated: bool) -> str:
+    kind = f"{name.removeprefix('NVIDIA ').split()[0]} {multiprocessors} x {architecture}"
+    return f"an emulator of {kind}" if emulated else kind
+
+
+@cache
+def usual_of(multiprocessors: int, bandwidth: float, l2: int, double: int) -> Speed:
+    single = multiprocessors * 128 * 2 * 1.5e9
+    return Speed(
+        moved=bandwidth, cached=2 * bandwidth, cache=l2 // 2, single=single, double=single / double,
+        products=single, launch=2.5e-6, functions=4,
+    )  # fmt: skip

@@ -17,6 +17,7 @@ from ge2.targets.cuda.kernels.gemm.wgmma import (
 from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
 from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
+from ge2.targets.cuda.kernels.linalg.solve import CudaSolve
 from ge2.targets.cuda.kernels.moves import CudaConcatenate, CudaPad, CudaUpdateSlice
 from ge2.targets.cuda.kernels.persistent import CudaResident
 from ge2.targets.cuda.kernels.product_region import CudaProductRegion
@@ -30,7 +31,7 @@ from ge2.targets.cuda.kernels.user_kernels import CudaOwn
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
-    CudaScan(), CudaSort(), CudaTop(), CudaOwn(), CudaResident(), CudaProductRegion(),
+    CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), Attention(),
     AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),

@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import final
 
 from ge2.base.record import record
-from ge2.base.toolchain.compiler import include_digest
+from ge2.base.toolchain.compiler import include_folders
 from ge2.base.toolchain.detect import FLAGS
 from ge2.choice.problem import ONLY, Family, Problem, Variant
 from ge2.choice.speed import operations
-from ge2.codegen.content import content_of
+from ge2.codegen.content import content_of, headers_content
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied
 from ge2.codegen.text import ALONE, CKernel, Operand
@@ -21,8 +21,10 @@ from ge2.ops.graphs.region import Region
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.file import same_code
 from ge2.targets.c.emit.region import c_kernel
+from ge2.targets.c.emit.types import headers
 
 Operands = Sequence[Operand]
+PRODUCTS = "product", "vector_product"  # the headers of matrix products
 
 
 @final
@@ -43,8 +45,11 @@ class Pieces:
     @property
     def content(self) -> tuple[str, ...]:
         """What their texts consist of, but for numbers."""
-        own = (part for k in self.kernels for part in content_of(same_code(k), k.template))
-        return (include_digest(), *FLAGS, *map(str, sorted(self.products)), *own)
+        own = [part for k in self.kernels for part in content_of(same_code(k), k.template)]
+        names = {"core", *headers("\n".join(own)), *(PRODUCTS if self.products else ())}
+        names |= {"complex"} if any(k.helpers for k in self.kernels) else set()
+        needed = headers_content(tuple(f"ge2/{n}.h" for n in sorted(names)), include_folders())
+        return (needed, *FLAGS, *map(str, sorted(self.products)), *own)
 
 
 class Generated(Family[Caps, Pieces]):

@@ -6,7 +6,6 @@ import re
 from typing import final
 
 from ge2.base.record import record
-from ge2.base.toolchain.includes import headers_key
 from ge2.codegen import content
 from ge2.codegen.environment import WIDTH, render, wrap
 from ge2.codegen.text import checked, coded, nested
@@ -105,8 +104,8 @@ def headers_of(text: str) -> tuple[str, ...]:
 def content_of(kernel: CudaKernel) -> tuple[str, ...]:
     """What the text of a kernel consists of but for numbers, with the headers that it may need."""
     found = content.content_of(same_code(Source(kernel.kind, kernel)), kernel.template)
-    needed = (f'#include "ge2/{name}.cuh"\n' for name in headers_of("\n".join(found)))
-    return (*found, headers_key("".join(needed), folders()))
+    needed = (f"ge2/{name}.cuh" for name in headers_of("\n".join(found)))
+    return (*found, content.headers_content((*needed,), folders()))
 
 
 def too_wide(body: str) -> bool:

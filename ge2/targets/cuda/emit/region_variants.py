@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import cache as once
 from functools import partial
 
 from ge2.choice.problem import Variant
@@ -31,7 +32,7 @@ Operands = Mapping[Var, Operand]
 
 def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
     """Ways to do a region on such a chip, the preferred one first; the
-    plan of each gives its kernels.
+    plan of each gives its kernels, the same ones each time: names are taken while text is written.
     """
     rest = inhabited(region)
     if rest is None:
@@ -52,16 +53,16 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
     over = list(dict.fromkeys(w.over for w in problem.folded))
     if not over:
         if (tiles := across(problem, chip)) is not None:
-            yield Variant("transposed tiles", tiles.run)
+            yield Variant("transposed tiles", once(tiles.run))
             problem = make()
-        yield Variant("elementwise", Lanes(problem, frozenset(), chip).run)
+        yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
         return
     lane = problem.lane
     for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
         if lane in axes and (plan := planned(make, axes, chip)) is not None:
-            yield Variant(f"rows along {named(axes)}", partial(by_rows, plan))
+            yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))
     if len(over) == 1:
-        yield Variant(f"columns over {named(over[0])}", Lanes(problem, over[0], chip).run)
+        yield Variant(f"columns over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
 
 
 def by_rows(plan: Plan) -> Kernels:

@@ -9,6 +9,7 @@ apart by batches, and by calls.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from itertools import product
 from typing import final
 
@@ -49,6 +50,7 @@ class Contraction:
     batches: Axes
 
 
+@lru_cache(256)
 def contraction(
     op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
 ) -> Contraction:

@@ -15,6 +15,7 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, FLOAT32, HALF
+from ge2.base.locks import computed
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
@@ -177,9 +178,14 @@ class RegionEpilogue:
         shape = product.type.shape
         self.operands = {**operands, product: Operand("in", 0, apart(shape, columns))}
 
+    @computed
+    def eight(self) -> Lanes:
+        """The lanes of whole packs, which are looked at and not written."""
+        return self.lanes(EIGHT)
+
     def refused(self) -> str:
         """The reason why no kernel has it; "" if one does."""
-        lanes = self.lanes(EIGHT)
+        lanes = self.eight
         shape = self.product.type.shape
         size = int(np.prod(shape[len(shape) - self.columns :]))
         if lanes.lane < 0 or lanes.problem.axes.sizes[lanes.lane] != size:
@@ -192,9 +198,10 @@ class RegionEpilogue:
         lane = next((a for a, step in strides.items() if step == 1), -1)
         return Lanes(problem, frozenset(), self.chip, lane=lane, pack=pack)
 
-    def of(self) -> Epilogue:
+    @computed
+    def form(self) -> Epilogue:
         """In fragments if it can be, else in packs."""
-        if self.in_strips(self.lanes(EIGHT)):
+        if self.in_strips(self.eight):
             return self.fragments()
         return self.packs(PAIR if self.stored_at_once() == PAIR else EIGHT)
 
@@ -281,7 +288,7 @@ class RegionEpilogue:
 
     def stored_at_once(self) -> int:
         """Neighbours that one access stores of any result, if it stores two or more."""
-        lanes = self.lanes(EIGHT)
+        lanes = self.eight
         return max(PAIR, min([EIGHT, *map(lanes.places.wide, lanes.problem.outs)]))
 
     def packs(self, pack: int) -> Epilogue:

@@ -8,6 +8,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -174,7 +175,7 @@ class Joint(OnTensorCores):
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
         """The form in which elements leave."""
-        return found.of()
+        return found.form
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -204,8 +205,9 @@ class Joint(OnTensorCores):
         return self.epilogue(epilogue_of(problem, caps.chip))
 
 
+@lru_cache(16)
 def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
-    """The region, whose values are where the problem says."""
+    """The region, whose values are where the problem says. Several families ask for it."""
     op, (ins, outs) = problem.op, problem.arrays
     assert isinstance(op, ProductRegion) and isinstance(op.product.op, DotGeneral)
     given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))

@@ -1,0 +1,1 @@
+"""Linear algebra of small matrices in CUDA, a file a family."""
