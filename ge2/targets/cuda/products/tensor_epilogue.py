@@ -64,7 +64,8 @@ class Epilogue:
 
     `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
-    `text`, the graph. `rolled`: the statements stand there once, for all strips.
+    `text`, the graph. `rolled`: the statements stand there once, for all strips. `moved`: bytes of an
+    element of all results and of arrays that are as large. `narrow`: strips have half the columns.
     """
 
     index: str
@@ -84,6 +85,8 @@ class Epilogue:
     helpers: tuple[str, ...] = ()
     equations: int = 0
     rolled: bool = False
+    moved: int = 0
+    narrow: bool = False
 
     @property
     def turning(self) -> int:
@@ -112,8 +115,8 @@ class Epilogue:
 
     @property
     def width(self) -> int:
-        """Columns of a strip, whose rows are lines of shared memory."""
-        return LINE // (2 if self.short else 4)
+        """Columns of a strip, whose rows are lines of shared memory, or a half of them."""
+        return LINE // (2 if self.short else 4) // (2 if self.narrow else 1)
 
     @property
     def brought(self) -> int:
@@ -135,7 +138,8 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
     """The sums as they are, in rows that lie `row` elements apart: in fragments if it can be."""
     if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
         pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
-        return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
+        stores = (Strips("y", result, out, row, pair=pair),)
+        return Epilogue("int", "j", PAIR, stores=stores, moved=out.itemsize)
     found = packs_alone(out, result, row, rows, columns)
     return found if found.pack == PAIR else replace(found, pack=EIGHT)
 
@@ -156,7 +160,9 @@ def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: in
         Argument(f"{stored} *__restrict__ y", "result", (result, out)),
         Argument(f"{index} y_row", "size", row),
     )
-    return Epilogue(index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments)
+    return Epilogue(
+        index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments, moved=out.itemsize
+    )
 
 
 @final
@@ -296,12 +302,15 @@ class RegionEpilogue:
     ) -> Epilogue:  # fmt: skip
         said, problem = lanes.said, lanes.problem
         stages = tuple(lanes.inside(lanes.root))
+        arrays = [p.var for p in self.read(lanes) if self.along(lanes, p) == "both"]
+        results = [v for v in self.region.graph.outputs if isinstance(v, Var)]
         return Epilogue(
             lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first),
             column=tuple(column), place=tuple(place), stages=stages, text=problem.text,
             product=problem.names[self.product], helpers=tuple(said.helpers),
             arguments=tuple(lanes.places.arguments.values()),
             equations=len(self.region.graph.eqns),
+            moved=sum(v.type.dtype.itemsize for v in (*arrays, *results)),
         )  # fmt: skip
 
     def read(self, lanes: Lanes) -> list[Param]:

@@ -96,7 +96,7 @@ class OnTensorCores(Cuda):
         """The tiles that a product may be done in, by name, the quickest first."""
 
     @abstractmethod
-    def timed(self, product: Product, tile: Any, caps: Caps) -> float:
+    def timed(self, product: Product, tile: Any, after: Epilogue, caps: Caps) -> float:
         """The predicted seconds of an arranged product in such tiles, its copies among them."""
 
     @abstractmethod
@@ -121,8 +121,8 @@ class OnTensorCores(Cuda):
             yield Variant(name, (tile, after))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        product = self.arranged(self.product(problem), variant.plan[0])
-        return self.timed(product, variant.plan[0], caps)
+        tile, after = variant.plan
+        return self.timed(self.arranged(self.product(problem), tile), tile, after, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         tile, after = variant.plan
