@@ -159,3 +159,14 @@ def test_what_is_chosen_on_an_h200(function: Any, sizes: tuple[int, int, int], t
         lowered = ge2.jit(function).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
         found = [choice.taken.title for choice in lowered.choices.values()]
     assert title in found
+
+
+def test_gradients_of_biases_are_summed_where_they_are_made() -> None:
+    def gradients(x: Any, w: Any, b: Any, ct: Any) -> Any:
+        y, back = ge2.vjp(biased("gelu"), x, w, b)
+        return (y, *back(ct))
+
+    shapes = (8192, 768), (768, 3072), (3072,), (8192, 3072)
+    with config.using(tuning=(H200,), executor="shim"):
+        lowered = ge2.jit(gradients).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
+        assert kinds(lowered) == [FUSED, BARE]  # and a product of long sums by the library

@@ -40,6 +40,12 @@ def tiles_of(rows: int, columns: int, tile: MmaTile | WgmmaTile) -> int:
     return -(-rows // tile.rows) * -(-columns // tile.columns)
 
 
+def tiles_down(axes: Contraction, tile: MmaTile | WgmmaTile) -> int:
+    """How many tiles below each other the results of all batches have."""
+    (rows,) = axes.rows
+    return math.prod(x.size for x in axes.batches) * -(-rows.size // tile.rows)
+
+
 def waves_of(axes: Contraction, tile: MmaTile | WgmmaTile, multiprocessors: int) -> int:
     """How many tiles a multiprocessor has one after another."""
     (rows,), (columns,) = axes.rows, axes.columns

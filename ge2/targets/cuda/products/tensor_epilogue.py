@@ -8,7 +8,7 @@ through shared memory as float32, and a thread has packs of up to eight neighbou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
@@ -18,7 +18,7 @@ from ge2.base.dtypes import BFLOAT16, FLOAT32, HALF
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import Dims, Var
+from ge2.ir import Atom, Dims, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.targets.cuda.chip import Chip
@@ -26,6 +26,12 @@ from ge2.targets.cuda.emit.columnwise import Lanes, Pack, Stage
 from ge2.targets.cuda.emit.kernel_parameters import FAR, label
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
+from ge2.targets.cuda.products.column_sums import (
+    ColumnSum,
+    column_sums,
+    in_place,
+    without_sums,
+)
 from ge2.targets.cuda.products.gemm import tight
 
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
@@ -66,6 +72,7 @@ class Epilogue:
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
     `text`, the graph. `rolled`: the statements stand there once, for all strips. `moved`: bytes of an
     element of all results and of arrays that are as large. `narrow`: strips have half the columns.
+    `sums`: over all rows, of which each warp leaves a part.
     """
 
     index: str
@@ -87,6 +94,7 @@ class Epilogue:
     rolled: bool = False
     moved: int = 0
     narrow: bool = False
+    sums: tuple[ColumnSum, ...] = ()
 
     @property
     def turning(self) -> int:
@@ -179,12 +187,21 @@ class RegionEpilogue:
         columns: int,
         chip: Chip,
     ) -> None:
-        self.region, self.product, self.columns, self.chip = region, product, columns, chip
-        shape = product.type.shape
+        self.product, self.columns, self.chip = product, columns, chip
+        shape, sums = product.type.shape, column_sums(region, columns)
+        self.foreign, self.of_bfloat16 = (
+            sums is None,
+            all(a.type.dtype == BFLOAT16 for a in region.graph.outputs),
+        )
+        self.region, self.summed = without_sums(region, sums) if sums else (region, {})
         self.operands = {**operands, product: Operand("in", 0, apart(shape, columns))}
+        self.operands.update((v, in_place(shape)) for v in self.summed)
+        self.stored = [a for a in self.region.graph.outputs if a not in self.summed]
 
     def refused(self) -> str:
         """The reason why no kernel has it; "" if one does."""
+        if self.foreign:
+            return "what comes after it is folded, and not to sums of columns"
         lanes = self.lanes(EIGHT)
         shape = self.product.type.shape
         size = int(np.prod(shape[len(shape) - self.columns :]))
@@ -206,7 +223,7 @@ class RegionEpilogue:
 
     def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""
-        region, tuning, outs = self.region, self.chip.tuning.wgmma, self.region.graph.outputs
+        region, tuning, outs = self.region, self.chip.tuning.wgmma, self.stored
         if len(region.graph.eqns) > tuning.short:
             return False
         if any(isinstance(e.op, Draw) for e in region.graph.eqns):
@@ -216,7 +233,7 @@ class RegionEpilogue:
         arrays = [p.var for kind, p in others if kind == "both"]
         results = [v for v in outs if isinstance(v, Var) and v in self.operands]
         taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32}
-        if kept > tuning.vectors or len(results) < len(outs) or not taken:
+        if kept > tuning.vectors or not results or len(results) < len(outs) or not taken:
             return False
         slots, _ = slots_of([v.type.dtype for v in arrays], [v.type.dtype for v in results])
         return slots <= tuning.strips and all(map(self.in_rows, (*arrays, *results)))
@@ -249,8 +266,8 @@ class RegionEpilogue:
 
     def fragments(self) -> Epilogue:
         lanes = self.lanes(PAIR)
-        said, outs = lanes.said, self.region.graph.outputs
-        results = [next(p for p in lanes.problem.outs if p.var is v) for v in outs]
+        results = self.params(lanes, self.stored)
+        said = lanes.said
         said.late.update(results)
         first = self.read_once(lanes)
         kept, ahead, column, vectors = self.kept_vectors(lanes)
@@ -288,7 +305,8 @@ class RegionEpilogue:
     def stored_at_once(self) -> int:
         """Neighbours that one access stores of any result, if it stores two or more."""
         lanes = self.lanes(EIGHT)
-        return max(PAIR, min([EIGHT, *map(lanes.places.wide, lanes.problem.outs)]))
+        results = self.params(lanes, self.stored)
+        return max(PAIR, min([EIGHT, *map(lanes.places.wide, results)]))
 
     def packs(self, pack: int) -> Epilogue:
         lanes = self.lanes(pack)
@@ -301,17 +319,27 @@ class RegionEpilogue:
         place: Sequence[Text],
     ) -> Epilogue:  # fmt: skip
         said, problem = lanes.said, lanes.problem
+        summed = self.params(lanes, self.summed)
+        said.late.update(summed)
         stages = tuple(lanes.inside(lanes.root))
+        sums = (
+            ColumnSum(f"{p.name}_at", e, self.operands[e.outs[0]])
+            for p, e in zip(summed, self.summed.values(), strict=True)
+        )
         arrays = [p.var for p in self.read(lanes) if self.along(lanes, p) == "both"]
-        results = [v for v in self.region.graph.outputs if isinstance(v, Var)]
+        results = [v for v in self.stored if isinstance(v, Var)]
         return Epilogue(
             lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first),
             column=tuple(column), place=tuple(place), stages=stages, text=problem.text,
             product=problem.names[self.product], helpers=tuple(said.helpers),
             arguments=tuple(lanes.places.arguments.values()),
             equations=len(self.region.graph.eqns),
-            moved=sum(v.type.dtype.itemsize for v in (*arrays, *results)),
+            moved=sum(v.type.dtype.itemsize for v in (*arrays, *results)), sums=tuple(sums),
         )  # fmt: skip
+
+    def params(self, lanes: Lanes, results: Iterable[Atom]) -> list[Param]:
+        """What results are called."""
+        return [next(p for p in lanes.problem.outs if p.var is v) for v in results]
 
     def read(self, lanes: Lanes) -> list[Param]:
         """The arrays that are read beside the sums."""
@@ -322,7 +350,7 @@ class RegionEpilogue:
         """What all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
-        if all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs):
+        if self.of_bfloat16:
             said.be_brief()
         said.packs[sums] = SUMS
         said.widened.add(sums)  # it never was stored

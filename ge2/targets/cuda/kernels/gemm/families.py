@@ -22,6 +22,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import precision, refusal
@@ -104,6 +105,10 @@ class OnTensorCores(Cuda):
         """The kernels."""
 
     @abstractmethod
+    def sums_of(self, product: Product, tile: Any, after: Epilogue) -> int:
+        """How many parts of a sum of columns warps leave."""
+
+    @abstractmethod
     def product(self, problem: Problem) -> Product:
         """The product of a problem."""
 
@@ -132,8 +137,16 @@ class OnTensorCores(Cuda):
             for c in product.copies
             for kernel in copying(c.type, c.type, c.source, c.target, caps.chip).kernels
         ]
+        temps, finishing = [*map(room, product.copies)], list[CudaKernel]()
+        for each in after.sums:
+            parts = self.sums_of(product, tile, after)
+            argument = each.argument(len(temps))
+            kernel, nbytes = each.finish(parts, len(temps), caps.chip)
+            after = replace(after, arguments=(*after.arguments, argument))
+            finishing.append(kernel)
+            temps.append(nbytes)
         made = self.made(product, tile, after, caps)
-        return Kernels((*first, *made.kernels), (*map(room, product.copies), *made.temps))
+        return Kernels((*first, *made.kernels, *finishing), (*temps, *made.temps))
 
 
 class Bare(OnTensorCores):

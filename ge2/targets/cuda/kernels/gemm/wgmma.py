@@ -22,7 +22,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
 )
 from ge2.targets.cuda.kernels.products import HOPPER, is_longest
 from ge2.targets.cuda.products.gemm import Contraction
-from ge2.targets.cuda.products.tensor_cores import least_waste, unmatched, waves_of
+from ge2.targets.cuda.products.tensor_cores import least_waste, tiles_down, unmatched, waves_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, stored_alone
 from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, stages_of, unfit
 from ge2.targets.cuda.tuning import WgmmaTile
@@ -103,6 +103,10 @@ class WgmmaKernels(OnTensorCores):
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype = product.axes, product.factors, product.dtype
         return Kernels((Wgmma(axes, factors, dtype, tile, caps.chip, after).kernel(),))
+
+    def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
+        """One for each warp of a group."""
+        return 4 * tiles_down(product.axes, tile)
 
 
 class OfCopies(WgmmaKernels):
