@@ -86,6 +86,11 @@ LAYERS: Final[dict[str, Case]] = {
     "sums in float32": (
         lambda a, b, c: with_sum(np.tanh(a @ b + c).astype(F32)), ((136, 72), (72, 264), (264,))
     ),
+    "a square that is turned": (lambda a, b, r: np.tanh(a @ b) + r.T, ((72, 40), (40, 72), (72, 72))),
+    "an array backwards": (lambda a, b, r: np.tanh(a @ b) + r[::-1], ((72, 40), (40, 80), (72, 80))),
+    "a result that is turned": (
+        lambda a, b, r: (np.tanh(a @ b), 2 * (np.tanh(a @ b) + r).T), ((72, 40), (40, 72), (72, 72))
+    ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
     "gate": (
         lambda x, w, v: np.tanh(x @ w) * (x @ v),

@@ -230,18 +230,23 @@ class RegionEpilogue:
             return False
         others = [(self.along(lanes, p), p) for p in self.read(lanes)]
         kept = sum(p.var.type.dtype.itemsize for kind, p in others if kind == "column")
-        arrays = [p.var for kind, p in others if kind == "both"]
+        whole = [p for kind, p in others if kind == "both"]
+        arrays = [p.var for p in whole]
         results = [v for v in outs if isinstance(v, Var) and v in self.operands]
         taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32}
         if kept > tuning.vectors or not results or len(results) < len(outs) or not taken:
             return False
         slots, _ = slots_of([v.type.dtype for v in arrays], [v.type.dtype for v in results])
-        return slots <= tuning.strips and all(map(self.in_rows, (*arrays, *results)))
+        whole += self.params(lanes, results)
+        return slots <= tuning.strips and all(self.in_rows(lanes, p) for p in whole)
 
-    def in_rows(self, v: Var) -> bool:
-        """Whether the rows of an array lie one after another, as tensor maps take it."""
-        shape, x = self.product.type.shape, self.operands[v]
-        if v.type.shape != shape:
+    def in_rows(self, lanes: Lanes, p: Param) -> bool:
+        """Whether the rows of an array lie one after another, as tensor maps take it, and are those of
+        the product: an array that the region turns or reverses may have its shape all the same.
+        """
+        shape, x, v = self.product.type.shape, self.operands[p.var], p.var
+        viewed = {a for e in self.region.graph.eqns if e.op.is_view for a in (*e.inputs, *e.outs)}
+        if v.type.shape != shape or v in viewed or p.axes != tuple(range(len(shape))):
             return False
         outer = len(shape) - self.columns
         within = tuple(x.strides[outer:]) == tight(shape[outer:], range(self.columns))
