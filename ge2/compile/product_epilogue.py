@@ -2,15 +2,16 @@
 the element in a register.
 
 A launch that waits for another costs more than most of what it does. So a pointwise region becomes
-part of the product whose result it alone reads. A region that folds as well is parted before: what
-it makes of each element, and returns, goes with the product; the rest reads that, and the next
+part of the product whose result it alone reads, with sums over all rows of what it makes, such as
+gradients of biases. A region that folds otherwise, or whose sums no kernel takes, is parted before:
+what it makes of each element, and returns, goes with the product; the rest reads that, and the next
 product does not wait for it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -36,6 +37,7 @@ from ge2.targets.cuda.kernels.gemm.mma import GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import GemmWgmmaRegion, GemmWgmmaRegionOfCopies
 from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.products.column_sums import column_sums
 
 FOLDS: Final = (Reduce, ArgReduce)
 CATALOG: Final = (
@@ -83,14 +85,14 @@ class Epilogues:
             product = self.makers.get(a)  # type: ignore[arg-type]
             if product is None or self.reads[a] > 1 or not self.possible(product):
                 continue
-            parts = parted(eqn, a, self.tuning.arrays)  # type: ignore[arg-type]
-            if parts is None:
-                continue
-            one, *rest = together(product, parts[0]), *parts[1:]
-            choice = self.choice(one)
-            if choice.family is not CATALOG[-1]:
-                return (replace(one, choice=choice), *rest)
-            eqn = replace(eqn, choice=choice)
+            ways = [*parted(eqn, product, self.tuning.arrays)]
+            ones = [together(product, parts[0]) for parts in ways]
+            found = [*zip(map(self.choice, ones), ones, ways, strict=True)]
+            found.sort(key=lambda way: way[0].family is not CATALOG[0])  # which sums nothing
+            for choice, one, parts in found:
+                if choice.family is not CATALOG[-1]:
+                    return (replace(one, choice=choice), *parts[1:])
+                eqn = replace(eqn, choice=choice)
         return (eqn,)
 
     def possible(self, eqn: Eqn) -> bool:
@@ -141,28 +143,29 @@ def rounded(rest: Eqn, product: Var) -> Eqn:
     return replace(rest, op=replace(region, graph=inner, axes=axes))
 
 
-def parted(eqn: Eqn, product: Var, most: int) -> tuple[Eqn, ...] | None:
-    """The region, as what goes with a product and what comes after; None if
-    nothing of it can go with it, or it has more than so many arrays.
+def parted(eqn: Eqn, product: Eqn, most: int) -> Iterator[tuple[Eqn, ...]]:
+    """The region, as what goes with a product and what comes after: in each way that there is, none
+    if nothing of it can go with it, or it has more than so many arrays.
     """
-    region = eqn.op
+    region, (y,) = eqn.op, product.outs
     assert isinstance(region, Region)
-    if (
-        eqn.inputs.count(product) != 1
-        or region.space != product.type.shape
-        or len(eqn.inputs) > most
-    ):
-        return None
-    place = region.graph.inputs[eqn.inputs.index(product)]
+    if eqn.inputs.count(y) != 1 or region.space != y.type.shape or len(eqn.inputs) > most:
+        return
+    place = region.graph.inputs[eqn.inputs.index(y)]
     whole = tuple(range(len(region.space)))
     if not all(
         at == whole and not (e.op.is_view or isinstance(e.op, FOLDS))
         for e, at in reading(region, {place})
     ):
-        return None
-    if not any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
-        return (eqn,)
-    return halves(eqn, region, place)
+        return
+    dot, (a, b) = product.op, (x.type for x in product.inputs)
+    assert isinstance(dot, DotGeneral)
+    if column_sums(region, len(dot.free(a, b)[1])) is not None:
+        yield (eqn,)
+    if any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
+        found = halves(eqn, region, place)
+        if found is not None:
+            yield found
 
 
 def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:

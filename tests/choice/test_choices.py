@@ -179,10 +179,21 @@ def test_what_is_switched_off_is_a_reason() -> None:
 
 
 def test_a_sum_beside_a_product_stays_a_region() -> None:
-    """What folds is no part of a product: there is nothing to choose."""
-    found = choices(lambda x, w: (x @ w + 1).sum(0), array(32, 64), array(64, 32))
-    sums, product = "region in CUDA, columns over axis 0", "small product in CUDA"
-    assert sorted(lines[0] for lines in found.values()) == [sums, product]
+    """What folds rows is no part of a product: there is nothing to choose. What sums columns is one
+    for tensor cores alone.
+    """
+    given, product = (array(32, 64), array(64, 32)), "small product in CUDA"
+    found = choices(lambda x, w: (x @ w + 1).sum(1), *given)
+    assert sorted(lines[0] for lines in found.values()) == [
+        "region in CUDA, rows along axis 1",
+        product,
+    ]
+    found = choices(lambda x, w: (x @ w + 1).sum(0), *given)
+    assert sorted(lines[0] for lines in found.values()) == [
+        f"not {JOINED}: what comes after it is folded", product,
+    ]  # fmt: skip
+    (lines,) = (each for each in found.values() if each[0] != product)
+    assert "region in CUDA, columns over axis 0" in lines
 
 
 # ------------------------------------------------------------------------- ways of one family

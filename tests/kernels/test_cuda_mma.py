@@ -28,6 +28,7 @@ from tests.kernels.wgmma_cases import (
     odd,
     precision,
     rounded_to_tf32,
+    with_sum,
 )
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
@@ -93,7 +94,7 @@ def test_tiles(k: int, tile: str) -> None:
     rng = np.random.default_rng(4)
     xs = [drawn(rng, s, BF16) for s in ((130, k), (k, 132), (132,))]
     with config.using(pins=(Pin(FUSED, tile),), shim_watch=True, shim_seed=k):
-        emulated(BOTH, biased("relu"), xs, FUSED, k)
+        emulated(BOTH, lambda a, b, c: with_sum(np.maximum(a @ b + c, 0)), xs, FUSED, k)
 
 
 @needs_compiler

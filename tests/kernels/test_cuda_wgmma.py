@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.choice.problem import Pin
+from ge2.targets.cuda.limits import H200
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
     BF16,
@@ -27,6 +30,7 @@ from tests.kernels.wgmma_cases import (
     kinds,
     odd,
     precision,
+    silu,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -109,3 +113,60 @@ def test_one_row_column_or_term_is_for_others(first: Any, second: Any) -> None:
         with config.using(executor="shim", prefer=(BARE, FUSED)):
             assert not {BARE, FUSED} & {*kinds(ge2.jit(function).lower(a, b))}
             judge(ge2.jit(function)(a, b), exactly(function, a, b), first[1], roundings=2)
+
+
+@pytest.mark.exhaustive("tile")
+@pytest.mark.parametrize("name", ["three results of two arrays", "batched", "a long way"])
+@pytest.mark.parametrize("tile", ["128 x 128, narrow strips", "128 x 192, narrow strips"])
+def test_narrow_strips(tile: str, name: str) -> None:
+    """What leaves by strips of half the width, as it may where sums are long."""
+    function, shapes = LAYERS[name]
+    rng = np.random.default_rng(6)
+    usual = H200.tuning.wgmma  # tiles that would have more stages than there is room for
+    tiles = tuple(replace(tile, stages=9) for tile in usual.tiles)
+    tuning = replace(H200.tuning, wgmma=replace(usual, tiles=tiles, long=1, idle=1e9))
+    limits = replace(H200, tuning=tuning)
+    with config.using(tuning=(limits,), pins=(Pin(FUSED, tile),), shim_watch=True):
+        checked(function, [drawn(rng, s, BF16) for s in shapes], FUSED, 72)
+
+
+def gated_gradient(x: Any, w: Any, u: Any, ct: Any) -> Any:
+    """A gated unit and its gradients: of two arrays, three results."""
+    gate, back = ge2.vjp(lambda u, v: silu(u) * v, u, x @ w)
+    return (gate, *back(ct))
+
+
+WIDE = "wgmma product and region, 128 x 128"
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes", "title"),
+    [
+        (gated_gradient, (8192, 768, 3072), WIDE),
+        (gated_gradient, (4096, 4096, 11008), f"{WIDE}, narrow strips"),
+        (np.matmul, (4096, 11008, 4096), "product by BLAS"),
+        (np.matmul, (8192, 8192, 8192), "wgmma product, 128 x 192"),
+        (np.matmul, (4096, 4096, 11008), "wgmma product, 128 x 128"),
+        (np.matmul, (511, 511, 511), "mma product, 64 x 64 by 4"),
+        (np.matmul, (1023, 1023, 1023), "wgmma product of copies, 64 x 64"),
+    ],
+)
+def test_what_is_chosen_on_an_h200(function: Any, sizes: tuple[int, int, int], title: str) -> None:
+    """As was measured there: docs/design/wgmma.md."""
+    m, k, n = sizes
+    shapes = ((m, k), (k, n), (m, n), (m, n))[: 2 if function is np.matmul else 4]
+    with config.using(tuning=(H200,), executor="shim"):
+        lowered = ge2.jit(function).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
+        found = [choice.taken.title for choice in lowered.choices.values()]
+    assert title in found
+
+
+def test_gradients_of_biases_are_summed_where_they_are_made() -> None:
+    def gradients(x: Any, w: Any, b: Any, ct: Any) -> Any:
+        y, back = ge2.vjp(biased("gelu"), x, w, b)
+        return (y, *back(ct))
+
+    shapes = (8192, 768), (768, 3072), (3072,), (8192, 3072)
+    with config.using(tuning=(H200,), executor="shim"):
+        lowered = ge2.jit(gradients).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
+        assert kinds(lowered) == [FUSED, BARE]  # and a product of long sums by the library

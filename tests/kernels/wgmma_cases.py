@@ -51,6 +51,11 @@ def biased(activation: str) -> Callable[..., Any]:
     return lambda a, b, c: ACTIVATIONS[activation](a @ b + c)
 
 
+def with_sum(y: Any) -> Any:
+    """What a layer makes, and the sum of each column."""
+    return y, np.sum(y, axis=0)
+
+
 # what a layer may be: each function, and the shapes of its arguments
 LAYERS: Final[dict[str, Case]] = {
     "batch and time": (lambda x, w, c: gelu(x @ w + c), ((2, 136, 72), (72, 80), (80,))),
@@ -70,6 +75,21 @@ LAYERS: Final[dict[str, Case]] = {
     "a long way": (
         lambda a, b, c, r: (gelu(gelu(a @ b + c)), gelu(gelu(a @ b + c)) * r),
         ((200, 72), (72, 200), (200,), (200, 200)),
+    ),
+    "sums of columns": (
+        lambda a, b, c, r: with_sum(np.tanh(a @ b + c) * r),
+        ((200, 72), (72, 136), (136,), (200, 136)),
+    ),
+    "sums alone, of batches": (
+        lambda x, w, c: np.sum(np.tanh(x @ w) * c, axis=(0, 1)), ((2, 136, 72), (72, 80), (2, 136, 1))
+    ),
+    "sums in float32": (
+        lambda a, b, c: with_sum(np.tanh(a @ b + c).astype(F32)), ((136, 72), (72, 264), (264,))
+    ),
+    "a square that is turned": (lambda a, b, r: np.tanh(a @ b) + r.T, ((72, 40), (40, 72), (72, 72))),
+    "an array backwards": (lambda a, b, r: np.tanh(a @ b) + r[::-1], ((72, 40), (40, 80), (72, 80))),
+    "a result that is turned": (
+        lambda a, b, r: (np.tanh(a @ b), 2 * (np.tanh(a @ b) + r).T), ((72, 40), (40, 72), (72, 72))
     ),
     "alpha and beta": (lambda a, b, c: 0.5 * (a @ b) + 2.0 * c, ((136, 72), (72, 80), (136, 80))),
     "gate": (
@@ -94,7 +114,8 @@ def precision(name: str, dtype: Any) -> dict[str, Any]:
     """How a layer is rounded on its way, as `judge` takes it."""
     if name == "gate":
         return {"roundings": 2}  # its second product is, too
-    return {"through": dtype} if name == "results of two and four bytes" else {}
+    casts = "results of two and four bytes", "sums in float32"
+    return {"through": dtype} if name in casts else {}
 
 
 TURNS: Final[dict[str, tuple[Callable[..., Any], bool, bool]]] = {

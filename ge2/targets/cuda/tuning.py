@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import final
 
+import numpy as np
+
 from ge2.base.record import record
 from ge2.program.tuning import CompilePrice, Concurrent
 
@@ -265,15 +267,20 @@ class Products:
 @final
 @record
 class WgmmaTile:
-    """A tile of the result that a warp group of Hopper has, the stages of operands in shared memory,
-    and how long its clocks are beside those of the others.
+    """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
+    memory. `cost`: how long its products take beside those of the others, and `long` where sums are
+    long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
+    the usual width, whose room is one for more stages.
     """
 
     rows: int
     columns: int
     stages: int
     cost: float = 1.0
+    long: float = 1.0
+    drain: float = 1.0
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+    narrow: bool = False
 
 
 @final
@@ -281,15 +288,17 @@ class WgmmaTile:
 class Wgmma:
     """Products on Hopper's tensor cores. The tiles were measured beside each other on an H200."""
 
-    # where one result leaves from registers and no array is brought, and for all else
-    fragments: tuple[WgmmaTile, ...] = (
-        WgmmaTile(128, 192, 4), WgmmaTile(128, 128, 5, 1.02), WgmmaTile(64, 64, 8, 1.6),
-    )  # fmt: skip
-    others: tuple[WgmmaTile, ...] = (
-        WgmmaTile(128, 128, 5, 1.05), WgmmaTile(128, 192, 4, 1.1), WgmmaTile(64, 64, 8, 1.6),
+    tiles: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05), WgmmaTile(64, 64, 8, 1.6, 1.6),
     )  # fmt: skip
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
+    # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
+    # the part of it by narrow strips and by packs
+    drained: float = 11e9
+    narrow: float = 0.85
+    packs: float = 0.5
+    lost: float = 0.1  # of the time of products, for each stage that strips take the room of
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
     short: int = 64  # equations up to which elements may leave in registers
     unrolled: int = 12  # equations up to which they are written out for each strip
@@ -298,6 +307,17 @@ class Wgmma:
     # terms from which on a library splits sums, if so many times the least time is lost otherwise
     long: int = 2048
     idle: float = 1.3
+    # terms from which on a library takes so many times the least time, by larger tiles
+    longest: int = 8192
+    library: float = 1.06
+
+    def rate_of(self, dtype: np.dtype) -> float:
+        """Operations of a multiprocessor in a second."""
+        return self.clock * (self.rate if dtype.itemsize == 2 else self.rate // 2)
+
+    def cost_of(self, tile: WgmmaTile, sums: int) -> float:
+        """How long products of so many terms take beside those in other tiles."""
+        return tile.long if sums >= self.long else tile.cost
 
 
 @final

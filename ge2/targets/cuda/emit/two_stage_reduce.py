@@ -112,7 +112,8 @@ def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
 class Partials:
     """The scratch of some reductions, `count` parts of each, and the kernels that merge them.
 
-    `most`: how many parts there would be of more rows, so that these have the same kernel.
+    `most`: how many parts there would be of more rows, so that these have the same kernel. `first`:
+    the number of the first scratch array.
     """
 
     def __init__(
@@ -123,9 +124,10 @@ class Partials:
         count: int,
         tuning: Parts,
         most: int = 0,
+        first: int = 0,
     ) -> None:
         self.problem, self.places, self.parts, self.count = problem, places, parts, count
-        self.most, self.tuning = max(count, most), tuning
+        self.most, self.tuning, self.first = max(count, most), tuning, first
         self.aside = {w for p in parts for w in p.stores}
 
     def total(self, p: Part) -> int:
@@ -140,7 +142,7 @@ class Partials:
     def array(self, p: Part, const: bool) -> tuple[str, Argument]:
         name = f"{reductions.state(p.fold)}_parts"
         head = f"{'const ' if const else ''}{reductions.state_type(p.fold)} *__restrict__ {name}"
-        operand = Operand("part", list(self.parts).index(p), (1,))
+        operand = Operand("part", self.first + list(self.parts).index(p), (1,))
         return name, Argument(head, "array" if const else "result", (operand, np.dtype(np.uint8)))
 
     def leave(self, w: Work, number: str, place: str, value: str) -> Text:

@@ -19,8 +19,8 @@ from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.scores import Scores, Statements, scores_of, statements
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.products import HOPPER
 from ge2.targets.cuda.tuning import AttentionTile
 
 

@@ -17,6 +17,7 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import precision
 from ge2.targets.cuda.kernels.small_products import refusal
+from ge2.targets.cuda.products.column_sums import FOLDS
 from ge2.targets.cuda.products.gemm import contraction, tight
 from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.small_region import NAMES, SmallRegion
@@ -34,6 +35,8 @@ class CudaProductRegion(Cuda):
             return f"{op.name} is not a product and a region"
         if why := next((why for e in op.region.graph.eqns if (why := unspoken(e))), ""):
             return why
+        if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
+            return "what comes after it is folded"
         shape, product = op.product.outs[0].type.shape, op.product.op
         assert isinstance(product, DotGeneral)
         if len(shape) != 2 or min(shape) == 1 or product.beside != ((), ()):

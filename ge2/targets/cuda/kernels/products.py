@@ -9,6 +9,7 @@ from typing import final
 from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
+from ge2.choice.speed import operations
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Op
 from ge2.ops.dot import DotGeneral
@@ -22,6 +23,7 @@ from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.products.gemm import Contraction, arranged, by_blas, contraction
 from ge2.targets.cuda.products.matrices import sums_in
 from ge2.targets.cuda.products.small import Small
+from ge2.targets.cuda.products.tensor_cores import least_waste, unmatched
 from ge2.targets.cuda.products.tiles import Tiles
 
 HALVES = (FLOAT16, BFLOAT16)
@@ -29,6 +31,8 @@ CLOCK = 1.5e9  # clocks a second
 TENSOR = 10  # times the rate of float32: products of half types on tensor cores
 # of that rate, by the bytes of which rows are a multiple: measured on an H200
 NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
+NARROW_SIDE = 128  # of a tile of such rows: 511^3 and 1023^3 take as long as few tiles do
+HOPPER = 90  # the only generation whose warp groups multiply
 BY_BLAS = {
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
@@ -42,9 +46,9 @@ def refusal(problem: Problem) -> str:
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
 
 
-def busy(problem: Problem, caps: Caps) -> float:
-    """The part of a chip that has a tile of the result, of 64 x 64 elements."""
-    tiles = max(problem.outs[0].size // (64 * 64), 1)
+def busy(problem: Problem, caps: Caps, side: int = 64) -> float:
+    """The part of a chip that has a tile of the result, of `side` x `side` elements."""
+    tiles = max(problem.outs[0].size // (side * side), 1)
     return min(1.0, tiles / caps.limits.multiprocessors)
 
 
@@ -74,13 +78,40 @@ def is_narrow(problem: Problem) -> bool:
     return multiple((*problem.inputs, *problem.outs), problem.operands) < 16
 
 
+def is_longest(problem: Problem, caps: Caps) -> bool:
+    """Whether sums of tensor cores are so long, and tiles of ours waste so much, that the larger ones
+    of a library may be better.
+    """
+    if caps.limits.generation != HOPPER or not problem.settled or not rounds(problem):
+        return False
+    axes, tuning = axes_of(problem), caps.chip.tuning.wgmma
+    if unmatched(axes) or axes.sums[0].size < tuning.longest:
+        return False
+    return least_waste(axes, caps.limits.multiprocessors, tuning) > tuning.library
+
+
+def longest_seconds(problem: Problem, caps: Caps) -> float:
+    """What a library takes for such a product."""
+    tuning, (a, *_) = caps.chip.tuning.wgmma, problem.inputs
+    rate = tuning.rate_of(a.dtype) * caps.limits.multiprocessors
+    return caps.speed.launch + tuning.library * operations(problem, 1) / rate
+
+
+def is_ranked(problem: Problem, caps: Caps | None) -> bool:
+    """Whether predictions decide between a library and what stands beside it in the catalog."""
+    if caps is None:
+        return False
+    return not caps.is_measured or is_narrow(problem) or is_longest(problem, caps)
+
+
 def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     """What a product by the library takes: half types at the rate of tensor cores, less of it where
-    rows are multiples of fewer bytes; of small matrices few blocks have a tile, and each waits for
-    its terms, however few.
+    rows are multiples of fewer bytes, and its tiles are larger; of small matrices few blocks have a
+    tile, and each waits for its terms, however few.
     """
     speed = caps.speed
-    rate = busy(problem, caps) * speed.products / speed.single
+    side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
+    rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):
         rate *= TENSOR * NARROW[bytes_]
     return max(speed.of(problem, rate=rate), least_seconds(caps))
@@ -145,10 +176,12 @@ class CudaBlas(Cuda):
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """A further algorithm is thought to be slower."""
         bytes_ = multiple((*problem.inputs, *problem.outs), problem.operands)
-        return library_seconds(problem, caps, bytes_) * (1 + 0.01 * (variant.plan or 0))
+        usual = library_seconds(problem, caps, bytes_)
+        found = longest_seconds(problem, caps) if is_longest(problem, caps) else usual
+        return found * (1 + 0.01 * (variant.plan or 0))
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return caps is not None and (not caps.is_measured or is_narrow(problem))
+        return is_ranked(problem, caps)
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """What the library thinks best, then its further algorithms for the product."""
@@ -252,7 +285,7 @@ class CudaProduct(Cuda):
         return max(caps.speed.of(problem, rate=0.25 * busy(problem, caps)), least_seconds(caps))
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return caps is not None and (not caps.is_measured or is_narrow(problem))
+        return is_ranked(problem, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip

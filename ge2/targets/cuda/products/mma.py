@@ -87,6 +87,11 @@ def lying(axes: Contraction, factors: tuple[Operand, Operand], n: int, dtype: np
     return Lying(turned, wide if wide * size >= 4 else 0)
 
 
+def warps_down(tile: MmaTile, after: Epilogue) -> int:
+    """How many warps have rows of the same columns, as elements leave."""
+    return 32 * tile.high * tile.broad // max(32, tile.columns // after.pack)
+
+
 @final
 class Mma(TensorCores):
     """A product that `unmatched` has nothing against, in tiles of some size. `parts`: of each sum,

@@ -16,7 +16,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel_parameters import FAR
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue
-from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
+from ge2.targets.cuda.tuning import MmaTile, Wgmma, WgmmaTile
 
 # the operands as PTX names them, and as the emulator does
 TYPES: Final = {BFLOAT16: "bf16", FLOAT16: "f16", FLOAT32: "tf32"}
@@ -38,6 +38,30 @@ def unmatched(axes: Contraction) -> str:
 def tiles_of(rows: int, columns: int, tile: MmaTile | WgmmaTile) -> int:
     """How many tiles a result of so many rows and columns has."""
     return -(-rows // tile.rows) * -(-columns // tile.columns)
+
+
+def tiles_down(axes: Contraction, tile: MmaTile | WgmmaTile) -> int:
+    """How many tiles below each other the results of all batches have."""
+    (rows,) = axes.rows
+    return math.prod(x.size for x in axes.batches) * -(-rows.size // tile.rows)
+
+
+def waves_of(axes: Contraction, tile: MmaTile | WgmmaTile, multiprocessors: int) -> int:
+    """How many tiles a multiprocessor has one after another."""
+    (rows,), (columns,) = axes.rows, axes.columns
+    batches = math.prod(x.size for x in axes.batches)
+    return -(-batches * tiles_of(rows.size, columns.size, tile) // multiprocessors)
+
+
+def least_waste(axes: Contraction, multiprocessors: int, tuning: Wgmma) -> float:
+    """How many times as long as its products alone the waves of a product take, in its best tiles."""
+    (sums,) = axes.sums
+    elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
+    sizes = (
+        waves_of(axes, t, multiprocessors) * t.rows * t.columns * tuning.cost_of(t, sums.size)
+        for t in tuning.tiles
+    )
+    return min(sizes) * multiprocessors / elements
 
 
 class TensorCores:

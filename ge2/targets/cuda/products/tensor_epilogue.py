@@ -8,7 +8,7 @@ through shared memory as float32, and a thread has packs of up to eight neighbou
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
@@ -19,7 +19,7 @@ from ge2.base.locks import computed
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import Dims, Var
+from ge2.ir import Atom, Dims, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.targets.cuda.chip import Chip
@@ -27,6 +27,12 @@ from ge2.targets.cuda.emit.columnwise import Lanes, Pack, Stage
 from ge2.targets.cuda.emit.kernel_parameters import FAR, label
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
+from ge2.targets.cuda.products.column_sums import (
+    ColumnSum,
+    column_sums,
+    in_place,
+    without_sums,
+)
 from ge2.targets.cuda.products.gemm import tight
 
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
@@ -65,7 +71,9 @@ class Epilogue:
 
     `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
-    `text`, the graph. `rolled`: the statements stand there once, for all strips.
+    `text`, the graph. `rolled`: the statements stand there once, for all strips. `moved`: bytes of an
+    element of all results and of arrays that are as large. `narrow`: strips have half the columns.
+    `sums`: over all rows, of which each warp leaves a part.
     """
 
     index: str
@@ -85,6 +93,9 @@ class Epilogue:
     helpers: tuple[str, ...] = ()
     equations: int = 0
     rolled: bool = False
+    moved: int = 0
+    narrow: bool = False
+    sums: tuple[ColumnSum, ...] = ()
 
     @property
     def turning(self) -> int:
@@ -113,8 +124,8 @@ class Epilogue:
 
     @property
     def width(self) -> int:
-        """Columns of a strip, whose rows are lines of shared memory."""
-        return LINE // (2 if self.short else 4)
+        """Columns of a strip, whose rows are lines of shared memory, or a half of them."""
+        return LINE // (2 if self.short else 4) // (2 if self.narrow else 1)
 
     @property
     def brought(self) -> int:
@@ -136,7 +147,8 @@ def stored_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: i
     """The sums as they are, in rows that lie `row` elements apart: in fragments if it can be."""
     if multiples(16 // out.itemsize, [row, result.offset, result.loose]):
         pair = f"ge2_rounded_pair_{SUFFIX[out]}(t)" if out in HALF else "t"
-        return Epilogue("int", "j", PAIR, stores=(Strips("y", result, out, row, pair=pair),))
+        stores = (Strips("y", result, out, row, pair=pair),)
+        return Epilogue("int", "j", PAIR, stores=stores, moved=out.itemsize)
     found = packs_alone(out, result, row, rows, columns)
     return found if found.pack == PAIR else replace(found, pack=EIGHT)
 
@@ -157,7 +169,9 @@ def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: in
         Argument(f"{stored} *__restrict__ y", "result", (result, out)),
         Argument(f"{index} y_row", "size", row),
     )
-    return Epilogue(index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments)
+    return Epilogue(
+        index, "j", max(wide, PAIR), stages=(stage,), arguments=arguments, moved=out.itemsize
+    )
 
 
 @final
@@ -174,9 +188,16 @@ class RegionEpilogue:
         columns: int,
         chip: Chip,
     ) -> None:
-        self.region, self.product, self.columns, self.chip = region, product, columns, chip
-        shape = product.type.shape
+        self.product, self.columns, self.chip = product, columns, chip
+        shape, sums = product.type.shape, column_sums(region, columns)
+        self.foreign, self.of_bfloat16 = (
+            sums is None,
+            all(a.type.dtype == BFLOAT16 for a in region.graph.outputs),
+        )
+        self.region, self.summed = without_sums(region, sums) if sums else (region, {})
         self.operands = {**operands, product: Operand("in", 0, apart(shape, columns))}
+        self.operands.update((v, in_place(shape)) for v in self.summed)
+        self.stored = [a for a in self.region.graph.outputs if a not in self.summed]
 
     @computed
     def eight(self) -> Lanes:
@@ -185,6 +206,8 @@ class RegionEpilogue:
 
     def refused(self) -> str:
         """The reason why no kernel has it; "" if one does."""
+        if self.foreign:
+            return "what comes after it is folded, and not to sums of columns"
         lanes = self.eight
         shape = self.product.type.shape
         size = int(np.prod(shape[len(shape) - self.columns :]))
@@ -207,25 +230,30 @@ class RegionEpilogue:
 
     def in_strips(self, lanes: Lanes) -> bool:
         """Whether tensor maps bring and store all that are not vectors."""
-        region, tuning, outs = self.region, self.chip.tuning.wgmma, self.region.graph.outputs
+        region, tuning, outs = self.region, self.chip.tuning.wgmma, self.stored
         if len(region.graph.eqns) > tuning.short:
             return False
         if any(isinstance(e.op, Draw) for e in region.graph.eqns):
             return False
         others = [(self.along(lanes, p), p) for p in self.read(lanes)]
         kept = sum(p.var.type.dtype.itemsize for kind, p in others if kind == "column")
-        arrays = [p.var for kind, p in others if kind == "both"]
+        whole = [p for kind, p in others if kind == "both"]
+        arrays = [p.var for p in whole]
         results = [v for v in outs if isinstance(v, Var) and v in self.operands]
         taken = {v.type.dtype for v in (*arrays, *results)} <= {*HALF, FLOAT32}
-        if kept > tuning.vectors or len(results) < len(outs) or not taken:
+        if kept > tuning.vectors or not results or len(results) < len(outs) or not taken:
             return False
         slots, _ = slots_of([v.type.dtype for v in arrays], [v.type.dtype for v in results])
-        return slots <= tuning.strips and all(map(self.in_rows, (*arrays, *results)))
+        whole += self.params(lanes, results)
+        return slots <= tuning.strips and all(self.in_rows(lanes, p) for p in whole)
 
-    def in_rows(self, v: Var) -> bool:
-        """Whether the rows of an array lie one after another, as tensor maps take it."""
-        shape, x = self.product.type.shape, self.operands[v]
-        if v.type.shape != shape:
+    def in_rows(self, lanes: Lanes, p: Param) -> bool:
+        """Whether the rows of an array lie one after another, as tensor maps take it, and are those of
+        the product: an array that the region turns or reverses may have its shape all the same.
+        """
+        shape, x, v = self.product.type.shape, self.operands[p.var], p.var
+        viewed = {a for e in self.region.graph.eqns if e.op.is_view for a in (*e.inputs, *e.outs)}
+        if v.type.shape != shape or v in viewed or p.axes != tuple(range(len(shape))):
             return False
         outer = len(shape) - self.columns
         within = tuple(x.strides[outer:]) == tight(shape[outer:], range(self.columns))
@@ -250,8 +278,8 @@ class RegionEpilogue:
 
     def fragments(self) -> Epilogue:
         lanes = self.lanes(PAIR)
-        said, outs = lanes.said, self.region.graph.outputs
-        results = [next(p for p in lanes.problem.outs if p.var is v) for v in outs]
+        results = self.params(lanes, self.stored)
+        said = lanes.said
         said.late.update(results)
         first = self.read_once(lanes)
         kept, ahead, column, vectors = self.kept_vectors(lanes)
@@ -288,8 +316,8 @@ class RegionEpilogue:
 
     def stored_at_once(self) -> int:
         """Neighbours that one access stores of any result, if it stores two or more."""
-        lanes = self.eight
-        return max(PAIR, min([EIGHT, *map(lanes.places.wide, lanes.problem.outs)]))
+        results = self.params(self.eight, self.stored)
+        return max(PAIR, min([EIGHT, *map(self.eight.places.wide, results)]))
 
     def packs(self, pack: int) -> Epilogue:
         lanes = self.lanes(pack)
@@ -302,14 +330,27 @@ class RegionEpilogue:
         place: Sequence[Text],
     ) -> Epilogue:  # fmt: skip
         said, problem = lanes.said, lanes.problem
+        summed = self.params(lanes, self.summed)
+        said.late.update(summed)
         stages = tuple(lanes.inside(lanes.root))
+        sums = (
+            ColumnSum(f"{p.name}_at", e, self.operands[e.outs[0]])
+            for p, e in zip(summed, self.summed.values(), strict=True)
+        )
+        arrays = [p.var for p in self.read(lanes) if self.along(lanes, p) == "both"]
+        results = [v for v in self.stored if isinstance(v, Var)]
         return Epilogue(
             lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first),
             column=tuple(column), place=tuple(place), stages=stages, text=problem.text,
             product=problem.names[self.product], helpers=tuple(said.helpers),
             arguments=tuple(lanes.places.arguments.values()),
             equations=len(self.region.graph.eqns),
+            moved=sum(v.type.dtype.itemsize for v in (*arrays, *results)), sums=tuple(sums),
         )  # fmt: skip
+
+    def params(self, lanes: Lanes, results: Iterable[Atom]) -> list[Param]:
+        """What results are called."""
+        return [next(p for p in lanes.problem.outs if p.var is v) for v in results]
 
     def read(self, lanes: Lanes) -> list[Param]:
         """The arrays that are read beside the sums."""
@@ -320,7 +361,7 @@ class RegionEpilogue:
         """What all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
-        if all(a.type.dtype == BFLOAT16 for a in self.region.graph.outputs):
+        if self.of_bfloat16:
             said.be_brief()
         said.packs[sums] = SUMS
         said.widened.add(sums)  # it never was stored

@@ -8,6 +8,7 @@ operands lie, by which tensor maps they are copied, and how elements leave: roun
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -81,6 +82,33 @@ def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype
     return "" if 2 + sum(map(bool, steps)) <= MAPPED else "an operand has too many axes"
 
 
+def stage_of(tile: WgmmaTile) -> int:
+    """Bytes of the tiles of both operands."""
+    return (tile.rows + tile.columns) * LINE
+
+
+def strip_of(tile: WgmmaTile) -> int:
+    """Bytes of a strip of a tile."""
+    return tile.rows * LINE // (2 if tile.narrow else 1)
+
+
+def room_of(tile: WgmmaTile, after: Epilogue) -> int:
+    """Bytes of shared memory behind the stages, in which elements leave, of a group."""
+    return strip_of(tile) * max(after.strips, 1)
+
+
+def beside(tile: WgmmaTile, after: Epilogue) -> int:
+    """Bytes of shared memory that are no stages: strips, barriers of arrays, vectors."""
+    return 2 * room_of(tile, after) + 2 * 2 * 8 + 2 * after.vectors * tile.columns
+
+
+def stages_of(tile: WgmmaTile, after: Epilogue, chip: Chip) -> int:
+    """As many as the tile has, one more beside narrow strips, or as there is room for."""
+    whole = chip.most + chip.tuning.spare  # it has no other arrays in shared memory
+    most = tile.stages + tile.narrow
+    return min(most, (whole - beside(tile, after)) // (stage_of(tile) + 2 * 8))
+
+
 @final
 class Wgmma(TensorCores):
     """A product that `unfit` has nothing against, in tiles of some size."""
@@ -89,53 +117,26 @@ class Wgmma(TensorCores):
         self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, tile: WgmmaTile,
         chip: Chip, after: Epilogue,
     ) -> None:  # fmt: skip
-        super().__init__(axes, factors, dtype, chip, after)
+        super().__init__(axes, factors, dtype, chip, replace(after, narrow=tile.narrow))
         self.tile, self.terms = tile, LINE // dtype.itemsize
-
-    @property
-    def stage(self) -> int:
-        """Bytes of the tiles of both operands."""
-        return (self.tile.rows + self.tile.columns) * LINE
-
-    @property
-    def strip(self) -> int:
-        """Bytes of a strip of a tile."""
-        return self.tile.rows * LINE
-
-    @property
-    def room(self) -> int:
-        """Bytes of shared memory behind the stages, in which elements leave, of a group."""
-        return self.strip * max(self.after.strips, 1)
-
-    @property
-    def beside(self) -> int:
-        """Bytes of shared memory that are no stages: strips, barriers of arrays, vectors."""
-        return 2 * self.room + 2 * 2 * 8 + 2 * self.after.vectors * self.tile.columns
-
-    @property
-    def stages(self) -> int:
-        """As many as the tile has, or as there is room for."""
-        whole = self.chip.most + self.chip.tuning.spare  # it has no other arrays in shared memory
-        return min(self.tile.stages, (whole - self.beside) // (self.stage + 2 * 8))
-
-    @property
-    def shared(self) -> int:
-        return self.stages * (self.stage + 2 * 8) + self.beside
 
     def kernel(self) -> CudaKernel:
         after, tile, view = self.after, self.tile, self.view()
-        barriers = self.shared - self.stages * 16 - 32
+        stage, strip, room = stage_of(tile), strip_of(tile), room_of(tile, self.after)
+        stages = stages_of(tile, after, self.chip)
+        shared = stages * (stage + 2 * 8) + beside(tile, after)
+        barriers = shared - stages * 16 - 32
         fixed = (
             Fixed("ROWS", tile.rows, "of a tile of the result"),
             Fixed("COLUMNS", tile.columns, "of a tile of the result"),
             Fixed("TERMS", self.terms, "of a sum, that a stage has"),
-            Fixed("STAGES", self.stages, "tiles of operands in shared memory"),
-            Fixed("STAGE", self.stage, "bytes of a stage"),
+            Fixed("STAGES", stages, "tiles of operands in shared memory"),
+            Fixed("STAGE", stage, "bytes of a stage"),
             Fixed("BARRIERS", barriers, "their place in shared memory"),
             Fixed("VECTORS", barriers - after.vectors * 2 * tile.columns, "likewise"),
             Fixed("VECTOR", after.vectors, "bytes of a column's vectors"),
-            Fixed("ROOM", self.room, "bytes of a group's strips"),
-            Fixed("STRIP", self.strip, "bytes of one"),
+            Fixed("ROOM", room, "bytes of a group's strips"),
+            Fixed("STRIP", strip, "bytes of one"),
             Fixed("BUFFERS", after.buffers, "of a strip"),
             Fixed("WIDTH", after.width, "columns of one"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
@@ -145,7 +146,7 @@ class Wgmma(TensorCores):
         grid = (max(1, min(tiles, self.chip.multiprocessors)),)
         return CudaKernel(
             self.kind, self.text, (*self.arguments.values(), *after.arguments), (),
-            THREADS, grid, fixed, self.shared, 1 + after.equations, after.helpers,
+            THREADS, grid, fixed, shared, 1 + after.equations, after.helpers,
             template="cuda/product/wgmma.cu.jinja", view=view,
         )  # fmt: skip
 

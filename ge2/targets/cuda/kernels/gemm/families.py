@@ -23,6 +23,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import precision, refusal
@@ -97,12 +98,16 @@ class OnTensorCores(Cuda):
         """The tiles that a product may be done in, by name, the quickest first."""
 
     @abstractmethod
-    def timed(self, product: Product, tile: Any, caps: Caps) -> float:
+    def timed(self, product: Product, tile: Any, after: Epilogue, caps: Caps) -> float:
         """The predicted seconds of an arranged product in such tiles, its copies among them."""
 
     @abstractmethod
     def made(self, product: Product, tile: Any, after: Epilogue, caps: Caps) -> Kernels:
         """The kernels."""
+
+    @abstractmethod
+    def sums_of(self, product: Product, tile: Any, after: Epilogue) -> int:
+        """How many parts of a sum of columns warps leave."""
 
     @abstractmethod
     def product(self, problem: Problem) -> Product:
@@ -122,8 +127,8 @@ class OnTensorCores(Cuda):
             yield Variant(name, (tile, after))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        product = self.arranged(self.product(problem), variant.plan[0])
-        return self.timed(product, variant.plan[0], caps)
+        tile, after = variant.plan
+        return self.timed(self.arranged(self.product(problem), tile), tile, after, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         tile, after = variant.plan
@@ -133,8 +138,16 @@ class OnTensorCores(Cuda):
             for c in product.copies
             for kernel in copying(c.type, c.type, c.source, c.target, caps.chip).kernels
         ]
+        temps, finishing = [*map(room, product.copies)], list[CudaKernel]()
+        for each in after.sums:
+            parts = self.sums_of(product, tile, after)
+            argument = each.argument(len(temps))
+            kernel, nbytes = each.finish(parts, len(temps), caps.chip)
+            after = replace(after, arguments=(*after.arguments, argument))
+            finishing.append(kernel)
+            temps.append(nbytes)
         made = self.made(product, tile, after, caps)
-        return Kernels((*first, *made.kernels), (*map(room, product.copies), *made.temps))
+        return Kernels((*first, *made.kernels, *finishing), (*temps, *made.temps))
 
 
 class Bare(OnTensorCores):

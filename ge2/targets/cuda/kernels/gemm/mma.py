@@ -26,9 +26,9 @@ from ge2.targets.cuda.kernels.gemm.families import (
     copy_seconds,
 )
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
-from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
-from ge2.targets.cuda.products.mma import Mma, lying, merged
-from ge2.targets.cuda.products.tensor_cores import unmatched
+from ge2.targets.cuda.kernels.products import HOPPER
+from ge2.targets.cuda.products.mma import Mma, lying, merged, warps_down
+from ge2.targets.cuda.products.tensor_cores import tiles_down, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
 from ge2.targets.cuda.tuning import MmaTile
 
@@ -63,20 +63,25 @@ class MmaKernels(OnTensorCores):
             for tile in caps.chip.tuning.mma.tiles
             if of_tile(copied(product, copies), tile, after, caps.chip).fits
             for split in splits(axes, tile, copies, caps)
+            if split.parts == 1 or not after.sums
         ]
-        times = {split: self.timed(self.arranged(product, split), split, caps) for split in found}
+        times = {s: self.timed(self.arranged(product, s), s, after, caps) for s in found}
         for split in sorted(found, key=times.__getitem__):
             yield str(split), split
 
     def arranged(self, product: Product, tile: Split) -> Product:
         return copied(product, tile.copies)
 
-    def timed(self, product: Product, tile: Split, caps: Caps) -> float:
+    def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
         alone = mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
         found = copy_seconds(product, caps) + alone
         aligned = not product.copies and not narrow_factors(product)
         doubted = aligned and caps.limits.generation == HOPPER
         return found * caps.chip.tuning.mma.doubt if doubted else found
+
+    def sums_of(self, product: Product, tile: Split, after: Epilogue) -> int:
+        """One for each warp, or for those that share the columns of a tile."""
+        return tiles_down(product.axes, tile.tile) * warps_down(tile.tile, after)
 
     def made(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> Kernels:
         axes, parts, chip = product.axes, tile.parts, caps.chip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Final, final
+from dataclasses import replace
+from typing import final
 
 import numpy as np
 
@@ -20,27 +20,21 @@ from ge2.targets.cuda.kernels.gemm.families import (
     copied,
     copy_seconds,
 )
+from ge2.targets.cuda.kernels.products import HOPPER, is_longest
 from ge2.targets.cuda.products.gemm import Contraction
-from ge2.targets.cuda.products.tensor_cores import tiles_of, unmatched
+from ge2.targets.cuda.products.tensor_cores import least_waste, tiles_down, unmatched, waves_of
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, stored_alone
-from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, unfit
+from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, stages_of, unfit
 from ge2.targets.cuda.tuning import WgmmaTile
 
-HOPPER: Final = 90  # the only generation that has these instructions
 
-
-def unworthy(axes: Contraction, dtype: np.dtype, caps: Caps) -> str:
+def unworthy(axes: Contraction, caps: Caps) -> str:
     """The reason why a library is thought to be better at a product; "" if none is known."""
     if why := thin(axes, caps):
         return why
-    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
-    tuning = caps.chip.tuning.wgmma
-    best = min(seconds(axes, dtype, tile, caps) for tile in tuning.fragments) - caps.speed.launch
-    batches, rate = math.prod(x.size for x in axes.batches), rate_of(dtype, caps)
-    whole = (
-        2 * batches * rows.size * columns.size * sums.size / (rate * caps.limits.multiprocessors)
-    )
-    if sums.size >= tuning.long and best > tuning.idle * whole:
+    (sums,) = axes.sums
+    tuning, chip = caps.chip.tuning.wgmma, caps.limits.multiprocessors
+    if sums.size >= tuning.long and least_waste(axes, chip, tuning) > tuning.idle:
         return (
             "its tiles leave a part of the GPU idle, and its sums are long: they are better split"
         )
@@ -55,19 +49,22 @@ def thin(axes: Contraction, caps: Caps) -> str:
     return ""
 
 
-def rate_of(dtype: np.dtype, caps: Caps) -> float:
-    """Operations of a multiprocessor in a second."""
-    tuning = caps.chip.tuning.wgmma
-    return tuning.clock * (tuning.rate if dtype.itemsize == 2 else tuning.rate // 2)
-
-
-def seconds(axes: Contraction, dtype: np.dtype, tile: WgmmaTile, caps: Caps) -> float:
-    """What waves of tiles take."""
-    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
-    batches = math.prod(x.size for x in axes.batches)
-    waves = -(-batches * tiles_of(rows.size, columns.size, tile) // caps.limits.multiprocessors)
-    done = 2 * waves * tile.rows * tile.columns * sums.size * tile.cost
-    return caps.speed.launch + done / rate_of(dtype, caps)
+def seconds(
+    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
+) -> float:
+    """What waves of tiles take: the products of each, longer if strips leave room for fewer stages;
+    or, where that is more, half of what one warp group takes for products and for what follows, as
+    the other one does the same meanwhile.
+    """
+    (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
+    size = tile.rows * tile.columns
+    lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
+    multiplied = 2 * size * sums.size * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
+    multiplied *= 1 + tuning.lost * lost
+    part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
+    left = size * after.moved * tile.drain / (tuning.drained * part)
+    waves = waves_of(axes, tile, caps.limits.multiprocessors)
+    return caps.speed.launch + waves * max(multiplied, (multiplied + left) / 2)
 
 
 class WgmmaKernels(OnTensorCores):
@@ -80,22 +77,36 @@ class WgmmaKernels(OnTensorCores):
 
     def unsuited(self, product: Product, caps: Caps) -> str:
         axes, dtype = product.axes, product.dtype
-        return unfit(axes, product.factors, dtype) or unworthy(axes, dtype, caps)
+        return unfit(axes, product.factors, dtype) or unworthy(axes, caps)
 
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
-        tuning, axes, dtype = caps.chip.tuning.wgmma, product.axes, product.dtype
-        tiles = tuning.fragments if after.turning == 1 and not after.loads else tuning.others
-        for tile in sorted(tiles, key=lambda t: seconds(axes, dtype, t, caps)):
-            yield f"{tile.rows} x {tile.columns}", tile
+        """Where sums are long, narrow strips are possible, too, if they leave room for more stages."""
+        tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
+        tiles = [*tuning.tiles]
+        if after.stores and after.short and sums.size >= tuning.long:
+            wide = [t for t in tiles if t.rows > 64]
+            pairs = zip(wide, (replace(t, narrow=True) for t in wide), strict=True)
+            tiles += [
+                narrow
+                for usual, narrow in pairs
+                if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
+            ]
+        for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
+            yield f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}", tile
 
-    def timed(self, product: Product, tile: WgmmaTile, caps: Caps) -> float:
-        return copy_seconds(product, caps) + seconds(product.axes, product.dtype, tile, caps)
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
+        alone = seconds(product.axes, product.dtype, tile, after, caps)
+        return copy_seconds(product, caps) + alone
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
         axes, factors, dtype = product.axes, product.factors, product.dtype
         return Kernels((Wgmma(axes, factors, dtype, tile, caps.chip, after).kernel(),))
+
+    def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
+        """One for each warp of a group."""
+        return 4 * tiles_down(product.axes, tile)
 
 
 class OfCopies(WgmmaKernels):
@@ -110,9 +121,10 @@ class OfCopies(WgmmaKernels):
             return product
         return copied(product, [n for n in (0, 1) if of_operand(axes, factors, n, dtype)])
 
-    def timed(self, product: Product, tile: WgmmaTile, caps: Caps) -> float:
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
         """Only copies of rows that a library reads slowly were measured, not those that turn."""
-        found, narrow = super().timed(product, tile, caps), any(c.narrow for c in product.copies)
+        found = super().timed(product, tile, after, caps)
+        narrow = any(c.narrow for c in product.copies)
         return found if narrow else found * caps.chip.tuning.mma.doubt
 
     def unsuited(self, product: Product, caps: Caps) -> str:
@@ -136,6 +148,9 @@ class StoredBare(Bare):
 @final
 class GemmWgmma(WgmmaKernels, StoredBare):
     name = "wgmma product"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return caps is not None and is_longest(problem, caps)
 
 
 @final
