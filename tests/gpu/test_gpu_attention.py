@@ -17,6 +17,7 @@ from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
     DERIVED,
+    DERIVED_SCORES,
     F16,
     FAMILY,
     LAYOUTS,
@@ -32,6 +33,7 @@ from tests.kernels.attention_cases import (
     more,
     plain,
     slopes,
+    slopes_of_scores,
 )
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -136,13 +138,13 @@ def test_tiles(hopper: Any, name: str, tile: str) -> None:
         checked(hopper, SCORES[name][0], xs)
 
 
-def checked_back(xp: Any, function: Attention, xs: Any) -> None:
+def checked_back(xp: Any, gradient: Attention, xs: Any) -> None:
     """The kernels' gradient is that of NumPy, with the same bits each time."""
     given = tuple(map(xp.asarray, xs))
-    compiled = ge2.jit(slopes(function))
+    compiled = ge2.jit(gradient)
     assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*given))}
     first = [xp.asnumpy(y) for y in compiled(*given)]
-    judge_slopes(first, exactly(slopes(function), *xs))
+    judge_slopes(first, exactly(gradient, *xs))
     for _ in range(10):
         for y, x in zip(compiled(*given), first, strict=True):
             assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
@@ -152,7 +154,7 @@ def checked_back(xp: Any, function: Attention, xs: Any) -> None:
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
     function, q, k = DERIVED[name]
-    checked_back(hopper, function, drawn(np.random.default_rng(5), q, k, dtype))
+    checked_back(hopper, slopes(function), drawn(np.random.default_rng(5), q, k, dtype))
 
 
 @pytest.mark.parametrize("lengths", [(2, 129), (128, 128), (257, 511), (1000, 1000), (2048, 2048)])
@@ -161,4 +163,12 @@ def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
 def test_gradients_of_lengths(hopper: Any, mask: str, width: int, lengths: tuple[int, int]) -> None:
     q, k = ((2, 3, n, width) for n in lengths)
     function = {"none": plain, "causal": masked(0), "window": masked(-20, 300)}[mask]
-    checked_back(hopper, function, drawn(np.random.default_rng(6), q, k, BF16))
+    checked_back(hopper, slopes(function), drawn(np.random.default_rng(6), q, k, BF16))
+
+
+@pytest.mark.parametrize("length", [200, 1000])
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", DERIVED_SCORES)
+def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int) -> None:
+    shape = (2, 3, length, width)
+    checked_back(hopper, *slopes_of_scores(np.random.default_rng(7), name, shape, BF16))

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 import ge2
+import ge2.numpy as gnp
 from ge2.numpy import logsumexp
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
@@ -144,6 +145,18 @@ def capped(q: Any, k: Any, v: Any) -> Any:
     return softmax(np.where(seen(s), s, -np.inf)) @ v
 
 
+def capped_by_indices(q: Any, k: Any, v: Any) -> Any:
+    s = 4.0 * np.tanh(scores(q, k) / 4.0)
+    place = np.arange(s.shape[-1]) if q.dtype == np.float64 else gnp.arange(s.shape[-1])
+    return softmax(np.where(place[: s.shape[-2], None] >= place, s, -1e9)) @ v
+
+
+def warm(q: Any, k: Any, v: Any, heat: Any, bias: Any) -> Any:
+    """A number for each head that scores are multiplied by, and one for each key that is added."""
+    s = scores(q, k) * heat[:, None, None] + bias[:, None, :]
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
+
+
 def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
     s = scores(q, k)
     rows, columns = s.shape[-2:]
@@ -175,6 +188,8 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "a low number is added": (added, lambda q, k: ()),
     "weights masked": (weights_masked, lambda q, k: ()),
     "soft cap": (capped, lambda q, k: ()),
+    "soft cap, a low number": (capped_by_indices, lambda q, k: ()),
+    "warm": (warm, lambda q, k: (q[1:2], (q[1], k[2]))),
     "alibi": (alibi, lambda q, k: (q[1:2],)),
     "bias": (biased, lambda q, k: ((*q[:3], k[2]),)),
     "bias of each head": (biased, lambda q, k: ((q[1], q[2], k[2]),)),
@@ -244,14 +259,27 @@ DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 }
 
 
-def slopes(function: Attention) -> Attention:
+# and of these scores with what they are made of
+DERIVED_SCORES: Final = ("soft cap", "soft cap, a low number", "warm", "alibi", "documents")
+
+
+def slopes(function: Attention, count: int = 3) -> Attention:
     """The gradient of a sum of the squares of the result."""
 
     def loss(*xs: Any) -> Any:
         y = function(*xs)
         return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
 
-    return ge2.grad(loss, (0, 1, 2))
+    return ge2.grad(loss, tuple(range(count)))
+
+
+def slopes_of_scores(
+    rng: np.random.Generator, name: str, shape: Shape, dtype: Any
+) -> tuple[Attention, list[Any]]:
+    """The gradient by all arrays of floating numbers, and the arrays."""
+    xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
+    count = sum(x.dtype == dtype for x in xs)
+    return slopes(SCORES[name][0], count), xs
 
 
 def judge_slopes(found: Any, wanted: Any) -> None:

@@ -13,6 +13,7 @@ from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
     DERIVED,
+    DERIVED_SCORES,
     F16,
     FAMILY,
     LAYOUTS,
@@ -28,6 +29,7 @@ from tests.kernels.attention_cases import (
     more,
     plain,
     slopes,
+    slopes_of_scores,
 )
 
 
@@ -89,18 +91,31 @@ def test_gradients(name: str, dtype: Any) -> None:
         judge_slopes(compiled(*xs), exactly(slopes(function), *xs))
 
 
-@pytest.mark.parametrize("name", ["bias of each head", "soft cap"])
-def test_gradients_by_the_plain_graph(name: str) -> None:
-    """Where scores have arrays with gradients, or a derivative that is no number."""
-    rng, shape = np.random.default_rng(6), (1, 2, 72, 64)
-    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
-    function = SCORES[name][0]
+@pytest.mark.exhaustive("width")
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", DERIVED_SCORES)
+def test_gradients_of_scores(name: str, width: int) -> None:
+    """By what scores are made of, too."""
+    gradient, xs = slopes_of_scores(np.random.default_rng(6), name, (1, 2, 72, width), BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(gradient)
+        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(gradient, *xs))
 
-    def loss(*xs: Any) -> Any:
-        y = function(*xs)
-        return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
 
-    gradient = ge2.grad(loss, tuple(range(len(xs))))
+def test_queries_that_see_no_key_have_no_slope() -> None:
+    """All keys count alike for the first of them; what they do comes from no score."""
+    xs = drawn(np.random.default_rng(7), (1, 72, 64), (1, 72, 64), BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
+    assert not np.asarray(queries, np.float64)[:, :3].any()
+
+
+def test_gradients_by_the_plain_graph() -> None:
+    """Where an array of each query and key has gradients."""
+    gradient, xs = slopes_of_scores(
+        np.random.default_rng(6), "bias of each head", (1, 2, 72, 64), BF16
+    )
     with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
         found = kinds(ge2.jit(gradient).lower(*xs))
         assert FAMILY in found and BACKWARD not in found

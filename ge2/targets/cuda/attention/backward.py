@@ -15,9 +15,12 @@ import numpy as np
 from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Graph
+from ge2.ops.attention.form import Form
 from ge2.ops.attention.tiling import Tiling
 from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
-from ge2.targets.cuda.attention.scores import Scores, Statements
+from ge2.targets.cuda.attention.scores import Scores, scores_of
+from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -26,7 +29,17 @@ from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.tuning import AttentionTile
 
-Pair = tuple[Statements, Statements]  # of any block, and of one whose keys are all seen
+# of scores in any block, in one whose keys are all seen, and of their derivative
+Three = tuple[Statements, ...]
+
+
+@final
+@record
+class Total:
+    """What is added up of each row beside the products: a pair of cotangents, and where it goes."""
+
+    name: str
+    pair: str
 
 
 @final
@@ -51,18 +64,23 @@ class BackwardView:
     first: tuple[Text, ...]
     edge: Statements
     whole: Statements
+    slopes: Statements | None
+    totals: tuple[Total, ...]
 
 
 @final
 class AttentionBackward:
     """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
-    of queries, keys and values, these in C order by batch and head.
+    of queries, keys and values, these in C order by batch and head, and what is left of others,
+    each along `ways` (ops/attention/slopes.py).
     """
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: tuple[Pair, Pair], tile: AttentionTile, chip: Chip, text: str,
+        statements: tuple[Three, Three], ways: tuple[str, ...], tile: AttentionTile, chip: Chip,
+        text: str,
     ) -> None:  # fmt: skip
+        self.ways = ways
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
         self.statements, self.tile, self.chip, self.text = statements, tile, chip, text
         self.arguments: dict[str, Argument] = {}
@@ -75,12 +93,14 @@ class AttentionBackward:
         return Kernels((cleared(words, 1, 32), *both), (8,))
 
     def kernel(self, words: Argument, turned: bool) -> CudaKernel:
+        edge, whole, slopes = three = self.statements[turned]
         tile, t, band = self.tile, self.tiling, self.scores.band
+        if turned and slopes is not NOTHING and t.width > tile.keys:  # registers are few
+            tile = replace(tile, keys=tile.keys // 2, stages=2 * tile.stages)
         rows, length = 64 * tile.groups, t.keys if turned else t.queries
         self.arguments = {"words": words}
-        edge, whole = self.statements[turned]
-        view = self.view(turned, edge, whole)
-        arguments = {**self.arguments, **{a.name: a for s in (edge, whole) for a in s.arguments}}
+        view = self.view(turned, tile, edge, whole, slopes)
+        arguments = {**self.arguments, **{a.name: a for s in three for a in s.arguments}}
         for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
             number = np.float32(value), FLOAT32
             arguments[name] = Argument(f"float {name}", "constant", number)
@@ -108,12 +128,16 @@ class AttentionBackward:
         return CudaKernel(
             "attention backward", f"The cotangents of {'keys and values' if turned else 'queries'} of\n{self.text}",
             tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
-            after + own + 48 + 32 * tile.stages + 16, 8 + edge.equations, (*edge.helpers, *whole.helpers),
+            after + own + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
+            tuple(dict.fromkeys(h for s in three for h in s.helpers)),
             single=True, template="cuda/attention/backward.cu.jinja", view=view,
         )  # fmt: skip
 
-    def view(self, turned: bool, edge: Statements, whole: Statements) -> BackwardView:
-        t, tile, band = self.tiling, self.tile, self.scores.band
+    def view(
+        self, turned: bool, tile: AttentionTile, edge: Statements, whole: Statements,
+        slopes: Statements,
+    ) -> BackwardView:  # fmt: skip
+        t, band = self.tiling, self.scores.band
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
         names, batch, more = batch_places(t)
@@ -138,8 +162,22 @@ class AttentionBackward:
         ends = high if turned else low  # what bounds the last lines
         return BackwardView(
             kind, SUFFIX[self.dtype], tile.keys, t.width, few, many, turned, tuple(batch), places,
-            ends and not turned, low, high, edge != whole, rows_at, edge.first or whole.first, edge, whole,
+            ends and not turned, low, high, edge != whole, rows_at,
+            tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first))), edge, whole,
+            None if slopes is NOTHING else slopes, self.totals(turned, slopes),
         )  # fmt: skip
+
+    def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:
+        """What rows add up of others, which goes to results among the arguments."""
+        found = list[Total]()
+        for n, (how, pair) in enumerate(zip(self.ways, slopes.more, strict=True)):
+            if how == ("keys" if turned else "rows"):
+                name = f"total{n}"
+                value = self.operands[9 + n], FLOAT32
+                declared = f"float *__restrict__ {name}s"
+                self.arguments[f"{name}s"] = Argument(declared, "result", value)
+                found.append(Total(name, pair))
+        return tuple(found)
 
     def mapped(self, name: str, n: int, box: int, names: Sequence[str]) -> tuple[str, ...]:
         """The tensor map of an operand among the arguments; the places that name its tiles."""
@@ -174,10 +212,25 @@ class AttentionBackward:
         self.arguments[name] = Argument(declared, "result", (self.operands[n], tiles))
 
 
-def without_band(scores: Scores, queries: int, keys: int) -> Scores:
-    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+def sees_none(scores: Scores, queries: int, keys: int) -> bool:
+    """True if some query sees no key, and has weights all the same."""
     band = scores.band
     unseen = (band.low or 0) > 0 or (band.high is not None and queries - 1 - band.high > keys - 1)
-    if not scores.finite or not unseen:
+    return scores.finite and unseen
+
+
+def without_band(scores: Scores, queries: int, keys: int) -> Scores:
+    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+    if not sees_none(scores, queries, keys):
         return scores
-    return replace(scores, band=type(band)(), whole=scores.edge)
+    return replace(scores, band=type(scores.band)(), whole=scores.edge)
+
+
+def scores_to_derive(form: Form) -> Graph | None:
+    """Scores of which a kernel has the derivative; None if that is a number. Masks are left out, where
+    what is not seen has a weight of 0.
+    """
+    scores, shape = scores_of(form), form.product.type.shape
+    if sees_none(scores, shape[form.row], shape[form.key]):
+        return scores.edge
+    return None if scores.is_simple else scores.whole

@@ -15,7 +15,8 @@ from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.tiling import Tiling
-from ge2.targets.cuda.attention.scores import Scores, Statements
+from ge2.targets.cuda.attention.scores import Scores
+from ge2.targets.cuda.attention.statements import Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 from ge2.base.dtypes import FLOATS
@@ -11,13 +11,22 @@ from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
+from ge2.ops.attention.slopes import way
 from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
 from ge2.ops.elementwise import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
-from ge2.targets.cuda.attention.scores import Scores, Statements, scores_of, statements
+from ge2.targets.cuda.attention.scores import Scores, scores_of
+from ge2.targets.cuda.attention.statements import (
+    NOTHING,
+    Statements,
+    Written,
+    slope_statements,
+    statements,
+)
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.kernels.generated import Cuda
@@ -44,7 +53,7 @@ class Attention(Cuda):
             return ""
         scores = scores_of(form)
         for graph in (scores.edge, scores.whole):
-            made = statements(graph, form, operands_of(form, problem), caps.chip, {})
+            made = statements(graph, Written(form, operands_of(form, problem), caps.chip, {}))
             if isinstance(made, str):
                 return made
         return ""
@@ -83,10 +92,8 @@ class Attention(Cuda):
         assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
         form = form_of(op.plain)
         found, operands, scores = lying(form, problem), operands_of(form, problem), scores_of(form)
-        names: dict[object, str] = {}
-        edge, whole = (
-            statements(g, form, operands, caps.chip, names) for g in (scores.edge, scores.whole)
-        )
+        of = Written(form, operands, caps.chip, {})
+        edge, whole = (statements(g, of) for g in (scores.edge, scores.whole))
         assert (
             isinstance(found, Tiling) and not isinstance(edge, str) and not isinstance(whole, str)
         )
@@ -118,15 +125,10 @@ class AttentionBackward(Cuda):
             return found
         if caps is None:
             return ""
-        scores = scores_of(form)
-        if not scores.is_simple:
-            return "the derivative of its scores is no number"
-        operands = operands_of(form, problem)
-        made = (
-            statements(scores.edge, form, operands, caps.chip, {}, turned)
-            for turned in (False, True)
-        )
-        return next((each for each in made if isinstance(each, str)), "")
+        if any(way(form, r) == "both" for r in op.reads):
+            return "what scores are made of has cotangents for each query and key"
+        written = written_back(op, form, operands_of(form, problem), caps.chip)
+        return next((each for three in written for each in three if isinstance(each, str)), "")
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         op = problem.op
@@ -144,23 +146,37 @@ class AttentionBackward(Cuda):
         found, operands = lying_back(form, problem), operands_of(form, problem)
         assert isinstance(found, Tiling)
         scores = without_band(scores_of(form), found.queries, found.keys)
-
-        def both(turned: bool) -> tuple[Statements, Statements]:
-            names: dict[object, str] = {}
-            edge, whole = (
-                statements(g, form, operands, caps.chip, names, turned)
-                for g in (scores.edge, scores.whole)
-            )
-            assert not isinstance(edge, str) and not isinstance(whole, str)
-            return edge, whole
-
+        queries, keys = written_back(op, form, operands, caps.chip)
+        ways = tuple(way(form, r) for r in op.reads)
         ins, outs = problem.arrays
         bases = [operands[c.base] for c in form.chains]
         logs, rows, ct = ins[len(form.plain.inputs) :]
         return BackwardKernels(
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
-            (both(False), both(True)), tile, caps.chip, str(op.plain),
+            (sure(queries), sure(keys)), ways, tile, caps.chip, str(op.plain),
         ).kernels()  # fmt: skip
+
+
+def written_back(
+    op: FusedBackward, form: Form, operands: Mapping[Var, Operand], chip: Chip
+) -> tuple[tuple[Statements | str, ...], tuple[Statements | str, ...]]:
+    """The statements of the kernel that has rows of queries, and of that which has rows of keys: of
+    scores anywhere, where all keys are seen, and of their derivative; or why there are none.
+    """
+    shape = form.product.type.shape
+    scores = without_band(scores_of(form), shape[form.row], shape[form.key])
+
+    def written(turned: bool) -> tuple[Statements | str, ...]:
+        of = Written(form, operands, chip, {}, turned)
+        found = statements(scores.edge, of), statements(scores.whole, of)
+        return (*found, NOTHING if op.slopes is None else slope_statements(op.slopes, of))
+
+    return written(False), written(True)
+
+
+def sure(found: Sequence[Statements | str]) -> tuple[Statements, ...]:
+    """Statements of which none is missing."""
+    return tuple(each for each in found if not isinstance(each, str))
 
 
 def lying_back(form: Form, problem: Problem) -> Tiling | str:
