@@ -169,6 +169,11 @@ def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
     return softmax(scores(q, k) + bias) @ v
 
 
+def causal_biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    s = 4.0 * np.tanh((scores(q, k) + bias) / 4.0)
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
+
+
 def padded(q: Any, k: Any, v: Any, there: Any) -> Any:
     return softmax(np.where(there[:, None, None, :], scores(q, k), -np.inf)) @ v
 
@@ -193,6 +198,7 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "alibi": (alibi, lambda q, k: (q[1:2],)),
     "bias": (biased, lambda q, k: ((*q[:3], k[2]),)),
     "bias of each head": (biased, lambda q, k: ((q[1], q[2], k[2]),)),
+    "bias of all heads": (causal_biased, lambda q, k: ((q[2], k[2]),)),
     "padding": (padded, lambda q, k: ((k[0], k[2]),)),
     "documents": (documents, lambda q, k: ((k[0], k[2]),)),
 }
@@ -260,7 +266,10 @@ DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 
 
 # and of these scores with what they are made of
-DERIVED_SCORES: Final = ("soft cap", "soft cap, a low number", "warm", "alibi", "documents")
+DERIVED_SCORES: Final = (
+    "soft cap", "soft cap, a low number", "warm", "alibi", "documents", "bias", "bias of each head",
+    "bias of all heads",
+)  # fmt: skip
 
 
 def slopes(function: Attention, count: int = 3) -> Attention:

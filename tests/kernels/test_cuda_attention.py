@@ -109,14 +109,3 @@ def test_queries_that_see_no_key_have_no_slope() -> None:
     with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
         queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
     assert not np.asarray(queries, np.float64)[:, :3].any()
-
-
-def test_gradients_by_the_plain_graph() -> None:
-    """Where an array of each query and key has gradients."""
-    gradient, xs = slopes_of_scores(
-        np.random.default_rng(6), "bias of each head", (1, 2, 72, 64), BF16
-    )
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        found = kinds(ge2.jit(gradient).lower(*xs))
-        assert FAMILY in found and BACKWARD not in found
-        judge_slopes(ge2.jit(gradient)(*xs), exactly(gradient, *xs))

@@ -6,7 +6,7 @@ order. What a block does is `templates/cuda/attention/backward.cu.jinja`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -18,13 +18,15 @@ from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Graph
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.tiling import Tiling
+from ge2.targets.cuda.attention import bias
+from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
 from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emit.types import SUFFIX
+from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.tuning import AttentionTile
@@ -72,25 +74,39 @@ class BackwardView:
 class AttentionBackward:
     """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
     of queries, keys and values, these in C order by batch and head, and what is left of others,
-    each along `ways` (ops/attention/slopes.py).
+    `lefts` (ops/attention/slopes.py).
     """
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: tuple[Three, Three], ways: tuple[str, ...], tile: AttentionTile, chip: Chip,
+        statements: tuple[Three, Three], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
         text: str,
     ) -> None:  # fmt: skip
-        self.ways = ways
+        self.lefts = lefts
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
         self.statements, self.tile, self.chip, self.text = statements, tile, chip, text
         self.arguments: dict[str, Argument] = {}
 
     def kernels(self) -> Kernels:
-        """What clears the counters of tiles, and both kernels."""
+        """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
         part = Operand("part", 0, (1,)), np.dtype(np.uint8)
         words = Argument("uint64_t *__restrict__ words", "result", part)
-        both = (self.kernel(words, turned) for turned in (False, True))
-        return Kernels((cleared(words, 1, 32), *both), (8,))
+        keys, queries = (self.kernel(words, turned) for turned in (True, False))
+        return Kernels((cleared(words, 1, 32), queries, keys, *self.of_both(queries)), (8,))
+
+    def of_both(self, first: CudaKernel) -> Iterator[CudaKernel]:
+        """The kernels of arrays of queries and keys; `first`: that whose rows are queries."""
+        slopes, t = self.statements[False][2], self.tiling
+        arguments = {a.name: a for a in first.arguments}
+        fixed = {f.name: f for f in first.fixed}
+        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
+            if left.how == "both":
+                value = self.operands[9 + n], left.dtype
+                result = Argument(f"{STORED[left.dtype]} *__restrict__ left", "result", value)
+                yield bias.kernel(
+                    left, first.view, pair, arguments, result, fixed, (t.queries, t.keys, t.width),
+                    self.text, first.helpers,
+                )  # fmt: skip
 
     def kernel(self, words: Argument, turned: bool) -> CudaKernel:
         edge, whole, slopes = three = self.statements[turned]
@@ -170,8 +186,8 @@ class AttentionBackward:
     def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:
         """What rows add up of others, which goes to results among the arguments."""
         found = list[Total]()
-        for n, (how, pair) in enumerate(zip(self.ways, slopes.more, strict=True)):
-            if how == ("keys" if turned else "rows"):
+        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
+            if left.how == ("keys" if turned else "rows"):
                 name = f"total{n}"
                 value = self.operands[9 + n], FLOAT32
                 declared = f"float *__restrict__ {name}s"

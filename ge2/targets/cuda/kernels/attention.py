@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
-from ge2.base.dtypes import FLOATS
+from ge2.base.dtypes import FLOAT32, FLOATS, HALF
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
@@ -16,6 +16,7 @@ from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
 from ge2.ops.elementwise import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
+from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import (
@@ -125,8 +126,10 @@ class AttentionBackward(Cuda):
             return found
         if caps is None:
             return ""
-        if any(way(form, r) == "both" for r in op.reads):
-            return "what scores are made of has cotangents for each query and key"
+        if any(
+            left.how == "both" and left.dtype not in (*HALF, FLOAT32) for left in lefts(op, form)
+        ):
+            return "an array of queries and keys is of a type that no kernel has a gradient of"
         written = written_back(op, form, operands_of(form, problem), caps.chip)
         return next((each for three in written for each in three if isinstance(each, str)), "")
 
@@ -147,14 +150,24 @@ class AttentionBackward(Cuda):
         assert isinstance(found, Tiling)
         scores = without_band(scores_of(form), found.queries, found.keys)
         queries, keys = written_back(op, form, operands, caps.chip)
-        ways = tuple(way(form, r) for r in op.reads)
         ins, outs = problem.arrays
         bases = [operands[c.base] for c in form.chains]
         logs, rows, ct = ins[len(form.plain.inputs) :]
         return BackwardKernels(
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
-            (sure(queries), sure(keys)), ways, tile, caps.chip, str(op.plain),
+            (sure(queries), sure(keys)), lefts(op, form), tile, caps.chip, str(op.plain),
         ).kernels()  # fmt: skip
+
+
+def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:
+    """What is left of the cotangents of what scores are made of."""
+    shape, inputs = form.product.type.shape, form.plain.inputs
+    return tuple(
+        Left(
+            way(form, r), inputs[r[0]].type.dtype, tuple((shape[a], a in r[1]) for a in form.batch)
+        )
+        for r in op.reads
+    )
 
 
 def written_back(
