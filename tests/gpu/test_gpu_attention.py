@@ -172,3 +172,12 @@ def test_gradients_of_lengths(hopper: Any, mask: str, width: int, lengths: tuple
 def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int) -> None:
     shape = (2, 3, length, width)
     checked_back(hopper, *slopes_of_scores(np.random.default_rng(7), name, shape, BF16))
+
+
+@pytest.mark.parametrize("width", [16, 24, 32, 80, 96, 160, 192, 256])
+@pytest.mark.parametrize("name", ["causal", "soft cap", "bias of each head"])
+def test_widths(hopper: Any, name: str, width: int) -> None:
+    rng, shape = np.random.default_rng(8), (2, 3, 300, width)
+    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
+    checked(hopper, SCORES[name][0], xs)
+    checked_back(hopper, *slopes_of_scores(rng, name, shape, BF16))

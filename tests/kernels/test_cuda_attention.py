@@ -103,6 +103,17 @@ def test_gradients_of_scores(name: str, width: int) -> None:
         judge_slopes(compiled(*xs), exactly(gradient, *xs))
 
 
+@pytest.mark.exhaustive("width")
+@pytest.mark.parametrize("width", [16, 80, 96, 192, 256])
+def test_widths(width: int) -> None:
+    """Forward, and backward; the last features of a tile are zeros, and wide heads have their sums one by one."""
+    xs = drawn(np.random.default_rng(8), (1, 72, width), (1, 72, width), BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(slopes(masked(0)))
+        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
+
+
 def test_queries_that_see_no_key_have_no_slope() -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
     xs = drawn(np.random.default_rng(7), (1, 72, 64), (1, 72, 64), BF16)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -46,6 +46,25 @@ class Total:
 
 @final
 @record
+class Part:
+    """What a kernel computes: of tiles of queries, or of keys (`turned`); the cotangents of these, and
+    of values.
+    """
+
+    turned: bool
+    first: bool
+    second: bool
+    what: str
+
+
+FIRST: Final = Part(False, True, False, "queries")
+BOTH_OF_KEYS: Final = Part(True, True, True, "keys and values")
+FIRST_OF_KEYS: Final = Part(True, True, False, "keys")
+SECOND_OF_KEYS: Final = Part(True, False, True, "values")
+
+
+@final
+@record
 class BackwardView:
     """What `templates/cuda/attention/backward.cu.jinja` prints."""
 
@@ -55,7 +74,9 @@ class BackwardView:
     width: int
     few: int
     many: int
-    turned: bool
+    number: int
+    part: Part
+    in_place: bool
     batch: tuple[Text, ...]
     places: tuple[tuple[str, ...], ...]
     reversed: bool
@@ -91,8 +112,11 @@ class AttentionBackward:
         """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
         part = Operand("part", 0, (1,)), np.dtype(np.uint8)
         words = Argument("uint64_t *__restrict__ words", "result", part)
-        keys, queries = (self.kernel(words, turned) for turned in (True, False))
-        return Kernels((cleared(words, 1, 32), queries, keys, *self.of_both(queries)), (8,))
+        # sums of wide heads find registers one by one
+        wide = self.tiling.planes > 2
+        parts = [FIRST, FIRST_OF_KEYS, SECOND_OF_KEYS] if wide else [FIRST, BOTH_OF_KEYS]
+        first, *more = (self.kernel(words, n, part) for n, part in enumerate(parts))
+        return Kernels((cleared(words, 2, 32), first, *more, *self.of_both(first)), (16,))
 
     def of_both(self, first: CudaKernel) -> Iterator[CudaKernel]:
         """The kernels of arrays of queries and keys; `first`: that whose rows are queries."""
@@ -104,37 +128,40 @@ class AttentionBackward:
                 value = self.operands[9 + n], left.dtype
                 result = Argument(f"{STORED[left.dtype]} *__restrict__ left", "result", value)
                 yield bias.kernel(
-                    left, first.view, pair, arguments, result, fixed, (t.queries, t.keys, t.width),
+                    left, first.view, pair, arguments, result, fixed, (t.queries, t.keys),
                     self.text, first.helpers,
                 )  # fmt: skip
 
-    def kernel(self, words: Argument, turned: bool) -> CudaKernel:
+    def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
+        turned = part.turned
         edge, whole, slopes = three = self.statements[turned]
         tile, t, band = self.tile, self.tiling, self.scores.band
-        if turned and slopes is not NOTHING and t.width > tile.keys:  # registers are few
+        if turned and slopes is not NOTHING and t.planes == 2:  # registers are few
             tile = replace(tile, keys=tile.keys // 2, stages=2 * tile.stages)
         rows, length = 64 * tile.groups, t.keys if turned else t.queries
         self.arguments = {"words": words}
-        view = self.view(turned, tile, edge, whole, slopes)
+        view = self.view(number, part, tile, edge, whole, slopes)
         arguments = {**self.arguments, **{a.name: a for s in three for a in s.arguments}}
         for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
-            number = np.float32(value), FLOAT32
-            arguments[name] = Argument(f"float {name}", "constant", number)
-        block, own = tile.keys * t.width * 2, rows * t.width * 2
+            constant = np.float32(value), FLOAT32
+            arguments[name] = Argument(f"float {name}", "constant", constant)
+        block, own, in_place = tile.keys * t.planes * LINE, rows * t.planes * LINE, t.planes > 2
         after = 2 * own + 2 * tile.stages * block
+        end = after if in_place else after + own
         each = 2 * (t.queries if turned else t.keys) * t.width * 2
         together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
             Fixed("ROWS", rows, "of a tile"),
             Fixed("LINES", tile.keys, "of a block"),
-            Fixed("WIDTH", t.width, "features of a head"),
+            Fixed("WIDTH", t.columns, "features of a head, the last of which may be zeros"),
+            Fixed("PLANES", t.planes, "tiles of 64 features side by side"),
             Fixed("STAGES", tile.stages, "blocks of lines in shared memory"),
             Fixed("BLOCK", block, "bytes of a block"),
             Fixed("LINES_AT", 2 * own, "their place in shared memory"),
             Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
-            Fixed("RESULT_AT", after, "likewise"),
-            Fixed("BARRIERS", after + own, "likewise"),
+            Fixed("RESULT_AT", 0 if in_place else after, "likewise"),
+            Fixed("BARRIERS", end, "likewise"),
             Fixed("HEADS", together, "whose lines are in the L2 cache at a time"),
             Fixed("LOW", band.low or 0, "keys are seen up to so many before a query"),
             Fixed("HIGH", band.high or 0, "and from so many before it"),
@@ -142,18 +169,18 @@ class AttentionBackward:
         )
         grid = (max(1, min(t.heads * -(-length // rows), self.chip.multiprocessors)),)
         return CudaKernel(
-            "attention backward", f"The cotangents of {'keys and values' if turned else 'queries'} of\n{self.text}",
+            "attention backward", f"The cotangents of {part.what} of\n{self.text}",
             tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
-            after + own + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
+            end + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
             tuple(dict.fromkeys(h for s in three for h in s.helpers)),
             single=True, template="cuda/attention/backward.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(
-        self, turned: bool, tile: AttentionTile, edge: Statements, whole: Statements,
+        self, number: int, part: Part, tile: AttentionTile, edge: Statements, whole: Statements,
         slopes: Statements,
     ) -> BackwardView:  # fmt: skip
-        t, band = self.tiling, self.scores.band
+        t, band, turned = self.tiling, self.scores.band, part.turned
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
         names, batch, more = batch_places(t)
@@ -169,18 +196,20 @@ class AttentionBackward:
             declared = f"const float *__restrict__ {name}"
             self.arguments[name] = Argument(declared, "array", (self.operands[n], FLOAT32))
         rows_at = tuple(self.line(n, name, names) for n, name in ((4, "logs"), (5, "sums")))
-        results = ((7, "first"), (8, "second")) if turned else ((6, "first"),)
-        for n, name in results:
-            self.left(f"{name}_tiles", n, t.keys if turned else t.queries)
+        if part.first:
+            self.left("first_tiles", 7 if turned else 6, t.keys if turned else t.queries)
+        if part.second:
+            self.left("second_tiles", 8, t.keys)
         low, high = band.low is not None, band.high is not None
         few, many = tile.registers
         kind = "bf16" if self.dtype == BFLOAT16 else "f16"
         ends = high if turned else low  # what bounds the last lines
         return BackwardView(
-            kind, SUFFIX[self.dtype], tile.keys, t.width, few, many, turned, tuple(batch), places,
+            kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch), places,
             ends and not turned, low, high, edge != whole, rows_at,
             tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first))), edge, whole,
-            None if slopes is NOTHING else slopes, self.totals(turned, slopes),
+            None if slopes is NOTHING else slopes,
+            self.totals(turned, slopes) if part.first else (),
         )  # fmt: skip
 
     def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:

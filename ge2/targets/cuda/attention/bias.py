@@ -46,13 +46,12 @@ class BiasView:
 
 def kernel(
     left: Left, view: object, pair: str, arguments: Mapping[str, Argument], result: Argument,
-    fixed: Mapping[str, Fixed], sizes: tuple[int, int, int], text: str, helpers: Sequence[str],
+    fixed: Mapping[str, Fixed], sizes: tuple[int, int], text: str, helpers: Sequence[str],
 ) -> CudaKernel:  # fmt: skip
-    """`arguments` and `fixed`: those of the kernel whose rows are queries; `sizes`: queries, keys and
-    features.
-    """
-    given, (queries, keys, width) = dict(arguments), sizes
-    rows, lines, groups = (fixed[name].value for name in ("ROWS", "LINES", "GROUPS"))
+    """`arguments` and `fixed`: those of the kernel whose rows are queries; `sizes`: queries and keys."""
+    given, (queries, keys) = dict(arguments), sizes
+    names = ("ROWS", "LINES", "GROUPS", "PLANES")
+    rows, lines, groups, planes = (fixed[name].value for name in names)
     kept, shared = (
         math.prod(n for n, mine in left.batch if mine is which) for which in (True, False)
     )
@@ -60,15 +59,16 @@ def kernel(
         given.pop(name, None)
     given["left"] = result
     given["n_turns"] = Argument("int n_turns", "size", shared)
-    block = 2 * (rows + lines) * width * 2
-    stages = min(4, SHARED // block)
+    row = planes * 128
+    block = 2 * (rows + lines) * row
+    stages = max(1, min(4, SHARED // block))
     numbers = (
-        *(fixed[name] for name in ("GROUPS", "ROWS", "LINES", "WIDTH", "LOW", "HIGH", "PACK")),
+        *(fixed[name] for name in (*names, "WIDTH", "LOW", "HIGH", "PACK")),
         Fixed("STAGES", stages, "turns whose operands are in shared memory"),
         Fixed("BLOCK", block, "their bytes"),
-        Fixed("OTHERS", rows * width * 2, "the place of the result's cotangents in them"),
-        Fixed("LINES_AT", 2 * rows * width * 2, "that of keys"),
-        Fixed("LINE_OTHERS", (2 * rows + lines) * width * 2, "that of values"),
+        Fixed("OTHERS", rows * row, "the place of the result's cotangents in them"),
+        Fixed("LINES_AT", 2 * rows * row, "that of keys"),
+        Fixed("LINE_OTHERS", (2 * rows + lines) * row, "that of values"),
         Fixed("BARRIERS", stages * block, "behind all tiles"),
     )
     head, more = head_of(left)

@@ -66,7 +66,7 @@ class Attention(Cuda):
         found = lying(form, problem)
         assert isinstance(found, Tiling)
         simple = scores_of(form).is_simple
-        tiles = [t for t in caps.chip.tuning.attention.tiles if t.width == found.width]
+        tiles = fitting(caps.chip.tuning.attention.tiles, found)
         for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
             yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
@@ -79,7 +79,7 @@ class Attention(Cuda):
         assert isinstance(found, Tiling)
         band = scores_of(form).band
         seen = 0.5 if band.low is not None or band.high is not None else 1.0
-        done = 4 * found.heads * found.queries * found.keys * found.width * seen
+        done = 4 * found.heads * found.queries * found.keys * found.columns * seen
         rate = (
             tuning.clock
             * tuning.rate
@@ -138,9 +138,8 @@ class AttentionBackward(Cuda):
         assert isinstance(op, FusedBackward)
         found = lying_back(form_of(op.plain), problem)
         assert isinstance(found, Tiling)
-        for tile in caps.chip.tuning.attention.backward:
-            if tile.width == found.width:
-                yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+        for tile in fitting(caps.chip.tuning.attention.backward, found):
+            yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op, tile = problem.op, variant.plan
@@ -157,6 +156,12 @@ class AttentionBackward(Cuda):
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
             (sure(queries), sure(keys)), lefts(op, form), tile, caps.chip, str(op.plain),
         ).kernels()  # fmt: skip
+
+
+def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile]:
+    """The tiles for heads that are no narrower, but no more than needed."""
+    width = min(t.width for t in tiles if t.width >= found.width)
+    return [t for t in tiles if t.width == width]
 
 
 def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:
