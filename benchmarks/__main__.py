@@ -152,6 +152,7 @@ SUITES = {
         ),
         "cuda.attention": (
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
+            *("decoding", "decoding-one"),
         ),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),

@@ -36,11 +36,12 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
 from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
+from ge2.targets.cuda.kernels.attention import AttentionOfFew
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (Kernel(), BackwardKernel(), Apart())
+CATALOG: Final = (AttentionOfFew(), Kernel(), BackwardKernel(), Apart())
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 

@@ -16,16 +16,20 @@ from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BY_KEYS,
     DERIVED,
     DERIVED_SCORES,
     F16,
     FAMILY,
+    FEW,
     LAYOUTS,
     SCORES,
     SPELLINGS,
     Attention,
     drawn,
     exactly,
+    few,
+    grouped,
     judge,
     judge_slopes,
     kinds,
@@ -181,3 +185,28 @@ def test_widths(hopper: Any, name: str, width: int) -> None:
     xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
     checked(hopper, SCORES[name][0], xs)
     checked_back(hopper, *slopes_of_scores(rng, name, shape, BF16))
+
+
+def checked_by_keys(xp: Any, function: Attention, xs: Any) -> None:
+    """The result of few queries is that of NumPy, with the same bits each time."""
+    given, compiled = tuple(map(xp.asarray, xs)), ge2.jit(function)
+    with config.using(prefer=()):
+        assert BY_KEYS in kinds(compiled.lower(*given))
+        first = xp.asnumpy(compiled(*given))
+        judge(first, exactly(function, *xs), xs[0].dtype)
+        for _ in range(10):
+            again = xp.asnumpy(compiled(*given))
+            assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", FEW)
+def test_few_queries(hopper: Any, name: str, dtype: Any) -> None:
+    checked_by_keys(hopper, *few(np.random.default_rng(9), name, dtype))
+
+
+@pytest.mark.parametrize("width", [64, 80, 128, 256])
+@pytest.mark.parametrize("length", [17, 1000, 8192])
+def test_decoding(hopper: Any, length: int, width: int) -> None:
+    rng = np.random.default_rng(10)
+    checked_by_keys(hopper, grouped, drawn(rng, (3, 32, 1, width), (3, 8, length, width), BF16))

@@ -15,6 +15,7 @@ from ge2.numpy import logsumexp
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
 FAMILY: Final = "wgmma attention"
 BACKWARD: Final = "wgmma attention backward"
+BY_KEYS: Final = "attention by keys"
 # rounding of weights, of the result, and of values between in the program of NumPy's own order
 BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9}
 Attention = Callable[..., Any]
@@ -250,6 +251,20 @@ LAYOUTS: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 }
 
 
+# few queries, whose keys warps share: a function, shapes, and the scores whose arrays it reads
+FEW: Final[dict[str, tuple[Attention, Shape, Shape, str]]] = {
+    "one": (plain, (2, 2, 1, 64), (2, 2, 300, 64), ""),
+    "heads in groups": (grouped, (2, 8, 1, 128), (2, 2, 300, 128), ""),
+    "keys repeated, several": (repeated, (2, 8, 3, 128), (2, 2, 300, 128), ""),
+    "time first": (time_first, (2, 3, 2, 64), (2, 300, 2, 64), ""),
+    "causal, at the end": (masked(-195), (1, 2, 5, 64), (1, 2, 200, 64), ""),
+    "no key is seen": (masked(3), (1, 2, 5, 64), (1, 2, 300, 64), ""),
+    "a low number": (masked(3, None, -3e4), (1, 2, 5, 64), (1, 2, 300, 64), ""),
+    "other lengths": (padded, (2, 2, 1, 64), (2, 2, 300, 64), "padding"),
+    "bias, narrow": (biased, (1, 2, 20, 24), (1, 2, 300, 24), "bias of each head"),
+    "wide": (plain, (1, 2, 12, 256), (1, 2, 100, 256), ""),
+}
+
 # what has a derivative in kernels
 DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
     "plain": (plain, (1, 2, 200, 64), (1, 2, 200, 64)),
@@ -314,6 +329,12 @@ def more(rng: np.random.Generator, name: str, q: Shape, k: Shape, dtype: Any) ->
     if name == "documents":
         return [np.sort(rng.integers(0, 4, s)).astype(np.int32) for s in shapes]
     return [rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+def few(rng: np.random.Generator, name: str, dtype: Any) -> tuple[Attention, list[Any]]:
+    """Attention of few queries, and its arrays."""
+    function, q, k, scores = FEW[name]
+    return function, drawn(rng, q, k, dtype) + (more(rng, scores, q, k, dtype) if scores else [])
 
 
 def exactly(function: Attention, *xs: Any) -> Any:

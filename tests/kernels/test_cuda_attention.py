@@ -12,16 +12,19 @@ from ge2.base.config import config
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BY_KEYS,
     DERIVED,
     DERIVED_SCORES,
     F16,
     FAMILY,
+    FEW,
     LAYOUTS,
     SCORES,
     SPELLINGS,
     Attention,
     drawn,
     exactly,
+    few,
     judge,
     judge_slopes,
     kinds,
@@ -77,6 +80,27 @@ def test_queries_that_see_no_key_are_not_numbers() -> None:
     xs = drawn(np.random.default_rng(4), (1, 200, 64), (1, 200, 64), BF16)
     checked(masked(150), xs)
     checked(masked(150, None, -1e9), xs)  # they see all alike
+
+
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", FEW)
+def test_few_queries(name: str, dtype: Any) -> None:
+    """Warps share the keys."""
+    function, xs = few(np.random.default_rng(9), name, dtype)
+    with config.using(executor="shim"):
+        compiled = ge2.jit(function)
+        assert BY_KEYS in kinds(compiled.lower(*xs))
+        judge(compiled(*xs), exactly(function, *xs), dtype)
+
+
+def test_few_queries_have_a_gradient() -> None:
+    """The backward kernels read the logarithms of what warps have summed."""
+    xs = drawn(np.random.default_rng(9), (1, 2, 3, 64), (1, 2, 72, 64), BF16)
+    with config.using(executor="shim", prefer=(BACKWARD,)):
+        compiled = ge2.jit(slopes(plain))
+        assert {BY_KEYS, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(slopes(plain), *xs))
 
 
 @pytest.mark.exhaustive("dtype")

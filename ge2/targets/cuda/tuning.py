@@ -368,6 +368,8 @@ class Attention:
     )
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
+    share: int = 128  # keys at least that a warp has, where warps share them,
+    waves: int = 4  # and how often all warps of a GPU are to have some
 
 
 @final

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import final
+from typing import Final, final
 
 from ge2.base.dtypes import FLOAT32, FLOATS, HALF
 from ge2.choice.problem import Problem, Variant
+from ge2.choice.speed import bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.form import Form
@@ -17,6 +18,7 @@ from ge2.ops.elementwise import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.bias import Left
+from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import (
@@ -32,6 +34,8 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.gemm.wgmma import HOPPER
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.tuning import AttentionTile
+
+MOST_ROWS: Final = 32  # that share keys, if warps share these: 16 read them once
 
 
 @final
@@ -71,15 +75,16 @@ class Attention(Cuda):
             yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """Both products, where keys are seen, at the rate of tensor cores."""
-        op, tuning = problem.op, caps.chip.tuning.wgmma
-        assert isinstance(op, FusedAttention)
+        """Both products of whole tiles, where keys are seen, at the rate of tensor cores."""
+        op, tuning, tile = problem.op, caps.chip.tuning.wgmma, variant.plan
+        assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
         form = form_of(op.plain)
         found = lying(form, problem)
         assert isinstance(found, Tiling)
         band = scores_of(form).band
         seen = 0.5 if band.low is not None or band.high is not None else 1.0
-        done = 4 * found.heads * found.queries * found.keys * found.columns * seen
+        queries = -(-found.queries // (64 * tile.groups)) * 64 * tile.groups
+        done = 4 * found.heads * queries * found.keys * found.columns * seen
         rate = (
             tuning.clock
             * tuning.rate
@@ -106,6 +111,60 @@ class Attention(Cuda):
             caps.chip, logs, is_guarded(scores, form), str(op.plain),
         )  # fmt: skip
         return kernel.kernels()
+
+
+@final
+class AttentionOfFew(Cuda):
+    """softmax(f(q k)) v of few queries, in one pass over keys and values, which warps share."""
+
+    name = "attention by keys"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, FusedAttention):
+            return f"{op.name} is no attention"
+        form = form_of(op.plain)
+        found = lying(form, problem)
+        if isinstance(found, str):
+            return found
+        if rows_of(found) > MOST_ROWS:
+            return f"more than {MOST_ROWS} queries share keys"
+        if caps is None:
+            return ""
+        made = statements(
+            edge_of(form, found), Written(form, operands_of(form, problem), caps.chip, {})
+        )
+        return made if isinstance(made, str) else ""
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """The bytes of keys and values, as often as they are read, in two launches."""
+        op = problem.op
+        assert isinstance(op, FusedAttention)
+        found = lying(form_of(op.plain), problem)
+        assert isinstance(found, Tiling)
+        moved = tiles_of(found) * bytes_of(problem)
+        return 2 * caps.speed.launch + moved / caps.speed.moved
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        op = problem.op
+        assert isinstance(op, FusedAttention)
+        form = form_of(op.plain)
+        found, operands = lying(form, problem), operands_of(form, problem)
+        assert isinstance(found, Tiling)
+        scores = without_band(scores_of(form), found.queries, found.keys)
+        edge = statements(scores.edge, Written(form, operands, caps.chip, {}))
+        assert not isinstance(edge, str)
+        outs = problem.arrays[1]
+        bases = [operands[c.base] for c in form.chains]
+        return AttentionByKeys(
+            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, caps.chip,
+            outs[1] if op.logs else None, is_guarded(scores, form), str(op.plain),
+        ).kernels()  # fmt: skip
+
+
+def edge_of(form: Form, found: Tiling) -> Graph:
+    """Scores of any key."""
+    return without_band(scores_of(form), found.queries, found.keys).edge
 
 
 @final
