@@ -152,6 +152,7 @@ SUITES = {
         ),
         "cuda.attention": (
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
+            *("decoding", "decoding-one"),
         ),
         "cuda.gpt2": (),
         "cuda.products": (

@@ -23,6 +23,7 @@ from benchmarks.record import AtMost, Row
 
 ROUNDS = 12
 FAMILY, BACKWARD = "wgmma attention", "wgmma attention backward"
+BY_KEYS = "attention by keys"
 Call = Callable[[], Any]
 # of the lines whose names end so, the gradient too, forward included
 SLOPES = "-slopes"
@@ -36,6 +37,9 @@ SHAPES = {
     "causal-slopes": (4, 16, 4096, 128, True, 0.95),
     "narrow-slopes": (4, 16, 4096, 64, True, 0.95),
 }
+# one query of each head: batch, heads, heads of keys, keys, width
+DECODING = {"decoding": (64, 32, 8, 8192, 128), "decoding-one": (1, 32, 8, 8192, 128)}
+SHARE = 0.85  # of the bandwidth of a copy
 
 
 def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
@@ -44,6 +48,16 @@ def attention(q: Any, k: Any, v: Any, causal: bool) -> Any:
         scores = np.where(np.tri(*scores.shape[-2:], dtype=bool), scores, -np.inf)
     weights = np.exp(scores - scores.max(-1, keepdims=True))
     return weights / weights.sum(-1, keepdims=True) @ v
+
+
+def decoding(q: Any, k: Any, v: Any) -> Any:
+    """Heads in groups, of which each has the same keys."""
+    b, h, t, d = q.shape
+    q = q.reshape(b, k.shape[1], h // k.shape[1], t, d)
+    scores = np.einsum("bhgqd,bhkd->bhgqk", q, k) * float(d) ** -0.5
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights = weights / weights.sum(-1, keepdims=True)
+    return np.einsum("bhgqk,bhkd->bhgqd", weights, v).reshape(b, h, t, d)
 
 
 def slopes(q: Any, k: Any, v: Any, ct: Any, causal: bool) -> Any:
@@ -152,7 +166,36 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
     return rows
 
 
+def line_of_decoding(name: str, options: Options, at: Machine) -> list[Row]:
+    """Beside a copy of the keys, which moves as many bytes: it reads and writes them."""
+    b, h, few, t, d = DECODING[name]
+    if options.quick:
+        b, h, few, t = 1, 4, 2, 128
+    draw = Draw(options.quick)
+    shapes = (b, h, 1, d), (b, few, t, d), (b, few, t, d)
+    xs = tuple(at.xp.asarray(draw.normal(*shape, dtype=BF16)) for shape in shapes)
+    calls: dict[str, Call] = {}
+    calls["ge2"], taken = ours(decoding, xs)
+    calls["ge2 plain"], _ = ours(decoding, xs, prefer=(f"-{FAMILY}", f"-{BY_KEYS}"))
+    calls["copy"] = xs[1].copy
+    notes = {
+        "kernels": "; ".join(taken),
+        "differs by": compared(at, calls["ge2"](), calls["ge2 plain"]()),
+    }
+    rows = []
+    for word, rest in (("rested", REST), ("hot", 0.0)):
+        times = in_turns(calls, at, 0.0 if options.quick else rest, options.rounds_or(ROUNDS))
+        mine = times.pop("ge2")
+        targets = () if options.quick or name != "decoding" else (AtMost(times["copy"] / SHARE),)
+        notes[f"part of a copy's bandwidth, {word}"] = f"{times['copy'] / mine:.2f}"
+        title = f"decoding bf16 {b}x{h}/{few}x{t}x{d}, {word}"
+        sizes = {"sizes": [b, h, few, t, d]}
+        rows.append(Row(title, "seconds", mine, times, targets, "bfloat16", sizes, notes))
+    return rows
+
+
 def run(options: Options = USUAL) -> Lines:
     at = machine(options.quick)
-    titles = {name: name for name in SHAPES}
-    return each("attention", titles, lambda name: line(name, options, at), options, at)
+    titles = {name: name for name in (*SHAPES, *DECODING)}
+    lines = {name: line_of_decoding if name in DECODING else line for name in titles}
+    return each("attention", titles, lambda name: lines[name](name, options, at), options, at)

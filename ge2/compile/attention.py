@@ -15,6 +15,7 @@ from ge2.choice.problem import Problem, prefs
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.attention import graphs
 from ge2.ops.attention.band import Band, with_bands
+from ge2.ops.attention.core import around_core, core
 from ge2.ops.attention.ops import (
     ATTENTION,
     Attention,
@@ -25,19 +26,22 @@ from ge2.ops.attention.ops import (
     form_of,
     recognised,
 )
+from ge2.ops.attention.slopes import Reads, derivative
 from ge2.ops.graphs.control import Call
 from ge2.ops.graphs.policy import inlined
 from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
+from ge2.targets.cuda.attention.backward import scores_to_derive
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
 from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
+from ge2.targets.cuda.kernels.attention import AttentionOfFew
 from ge2.targets.cuda.kernels.products import HOPPER
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (Kernel(), BackwardKernel(), Apart())
+CATALOG: Final = (AttentionOfFew(), Kernel(), BackwardKernel(), Apart())
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 
@@ -92,17 +96,25 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], caps: Caps) -> t
     assert isinstance(op, AttentionBackward)
     wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
     form = form_of(plain)
-    bases = {form.plain.inputs.index(c.base) for c in form.chains}
     as_it_was = (replace(eqn, op=AttentionBackward(with_bands(op.jaxpr, known), plain, wanted)),)
-    if any(w and n not in bases for n, w in enumerate(wanted)):
+    slopes: Graph | None = None
+    reads: Reads = ()
+    scores, flags = scores_to_derive(form), graphs.of_others(form, wanted)
+    if scores is None and any(flags):
         return as_it_was
+    if scores is not None:
+        found = derivative(form, scores, flags, PLAIN)
+        if found is None:
+            return as_it_was
+        slopes, reads = found
     *given, logs, y, ct = eqn.inputs
-    before, after = graphs.around_core(form, wanted, PLAIN)
-    core = graphs.core(form, PLAIN)
+    before, after = around_core(form, wanted, PLAIN, reads)
+    inner = core(form, PLAIN, slopes, reads)
     rows = Eqn(Call(before), (y, ct), (Var(before.outputs[0].type),), eqn.source)
-    outs = tuple(Var(a.type) for a in core.outputs)
+    outs = tuple(Var(a.type) for a in inner.outputs)
     inputs = (*given, logs, rows.outs[0], ct)
-    one = settled(Eqn(FusedBackward(core, plain), inputs, outs, eqn.source), caps)
+    fused = FusedBackward(inner, plain, slopes, reads)
+    one = settled(Eqn(fused, inputs, outs, eqn.source), caps)
     if one is None:
         return as_it_was
     return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)

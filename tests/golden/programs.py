@@ -552,6 +552,14 @@ program.add(
 )
 
 
+program.add(
+    "attention_of_one_query",
+    lambda q, k, v: ge2.op_call("sdpa", q, k, v),
+    *("bf16[2,4,1,64]", "bf16[2,4,300,64]", "bf16[2,4,300,64]"),
+    targets=CUDA,
+)
+
+
 @program(*("bf16[2,4,300,128]",) * 3, targets=CUDA)
 def attention_gradient_in_kernels(q, k, v):
     def loss(q, k, v):

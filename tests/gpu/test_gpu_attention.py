@@ -16,15 +16,20 @@ from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BY_KEYS,
     DERIVED,
+    DERIVED_SCORES,
     F16,
     FAMILY,
+    FEW,
     LAYOUTS,
     SCORES,
     SPELLINGS,
     Attention,
     drawn,
     exactly,
+    few,
+    grouped,
     judge,
     judge_slopes,
     kinds,
@@ -32,6 +37,7 @@ from tests.kernels.attention_cases import (
     more,
     plain,
     slopes,
+    slopes_of_scores,
 )
 
 DTYPES = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -136,13 +142,13 @@ def test_tiles(hopper: Any, name: str, tile: str) -> None:
         checked(hopper, SCORES[name][0], xs)
 
 
-def checked_back(xp: Any, function: Attention, xs: Any) -> None:
+def checked_back(xp: Any, gradient: Attention, xs: Any) -> None:
     """The kernels' gradient is that of NumPy, with the same bits each time."""
     given = tuple(map(xp.asarray, xs))
-    compiled = ge2.jit(slopes(function))
+    compiled = ge2.jit(gradient)
     assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*given))}
     first = [xp.asnumpy(y) for y in compiled(*given)]
-    judge_slopes(first, exactly(slopes(function), *xs))
+    judge_slopes(first, exactly(gradient, *xs))
     for _ in range(10):
         for y, x in zip(compiled(*given), first, strict=True):
             assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
@@ -152,7 +158,7 @@ def checked_back(xp: Any, function: Attention, xs: Any) -> None:
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
     function, q, k = DERIVED[name]
-    checked_back(hopper, function, drawn(np.random.default_rng(5), q, k, dtype))
+    checked_back(hopper, slopes(function), drawn(np.random.default_rng(5), q, k, dtype))
 
 
 @pytest.mark.parametrize("lengths", [(2, 129), (128, 128), (257, 511), (1000, 1000), (2048, 2048)])
@@ -161,4 +167,46 @@ def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
 def test_gradients_of_lengths(hopper: Any, mask: str, width: int, lengths: tuple[int, int]) -> None:
     q, k = ((2, 3, n, width) for n in lengths)
     function = {"none": plain, "causal": masked(0), "window": masked(-20, 300)}[mask]
-    checked_back(hopper, function, drawn(np.random.default_rng(6), q, k, BF16))
+    checked_back(hopper, slopes(function), drawn(np.random.default_rng(6), q, k, BF16))
+
+
+@pytest.mark.parametrize("length", [200, 1000])
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", DERIVED_SCORES)
+def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int) -> None:
+    shape = (2, 3, length, width)
+    checked_back(hopper, *slopes_of_scores(np.random.default_rng(7), name, shape, BF16))
+
+
+@pytest.mark.parametrize("width", [16, 24, 32, 80, 96, 160, 192, 256])
+@pytest.mark.parametrize("name", ["causal", "soft cap", "bias of each head"])
+def test_widths(hopper: Any, name: str, width: int) -> None:
+    rng, shape = np.random.default_rng(8), (2, 3, 300, width)
+    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
+    checked(hopper, SCORES[name][0], xs)
+    checked_back(hopper, *slopes_of_scores(rng, name, shape, BF16))
+
+
+def checked_by_keys(xp: Any, function: Attention, xs: Any) -> None:
+    """The result of few queries is that of NumPy, with the same bits each time."""
+    given, compiled = tuple(map(xp.asarray, xs)), ge2.jit(function)
+    with config.using(prefer=()):
+        assert BY_KEYS in kinds(compiled.lower(*given))
+        first = xp.asnumpy(compiled(*given))
+        judge(first, exactly(function, *xs), xs[0].dtype)
+        for _ in range(10):
+            again = xp.asnumpy(compiled(*given))
+            assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
+
+
+@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", FEW)
+def test_few_queries(hopper: Any, name: str, dtype: Any) -> None:
+    checked_by_keys(hopper, *few(np.random.default_rng(9), name, dtype))
+
+
+@pytest.mark.parametrize("width", [64, 80, 128, 256])
+@pytest.mark.parametrize("length", [17, 1000, 8192])
+def test_decoding(hopper: Any, length: int, width: int) -> None:
+    rng = np.random.default_rng(10)
+    checked_by_keys(hopper, grouped, drawn(rng, (3, 32, 1, width), (3, 8, length, width), BF16))

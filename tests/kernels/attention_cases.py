@@ -9,11 +9,13 @@ import ml_dtypes
 import numpy as np
 
 import ge2
+import ge2.numpy as gnp
 from ge2.numpy import logsumexp
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
 FAMILY: Final = "wgmma attention"
 BACKWARD: Final = "wgmma attention backward"
+BY_KEYS: Final = "attention by keys"
 # rounding of weights, of the result, and of values between in the program of NumPy's own order
 BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9}
 Attention = Callable[..., Any]
@@ -144,6 +146,18 @@ def capped(q: Any, k: Any, v: Any) -> Any:
     return softmax(np.where(seen(s), s, -np.inf)) @ v
 
 
+def capped_by_indices(q: Any, k: Any, v: Any) -> Any:
+    s = 4.0 * np.tanh(scores(q, k) / 4.0)
+    place = np.arange(s.shape[-1]) if q.dtype == np.float64 else gnp.arange(s.shape[-1])
+    return softmax(np.where(place[: s.shape[-2], None] >= place, s, -1e9)) @ v
+
+
+def warm(q: Any, k: Any, v: Any, heat: Any, bias: Any) -> Any:
+    """A number for each head that scores are multiplied by, and one for each key that is added."""
+    s = scores(q, k) * heat[:, None, None] + bias[:, None, :]
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
+
+
 def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
     s = scores(q, k)
     rows, columns = s.shape[-2:]
@@ -154,6 +168,11 @@ def alibi(q: Any, k: Any, v: Any, slopes: Any) -> Any:
 
 def biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
     return softmax(scores(q, k) + bias) @ v
+
+
+def causal_biased(q: Any, k: Any, v: Any, bias: Any) -> Any:
+    s = 4.0 * np.tanh((scores(q, k) + bias) / 4.0)
+    return softmax(np.where(seen(s), s, -np.inf)) @ v
 
 
 def padded(q: Any, k: Any, v: Any, there: Any) -> Any:
@@ -175,9 +194,12 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "a low number is added": (added, lambda q, k: ()),
     "weights masked": (weights_masked, lambda q, k: ()),
     "soft cap": (capped, lambda q, k: ()),
+    "soft cap, a low number": (capped_by_indices, lambda q, k: ()),
+    "warm": (warm, lambda q, k: (q[1:2], (q[1], k[2]))),
     "alibi": (alibi, lambda q, k: (q[1:2],)),
     "bias": (biased, lambda q, k: ((*q[:3], k[2]),)),
     "bias of each head": (biased, lambda q, k: ((q[1], q[2], k[2]),)),
+    "bias of all heads": (causal_biased, lambda q, k: ((q[2], k[2]),)),
     "padding": (padded, lambda q, k: ((k[0], k[2]),)),
     "documents": (documents, lambda q, k: ((k[0], k[2]),)),
 }
@@ -229,6 +251,20 @@ LAYOUTS: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 }
 
 
+# few queries, whose keys warps share: a function, shapes, and the scores whose arrays it reads
+FEW: Final[dict[str, tuple[Attention, Shape, Shape, str]]] = {
+    "one": (plain, (2, 2, 1, 64), (2, 2, 300, 64), ""),
+    "heads in groups": (grouped, (2, 8, 1, 128), (2, 2, 300, 128), ""),
+    "keys repeated, several": (repeated, (2, 8, 3, 128), (2, 2, 300, 128), ""),
+    "time first": (time_first, (2, 3, 2, 64), (2, 300, 2, 64), ""),
+    "causal, at the end": (masked(-195), (1, 2, 5, 64), (1, 2, 200, 64), ""),
+    "no key is seen": (masked(3), (1, 2, 5, 64), (1, 2, 300, 64), ""),
+    "a low number": (masked(3, None, -3e4), (1, 2, 5, 64), (1, 2, 300, 64), ""),
+    "other lengths": (padded, (2, 2, 1, 64), (2, 2, 300, 64), "padding"),
+    "bias, narrow": (biased, (1, 2, 20, 24), (1, 2, 300, 24), "bias of each head"),
+    "wide": (plain, (1, 2, 12, 256), (1, 2, 100, 256), ""),
+}
+
 # what has a derivative in kernels
 DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
     "plain": (plain, (1, 2, 200, 64), (1, 2, 200, 64)),
@@ -244,14 +280,30 @@ DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 }
 
 
-def slopes(function: Attention) -> Attention:
+# and of these scores with what they are made of
+DERIVED_SCORES: Final = (
+    "soft cap", "soft cap, a low number", "warm", "alibi", "documents", "bias", "bias of each head",
+    "bias of all heads",
+)  # fmt: skip
+
+
+def slopes(function: Attention, count: int = 3) -> Attention:
     """The gradient of a sum of the squares of the result."""
 
     def loss(*xs: Any) -> Any:
         y = function(*xs)
         return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
 
-    return ge2.grad(loss, (0, 1, 2))
+    return ge2.grad(loss, tuple(range(count)))
+
+
+def slopes_of_scores(
+    rng: np.random.Generator, name: str, shape: Shape, dtype: Any
+) -> tuple[Attention, list[Any]]:
+    """The gradient by all arrays of floating numbers, and the arrays."""
+    xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
+    count = sum(x.dtype == dtype for x in xs)
+    return slopes(SCORES[name][0], count), xs
 
 
 def judge_slopes(found: Any, wanted: Any) -> None:
@@ -277,6 +329,12 @@ def more(rng: np.random.Generator, name: str, q: Shape, k: Shape, dtype: Any) ->
     if name == "documents":
         return [np.sort(rng.integers(0, 4, s)).astype(np.int32) for s in shapes]
     return [rng.standard_normal(s).astype(dtype) for s in shapes]
+
+
+def few(rng: np.random.Generator, name: str, dtype: Any) -> tuple[Attention, list[Any]]:
+    """Attention of few queries, and its arrays."""
+    function, q, k, scores = FEW[name]
+    return function, drawn(rng, q, k, dtype) + (more(rng, scores, q, k, dtype) if scores else [])
 
 
 def exactly(function: Attention, *xs: Any) -> Any:

@@ -12,15 +12,19 @@ from ge2.base.config import config
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BY_KEYS,
     DERIVED,
+    DERIVED_SCORES,
     F16,
     FAMILY,
+    FEW,
     LAYOUTS,
     SCORES,
     SPELLINGS,
     Attention,
     drawn,
     exactly,
+    few,
     judge,
     judge_slopes,
     kinds,
@@ -28,6 +32,7 @@ from tests.kernels.attention_cases import (
     more,
     plain,
     slopes,
+    slopes_of_scores,
 )
 
 
@@ -79,6 +84,27 @@ def test_queries_that_see_no_key_are_not_numbers() -> None:
 
 @pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("name", FEW)
+def test_few_queries(name: str, dtype: Any) -> None:
+    """Warps share the keys."""
+    function, xs = few(np.random.default_rng(9), name, dtype)
+    with config.using(executor="shim"):
+        compiled = ge2.jit(function)
+        assert BY_KEYS in kinds(compiled.lower(*xs))
+        judge(compiled(*xs), exactly(function, *xs), dtype)
+
+
+def test_few_queries_have_a_gradient() -> None:
+    """The backward kernels read the logarithms of what warps have summed."""
+    xs = drawn(np.random.default_rng(9), (1, 2, 3, 64), (1, 2, 72, 64), BF16)
+    with config.using(executor="shim", prefer=(BACKWARD,)):
+        compiled = ge2.jit(slopes(plain))
+        assert {BY_KEYS, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(slopes(plain), *xs))
+
+
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(name: str, dtype: Any) -> None:
     function, q, k = DERIVED[name]
@@ -89,19 +115,32 @@ def test_gradients(name: str, dtype: Any) -> None:
         judge_slopes(compiled(*xs), exactly(slopes(function), *xs))
 
 
-@pytest.mark.parametrize("name", ["bias of each head", "soft cap"])
-def test_gradients_by_the_plain_graph(name: str) -> None:
-    """Where scores have arrays with gradients, or a derivative that is no number."""
-    rng, shape = np.random.default_rng(6), (1, 2, 72, 64)
-    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
-    function = SCORES[name][0]
-
-    def loss(*xs: Any) -> Any:
-        y = function(*xs)
-        return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
-
-    gradient = ge2.grad(loss, tuple(range(len(xs))))
+@pytest.mark.exhaustive("width")
+@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.parametrize("name", DERIVED_SCORES)
+def test_gradients_of_scores(name: str, width: int) -> None:
+    """By what scores are made of, too."""
+    gradient, xs = slopes_of_scores(np.random.default_rng(6), name, (1, 2, 72, width), BF16)
     with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        found = kinds(ge2.jit(gradient).lower(*xs))
-        assert FAMILY in found and BACKWARD not in found
-        judge_slopes(ge2.jit(gradient)(*xs), exactly(gradient, *xs))
+        compiled = ge2.jit(gradient)
+        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(gradient, *xs))
+
+
+@pytest.mark.exhaustive("width")
+@pytest.mark.parametrize("width", [16, 80, 96, 192, 256])
+def test_widths(width: int) -> None:
+    """Forward, and backward; the last features of a tile are zeros, and wide heads have their sums one by one."""
+    xs = drawn(np.random.default_rng(8), (1, 72, width), (1, 72, width), BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(slopes(masked(0)))
+        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
+        judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
+
+
+def test_queries_that_see_no_key_have_no_slope() -> None:
+    """All keys count alike for the first of them; what they do comes from no score."""
+    xs = drawn(np.random.default_rng(7), (1, 72, 64), (1, 72, 64), BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
+    assert not np.asarray(queries, np.float64)[:, :3].any()

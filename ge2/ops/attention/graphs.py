@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, Var, read, without_dead_code
 from ge2.ops.attention.facts import FEATURE, REPEATED
 from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
-from ge2.ops.attention.tiling import product_axes
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import whole
@@ -172,16 +172,31 @@ def before(graph: Graph) -> list[Any]:
     return [BroadcastInDim(t.shape, ())(t.dtype.type(0))]
 
 
-def cotangents(
-    form: Form, wanted: Flags, derive: Derive, given: Sequence[Any], logs: Any, rows: Any, ct: Any
-) -> tuple[list[Any], list[Any]]:
-    """Those of queries, keys and values as the products take them, and of what scores are made of
-    beside these, where wanted; `rows`: of each query, the sum of the result times its cotangent.
+@record
+class Slopes:
+    """Cotangents within attention: of scores, in float32, and of values; and what is multiplied by
+    them: queries and keys as they are, products, and what else scores are made of.
+    """
+
+    graph: Graph
+    ct_scores: Any
+    ct_values: Any
+    queries: Any
+    keys: Any
+    product: Any
+    more: list[Any]
+
+
+def slopes(
+    form: Form, derive: Derive, given: Sequence[Any], logs: Any, rows: Any, ct: Any
+) -> Slopes:
+    """The cotangents of scores and values; `rows`: of each query, the sum of the result times its
+    cotangent.
 
     With weights P = exp(scores - logs), the cotangent of the scores is dS = P (dP - rows).
     """
-    dot, values, half = form.dot.op, form.values.op, form.queries.base.type.dtype
-    assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
+    values, half = form.values.op, form.queries.base.type.dtype
+    assert isinstance(values, DotGeneral)
     inputs, others = form.plain.inputs, inputs_of(form)
     env = dict(zip(inputs, given, strict=True))
     graph, end = scored(form, derive), ending(form, derive)
@@ -201,12 +216,16 @@ def cotangents(
     ct_values = values.einsum(result, mine, theirs, ct_mean, ready, half)
     ct_weights = arranged(ct_weights, form.weights, scores.shape, form.dims)
     ct_scores = weights * (ct_weights - spread(form, rows, scores.shape, form.dims))
+    return Slopes(graph, ct_scores, ct_values, queries, keys, product, more)
 
-    ct_product, *rest = pull(graph, (True, *wanted), derive, product, *more, ct_scores)
-    pair = (queries, keys) if form.query == 0 else (keys, queries)
-    rule = replace(dot, out=None)
-    found = rule.vjp([ct_product.cast(half)], [product], pair, (True, True))
-    return [found[form.query], found[1 - form.query], ct_values], rest
+
+def of_operands(form: Form, s: Slopes, ct_product: Any) -> list[Any]:
+    """The cotangents of queries, keys and values as the products take them."""
+    assert isinstance(form.dot.op, DotGeneral)
+    pair = (s.queries, s.keys) if form.query == 0 else (s.keys, s.queries)
+    rule, half = replace(form.dot.op, out=None), form.queries.base.type.dtype
+    found = rule.vjp([ct_product.cast(half)], [s.product], pair, (True, True))
+    return [found[form.query], found[1 - form.query], s.ct_values]
 
 
 def of_others(form: Form, wanted: Flags) -> Flags:
@@ -221,8 +240,9 @@ def along_rows(form: Form, y: Any, ct: Any) -> Any:
 
 
 def gathered(
-    form: Form, wanted: Flags, derive: Derive, given: Sequence[Any], cts: Any, rest: Any
-) -> list[Any]:
+    form: Form, wanted: Flags, derive: Derive, given: Sequence[Any], cts: Any,
+    rest: Iterable[tuple[Var, Any]],
+) -> list[Any]:  # fmt: skip
     """The cotangents of the wanted inputs, of those of operands and of others."""
     inputs, sums = form.plain.inputs, dict[Any, Any]()
     env = dict(zip(inputs, given, strict=True))
@@ -230,9 +250,7 @@ def gathered(
         (c.base, pull(operand(c, derive), (True,), derive, env[c.base], each)[0])
         for c, each in zip(form.chains, cts, strict=True)
     ]
-    pairs = zip(inputs_of(form), of_others(form, wanted), strict=True)
-    ends += zip((v for v, w in pairs if w), rest, strict=True)
-    for v, each in ends:
+    for v, each in (*ends, *rest):
         sums[v] = each if v not in sums else sums[v] + each
     return [sums[v] for v, w in zip(inputs, wanted, strict=True) if w]
 
@@ -244,78 +262,18 @@ def backward(form: Form, wanted: Flags, derive: Derive) -> Graph:
         *given, logs, y, ct = xs
         rows = along_rows(form, y, ct)
         flags = of_others(form, wanted)
-        cts, rest = cotangents(form, flags, derive, given, logs, rows, ct)
-        return gathered(form, wanted, derive, given, cts, rest)
+        some = slopes(form, derive, given, logs, rows, ct)
+        ct_product, *rest = pull(
+            some.graph, (True, *flags), derive, some.product, *some.more, some.ct_scores
+        )
+        cts = of_operands(form, some, ct_product)
+        pairs = zip(inputs_of(form), flags, strict=True)
+        return gathered(
+            form, wanted, derive, given, cts, zip((v for v, w in pairs if w), rest, strict=True)
+        )
 
     (y,) = form.plain.outputs
     return derive.trace(pulled, [*types_of(form), sums_type(form), y.type, y.type])
-
-
-# What one step computes of it where a kernel serves it: batches and heads first, then rows, features.
-
-
-def laid_out(form: Form) -> tuple[tuple[Dims, Dims, Dims], tuple[Dims, Dims, Dims]]:
-    """The axes of the scores that those of queries, keys and values are; and, as a step has their
-    cotangents, of these.
-    """
-    shape = form.product.type.shape
-    mine = tuple(
-        tuple(REPEATED if d >= 0 and shape[d] == 1 else d for d in axes)
-        for axes in product_axes(form)
-    )
-    rows = form.row, form.key, form.key
-    found = tuple((*form.batch, row, FEATURE) for row in rows)
-    theirs = tuple(
-        tuple(REPEATED if d >= 0 and shape[d] == 1 else d for d in axes) for axes in found
-    )
-    return mine, theirs  # type: ignore[return-value]
-
-
-def core(form: Form, derive: Derive) -> Graph:
-    """(inputs, logarithms of the sums, the sum of each query, cotangent of the result) -> cotangents
-    of queries, keys and values for each batch and head.
-    """
-
-    def pulled(*xs: Any) -> Sequence[Any]:
-        *given, logs, rows, ct = xs
-        none = (False,) * len(inputs_of(form))
-        cts, _ = cotangents(form, none, derive, given, logs, rows, ct)
-        mine, theirs = laid_out(form)
-        trios = zip(cts, mine, core_shapes(form), theirs, strict=True)
-        return [arranged(x, a, shape, b) for x, a, shape, b in trios]
-
-    (y,) = form.plain.outputs
-    return derive.trace(pulled, [*types_of(form), sums_type(form), sums_type(form), y.type])
-
-
-def core_shapes(form: Form) -> tuple[Dims, Dims, Dims]:
-    """The shapes of the cotangents of queries, keys and values for each batch and head."""
-    shape = form.product.type.shape
-    width = form.values.inputs[1 - form.side].type.shape[product_axes(form)[2].index(FEATURE)]
-    batch = tuple(shape[a] for a in form.batch)
-    q, k = (*batch, shape[form.row], width), (*batch, shape[form.key], width)
-    return q, k, k
-
-
-def around_core(form: Form, wanted: Flags, derive: Derive) -> tuple[Graph, Graph]:
-    """(result, its cotangent) -> the sum of each query; and (inputs, cotangents of queries, keys and
-    values for each batch and head) -> cotangents of the wanted inputs.
-    """
-
-    def after(*xs: Any) -> Sequence[Any]:
-        *given, q, k, v = xs
-        mine, theirs = laid_out(form)
-        types = [*(form.dot.inputs[n].type for n in (form.query, 1 - form.query))]
-        types.append(form.values.inputs[1 - form.side].type)
-        each = zip((q, k, v), theirs, types, mine, strict=True)
-        cts = [arranged(x, a, t.shape, b) for x, a, t, b in each]
-        return gathered(form, wanted, derive, given, cts, [])
-
-    (y,) = form.plain.outputs
-    half = form.queries.base.type.dtype
-    cts = [ArrayType(shape, half) for shape in core_shapes(form)]
-    before_ = derive.trace(lambda y, ct: [along_rows(form, y, ct)], [y.type, y.type])
-    return before_, derive.trace(after, [*types_of(form), *cts])
 
 
 def arranged(x: Any, dims: Dims, shape: Dims, wanted: Dims) -> Any:

@@ -23,6 +23,7 @@ from ge2.ir import (
 )
 from ge2.ops.attention import graphs
 from ge2.ops.attention.form import Finder, Form
+from ge2.ops.attention.slopes import Reads
 from ge2.ops.attention.tiling import refusal
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import EXP
@@ -128,10 +129,15 @@ class FusedAttention(OfGraph):
 class FusedBackward(OfGraph):
     """The cotangents of queries, keys and values for each batch and head, in kernels: of the inputs of
     attention, the logarithms of its sums, the sum of each query, and the result's cotangent.
+
+    `slopes`: the derivative of scores, if they are more than products times a number, and `reads`,
+    what else has cotangents (slopes.py).
     """
 
     jaxpr: Graph
     plain: Graph
+    slopes: Graph | None = None
+    reads: Reads = ()
     name = "fused_attention_backward"
 
     def graphs(self) -> tuple[Graph, ...]:

@@ -15,7 +15,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
-WIDTHS: Final = (64, 128)  # features of a head that kernels have tiles for
+WIDEST: Final = 256  # features of a head that kernels have tiles for
 MOST: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
@@ -41,6 +41,16 @@ class Tiling:
     width: int
     batches: tuple[Batch, ...]
     rows: Dims
+
+    @property
+    def columns(self) -> int:
+        """The features that are multiplied, the last of which may be zeros."""
+        return -(-self.width // 16) * 16
+
+    @property
+    def planes(self) -> int:
+        """Tiles of 64 features side by side."""
+        return -(-self.width // 64)
 
     @property
     def heads(self) -> int:
@@ -83,8 +93,8 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
         return "features are not side by side"
     width = widths[0][0][0]
-    if width not in WIDTHS or any(w[0][0] != width for w in widths):
-        return f"heads are not {' or '.join(map(str, WIDTHS))} features wide"
+    if width % 8 or width > WIDEST or any(w[0][0] != width for w in widths):
+        return f"heads are not a multiple of 8 features wide, {WIDEST} at most"
     everything = (*found, *lines)
     batches = merged(
         [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]

@@ -6,7 +6,7 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
-from ge2.targets.cuda.kernels.attention import Attention, AttentionBackward
+from ge2.targets.cuda.kernels.attention import Attention, AttentionBackward, AttentionOfFew
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
@@ -32,7 +32,7 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), Attention(),
+    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), AttentionOfFew(), Attention(),
     AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

@@ -378,14 +378,18 @@ class Attention:
 
     tiles: tuple[AttentionTile, ...] = (
         AttentionTile(128, 2, 128, 2), AttentionTile(64, 3, 128, 2, (32, 160)), AttentionTile(64, 2, 128, 4),
+        AttentionTile(256, 2, 64, 2),
     )  # fmt: skip
     # a block of 64 lines, of which each has two operands
     backward: tuple[AttentionTile, ...] = (
         AttentionTile(128, 2, 64, 3),
         AttentionTile(64, 2, 64, 4),
+        AttentionTile(256, 2, 32, 2),
     )
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
+    share: int = 128  # keys at least that a warp has, where warps share them,
+    waves: int = 4  # and how often all warps of a GPU are to have some
 
 
 @final

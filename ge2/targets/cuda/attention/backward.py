@@ -6,27 +6,61 @@ order. What a block does is `templates/cuda/attention/backward.cu.jinja`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Graph
+from ge2.ops.attention.form import Form
 from ge2.ops.attention.tiling import Tiling
+from ge2.targets.cuda.attention import bias
+from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
-from ge2.targets.cuda.attention.scores import Scores, Statements
+from ge2.targets.cuda.attention.scores import Scores, scores_of
+from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emit.types import SUFFIX
+from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.tuning import AttentionTile
 
-Pair = tuple[Statements, Statements]  # of any block, and of one whose keys are all seen
+# of scores in any block, in one whose keys are all seen, and of their derivative
+Three = tuple[Statements, ...]
+
+
+@final
+@record
+class Total:
+    """What is added up of each row beside the products: a pair of cotangents, and where it goes."""
+
+    name: str
+    pair: str
+
+
+@final
+@record
+class Part:
+    """What a kernel computes: of tiles of queries, or of keys (`turned`); the cotangents of these, and
+    of values.
+    """
+
+    turned: bool
+    first: bool
+    second: bool
+    what: str
+
+
+FIRST: Final = Part(False, True, False, "queries")
+BOTH_OF_KEYS: Final = Part(True, True, True, "keys and values")
+FIRST_OF_KEYS: Final = Part(True, True, False, "keys")
+SECOND_OF_KEYS: Final = Part(True, False, True, "values")
 
 
 @final
@@ -40,7 +74,9 @@ class BackwardView:
     width: int
     few: int
     many: int
-    turned: bool
+    number: int
+    part: Part
+    in_place: bool
     batch: tuple[Text, ...]
     places: tuple[tuple[str, ...], ...]
     reversed: bool
@@ -51,54 +87,81 @@ class BackwardView:
     first: tuple[Text, ...]
     edge: Statements
     whole: Statements
+    slopes: Statements | None
+    totals: tuple[Total, ...]
 
 
 @final
 class AttentionBackward:
     """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
-    of queries, keys and values, these in C order by batch and head.
+    of queries, keys and values, these in C order by batch and head, and what is left of others,
+    `lefts` (ops/attention/slopes.py).
     """
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: tuple[Pair, Pair], tile: AttentionTile, chip: Chip, text: str,
+        statements: tuple[Three, Three], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
+        text: str,
     ) -> None:  # fmt: skip
+        self.lefts = lefts
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
         self.statements, self.tile, self.chip, self.text = statements, tile, chip, text
         self.arguments: dict[str, Argument] = {}
 
     def kernels(self) -> Kernels:
-        """What clears the counters of tiles, and both kernels."""
+        """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
         part = Operand("part", 0, (1,)), np.dtype(np.uint8)
         words = Argument("uint64_t *__restrict__ words", "result", part)
-        both = (self.kernel(words, turned) for turned in (False, True))
-        return Kernels((cleared(words, 1, 32), *both), (8,))
+        # sums of wide heads find registers one by one
+        wide = self.tiling.planes > 2
+        parts = [FIRST, FIRST_OF_KEYS, SECOND_OF_KEYS] if wide else [FIRST, BOTH_OF_KEYS]
+        first, *more = (self.kernel(words, n, part) for n, part in enumerate(parts))
+        return Kernels((cleared(words, 2, 32), first, *more, *self.of_both(first)), (16,))
 
-    def kernel(self, words: Argument, turned: bool) -> CudaKernel:
+    def of_both(self, first: CudaKernel) -> Iterator[CudaKernel]:
+        """The kernels of arrays of queries and keys; `first`: that whose rows are queries."""
+        slopes, t = self.statements[False][2], self.tiling
+        arguments = {a.name: a for a in first.arguments}
+        fixed = {f.name: f for f in first.fixed}
+        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
+            if left.how == "both":
+                value = self.operands[9 + n], left.dtype
+                result = Argument(f"{STORED[left.dtype]} *__restrict__ left", "result", value)
+                yield bias.kernel(
+                    left, first.view, pair, arguments, result, fixed, (t.queries, t.keys),
+                    self.text, first.helpers,
+                )  # fmt: skip
+
+    def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
+        turned = part.turned
+        edge, whole, slopes = three = self.statements[turned]
         tile, t, band = self.tile, self.tiling, self.scores.band
+        if turned and slopes is not NOTHING and t.planes == 2:  # registers are few
+            tile = replace(tile, keys=tile.keys // 2, stages=2 * tile.stages)
         rows, length = 64 * tile.groups, t.keys if turned else t.queries
         self.arguments = {"words": words}
-        edge, whole = self.statements[turned]
-        view = self.view(turned, edge, whole)
-        arguments = {**self.arguments, **{a.name: a for s in (edge, whole) for a in s.arguments}}
+        view = self.view(number, part, tile, edge, whole, slopes)
+        arguments = {**self.arguments, **{a.name: a for s in three for a in s.arguments}}
         for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
-            number = np.float32(value), FLOAT32
-            arguments[name] = Argument(f"float {name}", "constant", number)
-        block, own = tile.keys * t.width * 2, rows * t.width * 2
+            constant = np.float32(value), FLOAT32
+            arguments[name] = Argument(f"float {name}", "constant", constant)
+        block, own, in_place = tile.keys * t.planes * LINE, rows * t.planes * LINE, t.planes > 2
         after = 2 * own + 2 * tile.stages * block
+        end = after if in_place else after + own
         each = 2 * (t.queries if turned else t.keys) * t.width * 2
         together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
             Fixed("ROWS", rows, "of a tile"),
             Fixed("LINES", tile.keys, "of a block"),
-            Fixed("WIDTH", t.width, "features of a head"),
+            Fixed("WIDTH", t.columns, "features of a head, the last of which may be zeros"),
+            Fixed("PLANES", t.planes, "tiles of 64 features side by side"),
             Fixed("STAGES", tile.stages, "blocks of lines in shared memory"),
             Fixed("BLOCK", block, "bytes of a block"),
             Fixed("LINES_AT", 2 * own, "their place in shared memory"),
             Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
-            Fixed("RESULT_AT", after, "likewise"),
-            Fixed("BARRIERS", after + own, "likewise"),
+            Fixed("RESULT_AT", 0 if in_place else after, "likewise"),
+            Fixed("BARRIERS", end, "likewise"),
             Fixed("HEADS", together, "whose lines are in the L2 cache at a time"),
             Fixed("LOW", band.low or 0, "keys are seen up to so many before a query"),
             Fixed("HIGH", band.high or 0, "and from so many before it"),
@@ -106,14 +169,18 @@ class AttentionBackward:
         )
         grid = (max(1, min(t.heads * -(-length // rows), self.chip.multiprocessors)),)
         return CudaKernel(
-            "attention backward", f"The cotangents of {'keys and values' if turned else 'queries'} of\n{self.text}",
+            "attention backward", f"The cotangents of {part.what} of\n{self.text}",
             tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
-            after + own + 48 + 32 * tile.stages + 16, 8 + edge.equations, (*edge.helpers, *whole.helpers),
+            end + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
+            tuple(dict.fromkeys(h for s in three for h in s.helpers)),
             single=True, template="cuda/attention/backward.cu.jinja", view=view,
         )  # fmt: skip
 
-    def view(self, turned: bool, edge: Statements, whole: Statements) -> BackwardView:
-        t, tile, band = self.tiling, self.tile, self.scores.band
+    def view(
+        self, number: int, part: Part, tile: AttentionTile, edge: Statements, whole: Statements,
+        slopes: Statements,
+    ) -> BackwardView:  # fmt: skip
+        t, band, turned = self.tiling, self.scores.band, part.turned
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
         names, batch, more = batch_places(t)
@@ -129,17 +196,33 @@ class AttentionBackward:
             declared = f"const float *__restrict__ {name}"
             self.arguments[name] = Argument(declared, "array", (self.operands[n], FLOAT32))
         rows_at = tuple(self.line(n, name, names) for n, name in ((4, "logs"), (5, "sums")))
-        results = ((7, "first"), (8, "second")) if turned else ((6, "first"),)
-        for n, name in results:
-            self.left(f"{name}_tiles", n, t.keys if turned else t.queries)
+        if part.first:
+            self.left("first_tiles", 7 if turned else 6, t.keys if turned else t.queries)
+        if part.second:
+            self.left("second_tiles", 8, t.keys)
         low, high = band.low is not None, band.high is not None
         few, many = tile.registers
         kind = "bf16" if self.dtype == BFLOAT16 else "f16"
         ends = high if turned else low  # what bounds the last lines
         return BackwardView(
-            kind, SUFFIX[self.dtype], tile.keys, t.width, few, many, turned, tuple(batch), places,
-            ends and not turned, low, high, edge != whole, rows_at, edge.first or whole.first, edge, whole,
+            kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch), places,
+            ends and not turned, low, high, edge != whole, rows_at,
+            tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first))), edge, whole,
+            None if slopes is NOTHING else slopes,
+            self.totals(turned, slopes) if part.first else (),
         )  # fmt: skip
+
+    def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:
+        """What rows add up of others, which goes to results among the arguments."""
+        found = list[Total]()
+        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
+            if left.how == ("keys" if turned else "rows"):
+                name = f"total{n}"
+                value = self.operands[9 + n], FLOAT32
+                declared = f"float *__restrict__ {name}s"
+                self.arguments[f"{name}s"] = Argument(declared, "result", value)
+                found.append(Total(name, pair))
+        return tuple(found)
 
     def mapped(self, name: str, n: int, box: int, names: Sequence[str]) -> tuple[str, ...]:
         """The tensor map of an operand among the arguments; the places that name its tiles."""
@@ -174,10 +257,25 @@ class AttentionBackward:
         self.arguments[name] = Argument(declared, "result", (self.operands[n], tiles))
 
 
-def without_band(scores: Scores, queries: int, keys: int) -> Scores:
-    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+def sees_none(scores: Scores, queries: int, keys: int) -> bool:
+    """True if some query sees no key, and has weights all the same."""
     band = scores.band
     unseen = (band.low or 0) > 0 or (band.high is not None and queries - 1 - band.high > keys - 1)
-    if not scores.finite or not unseen:
+    return scores.finite and unseen
+
+
+def without_band(scores: Scores, queries: int, keys: int) -> Scores:
+    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+    if not sees_none(scores, queries, keys):
         return scores
-    return replace(scores, band=type(band)(), whole=scores.edge)
+    return replace(scores, band=type(scores.band)(), whole=scores.edge)
+
+
+def scores_to_derive(form: Form) -> Graph | None:
+    """Scores of which a kernel has the derivative; None if that is a number. Masks are left out, where
+    what is not seen has a weight of 0.
+    """
+    scores, shape = scores_of(form), form.product.type.shape
+    if sees_none(scores, shape[form.row], shape[form.key]):
+        return scores.edge
+    return None if scores.is_simple else scores.whole

@@ -15,7 +15,8 @@ from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.tiling import Tiling
-from ge2.targets.cuda.attention.scores import Scores, Statements
+from ge2.targets.cuda.attention.scores import Scores
+from ge2.targets.cuda.attention.statements import Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -39,6 +40,7 @@ class AttentionView:
     width: int
     few: int
     many: int
+    in_place: bool
     batch: tuple[Text, ...]
     q: tuple[str, ...]
     k: tuple[str, ...]
@@ -82,17 +84,22 @@ class AttentionWgmma:
     @property
     def block(self) -> int:
         """Bytes of a block of keys, or values."""
-        return self.tile.keys * self.tiling.width * 2
+        return self.tile.keys * self.tiling.planes * LINE
 
     @property
     def lines(self) -> int:
         """Bytes of the queries of a tile, and of its result."""
-        return self.rows * self.tiling.width * 2
+        return self.rows * self.tiling.planes * LINE
+
+    @property
+    def in_place(self) -> bool:
+        """True if the result takes the place of the queries in shared memory."""
+        return self.tiling.planes > 2
 
     @property
     def barriers(self) -> int:
         """The place of the barriers in shared memory, behind all tiles."""
-        return 2 * self.lines + 2 * self.tile.stages * self.block
+        return (1 if self.in_place else 2) * self.lines + 2 * self.tile.stages * self.block
 
     @property
     def down(self) -> int:
@@ -126,12 +133,17 @@ class AttentionWgmma:
             Fixed("GROUPS", tile.groups, "warp groups, of 64 queries each"),
             Fixed("ROWS", self.rows, "queries of a tile"),
             Fixed("KEYS", tile.keys, "of a block"),
-            Fixed("WIDTH", self.tiling.width, "features of a head"),
+            Fixed(
+                "WIDTH", self.tiling.columns, "features of a head, the last of which may be zeros"
+            ),
+            Fixed("PLANES", self.tiling.planes, "tiles of 64 features side by side"),
             Fixed("STAGES", tile.stages, "blocks of keys, and of values, in shared memory"),
             Fixed("BLOCK", self.block, "bytes of a block"),
             Fixed("KEYS_AT", at, "their place in shared memory"),
             Fixed("VALUES_AT", at + tile.stages * self.block, "likewise"),
-            Fixed("RESULT_AT", at + 2 * tile.stages * self.block, "likewise"),
+            Fixed(
+                "RESULT_AT", 0 if self.in_place else at + 2 * tile.stages * self.block, "likewise"
+            ),
             Fixed("BARRIERS", self.barriers, "likewise"),
             Fixed("HEADS", self.together, "whose keys and values are in the L2 cache at a time"),
             Fixed("LOW", low or 0, "keys are seen up to so many before a query"),
@@ -169,7 +181,8 @@ class AttentionWgmma:
         few, many = self.tile.registers
         first = self.edge.first or self.whole.first
         return AttentionView(
-            kind, short, tile.keys, t.width, few, many, tuple(batch), q, k, v, y, self.logs is not None,
+            kind, short, tile.keys, t.columns, few, many, self.in_place, tuple(batch), q, k, v, y,
+            self.logs is not None,
             low, low, high, self.scores.finite, branch, self.guarded, first, self.edge, self.whole,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""What a score is made of its product: which keys are seen at all, a common factor, and statements."""
+"""What a score is made of its product: which keys are seen at all, and a common factor."""
 
 from __future__ import annotations
 
@@ -8,39 +8,26 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT16, FLOATS, INT64, INTEGERS
+from ge2.base.dtypes import BOOL, FLOAT16, FLOATS, INTEGERS
 from ge2.base.record import record
-from ge2.codegen.kernel_values import Param
-from ge2.codegen.text import Argument, Operand, Text, leaves
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
 from ge2.ops.attention.band import Band
 from ge2.ops.attention.form import MILD, Form, faint, is_scaling
 from ge2.ops.elementwise import (
     ADD,
     AND,
-    EQ,
     GE,
     GT,
     LE,
     LT,
     MUL,
-    NE,
     NEG,
     SUB,
     WHERE,
     ConvertElementType,
 )
-from ge2.ops.graphs.region import Region
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
-from ge2.passes.fuse import fuse
-from ge2.passes.fusion_group import round_halves
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.columnwise import Lanes, Stage
-from ge2.targets.cuda.emit.kernel_parameters import label
-from ge2.targets.cuda.emit.region import Problem, mentions
-from ge2.targets.cuda.emit.types import STORED
 
-INT32: Final = np.dtype(np.int32)
 MOVES: Final = (Reshape, Transpose, BroadcastInDim)
 
 
@@ -215,8 +202,8 @@ class Analysis:
         band = Band()
         for _, each in masks:
             band = band.both(each)
-        if finite and (others or not simple):
-            band, finite = Band(), False
+        if finite and (others or not simple):  # all blocks are visited, as any other mask's are
+            band, finite, masks = Band(), False, []
         masked = {id(e) for e, _ in masks}
         edge = self.graph(way, factor if simple else None, set())
         whole = without_dead_code(self.graph(way, factor if simple else None, masked))
@@ -349,213 +336,3 @@ def resolved(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]
             a = env[a]
         found.append(a)
     return tuple(found)
-
-
-# -------------------------------------------------------------------------------------- statements
-
-
-@final
-@record
-class Statements:
-    """Statements of a block's scores, by where they stand (templates/cuda/attention)."""
-
-    rows: tuple[Text, ...] = ()
-    keys: tuple[Text, ...] = ()
-    stages: tuple[Stage, ...] = ()
-    result: str = ""
-    first: tuple[Text, ...] = ()
-    arguments: tuple[Argument, ...] = ()
-    helpers: tuple[str, ...] = ()
-    text: str = ""
-    equations: int = 0
-
-
-NOTHING: Final = Statements()
-Constants = dict[object, str]
-
-
-def region_of(graph: Graph) -> Region | None:
-    """The graph as one pointwise region, its sums in float32; None if it is no such region."""
-    (start, *_), (scores,) = graph.inputs, graph.outputs
-    made = fuse(narrowed(graph)).eqns
-    if len(made) != 1 or not isinstance(made[0].op, Region) or made[0].op.kind != "pointwise":
-        return None
-    (eqn,) = made
-    region = eqn.op
-    assert isinstance(region, Region)
-    long = tuple(n for n in scores.type.shape if n != 1)
-    if start not in eqn.inputs or region.space != long or len(eqn.outs) != 1:
-        return None
-    place = region.graph.inputs[eqn.inputs.index(start)]
-    names = dict(zip(eqn.inputs, region.graph.inputs, strict=True))
-    inner, axes = round_halves(region.graph, region.axes, (place,))
-    inputs = tuple(names.get(v, v) for v in graph.inputs)
-    return replace(region, graph=Graph(inputs, inner.eqns, inner.outputs), axes=axes)
-
-
-def narrowed(graph: Graph) -> Graph:
-    """The graph with indices, and what is added to them, as 32 bits: they are no larger."""
-    env: dict[Atom, Var] = {}
-    eqns = list[Eqn]()
-    for e in without_dead_code(graph).eqns:
-        op, (out,) = e.op, e.outs
-        if isinstance(op, Iota) and op.dtype == INT64:
-            env[out] = Var(out.type.with_dtype(INT32))
-            eqns.append(Eqn(Iota(op.shape, op.axis, INT32), (), (env[out],), e.source))
-            continue
-        inputs = [env.get(a) or short_literal(a) for a in e.inputs]
-        fits = None not in inputs and any(a in env for a in e.inputs)
-        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
-            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
-            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
-            env[out] = found
-            continue
-        for a in e.inputs:
-            if a in env and a.type.dtype == INT64:  # as it was
-                eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
-                env[a] = eqns[-1].outs[0]
-        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
-    outputs = tuple(env.get(a, a) for a in graph.outputs)
-    return Graph(graph.inputs, tuple(eqns), outputs)
-
-
-def short_literal(a: Atom) -> Literal | None:
-    """An integer as one of 32 bits, if sums with indices stay in these."""
-    if not isinstance(a, Literal) or a.type.dtype != INT64 or abs(int(a.value)) >= 1 << 29:  # type: ignore[arg-type]
-        return None
-    return Literal.of(np.int32(int(a.value)))  # type: ignore[arg-type]
-
-
-def statements(
-    graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip, constants: Constants,
-    turned: bool = False,
-) -> Statements | str:  # fmt: skip
-    """The statements of scores; or the reason why there are none. `constants`: the names of numbers
-    in the kernel, to which it adds; `turned`: a thread has pairs of queries, and not of keys.
-    """
-    if graph.outputs == (form.product,):
-        return NOTHING
-    region = region_of(graph)
-    if region is None:
-        return "scores are not elementwise work on the products"
-    writer = Writer(region, graph, form, operands, chip, turned)
-    writer.lanes.places.constants = constants
-    return writer.run()
-
-
-@final
-class Writer:
-    """The statements of a region whose first input are the products."""
-
-    def __init__(
-        self, region: Region, graph: Graph, form: Form, operands: Mapping[Var, Operand], chip: Chip,
-        turned: bool,
-    ) -> None:  # fmt: skip
-        self.region, self.form = region, form
-        counts = "n_queries", "n_keys"
-        self.rows, self.lines = counts[::-1] if turned else counts
-        self.row, self.line = (form.key, form.row) if turned else (form.row, form.key)
-        (self.product, *others), (out,) = region.graph.inputs, region.graph.outputs
-        assert isinstance(out, Var)
-        self.strides = strides_of(form, self.row, self.line)
-        mine = dict(zip(others, graph.inputs[1:], strict=True))
-        known = {v: operands[w] for v, w in mine.items()}
-        known[self.product] = Operand("in", 0, tuple(self.strides))
-        known[out] = Operand("out", 0, tuple(0 if d < 0 else self.strides[d] for d in form.dims))
-        self.operands = known
-        problem = Problem(region, known)
-        self.sums = next(p for p in problem.axes.strides if p.var is self.product)
-        lane = self.axis(problem, self.line)
-        self.lanes = Lanes(problem, frozenset(), chip, lane=lane, pack=2)
-
-    def axis(self, problem: Problem, of: int) -> int:
-        """The axis of the region that one of the products is; -1 if it is none."""
-        steps = problem.axes.strides[self.sums]
-        return next((a for a, step in steps.items() if step == self.strides[of]), -1)
-
-    def run(self) -> Statements | str:
-        lanes, said = self.lanes, self.lanes.said
-        problem, places = lanes.problem, lanes.places
-        row = self.axis(problem, self.row)
-        (out,) = problem.outs
-        said.late.add(out)
-        if out.var.type.dtype == BFLOAT16:
-            said.be_brief()
-        said.packs[self.sums] = "t.at[v]"
-        said.widened.add(self.sums)
-        others = [p for p in said.read_in(list(lanes.root.everything())) if p is not self.sums]
-        first, rows, keys = list[Text](), list[Text](), list[Text]()
-        letter = places.letters[lanes.lane]
-        for p in others:
-            self.read(p, row, first, rows, keys)
-        stages = tuple(lanes.inside(lanes.root))
-        keys.insert(0, Text(f"const {places.whole} {letter} = key_at;"))
-        read = [*rows, *keys[1:], *leaves(stages)]
-        keys = keys if mentions(read, letter) else keys[1:]
-        place = [*self.places(row)]
-        for line in reversed(place):
-            if mentions(read, line.code.split()[2]):
-                read.append(line)
-            else:
-                place.remove(line)
-        return Statements(
-            (*place, *rows), tuple(keys), stages, f"{out.name}_at", tuple(first),
-            tuple(places.arguments.values()), tuple(said.helpers), problem.text,
-            len(self.region.graph.eqns),
-        )  # fmt: skip
-
-    def read(
-        self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text]
-    ) -> None:
-        """Where an array is read: once, by query, or by pairs of keys."""
-        said, places, lanes = self.lanes.said, self.lanes.places, self.lanes
-        stored, name = STORED[p.var.type.dtype], label(p.name)
-        steps = {a: s for a, s in lanes.problem.axes.strides[p].items() if s}
-        element = f"{places.array(p)}[{places.element(p)}]"
-        if not steps:
-            first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
-            said.packs[p] = f"{name}_at"
-        elif lanes.lane not in steps:
-            rows.append(Text(f"const {stored} {name}_at = {element};"))
-            said.packs[p] = f"{name}_at"
-        elif steps[lanes.lane] == 1:
-            wide = min(places.wide(p), 2)
-            at = f"{places.array(p)} + {places.element(p)}"
-            left = f"{self.lines} - {places.letters[lanes.lane]}"
-            keys.append(Text(f"const auto {name}_at = ge2_read<2, {wide}>({at}, {left});"))
-            said.packs[p] = f"{name}_at.at[v]"
-        else:
-            letter = places.letters[lanes.lane]
-            keys.append(Text(f"ge2_some<{stored}, 2> {name}_at;"))
-            at = places.element(p, "v")
-            found = f"{letter} + v < {self.lines} ? {places.array(p)}[{at}] : {stored}()"
-            keys.append(Text(f"for (int v = 0; v < 2; v++) {name}_at.at[v] = {found};"))
-            said.packs[p] = f"{name}_at.at[v]"
-
-    def places(self, row: int) -> list[Text]:
-        """Statements: the place of a query along each axis; those beyond the last are as it."""
-        places = self.lanes.places
-        whole, found = places.whole, list[Text]()
-        batch = [a for a in self.lanes.kept if a not in (row, self.lanes.lane)]
-        if len(batch) == 1:
-            found.append(Text(f"const {whole} {places.letters[batch[0]]} = head;"))
-        elif batch:
-            found += map(Text, places.split("head", batch))
-        if row >= 0:
-            found.append(
-                Text(f"const {whole} {places.letters[row]} = min(row_at, {self.rows} - 1);")
-            )
-        return found
-
-
-def strides_of(form: Form, row: int, line: int) -> list[int]:
-    """Strides of products by which only batches may be joined; along `line` they are neighbours."""
-    shape = form.product.type.shape
-    found = [0] * len(shape)
-    found[line] = 1
-    found[row] = 2 * shape[line] + 3
-    step = (2 * shape[row] + 5) * found[row]
-    for a in reversed(form.batch):
-        found[a] = step
-        step *= shape[a]
-    return found

@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, final
 
-from ge2.base.dtypes import FLOATS
+from ge2.base.dtypes import FLOAT32, FLOATS, HALF
 from ge2.choice.problem import Problem, Variant
+from ge2.choice.speed import bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
+from ge2.ops.attention.slopes import way
 from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
 from ge2.ops.elementwise import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
+from ge2.targets.cuda.attention.bias import Left
+from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
-from ge2.targets.cuda.attention.scores import Scores, Statements, scores_of, statements
+from ge2.targets.cuda.attention.scores import Scores, scores_of
+from ge2.targets.cuda.attention.statements import (
+    NOTHING,
+    Statements,
+    Written,
+    slope_statements,
+    statements,
+)
 from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER
 from ge2.targets.cuda.tuning import AttentionTile
+
+MOST_ROWS: Final = 32  # that share keys, if warps share these: 16 read them once
 
 
 @final
@@ -44,7 +58,7 @@ class Attention(Cuda):
             return ""
         scores = scores_of(form)
         for graph in (scores.edge, scores.whole):
-            made = statements(graph, form, operands_of(form, problem), caps.chip, {})
+            made = statements(graph, Written(form, operands_of(form, problem), caps.chip, {}))
             if isinstance(made, str):
                 return made
         return ""
@@ -56,20 +70,21 @@ class Attention(Cuda):
         found = lying(form, problem)
         assert isinstance(found, Tiling)
         simple = scores_of(form).is_simple
-        tiles = [t for t in caps.chip.tuning.attention.tiles if t.width == found.width]
+        tiles = fitting(caps.chip.tuning.attention.tiles, found)
         for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
             yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """Both products, where keys are seen, at the rate of tensor cores."""
-        op, tuning = problem.op, caps.chip.tuning.wgmma
-        assert isinstance(op, FusedAttention)
+        """Both products of whole tiles, where keys are seen, at the rate of tensor cores."""
+        op, tuning, tile = problem.op, caps.chip.tuning.wgmma, variant.plan
+        assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
         form = form_of(op.plain)
         found = lying(form, problem)
         assert isinstance(found, Tiling)
         band = scores_of(form).band
         seen = 0.5 if band.low is not None or band.high is not None else 1.0
-        done = 4 * found.heads * found.queries * found.keys * found.width * seen
+        queries = -(-found.queries // (64 * tile.groups)) * 64 * tile.groups
+        done = 4 * found.heads * queries * found.keys * found.columns * seen
         rate = (
             tuning.clock
             * tuning.rate
@@ -83,10 +98,8 @@ class Attention(Cuda):
         assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
         form = form_of(op.plain)
         found, operands, scores = lying(form, problem), operands_of(form, problem), scores_of(form)
-        names: dict[object, str] = {}
-        edge, whole = (
-            statements(g, form, operands, caps.chip, names) for g in (scores.edge, scores.whole)
-        )
+        of = Written(form, operands, caps.chip, {})
+        edge, whole = (statements(g, of) for g in (scores.edge, scores.whole))
         assert (
             isinstance(found, Tiling) and not isinstance(edge, str) and not isinstance(whole, str)
         )
@@ -98,6 +111,60 @@ class Attention(Cuda):
             caps.chip, logs, is_guarded(scores, form), str(op.plain),
         )  # fmt: skip
         return kernel.kernels()
+
+
+@final
+class AttentionOfFew(Cuda):
+    """softmax(f(q k)) v of few queries, in one pass over keys and values, which warps share."""
+
+    name = "attention by keys"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, FusedAttention):
+            return f"{op.name} is no attention"
+        form = form_of(op.plain)
+        found = lying(form, problem)
+        if isinstance(found, str):
+            return found
+        if rows_of(found) > MOST_ROWS:
+            return f"more than {MOST_ROWS} queries share keys"
+        if caps is None:
+            return ""
+        made = statements(
+            edge_of(form, found), Written(form, operands_of(form, problem), caps.chip, {})
+        )
+        return made if isinstance(made, str) else ""
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """The bytes of keys and values, as often as they are read, in two launches."""
+        op = problem.op
+        assert isinstance(op, FusedAttention)
+        found = lying(form_of(op.plain), problem)
+        assert isinstance(found, Tiling)
+        moved = tiles_of(found) * bytes_of(problem)
+        return 2 * caps.speed.launch + moved / caps.speed.moved
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        op = problem.op
+        assert isinstance(op, FusedAttention)
+        form = form_of(op.plain)
+        found, operands = lying(form, problem), operands_of(form, problem)
+        assert isinstance(found, Tiling)
+        scores = without_band(scores_of(form), found.queries, found.keys)
+        edge = statements(scores.edge, Written(form, operands, caps.chip, {}))
+        assert not isinstance(edge, str)
+        outs = problem.arrays[1]
+        bases = [operands[c.base] for c in form.chains]
+        return AttentionByKeys(
+            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, caps.chip,
+            outs[1] if op.logs else None, is_guarded(scores, form), str(op.plain),
+        ).kernels()  # fmt: skip
+
+
+def edge_of(form: Form, found: Tiling) -> Graph:
+    """Scores of any key."""
+    return without_band(scores_of(form), found.queries, found.keys).edge
 
 
 @final
@@ -118,24 +185,20 @@ class AttentionBackward(Cuda):
             return found
         if caps is None:
             return ""
-        scores = scores_of(form)
-        if not scores.is_simple:
-            return "the derivative of its scores is no number"
-        operands = operands_of(form, problem)
-        made = (
-            statements(scores.edge, form, operands, caps.chip, {}, turned)
-            for turned in (False, True)
-        )
-        return next((each for each in made if isinstance(each, str)), "")
+        if any(
+            left.how == "both" and left.dtype not in (*HALF, FLOAT32) for left in lefts(op, form)
+        ):
+            return "an array of queries and keys is of a type that no kernel has a gradient of"
+        written = written_back(op, form, operands_of(form, problem), caps.chip)
+        return next((each for three in written for each in three if isinstance(each, str)), "")
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         op = problem.op
         assert isinstance(op, FusedBackward)
         found = lying_back(form_of(op.plain), problem)
         assert isinstance(found, Tiling)
-        for tile in caps.chip.tuning.attention.backward:
-            if tile.width == found.width:
-                yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+        for tile in fitting(caps.chip.tuning.attention.backward, found):
+            yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op, tile = problem.op, variant.plan
@@ -144,23 +207,53 @@ class AttentionBackward(Cuda):
         found, operands = lying_back(form, problem), operands_of(form, problem)
         assert isinstance(found, Tiling)
         scores = without_band(scores_of(form), found.queries, found.keys)
-
-        def both(turned: bool) -> tuple[Statements, Statements]:
-            names: dict[object, str] = {}
-            edge, whole = (
-                statements(g, form, operands, caps.chip, names, turned)
-                for g in (scores.edge, scores.whole)
-            )
-            assert not isinstance(edge, str) and not isinstance(whole, str)
-            return edge, whole
-
+        queries, keys = written_back(op, form, operands, caps.chip)
         ins, outs = problem.arrays
         bases = [operands[c.base] for c in form.chains]
         logs, rows, ct = ins[len(form.plain.inputs) :]
         return BackwardKernels(
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
-            (both(False), both(True)), tile, caps.chip, str(op.plain),
+            (sure(queries), sure(keys)), lefts(op, form), tile, caps.chip, str(op.plain),
         ).kernels()  # fmt: skip
+
+
+def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile]:
+    """The tiles for heads that are no narrower, but no more than needed."""
+    width = min(t.width for t in tiles if t.width >= found.width)
+    return [t for t in tiles if t.width == width]
+
+
+def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:
+    """What is left of the cotangents of what scores are made of."""
+    shape, inputs = form.product.type.shape, form.plain.inputs
+    return tuple(
+        Left(
+            way(form, r), inputs[r[0]].type.dtype, tuple((shape[a], a in r[1]) for a in form.batch)
+        )
+        for r in op.reads
+    )
+
+
+def written_back(
+    op: FusedBackward, form: Form, operands: Mapping[Var, Operand], chip: Chip
+) -> tuple[tuple[Statements | str, ...], tuple[Statements | str, ...]]:
+    """The statements of the kernel that has rows of queries, and of that which has rows of keys: of
+    scores anywhere, where all keys are seen, and of their derivative; or why there are none.
+    """
+    shape = form.product.type.shape
+    scores = without_band(scores_of(form), shape[form.row], shape[form.key])
+
+    def written(turned: bool) -> tuple[Statements | str, ...]:
+        of = Written(form, operands, chip, {}, turned)
+        found = statements(scores.edge, of), statements(scores.whole, of)
+        return (*found, NOTHING if op.slopes is None else slope_statements(op.slopes, of))
+
+    return written(False), written(True)
+
+
+def sure(found: Sequence[Statements | str]) -> tuple[Statements, ...]:
+    """Statements of which none is missing."""
+    return tuple(each for each in found if not isinstance(each, str))
 
 
 def lying_back(form: Form, problem: Problem) -> Tiling | str:

@@ -1,0 +1,286 @@
+"""Statements of scores, and of their derivative, for a pair of neighbours in registers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.dtypes import BFLOAT16, FLOAT32, INT64
+from ge2.base.record import record
+from ge2.codegen.kernel_values import Param
+from ge2.codegen.text import Argument, Operand, Text, leaves
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ops.attention.form import Form
+from ge2.ops.attention.graphs import inputs_of
+from ge2.ops.elementwise import ADD, EQ, GE, GT, LE, LT, NE, NEG, SUB, ConvertElementType
+from ge2.ops.graphs.region import Region
+from ge2.ops.shape import Iota
+from ge2.passes.fuse import fuse
+from ge2.passes.fusion_group import round_halves
+from ge2.targets.cuda.attention.scores import MOVES
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.kernel_parameters import label
+from ge2.targets.cuda.emit.region import Problem, mentions
+from ge2.targets.cuda.emit.types import STORED
+
+INT32: Final = np.dtype(np.int32)
+
+
+@final
+@record
+class Statements:
+    """Statements of a block's scores, by where they stand (templates/cuda/attention). `more`: the
+    results after the first.
+    """
+
+    rows: tuple[Text, ...] = ()
+    keys: tuple[Text, ...] = ()
+    stages: tuple[Stage, ...] = ()
+    result: str = "t"
+    more: tuple[str, ...] = ()
+    first: tuple[Text, ...] = ()
+    arguments: tuple[Argument, ...] = ()
+    helpers: tuple[str, ...] = ()
+    text: str = ""
+    equations: int = 0
+
+
+NOTHING: Final = Statements()
+Constants = dict[object, str]
+
+
+def region_of(graph: Graph) -> Region | None:
+    """The graph as one pointwise region, its sums in float32; None if it is no such region. Its inputs
+    are those of the graph, in order.
+    """
+    start, scores = graph.inputs[0], graph.outputs[0]
+    graph = narrowed(graph)
+    long = tuple(n for n in scores.type.shape if n != 1)
+    env: dict[Atom, Atom] = {v: Var(v.type) for v in graph.inputs}
+    eqns, axes = list[Eqn](), list[Dims]()
+    for e in fuse(graph).eqns:  # parts that share no more than an input, as one
+        op = e.op
+        if not isinstance(op, Region) or op.kind != "pointwise" or op.space != long:
+            return None
+        env.update(zip(op.graph.inputs, rename(env, e.inputs), strict=True))  # type: ignore[arg-type]
+        for each in op.graph.eqns:
+            outs = tuple(Var(v.type) for v in each.outs)
+            eqns.append(Eqn(each.op, rename(env, each.inputs), outs, each.source))  # type: ignore[arg-type]
+            env.update(zip(each.outs, outs, strict=True))
+        axes += op.axes
+        env.update(zip(e.outs, rename(env, op.graph.outputs), strict=True))  # type: ignore[arg-type]
+    made = {v for e in eqns for v in e.outs}
+    outputs = tuple(env.get(v, v) for v in graph.outputs)
+    if any(v not in made for v in outputs):
+        return None
+    inputs = tuple(v for v in rename(env, graph.inputs) if isinstance(v, Var))  # type: ignore[arg-type]
+    place = inputs[:1] if start.type.dtype != FLOAT32 else ()
+    found = Graph(inputs, tuple(eqns), outputs)
+    inner, every = round_halves(found, tuple(axes), place)
+    return Region("pointwise", long, every, inner)
+
+
+def narrowed(graph: Graph) -> Graph:
+    """The graph with indices, and what is added to them, as 32 bits: they are no larger."""
+    env: dict[Atom, Var] = {}
+    eqns = list[Eqn]()
+    for e in without_dead_code(graph).eqns:
+        op, (out,) = e.op, e.outs
+        if isinstance(op, Iota) and op.dtype == INT64:
+            env[out] = Var(out.type.with_dtype(INT32))
+            eqns.append(Eqn(Iota(op.shape, op.axis, INT32), (), (env[out],), e.source))
+            continue
+        inputs = [env.get(a) or short_literal(a) for a in e.inputs]
+        fits = None not in inputs and any(a in env for a in e.inputs)
+        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
+            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
+            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
+            env[out] = found
+            continue
+        for a in e.inputs:
+            if a in env and a.type.dtype == INT64:  # as it was
+                eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
+                env[a] = eqns[-1].outs[0]
+        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
+    outputs = tuple(env.get(a, a) for a in graph.outputs)
+    return Graph(graph.inputs, tuple(eqns), outputs)
+
+
+def short_literal(a: Atom) -> Literal | None:
+    """An integer as one of 32 bits, if sums with indices stay in these."""
+    if not isinstance(a, Literal) or a.type.dtype != INT64 or abs(int(a.value)) >= 1 << 29:  # type: ignore[arg-type]
+        return None
+    return Literal.of(np.int32(int(a.value)))  # type: ignore[arg-type]
+
+
+@final
+@record
+class Written:
+    """What statements are written of: the operands of what is read, and whether a thread has pairs of
+    queries, and not of keys. `constants`: the names of numbers in the kernel, to which it adds.
+    """
+
+    form: Form
+    operands: Mapping[Var, Operand]
+    chip: Chip
+    constants: Constants
+    turned: bool = False
+
+
+def statements(graph: Graph, of: Written) -> Statements | str:
+    """The statements of scores; or the reason why there are none."""
+    if graph.outputs == (of.form.product,):
+        return NOTHING
+    region = region_of(graph)
+    if region is None:
+        return "scores are not elementwise work on the products"
+    return Writer(region, of, {region.graph.inputs[0]: "t"}).run()
+
+
+def slope_statements(graph: Graph, of: Written) -> Statements | str:
+    """The statements of the derivative of scores (ops/attention/slopes.py); or the reason why there
+    are none.
+    """
+    (*_, ct), outputs = graph.inputs, tuple(dict.fromkeys(graph.outputs))
+    made = tuple(v for v in outputs if v is not ct)
+    if any(not isinstance(v, Var) or v in graph.inputs for v in made):
+        return "a cotangent of what scores are made of is no elementwise work"
+    found = replace(NOTHING, result="slope")
+    if made:
+        region = region_of(Graph(graph.inputs, graph.eqns, made))
+        if region is None:
+            return "the derivative of scores is not elementwise work on the products"
+        product, *_, last = region.graph.inputs
+        written = Writer(region, of, {product: "t", last: "slope"}).run()
+        if isinstance(written, str):
+            return written
+        found = written
+    names = dict(zip(made, (found.result, *found.more), strict=False))
+    first, *more = ("slope" if v is ct else names[v] for v in graph.outputs)
+    return replace(found, result=first, more=tuple(more))
+
+
+@final
+class Writer:
+    """The statements of a region, of whose inputs `held` are pairs in registers, by their names."""
+
+    def __init__(self, region: Region, of: Written, held: Mapping[Var, str]) -> None:
+        self.region, self.form = region, of.form
+        form = of.form
+        counts = "n_queries", "n_keys"
+        self.rows, self.lines = counts[::-1] if of.turned else counts
+        self.row, self.line = (form.key, form.row) if of.turned else (form.row, form.key)
+        self.strides = strides_of(form, self.row, self.line)
+        others = [v for v in region.graph.inputs if v not in held]
+        known = {v: of.operands[w] for v, w in zip(others, inputs_of(form), strict=True)}
+        full = tuple(self.strides)
+        known.update({v: Operand("in", 0, full) for v in held})
+        dims = form.dims if len(held) == 1 else tuple(range(form.rank))
+        for out in region.graph.outputs:
+            assert isinstance(out, Var)
+            known[out] = Operand("out", 0, tuple(0 if d < 0 else self.strides[d] for d in dims))
+        problem = Problem(region, known)
+        self.held = {p: held[p.var] for p in problem.axes.strides if p.var in held}
+        self.sums = next(iter(self.held))
+        lane = self.axis(problem, self.line)
+        self.lanes = Lanes(problem, frozenset(), of.chip, lane=lane, pack=2)
+        self.lanes.places.constants = of.constants
+        self.brief = form.scores.type.dtype == BFLOAT16
+
+    def axis(self, problem: Problem, of: int) -> int:
+        """The axis of the region that one of the products is; -1 if it is none."""
+        steps = problem.axes.strides[self.sums]
+        return next((a for a, step in steps.items() if step == self.strides[of]), -1)
+
+    def run(self) -> Statements | str:
+        lanes, said = self.lanes, self.lanes.said
+        problem, places = lanes.problem, lanes.places
+        row = self.axis(problem, self.row)
+        said.late.update(problem.outs)
+        if self.brief:
+            said.be_brief()
+        said.packs.update({p: f"{name}.at[v]" for p, name in self.held.items()})
+        said.widened.update(self.held)
+        read = said.read_in(list(lanes.root.everything()))
+        others = [p for p in read if p not in self.held]
+        first, rows, keys = list[Text](), list[Text](), list[Text]()
+        letter = places.letters[lanes.lane]
+        for p in others:
+            self.read(p, row, first, rows, keys)
+        stages = tuple(lanes.inside(lanes.root))
+        keys.insert(0, Text(f"const {places.whole} {letter} = key_at;"))
+        lines = [*rows, *keys[1:], *leaves(stages)]
+        keys = keys if mentions(lines, letter) else keys[1:]
+        place = [*self.places(row)]
+        for line in reversed(place):
+            if mentions(lines, line.code.split()[2]):
+                lines.append(line)
+            else:
+                place.remove(line)
+        names = {out.var: f"{out.name}_at" for out in problem.outs}
+        result, *more = (names[v] for v in self.region.graph.outputs if isinstance(v, Var))
+        return Statements(
+            (*place, *rows), tuple(keys), stages, result, tuple(more), tuple(first),
+            tuple(places.arguments.values()), tuple(said.helpers), problem.text,
+            len(self.region.graph.eqns),
+        )  # fmt: skip
+
+    def read(
+        self, p: Param, row: int, first: list[Text], rows: list[Text], keys: list[Text]
+    ) -> None:
+        """Where an array is read: once, by query, or by pairs of keys."""
+        said, places, lanes = self.lanes.said, self.lanes.places, self.lanes
+        stored, name = STORED[p.var.type.dtype], label(p.name)
+        steps = {a: s for a, s in lanes.problem.axes.strides[p].items() if s}
+        element = f"{places.array(p)}[{places.element(p)}]"
+        if not steps:
+            first.append(Text(f"const {stored} {name}_at = {places.array(p)}[0];"))
+            said.packs[p] = f"{name}_at"
+        elif lanes.lane not in steps:
+            rows.append(Text(f"const {stored} {name}_at = {element};"))
+            said.packs[p] = f"{name}_at"
+        elif steps[lanes.lane] == 1:
+            wide = min(places.wide(p), 2)
+            at = f"{places.array(p)} + {places.element(p)}"
+            left = f"{self.lines} - {places.letters[lanes.lane]}"
+            keys.append(Text(f"const auto {name}_at = ge2_read<2, {wide}>({at}, {left});"))
+            said.packs[p] = f"{name}_at.at[v]"
+        else:
+            letter = places.letters[lanes.lane]
+            keys.append(Text(f"ge2_some<{stored}, 2> {name}_at;"))
+            at = places.element(p, "v")
+            found = f"{letter} + v < {self.lines} ? {places.array(p)}[{at}] : {stored}()"
+            keys.append(Text(f"for (int v = 0; v < 2; v++) {name}_at.at[v] = {found};"))
+            said.packs[p] = f"{name}_at.at[v]"
+
+    def places(self, row: int) -> list[Text]:
+        """Statements: the place of a query along each axis; those beyond the last are as it."""
+        places = self.lanes.places
+        whole, found = places.whole, list[Text]()
+        batch = [a for a in self.lanes.kept if a not in (row, self.lanes.lane)]
+        if len(batch) == 1:
+            found.append(Text(f"const {whole} {places.letters[batch[0]]} = head;"))
+        elif batch:
+            found += map(Text, places.split("head", batch))
+        if row >= 0:
+            found.append(
+                Text(f"const {whole} {places.letters[row]} = min(row_at, {self.rows} - 1);")
+            )
+        return found
+
+
+def strides_of(form: Form, row: int, line: int) -> list[int]:
+    """Strides of products by which only batches may be joined; along `line` they are neighbours."""
+    shape = form.product.type.shape
+    found = [0] * len(shape)
+    found[line] = 1
+    found[row] = 2 * shape[line] + 3
+    step = (2 * shape[row] + 5) * found[row]
+    for a in reversed(form.batch):
+        found[a] = step
+        step *= shape[a]
+    return found
