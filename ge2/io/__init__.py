@@ -8,6 +8,7 @@ np.float32(6.0)
 """
 
 from ge2.base.tracebacks import publish
+from ge2.io import torch as torch
 from ge2.io.gpt2 import GPT2 as GPT2
 from ge2.io.maps import Map as Map
 from ge2.io.state import latest as latest
@@ -26,6 +27,7 @@ __all__ = [
     "load_state",
     "save",
     "save_state",
+    "torch",
 ]  # fmt: skip
 
 publish(globals())
