@@ -14,7 +14,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.errors import ArgumentError, DeviceError, InputError
-from ge2.io.prefetch import usable
+from ge2.io.ahead import usable
 
 
 def threads():
