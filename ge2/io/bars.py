@@ -58,6 +58,10 @@ def progress(
             raise ArgumentError(what, where=here(), fix="tokens=batch * length")
     if total is None and isinstance(iterable, Sized):
         total = len(iterable)
+    source: Any = iterable
+    if not isinstance(source, Iterable):
+        what = f"progress takes an iterable; got {iterable!r:.60}"
+        raise InputError(what, where=here(), fix="ge2.io.progress(range(steps))")
     rates = Rates(tokens, flops, peak)
     writer = None if log is None else LogWriter(log)
     shown = display(label, None if total is None else start + total, start, out or sys.stderr)

@@ -168,6 +168,8 @@ def test_wrong_values_are_errors_at_the_users_line():
         bar.record(loss=np.ones(3))
     with pytest.raises(InputError, match="loss is a dict"):
         bar.record(loss={})
+    with pytest.raises(InputError, match="takes an iterable; got 3"):
+        ge2.io.progress(3)
     with pytest.raises(ArgumentError, match="tokens is a number of at least 0; got 'many'"):
         ge2.io.progress([], tokens="many")
 

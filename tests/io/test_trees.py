@@ -304,6 +304,11 @@ def test_a_path_of_another_kind_is_an_error(tmp_path):
     for name, words in (("m.pt", "to read it is to run"), ("m", "try  m.safetensors")):
         with pytest.raises(ArgumentError, match=words):
             ge2.io.load(name)
+    with pytest.raises(InputError, match="a path is a text or a pathlib.Path; got a dict"):
+        ge2.io.save({"w": 1}, tmp_path / "m.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder.npz'$"):
+        ge2.io.save(tmp_path / "folder.npz", 1)
     with pytest.raises(FileNotFoundError, match="'.*absent/m.npz'"):
         ge2.io.save(tmp_path / "absent" / "m.npz", 1)
 
@@ -463,5 +468,12 @@ def test_every_public_map_argument_that_is_none_is_an_error(path):
     ge2.io.save(path, LINEAR)
     with pytest.raises(ArgumentError, match="map is a dict"):
         ge2.io.load(path, into=LINEAR, map=["weight"])
+    for bad in (7, ("weight", 3), ("weight",)):
+        with pytest.raises(ArgumentError, match="the source of 'weight' is a name, or a pair"):
+            ge2.io.load(path, into=LINEAR, map={"weight": bad})
+    with pytest.raises(FileError, match=r"lacks 'wieght', .*: 'weight' is to come from 'wieght'"):
+        ge2.io.load(path, into=LINEAR, map={"weight": "wieght"})
+    with pytest.raises(FileError, match=r"its source in map gives f32\[2,3\]"):
+        ge2.io.load(path, into=LINEAR, map={"weight": ("weight", np.transpose)})
     with pytest.raises(ArgumentError, match="load was given none"):
         ge2.io.load(path, map={"a": "b"})
