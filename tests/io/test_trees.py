@@ -18,6 +18,7 @@ from ge2.base.dtypes import SHORT
 from ge2.errors import ArgumentError, FileError, InputError
 from ge2.io import Map
 from ge2.io.files import PART
+from tests.fake_cupy import stand_in
 
 SUFFIXES = ("safetensors", "npz")
 Pair = namedtuple("Pair", "x y")
@@ -91,6 +92,17 @@ def test_a_single_array_has_a_name(path):
     ge2.io.save(path, np.arange(3))
     assert list(ge2.io.load(path)) == ["value"]
     same(ge2.io.load(path, into=np.zeros(3, int)), np.arange(3))
+
+
+def test_arrays_of_a_gpu_are_saved_and_loaded_to_where_they_are(path, monkeypatch):
+    model = nn.MLP.init(ge2.random.key(1), (3, 4, 2))
+    with stand_in(monkeypatch) as cupy:
+        there = ge2.tree.map(cupy.asarray, model)
+        ge2.io.save(path, there)
+        same(ge2.io.load(path, into=model), model)
+        found = ge2.io.load(path, into=ge2.tree.map(cupy.zeros_like, there))
+        assert {type(x) for x in ge2.tree.leaves(found)} == {cupy.ndarray}
+        same(ge2.tree.map(lambda x: x.get(), found), model)
 
 
 def test_types_stand_for_a_model(path):
