@@ -1,0 +1,152 @@
+"""GPT-2: files of tokens, training, text. Its sizes, and a small one of letters."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from pathlib import Path
+
+import numpy as np
+
+import ge2
+from examples.gpt2 import characters
+from examples.gpt2.bpe import END, Tokenizer
+from examples.gpt2.data import Tokens, write
+from examples.gpt2.model import GPT2, SIZES, Config
+from examples.gpt2.sample import generate
+from examples.gpt2.train import Options, load, save, started, training
+
+
+def main(words=None):
+    options = arguments().parse_args(words)
+    options.run(options)
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="python -m examples.gpt2", description=__doc__)
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    def command(run, help):
+        found = commands.add_parser(run.__name__, help=help, description=help)
+        found.set_defaults(run=run)
+        return found.add_argument
+
+    add = command(tokens, "write texts as a file of tokens, the last of each one <|endoftext|>")
+    add("texts", nargs="+", metavar="TEXT")
+    add("--vocabulary", required=True, help="folder of a vocab.json and a merges.txt")
+    add("-o", "--output", required=True)
+
+    add = command(train, "train on files of tokens, from nothing, weights, or where it stopped")
+    add("files", nargs="+", metavar="TOKENS")
+    add("--size", choices=SIZES, default="124M")
+    add("--vocabulary", help="folder of a vocab.json whose size is the model's (GPT-2's)")
+    add("--weights", help="folder of published weights (config.json beside them), to begin with")
+    add("--save", default="gpt2.npz", help="checkpoint, read if it is there (%(default)s)")
+    add("--every", type=int, default=100, help="steps from report to report (%(default)s)")
+    add("--batch", type=int, default=8)
+    add("--length", type=int, help="tokens of a stretch (the context)")
+    add("--seed", type=int, default=0)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
+    for field, value in Options._field_defaults.items():
+        add(f"--{field}", type=type(value), default=value, help="%(default)s")
+
+    add = command(sample, "write a text")
+    add("source", metavar="CHECKPOINT", help="of train, or a folder of published weights")
+    add("--vocabulary", required=True, help="folder of a vocab.json and a merges.txt")
+    add("--prompt", default=END)
+    add("--count", type=int, default=100)
+    add("--temperature", type=float, default=0.8)
+    add("--top-k", type=int, default=50)
+    add("--seed", type=int, default=0)
+
+    add = command(letters, "a small model of letters, of the text that ships with Python")
+    add("--steps", type=int, default=1500)
+    return parser
+
+
+def tokens(options):
+    tokenizer = Tokenizer.of_folder(options.vocabulary)
+    texts = (Path(path).read_text("utf-8") for path in options.texts)
+    found = [x for text in texts for x in (*tokenizer.encode(text), tokenizer.end)]
+    write(options.output, found)
+    print(f"{len(found):,} tokens of {len(options.texts)} texts")
+
+
+def train(options):
+    how = Options(*(getattr(options, field) for field in Options._fields))
+    start = begin(options, how)
+    if options.device == "cuda":
+        import cupy
+
+        on_gpu = lambda x: x if np.isscalar(x) else cupy.asarray(x)  # noqa: E731
+        start = ge2.tree.map(on_gpu, start)
+    length = options.length or start["config"].context
+    data = Tokens(options.files, length, options.batch, options.seed)
+    last, began = start["state"]["step"], time.perf_counter()
+    for now, value in training(start, data, how):
+        step = now["state"]["step"]
+        if step % options.every and step != how.steps:
+            continue
+        value = float(value)  # which waits for the device
+        rate = (step - last) * data.batch * length / (time.perf_counter() - began)
+        print(f"step {step:6}   loss {value:.4f}   {rate:,.0f} tokens a second", flush=True)
+        save(options.save, now)
+        last, began = step, time.perf_counter()
+
+
+def begin(options, how):
+    """Where training begins: at the checkpoint if there is one, at given weights, or at nothing."""
+    if os.path.exists(options.save):
+        return checkpoint(options.save, how)
+    if options.weights:
+        return started(*published(options.weights), how)
+    config = SIZES[options.size]
+    if options.vocabulary:
+        count = len(Tokenizer.of_folder(options.vocabulary).vocabulary)
+        config = config._replace(vocabulary=count)
+    return started(config, GPT2.init(ge2.random.key(options.seed), config), how)
+
+
+def checkpoint(path, how):
+    with np.load(path) as found:
+        config = Config(*(int(found[f"config.{field}"]) for field in Config._fields))
+    return load(path, started(config, GPT2.init(ge2.random.key(0), config), how))
+
+
+def published(folder):
+    """The configuration and the model of a folder as those on the Hugging Face hub."""
+    config = Config.of_json(json.loads(Path(folder, "config.json").read_text()))
+    with np.load(Path(folder, "model.npz")) as weights:
+        return config, GPT2.of_weights(dict(weights), config)
+
+
+def sample(options):
+    if os.path.isdir(options.source):
+        _, model = published(options.source)
+    else:
+        model = checkpoint(options.source, Options())["model"]
+    tokenizer = Tokenizer.of_folder(options.vocabulary)
+    prompt = tokenizer.encode(options.prompt) if options.prompt != END else [tokenizer.end]
+    key = ge2.random.key(options.seed)
+    found = generate(model, prompt, options.count, key, options.temperature, options.top_k)
+    print(tokenizer.decode([*prompt, *found]))
+
+
+def letters(options):
+    began = time.perf_counter()
+
+    def each(step, loss):
+        if step % max(options.steps // 10, 1) == 0:
+            print(
+                f"step {step:5}   loss {loss:.3f}   {time.perf_counter() - began:.0f} s", flush=True
+            )
+
+    model, alphabet, held, table = characters.train(options.steps, each)
+    print(f"on text it has not seen: {held:.3f}; a table of pairs of letters has {table:.3f}")
+    print(characters.write(model, alphabet, "The ", 300))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,77 @@
+"""Training: AdamW with a warm-up and a cosine, clipped gradients, mixed precision, checkpoints."""
+
+from __future__ import annotations
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+import ge2
+from examples.gpt2.model import loss, name
+from ge2 import optim
+
+
+class Options(NamedTuple):
+    """How a model is trained."""
+
+    steps: int = 1000
+    rate: float = 6e-4
+    warmup: int = 100
+    decay: float = 0.1
+    clip: float = 1.0
+    parts: int = 1  # of a batch, one after another, where memory is short
+    precision: str = "f32"  # of products: f32, tf32 or bf16
+
+
+def optimizer_of(options):
+    schedule = optim.cosine(options.rate, options.warmup, options.steps, options.rate / 10)
+    return optim.adamw(schedule, 0.9, 0.95, decay=options.decay, mask=optim.matrices)
+
+
+def started(config, model, options):
+    """What training goes on from, and what is saved: a model, and the state of its optimiser."""
+    return {"config": config, "model": model, "state": optimizer_of(options).init(model)}
+
+
+def training(start, batches, options):
+    """Yields what there is after each step as `start` is before them all, and the step's loss.
+
+    A step takes the arrays of the model and the state before it for those after it.
+    """
+    optimizer = optimizer_of(options)
+    low = loss if options.precision == "f32" else ge2.autocast(loss, options.precision)
+    slope = ge2.value_and_grad(low)
+    slope = optim.microbatches(slope, options.parts) if options.parts > 1 else slope
+
+    @ge2.jit(donate_argnums=(0, 1))
+    def step(model, state, ids):
+        value, grads = slope(model, ids)
+        model, state = optimizer.update(
+            optim.clip_by_global_norm(grads, options.clip), state, model
+        )
+        return model, state, value
+
+    config, model, state = start["config"], start["model"], start["state"]
+    while state["step"] < options.steps:
+        ids = np.asarray(batches[state["step"]], like=model.wte.weight)
+        model, state, value = step(model, state, ids)
+        yield {"config": config, "model": model, "state": state}, value
+
+
+def save(path, tree):
+    """Writes all arrays of a tree, by their paths, to a file that is there whole or not at all."""
+    arrays = {name(path): x for path, x in ge2.tree.leaves_with_path(tree)}
+    arrays = {key: x.get() if hasattr(x, "get") else x for key, x in arrays.items()}
+    with open(f"{path}.new", "wb") as file:
+        np.savez(file, **arrays)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(f"{path}.new", path)
+
+
+def load(path, like):
+    """A tree as `like` of the arrays that `save` wrote."""
+    with np.load(path) as found:
+        own = lambda path, x: (int if np.isscalar(x) else np.array)(found[name(path)])  # noqa: E731
+        return ge2.tree.map_with_path(own, like)
