@@ -183,10 +183,9 @@ def fresh(seed=0):
 def losses(options, start=None, until=None):
     """Losses of training on a text that repeats, and what there is after it."""
     data = Tokens([np.tile(np.random.default_rng(0).integers(0, 50, 23), 20)], 16, 4)
-    now, found = start or fresh(), []
-    for now, value in islice(training(now, data, options), until):  # noqa: B007
-        found.append(float(value))
-    return found, now
+    steps = islice(training(start or fresh(), data, options), until)
+    found = [(now, float(value)) for now, value in steps]
+    return [value for _, value in found], found[-1][0]
 
 
 def test_training_fused_and_not_gives_the_same_curve():
