@@ -74,6 +74,7 @@ __all__ = [
     "float0",
     "grad",
     "hessian",
+    "io",
     "jacfwd",
     "jacobian",
     "jacrev",
@@ -110,6 +111,7 @@ _hides_methods(type(config))
 if _typing.TYPE_CHECKING:
     from ge2 import debug as debug
     from ge2 import extend as extend
+    from ge2 import io as io
     from ge2 import kernels as kernels
     from ge2 import lax as lax
     from ge2 import nn as nn
@@ -133,8 +135,8 @@ if _typing.TYPE_CHECKING:
     __version__: str
 else:
     _WHOLE = {  # modules themselves
-        **{n: f"ge2.{n}" for n in ("debug", "extend", "kernels", "lax", "nn", "optim", "random")},
-        **{n: f"ge2.{n}" for n in ("test_util", "tree_util")},
+        **{n: f"ge2.{n}" for n in ("debug", "extend", "io", "kernels", "lax", "nn", "optim")},
+        **{n: f"ge2.{n}" for n in ("random", "test_util", "tree_util")},
         "checkpoint_policies": "ge2.transforms.checkpoint_policies",
     }  # fmt: skip
     _LATE = {

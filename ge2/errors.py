@@ -8,6 +8,7 @@ from ge2.base.errors import CompileError as CompileError
 from ge2.base.errors import CompilerTrouble as CompilerTrouble
 from ge2.base.errors import ConcretizationTypeError as ConcretizationTypeError
 from ge2.base.errors import DeviceError as DeviceError
+from ge2.base.errors import FileError as FileError
 from ge2.base.errors import Ge2Error as Ge2Error
 from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError

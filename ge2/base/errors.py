@@ -22,6 +22,7 @@ Ge2Error
 ├── WideningError                     a value became wider than `jit(widest=...)` allows
 ├── RetraceError                      a jitted function was called with more signatures than it was to have
 ├── NonFiniteError                    a result holds NaN or infinity where that was to be an error
+├── FileError                         a file of arrays is damaged, or does not fit what it is loaded into
 ├── GradientError                     a derivative was asked of something that has none
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
 ├── ParseError                        a text is not a graph
@@ -119,6 +120,9 @@ class RetraceError(Ge2Error, RuntimeError): ...
 
 
 class NonFiniteError(Ge2Error, FloatingPointError): ...
+
+
+class FileError(Ge2Error, ValueError): ...
 
 
 class GradientError(Ge2Error, TypeError): ...

@@ -55,7 +55,7 @@ def test_every_name_is_defined_where_it_is_said_to_be():
 
 
 @needs_compiler
-@pytest.mark.parametrize("page", ["architecture", "nn"])
+@pytest.mark.parametrize("page", ["architecture", "io", "nn"])
 def test_the_examples_give_what_is_shown(page):
     options = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS
     path = str(ROOT / "docs" / f"{page}.md")

@@ -18,8 +18,8 @@ import pytest
 import ge2
 
 MODULES = [
-    "", "debug", "errors", "extend", "kernels", "lax", "nn", "nn.initializers", "numpy.fft", "numpy.linalg", "optim",
-    "random", "scipy", "scipy.special", "test_util", "tree", "tree_util",
+    "", "debug", "errors", "extend", "io", "kernels", "lax", "nn", "nn.initializers", "numpy.fft", "numpy.linalg",
+    "optim", "random", "scipy", "scipy.special", "test_util", "tree", "tree_util",
 ]  # fmt: skip
 X = np.ones((2, 3), np.float32)
 

@@ -1,0 +1,35 @@
+"""Models and training runs outside of a program: files of arrays, states to resume from.
+
+>>> import os, tempfile, numpy as np, ge2
+>>> path = os.path.join(tempfile.mkdtemp(), "model.safetensors")
+>>> ge2.io.save(path, ge2.nn.Linear(np.ones((2, 3), np.float32)))
+>>> ge2.io.load(path, into=ge2.nn.Linear(np.zeros((2, 3), np.float32))).weight.sum()
+np.float32(6.0)
+"""
+
+from ge2.base.tracebacks import publish
+from ge2.io.gpt2 import GPT2 as GPT2
+from ge2.io.maps import Map as Map
+from ge2.io.state import latest as latest
+from ge2.io.state import load_state as load_state
+from ge2.io.state import save_state as save_state
+from ge2.io.trees import contents as contents
+from ge2.io.trees import load as load
+from ge2.io.trees import save as save
+
+__all__ = [
+    "GPT2",
+    "Map",
+    "contents",
+    "latest",
+    "load",
+    "load_state",
+    "save",
+    "save_state",
+]  # fmt: skip
+
+publish(globals())
+
+
+def __dir__() -> list[str]:
+    return __all__
