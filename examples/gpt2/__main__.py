@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 
@@ -14,9 +13,9 @@ import ge2
 from examples.gpt2 import characters
 from examples.gpt2.bpe import END, Tokenizer
 from examples.gpt2.data import Tokens, write
-from examples.gpt2.model import GPT2, SIZES, Config
+from examples.gpt2.model import GPT2, SIZES, Config, published
 from examples.gpt2.sample import generate
-from examples.gpt2.train import Options, load, save, started, training
+from examples.gpt2.train import Options, started, training
 
 
 def main(words=None):
@@ -43,7 +42,7 @@ def arguments():
     add("--size", choices=SIZES, default="124M")
     add("--vocabulary", help="folder of a vocab.json whose size is the model's (GPT-2's)")
     add("--weights", help="folder of published weights (config.json beside them), to begin with")
-    add("--save", default="gpt2.npz", help="checkpoint, read if it is there (%(default)s)")
+    add("--save", default="gpt2", help="folder of states, to go on from if there are (%(default)s)")
     add("--every", type=int, default=100, help="steps from report to report (%(default)s)")
     add("--batch", type=int, default=8)
     add("--length", type=int, help="tokens of a stretch (the context)")
@@ -53,7 +52,7 @@ def arguments():
         add(f"--{field}", type=type(value), default=value, help="%(default)s")
 
     add = command(sample, "write a text")
-    add("source", metavar="CHECKPOINT", help="of train, or a folder of published weights")
+    add("source", metavar="FOLDER", help="of states of train, or of published weights")
     add("--vocabulary", required=True, help="folder of a vocab.json and a merges.txt")
     add("--prompt", default=END)
     add("--count", type=int, default=100)
@@ -82,6 +81,7 @@ def train(options):
 
         on_gpu = lambda x: x if np.isscalar(x) else cupy.asarray(x)  # noqa: E731
         start = ge2.tree.map(on_gpu, start)
+    start = ge2.io.load_state(options.save, into=start)
     length = options.length or start["config"].context
     data = Tokens(options.files, length, options.batch, options.seed)
     last, began = start["state"]["step"], time.perf_counter()
@@ -92,16 +92,14 @@ def train(options):
         value = float(value)  # which waits for the device
         rate = (step - last) * data.batch * length / (time.perf_counter() - began)
         print(f"step {step:6}   loss {value:.4f}   {rate:,.0f} tokens a second", flush=True)
-        save(options.save, now)
+        ge2.io.save_state(options.save, step, now)
         last, began = step, time.perf_counter()
 
 
 def begin(options, how):
-    """Where training begins: at the checkpoint if there is one, at given weights, or at nothing."""
-    if os.path.exists(options.save):
-        return checkpoint(options.save, how)
+    """Where training begins: at given weights, or at nothing."""
     if options.weights:
-        return started(*published(options.weights), how)
+        return started(*of_hub(options.weights), how)
     config = SIZES[options.size]
     if options.vocabulary:
         count = len(Tokenizer.of_folder(options.vocabulary).vocabulary)
@@ -109,24 +107,22 @@ def begin(options, how):
     return started(config, GPT2.init(ge2.random.key(options.seed), config), how)
 
 
-def checkpoint(path, how):
-    with np.load(path) as found:
-        config = Config(*(int(found[f"config.{field}"]) for field in Config._fields))
-    return load(path, started(config, GPT2.init(ge2.random.key(0), config), how))
-
-
-def published(folder):
+def of_hub(folder):
     """The configuration and the model of a folder as those on the Hugging Face hub."""
     config = Config.of_json(json.loads(Path(folder, "config.json").read_text()))
-    with np.load(Path(folder, "model.npz")) as weights:
-        return config, GPT2.of_weights(dict(weights), config)
+    return config, published(Path(folder, "model.safetensors"), config)
+
+
+def of_state(path):
+    """The model of a state that `train` saved."""
+    config = ge2.io.load(path, into={"config": Config()}, strict=False)["config"]
+    like = ge2.eval_shape(lambda: GPT2.init(ge2.random.key(0), config))
+    return ge2.io.load(path, into={"model": like}, strict=False)["model"]
 
 
 def sample(options):
-    if os.path.isdir(options.source):
-        _, model = published(options.source)
-    else:
-        model = checkpoint(options.source, Options())["model"]
+    state = ge2.io.latest(options.source)
+    model = of_state(state) if state else of_hub(options.source)[1]
     tokenizer = Tokenizer.of_folder(options.vocabulary)
     prompt = tokenizer.encode(options.prompt) if options.prompt != END else [tokenizer.end]
     key = ge2.random.key(options.seed)

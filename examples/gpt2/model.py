@@ -9,7 +9,6 @@ import numpy as np
 import ge2
 from ge2 import nn
 from ge2.nn.initializers import normal
-from ge2.tree_util import keystr
 
 
 class Config(NamedTuple):
@@ -36,6 +35,10 @@ SIZES = {
     "small": Config(context=256, width=256, layers=6, heads=8),
     "tiny": Config(context=64, width=32, layers=2, heads=4),
 }
+
+
+# Some files have a prefix, copies of the first matrix, and masks, which are no parameters.
+PUBLISHED = ge2.io.Map({}, ignore=ge2.io.GPT2.ignore, prefixes=ge2.io.GPT2.prefixes)
 
 
 class Cache(NamedTuple):
@@ -114,27 +117,9 @@ class GPT2(nn.Module):
             nn.LayerNorm.init(config.width),
         )
 
-    @classmethod
-    def of_weights(cls, weights, config):
-        """A model of the arrays of a checkpoint, by their published names.
-
-        Some files have a prefix, copies of the first matrix, and masks, which are no parameters.
-        """
-        found = {name.removeprefix("transformer."): x for name, x in weights.items()}
-        like = ge2.eval_shape(lambda: cls.init(ge2.random.key(0), config))
-        model = ge2.tree.map_with_path(lambda path, like: taken(found, path, like), like)
-        spare = {n for n in found if not n.endswith(("attn.bias", "masked_bias", "lm_head.weight"))}
-        if spare:
-            raise KeyError(f"weights that this model has no place for: {sorted(spare)[:3]}")
-        return model
-
     @property
     def context(self):
         return self.wpe.weight.shape[0]
-
-    def weights(self):
-        """All arrays, by their published names."""
-        return {name(path): x for path, x in ge2.tree.leaves_with_path(self)}
 
     def caches(self, batch=1):
         """A cache for each layer, of nothing so far."""
@@ -151,20 +136,12 @@ class GPT2(nn.Module):
         return self.wte.attend(self.ln_f(x))
 
 
-def name(path):
-    return keystr(path, simple=True, separator=".")
-
-
-def taken(found, path, like):
-    """The array of that name, which is taken out of those found."""
-    if name(path) not in found:
-        raise KeyError(f"the weights have no {name(path)}")
-    array = np.asarray(found.pop(name(path)), np.float32)
-    if array.shape != like.shape:
-        raise ValueError(f"{name(path)} has the shape {array.shape}; this model's {like.shape}")
-    return array
-
-
 def loss(model, ids):
     """The mean cross entropy of ids[batch, t + 1], each from those before it."""
     return nn.cross_entropy(model(ids[:, :-1]), ids[:, 1:])
+
+
+def published(path, config):
+    """The model of a published file of weights, whose names are this model's key paths."""
+    like = ge2.eval_shape(lambda: GPT2.init(ge2.random.key(0), config))
+    return ge2.io.load(path, into=like, map=PUBLISHED)

@@ -1,14 +1,13 @@
-"""Training: AdamW with a warm-up and a cosine, clipped gradients, mixed precision, checkpoints."""
+"""Training: AdamW with a warm-up and a cosine, clipped gradients, mixed precision."""
 
 from __future__ import annotations
 
-import os
 from typing import NamedTuple
 
 import numpy as np
 
 import ge2
-from examples.gpt2.model import loss, name
+from examples.gpt2.model import loss
 from ge2 import optim
 
 
@@ -57,21 +56,3 @@ def training(start, batches, options):
         ids = np.asarray(batches[state["step"]], like=model.wte.weight)
         model, state, value = step(model, state, ids)
         yield {"config": config, "model": model, "state": state}, value
-
-
-def save(path, tree):
-    """Writes all arrays of a tree, by their paths, to a file that is there whole or not at all."""
-    arrays = {name(path): x for path, x in ge2.tree.leaves_with_path(tree)}
-    arrays = {key: x.get() if hasattr(x, "get") else x for key, x in arrays.items()}
-    with open(f"{path}.new", "wb") as file:
-        np.savez(file, **arrays)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(f"{path}.new", path)
-
-
-def load(path, like):
-    """A tree as `like` of the arrays that `save` wrote."""
-    with np.load(path) as found:
-        own = lambda path, x: (int if np.isscalar(x) else np.array)(found[name(path)])  # noqa: E731
-        return ge2.tree.map_with_path(own, like)
