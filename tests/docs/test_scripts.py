@@ -1,5 +1,6 @@
-"""The lessons and the examples run, in new processes as a reader would run
-them, without a warning.
+"""The lessons and the examples run, in new processes as a reader would run them, without a warning.
+
+Examples take as long as they do; tests/examples runs each of them at a small size.
 """
 
 from __future__ import annotations
@@ -11,18 +12,29 @@ from pathlib import Path
 
 import pytest
 
+from tests.examples.test_examples import SMALL
+
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(
-    [
-        *ROOT.glob("docs/lessons/*.py"),
-        *ROOT.glob("examples/*.py"),
-        *ROOT.glob("examples/*/train.py"),
-    ]
-)
+LESSONS = sorted([*ROOT.glob("docs/lessons/*.py"), ROOT / "examples/new_layer/train.py"])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_script(path):
+def name(path):
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_lesson(path):
+    run(path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_example(path):
+    run(path)
+
+
+def run(path):
     found = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=ROOT,
@@ -35,5 +47,5 @@ def test_script(path):
 
 
 def test_there_are_lessons_and_examples():
-    assert {"01_trace", "02_grad"} <= {path.stem for path in SCRIPTS}
-    assert any(path.parent.name == "examples" for path in SCRIPTS)
+    assert {"01_trace", "02_grad"} <= {path.stem for path in LESSONS}
+    assert {path.stem for path in EXAMPLES} == set(SMALL)

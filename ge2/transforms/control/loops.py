@@ -138,7 +138,9 @@ def fori_loop(
     """`val = body_fun(i, val)` for i from `lower` up to `upper`, without it: the last `val`.
 
     With bounds that are known it is a scan, which has all derivatives; with those that depend on an
-    argument of `jit`, or on an element of a batch, a while loop. `i` is a Python int to the arrays that it meets: it does not widen their dtypes.
+    argument of `jit`, or on an element of a batch, a while loop.
+
+    `i` is a Python int to the arrays that it meets: it does not widen their dtypes.
 
     >>> fori_loop(0, 5, lambda i, total: total + i, 0)
     array(10)
