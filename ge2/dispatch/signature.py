@@ -11,9 +11,9 @@ from typing import Any, Final, NamedTuple, NoReturn, final
 
 import numpy as np
 
-from ge2.base.dtypes import NUMBERS, python_type
-from ge2.base.errors import InputError
-from ge2.base.gpu import as_array, gpu_of, is_masked, numpy_generators, on_gpu
+from ge2.base.dtypes import EXTENDED, NUMBERS, python_type
+from ge2.base.errors import Ge2Error, InputError
+from ge2.base.gpu import as_array, gpu_of, is_masked, loaded, numpy_generators, on_gpu
 from ge2.base.pytrees.pytree import Structure, register_leaf, why_leaf
 from ge2.base.pytrees.treedef import exact, kind_of
 from ge2.base.source import here
@@ -350,21 +350,52 @@ def from_elsewhere(leaf: Any) -> Any:
     """
     if (
         not hasattr(leaf, "__dlpack__")
-        or isinstance(leaf, np.ndarray | np.generic)
+        or isinstance(leaf, np.ndarray | np.generic | ShapeDtypeStruct)
         or is_traced(leaf)
+        or on_gpu(leaf)
     ):
         return leaf
-    if on_gpu(leaf):
-        return leaf
-    where = getattr(leaf, "__dlpack_device__", None)
-    if where is not None and where()[0] in CUDA:
-        from ge2.targets.cuda.load.gpu import cupy
-
-        return cupy().from_dlpack(leaf)
+    tensor, dtype = (
+        plain_tensor(leaf) if isinstance(leaf, loaded("torch", "Tensor")) else (leaf, None)
+    )
     try:
-        return np.from_dlpack(leaf)
-    except BufferError:
-        return leaf
+        where = getattr(tensor, "__dlpack_device__", None)
+        if where is not None and where()[0] in CUDA:
+            from ge2.targets.cuda.load.gpu import cupy
+
+            found = cupy().from_dlpack(tensor)
+        else:
+            found = np.from_dlpack(tensor)
+        return found if dtype is None else found.view(dtype)
+    except (BufferError, RuntimeError, ValueError, TypeError) as error:
+        if isinstance(error, Ge2Error):
+            raise
+        kind = f"{article(type(leaf).__name__)} {type(leaf).__name__}"
+        why = f"is {kind}, which gives no array by DLPack: {(str(error).splitlines() or [''])[0]:.100}"
+        raise Refused(why, "a dense array, in memory of the host or of a GPU") from None
+
+
+@functools.cache
+def extended(dtype: Any) -> np.dtype | None:
+    """The dtype of ml_dtypes that a dtype of PyTorch's is; None if it is another."""
+    return next((d for d in EXTENDED if str(dtype) == f"torch.{d.name}"), None)
+
+
+def plain_tensor(x: Any) -> tuple[Any, np.dtype | None]:
+    """A tensor of PyTorch's as one that DLPack gives to NumPy, and the dtype of its bytes, if that
+    is one of ml_dtypes.
+    """
+    if x.requires_grad:
+        why = (
+            "is a tensor that requires a gradient, which PyTorch records of its own functions alone"
+        )
+        raise Refused(why, "ge2.io.torch.function(f), which it records too; or x.detach()")
+    x = x.resolve_conj().resolve_neg()  # which PyTorch does when it is read
+    dtype = extended(x.dtype)
+    if dtype is None:
+        return x, None
+    (torch,) = loaded("torch", "uint8" if dtype.itemsize == 1 else "int16")
+    return x.view(torch), dtype
 
 
 def article(word: str) -> str:

@@ -8,8 +8,11 @@ np.float32(6.0)
 """
 
 from ge2.base.tracebacks import publish
+from ge2.io import torch as torch
 from ge2.io.gpt2 import GPT2 as GPT2
 from ge2.io.maps import Map as Map
+from ge2.io.prefetch import Prefetch as Prefetch
+from ge2.io.prefetch import prefetch as prefetch
 from ge2.io.state import latest as latest
 from ge2.io.state import load_state as load_state
 from ge2.io.state import save_state as save_state
@@ -20,12 +23,15 @@ from ge2.io.trees import save as save
 __all__ = [
     "GPT2",
     "Map",
+    "Prefetch",
     "contents",
     "latest",
     "load",
     "load_state",
+    "prefetch",
     "save",
     "save_state",
+    "torch",
 ]  # fmt: skip
 
 publish(globals())

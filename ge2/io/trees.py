@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -13,7 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import FLOATS, INTEGERS, NUMBERS, known
 from ge2.base.errors import ArgumentError, FileError, InputError
-from ge2.base.gpu import on_gpu
+from ge2.base.gpu import beside, host, on_gpu
 from ge2.base.pytrees.pytree import Structure, flatten_with_path, keystr, unflatten
 from ge2.base.source import here
 from ge2.io import npz, tensors
@@ -170,11 +169,6 @@ def as_array(name: str, leaf: Any, form: Any) -> Any:
     return x
 
 
-def host(x: Any) -> Any:
-    """An array of a GPU on the host; one of the host as it is."""
-    return x.get() if on_gpu(x) else x
-
-
 def type_of(leaf: Any) -> tuple[np.dtype, tuple[int, ...]]:
     """The dtype and shape that a leaf of `into` asks for."""
     if isinstance(leaf, str):
@@ -273,7 +267,7 @@ def fitted(
         return type(leaf)(x)
     if isinstance(leaf, np.generic):
         return x[()]
-    return sent(x, leaf) if on_gpu(leaf) else x
+    return beside(x, leaf)
 
 
 def converted(path: str, name: str, x: Any, dtype: np.dtype, exact: bool) -> Any:
@@ -293,11 +287,3 @@ def converted(path: str, name: str, x: Any, dtype: np.dtype, exact: bool) -> Any
 def own(x: Any) -> Any:
     """An array in C order that is no view, so that a jitted function may be given its memory."""
     return x if x.flags.owndata and x.flags.c_contiguous else x.copy()
-
-
-def sent(x: Any, leaf: Any) -> Any:
-    """An array on the GPU of a leaf."""
-    with leaf.device:
-        y = sys.modules["cupy"].empty(x.shape, x.dtype)
-        y.set(x)
-    return y

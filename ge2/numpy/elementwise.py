@@ -125,8 +125,12 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
     def operator(a: Any, b: Any) -> Any:
         ta, tb = getattr(a, "type", None), getattr(b, "type", None)
         if ta is not None and tb is not None:
-            da = ta.dtype
-            same = da is tb.dtype and (ta.shape == tb.shape or not tb.shape or not ta.shape)
+            da: Any = getattr(
+                ta, "dtype", None
+            )  # `type` of other libraries' arrays is another thing
+            same = da is getattr(tb, "dtype", None) and (
+                ta.shape == tb.shape or not tb.shape or not ta.shape
+            )
             if same and direct[da] and not (ta.weak and tb.weak):
                 return op(a, b)
         elif ta is not None and numbers[ta.dtype, type(b)] and not ta.weak:

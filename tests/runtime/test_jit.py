@@ -339,6 +339,31 @@ def test_other_arrays_come_through_dlpack():
     np.testing.assert_array_equal(ge2.jit(lambda x: x * 2)(Foreign(X)), X * 2)
 
 
+@pytest.mark.parametrize("error", [BufferError, RuntimeError, ValueError, TypeError])
+def test_arrays_that_dlpack_does_not_carry_are_refused_with_the_reason(error):
+    class Foreign:
+        def __dlpack__(self, **options):
+            raise error("it is sparse")
+
+        def __dlpack_device__(self):
+            return 1, 0
+
+    with pytest.raises(ge2.errors.InputError, match="x of .* is a Foreign, .*: it is sparse"):
+        ge2.jit(lambda x: x)(Foreign())
+
+
+def test_arrays_of_others_inside_a_trace_are_refused():
+    class Foreign:  # of PyTorch, say, whose arrays have a method `type`
+        shape, dtype, __array_ufunc__ = (3,), "float", None
+
+        def type(self):
+            return "float"
+
+    for f in (lambda x: x + Foreign(), lambda x: np.float64(1) * x < Foreign()):
+        with pytest.raises(ge2.errors.InputError, match="Foreign is neither an array nor a number"):
+            ge2.jit(f)(X)
+
+
 def test_array_kinds_that_are_arrays(tmp_path):
     mapped = np.memmap(tmp_path / "x", np.float64, "w+", shape=(3,))
     mapped[:] = X

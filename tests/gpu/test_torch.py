@@ -1,0 +1,31 @@
+"""PyTorch's tensors on a GPU: work is on the stream that PyTorch has."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ge2
+
+torch = pytest.importorskip("torch")
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="PyTorch has no GPU")
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16"])
+def test_on_a_gpu_by_pytorchs_current_stream(name):
+    dtype, stream = getattr(torch, name), torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        x, w = (torch.randn(512, 512, device="cuda", dtype=dtype, requires_grad=True) for _ in "xw")
+        torch.cuda._sleep(50_000_000)
+        with torch.no_grad():
+            x *= 2  # after the pause: who does not wait on the stream reads what was before
+        y = ge2.io.torch.function(lambda x, w: np.tanh(x * w))(x, w)
+        y.sum().backward()
+        mine = y.detach(), x.grad, w.grad
+        x.grad = w.grad = None
+        z = torch.tanh(x * w)
+        z.sum().backward()
+    stream.synchronize()
+    for a, b in zip(mine, (z.detach(), x.grad, w.grad), strict=True):
+        torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-2)
+    assert type(ge2.jit(lambda x: x)(x.detach())).__module__.startswith("cupy")
