@@ -61,7 +61,8 @@ def arguments():
     add("--seed", type=int, default=0)
 
     add = command(letters, "a small model of letters, of the text that ships with Python")
-    add("--steps", type=int, default=1500)
+    add("--steps", type=int, default=1000)
+    add("--picture", metavar="FILE", help="of the losses, by matplotlib")
     return parser
 
 
@@ -131,9 +132,10 @@ def sample(options):
 
 
 def letters(options):
-    began = time.perf_counter()
+    began, losses = time.perf_counter(), []
 
     def each(step, loss):
+        losses.append(loss)
         if step % max(options.steps // 10, 1) == 0:
             print(
                 f"step {step:5}   loss {loss:.3f}   {time.perf_counter() - began:.0f} s", flush=True
@@ -141,7 +143,21 @@ def letters(options):
 
     model, alphabet, held, table = characters.train(options.steps, each)
     print(f"on text it has not seen: {held:.3f}; a table of pairs of letters has {table:.3f}")
-    print(characters.write(model, alphabet, "The ", 300))
+    print(characters.write(model, alphabet, "The ", 400))
+    if options.picture:
+        draw(options.picture, losses, held, table)
+
+
+def draw(path, losses, held, table):
+    import matplotlib.pyplot as plt
+
+    plt.figure(figsize=(4, 2.6))
+    plt.plot(losses, lw=0.5)
+    plt.axhline(table, color="k", lw=0.8, ls="--", label="a table of pairs")
+    plt.axhline(held, color="C1", lw=0.8, label="at the end, of new text")
+    plt.legend(fontsize=7)
+    plt.title("nats a letter, step by step", fontsize=8)
+    plt.savefig(path, dpi=100, bbox_inches="tight")
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ def generate(model, prompt, count, key, temperature=1.0, top_k=None):
     Where the context is full, it goes on from the last half of it.
     """
     tokens, caches, at = [int(x) for x in prompt][-model.context :], model.caches(), 0
+    key = np.array(key.tolist(), key.dtype, like=model.wte.weight)  # where the model is
     for i in range(count):
         if len(tokens) > model.context:
             tokens, at = tokens[-(model.context // 2) :], 0

@@ -52,7 +52,9 @@ def training(start, batches, options):
         return model, state, value
 
     config, model, state = start["config"], start["model"], start["state"]
-    while state["step"] < options.steps:
-        ids = np.asarray(batches[state["step"]], like=model.wte.weight)
-        model, state, value = step(model, state, ids)
-        yield {"config": config, "model": model, "state": state}, value
+    where = "cpu" if isinstance(model.wte.weight, np.ndarray) else "cuda"
+    rest = (batches[number] for number in range(state["step"], options.steps))
+    with ge2.io.prefetch(rest, device=where) as ahead:
+        for ids in ahead:
+            model, state, value = step(model, state, ids)
+            yield {"config": config, "model": model, "state": state}, value

@@ -6,6 +6,7 @@ Examples take as long as they do; tests/examples runs each of them at a small si
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,8 @@ from tests.examples.test_examples import SMALL
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted([*ROOT.glob("docs/lessons/*.py"), ROOT / "examples/new_layer/train.py"])
 EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+PAGES = sorted(ROOT.glob("docs/examples/*.md"))
+DIGITS = re.compile(r"[\d.,e%+-]+")
 
 
 def name(path):
@@ -31,10 +34,33 @@ def test_lesson(path):
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", EXAMPLES, ids=name)
 def test_example(path):
-    run(path)
+    """It runs, and prints what its page shows, but for digits."""
+    shown = run(path)
+    page = ROOT / f"docs/examples/{path.stem}.md"
+    if page.exists():
+        (output,) = re.findall(r"^```\n\$ .*\n((?:.*\n)*?)```", page.read_text(), re.MULTILINE)
+        assert DIGITS.sub("#", output).split() == DIGITS.sub("#", shown).split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(page):
+    """It is listed, has its picture, and shows lines of its program."""
+    text = page.read_text()
+    assert f"(examples/{page.name})" in (ROOT / "docs/examples.md").read_text()
+    (picture,) = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert (page.parent / picture).stat().st_size < 60_000
+    links = re.findall(r"\]\((\.\./.*?)\)", text)
+    assert links and all((page.parent / link).exists() for link in links)
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        assert words(block) in words((page.parent / links[0]).read_text())
+
+
+def words(text):
+    return " ".join(text.split())
 
 
 def run(path):
+    """What a script prints, in a process of its own."""
     found = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=ROOT,
@@ -44,8 +70,10 @@ def run(path):
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout, "a script shows something"
+    return found.stdout
 
 
 def test_there_are_lessons_and_examples():
     assert {"01_trace", "02_grad"} <= {path.stem for path in LESSONS}
     assert {path.stem for path in EXAMPLES} == set(SMALL)
+    assert len(PAGES) == 10
