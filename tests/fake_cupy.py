@@ -133,7 +133,7 @@ class ndarray:
     def tolist(self) -> Any:
         return self._host.tolist()
 
-    def set(self, values: Any) -> None:
+    def set(self, values: Any, stream: Any = None) -> None:
         self._host[...] = values
 
     __bool__ = lambda self: bool(self._host)  # noqa: E731

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 from pathlib import Path
 
@@ -43,7 +44,7 @@ def arguments():
     add("--vocabulary", help="folder of a vocab.json whose size is the model's (GPT-2's)")
     add("--weights", help="folder of published weights (config.json beside them), to begin with")
     add("--save", default="gpt2", help="folder of states, to go on from if there are (%(default)s)")
-    add("--every", type=int, default=100, help="steps from report to report (%(default)s)")
+    add("--every", type=int, default=100, help="steps from state to state (%(default)s)")
     add("--batch", type=int, default=8)
     add("--length", type=int, help="tokens of a stretch (the context)")
     add("--seed", type=int, default=0)
@@ -85,16 +86,17 @@ def train(options):
     start = ge2.io.load_state(options.save, into=start)
     length = options.length or start["config"].context
     data = Tokens(options.files, length, options.batch, options.seed)
-    last, began = start["state"]["step"], time.perf_counter()
-    for now, value in training(start, data, how):
+    os.makedirs(options.save, exist_ok=True)
+    first, log = start["state"]["step"], os.path.join(options.save, "log.jsonl")
+    bar = ge2.io.progress(
+        training(start, data, how), how.steps - first, label="train", start=first,
+        tokens=options.batch * length, log=log,
+    )  # fmt: skip
+    for now, value in bar:
+        bar.record(loss=value)
         step = now["state"]["step"]
-        if step % options.every and step != how.steps:
-            continue
-        value = float(value)  # which waits for the device
-        rate = (step - last) * data.batch * length / (time.perf_counter() - began)
-        print(f"step {step:6}   loss {value:.4f}   {rate:,.0f} tokens a second", flush=True)
-        ge2.io.save_state(options.save, step, now)
-        last, began = step, time.perf_counter()
+        if step % options.every == 0 or step == how.steps:
+            ge2.io.save_state(options.save, step, now)
 
 
 def begin(options, how):

@@ -42,6 +42,7 @@ COMMANDS = {
     "kernels": Command(
         "ge2.cli.kernels", "check a kernel of your own for a function, and race it with ge2's"
     ),
+    "plot": Command("ge2.cli.plot", "draw the curves of a log that ge2.io.progress wrote"),
     "profile": Command(
         "ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"
     ),

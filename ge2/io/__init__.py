@@ -9,10 +9,13 @@ np.float32(6.0)
 
 from ge2.base.tracebacks import publish
 from ge2.io import torch as torch
+from ge2.io.ahead import Prefetch as Prefetch
+from ge2.io.ahead import prefetch as prefetch
+from ge2.io.bars import Progress as Progress
+from ge2.io.bars import progress as progress
 from ge2.io.gpt2 import GPT2 as GPT2
+from ge2.io.log import read_log as read_log
 from ge2.io.maps import Map as Map
-from ge2.io.prefetch import Prefetch as Prefetch
-from ge2.io.prefetch import prefetch as prefetch
 from ge2.io.state import latest as latest
 from ge2.io.state import load_state as load_state
 from ge2.io.state import save_state as save_state
@@ -24,11 +27,14 @@ __all__ = [
     "GPT2",
     "Map",
     "Prefetch",
+    "Progress",
     "contents",
     "latest",
     "load",
     "load_state",
     "prefetch",
+    "progress",
+    "read_log",
     "save",
     "save_state",
     "torch",

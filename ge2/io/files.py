@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import time
@@ -23,6 +24,8 @@ def replacing(path: str) -> Iterator[BinaryIO]:
     leaves what it was, and no other file.
     """
     path = os.path.realpath(path)  # the file that a link names, not the link
+    if os.path.isdir(path):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     folder, name = os.path.split(path)
     part = os.path.join(folder, f".{name}.{secrets.token_hex(4)}{PART}")
     try:

@@ -107,12 +107,19 @@ def filled(pattern: str, groups: Mapping[str, str]) -> str:
 
 def as_map(given: Any) -> Map:
     """What `load` was given as `map`, as a Map."""
-    if isinstance(given, Map):
-        return given
     if given is None or isinstance(given, Mapping):
-        return Map(given or {})
-    what = f"map is a dict of names or a ge2.io.Map; got {given!r:.60}"
-    raise ArgumentError(what, where=here(), fix="map={'layers.0.weight': 'fc1.weight'}")
+        given = Map(given or {})
+    if not isinstance(given, Map):
+        what = f"map is a dict of names or a ge2.io.Map; got {given!r:.60}"
+        raise ArgumentError(what, where=here(), fix="map={'layers.0.weight': 'fc1.weight'}")
+    sources: Mapping[str, Any] = given.sources
+    for name, source in sources.items():
+        match source:
+            case str() | (str() | (*_,), Callable()):
+                continue
+        what = f"the source of {name!r} is a name, or a pair of names and a function; got {source!r:.60}"
+        raise ArgumentError(what, where=here(), fix=f"{{{name!r}: ('fc1.weight', np.transpose)}}")
+    return given
 
 
 def found_as(name: str, names: Collection[str], prefixes: Iterable[str]) -> list[str]:

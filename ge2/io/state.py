@@ -7,6 +7,8 @@ import re
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+import numpy as np
+
 from ge2.base.errors import ArgumentError, FileError
 from ge2.base.log import warn
 from ge2.base.source import here
@@ -31,7 +33,8 @@ def save_state(folder: Path, step: int, state: Any, *, keep: int | None = 3) -> 
     >>> sorted(os.listdir(folder))
     ['step-000000003.safetensors', 'step-000000004.safetensors']
     """
-    if type(step) is not int or step < 0 or (keep is not None and keep < 1):
+    count: Any = step
+    if not isinstance(count, int | np.integer) or count < 0 or (keep is not None and keep < 1):
         what = f"a step is a count, and keep at least 1; got {step!r:.60} and {keep!r:.60}"
         raise ArgumentError(what, where=here(), fix="int(step), and keep=None to keep all")
     root = os.fspath(folder)

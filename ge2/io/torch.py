@@ -23,6 +23,7 @@ from ge2.dispatch.jit import jit
 from ge2.dispatch.signature import plain_tensor
 from ge2.targets.cuda.load.gpu import cupy
 from ge2.transforms.api import vjp
+from ge2.transforms.inspect import eval_shape
 
 __all__ = ["array", "function", "tensor"]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -59,6 +60,10 @@ def function(f: F) -> F:
         wanted = tuple(i for i, x in enumerate(leaves) if getattr(x, "requires_grad", False))
         work = works.get((structure, wanted))
         if work is None:
+            with stream_of(tensors):
+                values = [array(x) if isinstance(x, torch.Tensor) else x for x in leaves]
+                args, kwargs = unflatten(structure, values)
+                eval_shape(f, *args, **kwargs)  # so that errors of f name its own arguments
             work = works[structure, wanted] = Work(f, structure, wanted)
         others = [None if i in wanted else x for i, x in enumerate(leaves)]
         return work.called(others, [leaves[i] for i in wanted])
@@ -75,7 +80,12 @@ def array(x: Any) -> Any:
     if plain.is_cuda:
         found = cupy().from_dlpack(plain)
     elif plain.device.type == "cpu" and not plain.is_sparse:
-        found = plain.numpy()
+        try:
+            found = plain.numpy()
+        except RuntimeError as error:
+            what = f"a {type(x).__name__} has no array: {error}"
+            fix = "no torch.func and no torch.compile around a function of ge2's, which has its own"
+            raise InputError(what, where=here(), fix=fix) from None
     else:
         what = f"a tensor of {plain.device} and layout {plain.layout} has no array"
         raise InputError(what, where=here(), fix="x.cpu(), or x.to_dense()")

@@ -109,8 +109,11 @@ def contents(path: Path) -> dict[str, Any]:
 # ------------------------------------------------------------------------------------------- files
 
 
-def formatted(path: Path) -> tuple[str, Any]:
+def formatted(path: Any) -> tuple[str, Any]:
     """The path as text, and the module of its format."""
+    if not isinstance(path, str | os.PathLike):
+        what = f"a path is a text or a pathlib.Path; got a {type(path).__name__}"
+        raise InputError(what, where=here(), fix="save(path, tree), load(path)")
     text = os.fspath(path)
     form = FORMATS.get(os.path.splitext(text)[1].lower())
     if form is not None:
@@ -191,7 +194,7 @@ def planned(
 ) -> dict[str, Plan]:
     """Where in the file each leaf is. FileError for leaves without, and for arrays nobody takes."""
     plan: dict[str, Plan] = {}
-    lacking: list[str] = []
+    lacking: dict[str, str] = {}  # and the name of the file that is not there
     used: set[str] = set()
     for name in leaves:
         source = names.source(name)
@@ -201,7 +204,7 @@ def planned(
             columns: list[Any] = [there if "{" in each else there[0] for each, there in found]
             plan[name] = columns, source[1] if isinstance(source, tuple) else None
         else:
-            lacking.append(name)
+            lacking[name] = next(each for each, there in found if not there)
     left = [name for name in stored if name not in used and not names.ignores(name)]
     if strict and lacking:
         raise misses(path, lacking, left, len(leaves))
@@ -220,10 +223,12 @@ def asked(source: Source) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
-def misses(path: str, lacking: list[str], left: list[str], count: int) -> FileError:
-    near = get_close_matches(lacking[0], left, 1, 0.0)
-    fix = f"map={{{lacking[0]!r}: {near[0]!r}}}, or strict=False; {LIST}" if near else LIST
-    what = f"{path!r} lacks {some(lacking)}, of the {count} arrays that into has"
+def misses(path: str, lacking: dict[str, str], left: list[str], count: int) -> FileError:
+    name, source = next(iter(lacking.items()))
+    near = get_close_matches(source, left, 1, 0.0)
+    fix = f"map={{{name!r}: {near[0]!r}}}, or strict=False; {LIST}" if near else LIST
+    what = f"{path!r} lacks {some(list(lacking.values()))}, of the {count} arrays that into has"
+    what += "" if name == source else f": {name!r} is to come from {source!r}"
     return FileError(what, where=here(), fix=fix)
 
 
@@ -258,7 +263,10 @@ def fitted(
         for each in columns
     ]
     x: Any = xs[0] if function is None else np.asarray(function(*xs))
-    check_shape(path, name, leaf, x)
+    if function is not None and not isinstance(leaf, str) and x.shape != type_of(leaf)[1]:
+        given, wanted = type_words(x.dtype, x.shape), type_of(leaf)
+        what = f"{name!r} is {type_words(*wanted)} in into, and its source in map gives {given}"
+        raise FileError(what, where=here(), fix=f"a function that gives {wanted[1]}; {LIST}")
     if isinstance(leaf, str):
         return x.tobytes().decode(errors="replace")
     dtype = type_of(leaf)[0]

@@ -14,7 +14,9 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.errors import ArgumentError, DeviceError, InputError
-from ge2.io.prefetch import usable
+from ge2.io import ahead as module
+from ge2.targets.cuda.load import gpu as cuda
+from tests.fake_cupy import stand_in
 
 
 def threads():
@@ -128,6 +130,56 @@ def test_a_forked_child_ends_instead_of_waiting():
     assert list(ahead) == [True]
 
 
+class Stream:
+    """A stream of CuPy's that notes what it is asked."""
+
+    def __init__(self, name, log):
+        self.name, self.log = name, log
+
+    def __enter__(self):
+        self.log.append(f"enter {self.name}")
+
+    def __exit__(self, *_):
+        self.log.append(f"leave {self.name}")
+
+    def record(self):
+        self.log.append(f"record {self.name}")
+        return "event"
+
+    def wait_event(self, event):
+        self.log.append(f"{self.name} waits for {event}")
+
+    def synchronize(self):
+        self.log.append(f"synchronize {self.name}")
+
+
+def test_uploads_allocate_on_the_stream_of_use_and_copy_after_what_is_on_it(monkeypatch):
+    log = []
+    with stand_in(monkeypatch) as cupy:
+        cupy.cuda.Stream = lambda non_blocking: Stream("copies", log)
+        gpu = cuda.current_gpu()
+        monkeypatch.setattr(module, "current_gpu", lambda: gpu)
+        monkeypatch.setattr(type(gpu), "stream", lambda self: Stream("main", log))
+        monkeypatch.setattr(cupy.ndarray, "set", noting(cupy.ndarray.set, log))
+        items = [{"x": np.arange(6.0)[::2], "half": np.ones(2, ge2.bfloat16), "n": 3, "s": "a"}]
+        (found,) = ge2.io.prefetch(items, device="cuda")
+    assert log == [
+        "enter main", "leave main", "record main", "copies waits for event", "set", "set", "synchronize copies",
+    ]  # fmt: skip
+    assert found["x"].get().tolist() == [0.0, 2.0, 4.0]
+    assert found["half"].dtype == ge2.bfloat16
+    assert (found["n"], found["s"]) == (3, "a")
+
+
+def noting(function, log):
+    def called(self, values, stream=None):
+        log.append("set")
+        assert stream.name == "copies"
+        function(self, values)
+
+    return called
+
+
 def test_wrong_arguments():
     for bad in ({"size": 0}, {"size": 1.5}, {"device": "tpu"}):
         with pytest.raises(ArgumentError, match="prefetch takes a size of 1 or more"):
@@ -136,7 +188,7 @@ def test_wrong_arguments():
         ge2.io.prefetch(3)
 
 
-@pytest.mark.skipif(usable(), reason="there is a GPU")
+@pytest.mark.skipif(module.usable(), reason="there is a GPU")
 def test_a_gpu_that_is_not_there_is_an_error():
     with pytest.raises(DeviceError):
         ge2.io.prefetch([], device="cuda")

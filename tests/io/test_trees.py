@@ -18,6 +18,7 @@ from ge2.base.dtypes import SHORT
 from ge2.errors import ArgumentError, FileError, InputError
 from ge2.io import Map
 from ge2.io.files import PART
+from tests.fake_cupy import stand_in
 
 SUFFIXES = ("safetensors", "npz")
 Pair = namedtuple("Pair", "x y")
@@ -104,6 +105,17 @@ def test_what_is_loaded_can_be_donated(path):
     swapped = ge2.io.load(path, into=tree, map={"b": ("b", lambda x: x[::-1])})
     for found in (ge2.io.load(path), ge2.io.load(path, into=tree), swapped):
         assert all(x.flags.owndata and x.flags.c_contiguous for x in found.values())
+
+
+def test_arrays_of_a_gpu_are_saved_and_loaded_to_where_they_are(path, monkeypatch):
+    model = nn.MLP.init(ge2.random.key(1), (3, 4, 2))
+    with stand_in(monkeypatch) as cupy:
+        there = ge2.tree.map(cupy.asarray, model)
+        ge2.io.save(path, there)
+        same(ge2.io.load(path, into=model), model)
+        found = ge2.io.load(path, into=ge2.tree.map(cupy.zeros_like, there))
+        assert {type(x) for x in ge2.tree.leaves(found)} == {cupy.ndarray}
+        same(ge2.tree.map(lambda x: x.get(), found), model)
 
 
 def test_types_stand_for_a_model(path):
@@ -317,6 +329,11 @@ def test_a_path_of_another_kind_is_an_error(tmp_path):
     for name, words in (("m.pt", "to read it is to run"), ("m", "try  m.safetensors")):
         with pytest.raises(ArgumentError, match=words):
             ge2.io.load(name)
+    with pytest.raises(InputError, match="a path is a text or a pathlib.Path; got a dict"):
+        ge2.io.save({"w": 1}, tmp_path / "m.npz")
+    (tmp_path / "folder.npz").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder.npz'$"):
+        ge2.io.save(tmp_path / "folder.npz", 1)
     with pytest.raises(FileNotFoundError, match="'.*absent/m.npz'"):
         ge2.io.save(tmp_path / "absent" / "m.npz", 1)
 
@@ -476,5 +493,12 @@ def test_every_public_map_argument_that_is_none_is_an_error(path):
     ge2.io.save(path, LINEAR)
     with pytest.raises(ArgumentError, match="map is a dict"):
         ge2.io.load(path, into=LINEAR, map=["weight"])
+    for bad in (7, ("weight", 3), ("weight",)):
+        with pytest.raises(ArgumentError, match="the source of 'weight' is a name, or a pair"):
+            ge2.io.load(path, into=LINEAR, map={"weight": bad})
+    with pytest.raises(FileError, match=r"lacks 'wieght', .*: 'weight' is to come from 'wieght'"):
+        ge2.io.load(path, into=LINEAR, map={"weight": "wieght"})
+    with pytest.raises(FileError, match=r"its source in map gives f32\[2,3\]"):
+        ge2.io.load(path, into=LINEAR, map={"weight": ("weight", np.transpose)})
     with pytest.raises(ArgumentError, match="load was given none"):
         ge2.io.load(path, map={"a": "b"})
