@@ -1,6 +1,4 @@
-"""`ge2 demo`: trains on handwritten digits, then tells what came of it, how
-fast, and by which kernels.
-"""
+"""`ge2 demo`: trains on handwritten digits, then prints the accuracy, the speed and the kernels."""
 
 from __future__ import annotations
 
@@ -18,9 +16,10 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.base.errors import Ge2Error, InputError
+from ge2.base.errors import ArgumentError, Ge2Error, InputError
 from ge2.base.gpu import beside
 from ge2.base.record import record
+from ge2.cli import demo_gpt
 from ge2.cli.load import Progress, columns, deliver, milliseconds
 from ge2.targets.cuda.load import gpu as cuda
 
@@ -220,7 +219,7 @@ def adam_by_hand(p: Array, g: Array, m: Array, v: Array, rate: float) -> None:
 
 
 REQUIRED = 0.97
-ROUNDS, SECONDS = 200, 3.0
+EPOCHS, ROUNDS, SECONDS = 30, 200, 3.0
 SHOW = "ge2 demo --kernels"
 LIBRARY = ("matmul", "library")  # steps that are one operation of a library
 
@@ -276,8 +275,14 @@ class Report:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--epochs", type=positive, default=30, help="passes over the data (%(default)s)"
+        "what",
+        nargs="?",
+        default="digits",
+        metavar="digits|gpt",
+        help="what is learned (%(default)s)",
     )
+    parser.add_argument("--epochs", type=positive, help=f"passes over the digits ({EPOCHS})")
+    parser.add_argument("--steps", type=positive, help=f"of gpt ({demo_gpt.STEPS})")
     parser.add_argument(
         "--seed", type=int, default=0, help="of the split, the weights and the order (%(default)s)"
     )
@@ -304,6 +309,12 @@ def positive(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    if options.what == "gpt":
+        return demo_gpt.run(options)
+    if options.what != "digits":
+        raise ArgumentError(f"there is no demo of {options.what}", fix="ge2 demo, ge2 demo gpt")
+    if options.steps:
+        raise ArgumentError("--steps is of ge2 demo gpt", fix="--epochs")
     at = place(options.device)
     data = at.digits(load(options.seed))
     step = ge2.jit(train_step)
@@ -313,7 +324,7 @@ def run(options: argparse.Namespace) -> int:
     quiet = bool(options.json or options.output)
     if not quiet:
         print(headline(data))
-    report = train(step, data, options.epochs, options.seed, quiet=quiet, at=at)
+    report = train(step, data, options.epochs or EPOCHS, options.seed, quiet=quiet, at=at)
     report = replace(report, device=options.device)
     if options.json:
         text = json.dumps(asdict(report) | {"passed": report.passed}, indent=1)

@@ -30,7 +30,8 @@ COMMANDS = {
         "ge2.cli.compile", "write the CUDA kernels of a function and their cubins, with no GPU"
     ),
     "demo": Command(
-        "ge2.cli.demo", "train a network on handwritten digits, beside the same step by hand"
+        "ge2.cli.demo",
+        "train a network on handwritten digits, or, with gpt, a small GPT-2 of letters",
     ),
     "doctor": Command(
         "ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"

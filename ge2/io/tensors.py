@@ -79,7 +79,7 @@ def read(
     file.seek(at)
     if file.readinto(x.reshape(-1).view(np.uint8)) != x.nbytes:  # type: ignore[attr-defined]
         raise damaged(path, "it was cut short while it was read")
-    return x.view(dtype.newbyteorder("=")) if dtype.isnative else x.astype(dtype.newbyteorder("="))
+    return x if dtype.isnative else x.astype(dtype.newbyteorder("="))
 
 
 # ------------------------------------------------------------------------------------------ header

@@ -87,7 +87,7 @@ def load(path: Path, into: Any = None, map: Any = None, *, strict: bool = True) 
             if map is not None:
                 what = "map gives the names of a model, and load was given none"
                 raise ArgumentError(what, where=here(), fix="load(path, into=model, map=...)")
-            return {name: x.read() for name, x in stored.items()}
+            return {name: own(x.read()) for name, x in stored.items()}
         leaves, structure = named(into)
         plan = planned(text, stored, leaves, as_map(map), strict)
         found = [
@@ -281,7 +281,7 @@ def fitted(
 def converted(path: str, name: str, x: Any, dtype: np.dtype, exact: bool) -> Any:
     """An array in a dtype of its kind: floats are rounded, integers must fit."""
     if x.dtype == dtype:
-        return np.ascontiguousarray(x).reshape(x.shape)
+        return own(x)
     if x.dtype in FLOATS and dtype in FLOATS:
         return x.astype(dtype)
     if x.dtype in INTEGERS and dtype in INTEGERS and (x.astype(dtype) == x).all():
@@ -290,3 +290,8 @@ def converted(path: str, name: str, x: Any, dtype: np.dtype, exact: bool) -> Any
     what = f"{name!r} is {type_words(dtype, x.shape)} in into, and {words}"
     fix = f"map={{{name!r}: ({name!r}, lambda x: x.astype({dtype.name!r}))}}"
     raise FileError(what, where=here(), fix=fix)
+
+
+def own(x: Any) -> Any:
+    """An array in C order that is no view, so that a jitted function may be given its memory."""
+    return x if x.flags.owndata and x.flags.c_contiguous else x.copy()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 
 import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli import demo
+from ge2.cli import demo, demo_gpt
 from ge2.cli import demo as digits
 from ge2.cli.main import main
 from tests import fake_cupy
@@ -153,3 +154,27 @@ def test_a_gpu_that_is_not_there(monkeypatch, capsys):
     monkeypatch.setattr("ge2.targets.cuda.load.gpu.driver", lambda: None)
     assert main(["demo", "--device", "cuda"]) == 1
     assert "ge2 doctor" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("known", [0.0, 9.0])
+def test_a_small_gpt_learns_letters_and_writes(known, monkeypatch, capsys):
+    """Its length is not what is tested: it fails where a table of pairs knows more."""
+    characters = demo_gpt.example("gpt2.characters")
+    small = partial(characters.train, width=8, layers=1, length=8)
+    monkeypatch.setattr(characters, "train", small)
+    monkeypatch.setattr(characters, "topics", {"assert": characters.topics["assert"]})
+    monkeypatch.setattr(characters, "bigrams", lambda ids: known)
+    with config.using(executor="blocked"):
+        assert main(["demo", "gpt", "--steps", "3"]) == (known == 0.0)
+    text = capsys.readouterr().out
+    assert "3/3 steps" in text and "unseen text" in text and "The " in text
+    assert ("FAILED" in text) == (known == 0.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "refused"),
+    [("gpt --epochs 2", "--epochs"), ("gpt --device cuda", "--device"), ("--steps 2", "--steps"), ("cat", "cat")],
+)  # fmt: skip
+def test_what_a_demo_does_not_take_is_refused(words, refused, capsys):
+    assert main(["demo", *words.split()]) == 1
+    assert refused in capsys.readouterr().err

@@ -1,28 +1,66 @@
-"""The lessons and the examples run, in new processes as a reader would run
-them, without a warning.
+"""The lessons and the examples run, in new processes as a reader would run them, without a warning.
+
+Examples take as long as they do; tests/examples runs each of them at a small size.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.examples.test_examples import SMALL
+
 ROOT = Path(__file__).parents[2]
-SCRIPTS = sorted(
-    [
-        *ROOT.glob("docs/lessons/*.py"),
-        *ROOT.glob("examples/*.py"),
-        *ROOT.glob("examples/*/train.py"),
-    ]
-)
+LESSONS = sorted([*ROOT.glob("docs/lessons/*.py"), ROOT / "examples/new_layer/train.py"])
+EXAMPLES = sorted(ROOT.glob("examples/*.py"))
+PAGES = sorted(ROOT.glob("docs/examples/*.md"))
+DIGITS = re.compile(r"[\d.,e%+-]+")
 
 
-@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_script(path):
+def name(path):
+    return f"{path.parent.name}/{path.stem}"
+
+
+@pytest.mark.parametrize("path", LESSONS, ids=name)
+def test_lesson(path):
+    run(path)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def test_example(path):
+    """It runs, and prints what its page shows, but for digits."""
+    shown = run(path)
+    page = ROOT / f"docs/examples/{path.stem}.md"
+    if page.exists():
+        (output,) = re.findall(r"^```\n\$ .*\n((?:.*\n)*?)```", page.read_text(), re.MULTILINE)
+        assert DIGITS.sub("#", output).split() == DIGITS.sub("#", shown).split()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_page(page):
+    """It is listed, has its picture, and shows lines of its program."""
+    text = page.read_text()
+    assert f"(examples/{page.name})" in (ROOT / "docs/examples.md").read_text()
+    (picture,) = re.findall(r"!\[.*\]\((.*)\)", text)
+    assert (page.parent / picture).stat().st_size < 60_000
+    links = re.findall(r"\]\((\.\./.*?)\)", text)
+    assert links and all((page.parent / link).exists() for link in links)
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        assert words(block) in words((page.parent / links[0]).read_text())
+
+
+def words(text):
+    return " ".join(text.split())
+
+
+def run(path):
+    """What a script prints, in a process of its own."""
     found = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=ROOT,
@@ -32,8 +70,10 @@ def test_script(path):
     )
     assert found.returncode == 0, found.stderr
     assert found.stdout, "a script shows something"
+    return found.stdout
 
 
 def test_there_are_lessons_and_examples():
-    assert {"01_trace", "02_grad"} <= {path.stem for path in SCRIPTS}
-    assert any(path.parent.name == "examples" for path in SCRIPTS)
+    assert {"01_trace", "02_grad"} <= {path.stem for path in LESSONS}
+    assert {path.stem for path in EXAMPLES} == set(SMALL)
+    assert len(PAGES) == 10

@@ -94,6 +94,19 @@ def test_a_single_array_has_a_name(path):
     same(ge2.io.load(path, into=np.zeros(3, int)), np.arange(3))
 
 
+def test_what_is_loaded_can_be_donated(path):
+    """Views cannot, and every run that goes on from a state would begin with a warning."""
+    tree = {
+        "a": np.ones((2, 3)),
+        "b": np.asfortranarray(np.ones((3, 4))),
+        "c": np.ones(2, ml_dtypes.bfloat16),
+    }
+    ge2.io.save(path, tree)
+    swapped = ge2.io.load(path, into=tree, map={"b": ("b", lambda x: x[::-1])})
+    for found in (ge2.io.load(path), ge2.io.load(path, into=tree), swapped):
+        assert all(x.flags.owndata and x.flags.c_contiguous for x in found.values())
+
+
 def test_arrays_of_a_gpu_are_saved_and_loaded_to_where_they_are(path, monkeypatch):
     model = nn.MLP.init(ge2.random.key(1), (3, 4, 2))
     with stand_in(monkeypatch) as cupy:

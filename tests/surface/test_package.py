@@ -22,7 +22,9 @@ import numpy as np
 import ge2
 import ge2.cli.main
 from pathlib import Path
+from ge2.cli.demo_gpt import example
 
+assert Path(example("gpt2.characters").__file__).is_relative_to({folder!r})
 assert Path(ge2.__file__).is_relative_to({folder!r}), ge2.__file__
 x = np.arange(6, dtype=np.float32).reshape(2, 3)
 f = lambda x: np.tanh(x).sum(axis=1)

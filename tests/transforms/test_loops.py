@@ -190,6 +190,16 @@ def test_a_bound_that_is_traced(executor):
     np.testing.assert_array_equal(ge2.jit(ge2.vmap(f))(np.arange(4), np.ones(4)), [1, 1, 2, 4])
 
 
+def test_a_bound_that_a_transform_is_given_is_known():
+    """As n of grad(f)(x, n), which JAX passes as it is: so the loop has a reverse derivative."""
+    f = lambda x, n: lax.fori_loop(n - n, n + 1, lambda i, c: c * x, 1.0)  # noqa: E731
+    assert ge2.grad(f)(2.0, 2) == 12 and ge2.grad(f)(2.0, np.int64(1)) == 4
+    assert ge2.grad(ge2.grad(f))(2.0, 2) == 12
+    np.testing.assert_array_equal(ge2.vmap(ge2.grad(f), (0, None))(np.arange(3.0), 2), [0, 3, 12])
+    with pytest.raises(NoRuleError, match="fori_loop with Python ints"):
+        ge2.jit(ge2.grad(f))(2.0, 2)
+
+
 def test_a_while_loop_says_what_has_a_reverse_derivative():
     with pytest.raises(
         NoRuleError, match=r"(?s)no reverse derivative.*test_loops.py.*fori_loop with Python ints"

@@ -20,6 +20,7 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import Iota
 from ge2.trace import Closed, Input, is_traced, retrace, stage, title_of
+from ge2.trace.concrete import knowable
 from ge2.trace.retrace import strong, strong_value
 from ge2.transforms.arguments import at_top, check_functions, is_array, owned
 from ge2.transforms.batching import vmap
@@ -136,15 +137,17 @@ def fori_loop(
 ) -> Any:
     """`val = body_fun(i, val)` for i from `lower` up to `upper`, without it: the last `val`.
 
-    With Python ints as bounds it is a scan, which has all derivatives; with traced ones a while
-    loop. `i` is a Python int to the arrays that it meets: it does not widen their dtypes.
+    With bounds that are known it is a scan, which has all derivatives; with those that depend on an
+    argument of `jit`, or on an element of a batch, a while loop.
+
+    `i` is a Python int to the arrays that it meets: it does not widen their dtypes.
 
     >>> fori_loop(0, 5, lambda i, total: total + i, 0)
     array(10)
     """
     check_functions("fori_loop", body_fun)
     check_unroll("fori_loop", 1 if unroll is None else unroll)
-    if is_traced(lower) or is_traced(upper):
+    if not (knowable(lower) and knowable(upper)):
         return counted_while(lower, upper, body_fun, init_val)
     first, last = (checked_bound(x) for x in (lower, upper))
     carry = Carry.of(init_val, "init_val of fori_loop")
