@@ -122,16 +122,16 @@ class OnTensorCores(Cuda):
         return product
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        after = self.after(problem, caps)
-        for name, tile in self.tiles(self.product(problem), after, caps):
-            yield Variant(name, (tile, after))
+        for name, tile in self.tiles(self.product(problem), self.after(problem, caps), caps):
+            yield Variant(name, tile)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        tile, after = variant.plan
-        return self.timed(self.arranged(self.product(problem), tile), tile, after, caps)
+        tile, product = variant.plan, self.product(problem)
+        return self.timed(self.arranged(product, tile), tile, self.after(problem, caps), caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        tile, after = variant.plan
+        # where arrays are, and which numbers are no arrays, may be known since the variant was taken
+        tile, after = variant.plan, self.after(problem, caps)
         product = self.arranged(self.product(problem), tile)
         first = [
             kernel
