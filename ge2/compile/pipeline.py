@@ -49,7 +49,7 @@ def attention(graph: Graph, context: Context) -> Graph:
 
 
 def recompute(graph: Graph, context: Context) -> Graph:
-    """Regions compute again what takes longer to write and to read."""
+    """Values are computed again where that is quicker than to write and to read them."""
     # a GPU's, which others need not load, as those below
     from ge2.compile.memory.recompute import recompute
 
@@ -81,8 +81,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
-        recompute, epilogue, indexed, drawn, resident, with_copies, views_first,
+        *FIRST, recompute, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
+        epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }
 

@@ -1,9 +1,10 @@
-"""Regions compute again what they read of earlier ones, where that moves fewer bytes.
+"""Values are computed again where they are read, if that moves fewer bytes.
 
 A derivative reads values of the forward pass. Where those are elementwise work on what is in memory
-anyway, or on the numbers of a row, the region that reads them makes them from that: the earlier one
-does not write them. Which values are kept is a minimum cut (docs/design/partition.md), whose
-prices are bytes written and read.
+anyway, or on the numbers of a row, the region that will read them makes them from that: the earlier
+one does not write them. Which values are kept is a minimum cut (docs/design/partition.md), whose
+prices are bytes written and read. Which regions there are is found by fusing; loops are looked for
+after it, in the graph without regions, where a barrier keeps apart what is computed twice.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from ge2.base.dtypes import HALF, INEXACT
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.elementwise import ConvertElementType, Pointlike
 from ge2.ops.graphs.region import Region
-from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
+from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.fuse import fuse
 from ge2.transforms.graphs.partition import NEVER, Choice, cheapest
 
 VIEWS: Final = (BroadcastInDim, Reshape, Transpose)
@@ -26,12 +28,10 @@ UNWISE: Final = 1 << 100  # dearer than any number of bytes
 
 
 def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph whose regions write no large value that those which read it can make as well."""
-    work = Recomputation(graph, context)
-    for n in range(len(work.eqns)):
-        if isinstance(work.eqns[n].op, Region):
-            work.region(n)
-    return graph if not work.changed else replace(graph, eqns=tuple(work.eqns))
+    """The graph in which no large value waits for readers that can make it as well."""
+    work = Recomputation(fuse(graph, context), context)
+    work.run()
+    return Flat(work).graph(graph) if work.cloned else graph
 
 
 @final
@@ -47,7 +47,12 @@ class Recomputation:
         for n, e in enumerate(graph.eqns):
             for a in e.inputs:
                 self.readers.setdefault(a, set()).add(n)
-        self.changed = False
+        self.cloned: dict[int, int] = {}  # how many equations of a region are computed again
+
+    def run(self) -> None:
+        for n, eqn in enumerate(self.eqns):
+            if isinstance(eqn.op, Region):
+                self.region(n)
 
     def region(self, n: int) -> None:
         """Cuts what region `n` writes for others down to what is cheapest."""
@@ -111,7 +116,7 @@ class Recomputation:
 
     def move(self, n: int, gone: Sequence[Var], choice: Choice) -> None:
         """Has the readers of values compute them, and region `n` write what they are made of."""
-        eqn, self.changed = self.eqns[n], True
+        eqn = self.eqns[n]
         op = region_of(eqn)
         names = dict(zip(eqn.outs, op.graph.outputs, strict=True))
         outer: dict[Atom, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
@@ -120,6 +125,7 @@ class Recomputation:
             mine = [v for v in gone if m in self.readers[v]]
             made = Inlined(self.eqns[m], eqn, mine, choice, outer)
             self.update(m, made.equation())
+            self.cloned[m] = self.cloned.get(m, 0) + len(made.eqns)
         kept = [v for v in eqn.outs if v not in gone]
         inner_outs = {outer[v]: v for v in choice.saved if v in outer}
         more = [
@@ -215,6 +221,51 @@ class Inlined:
         return out
 
 
+@final
+class Flat:
+    """The equations of regions as they are outside of them."""
+
+    def __init__(self, work: Recomputation) -> None:
+        self.work, self.eqns = work, list[Eqn]()
+
+    def graph(self, given: Graph) -> Graph:
+        for n, eqn in enumerate(self.work.eqns):
+            if isinstance(eqn.op, Region):
+                self.region(eqn, self.work.cloned.get(n, 0))
+            else:
+                self.eqns.append(eqn)
+        return replace(given, eqns=tuple(self.eqns))
+
+    def region(self, eqn: Eqn, again: int) -> None:
+        """The equations of a region; what the first `again` of them read comes through a barrier."""
+        graph = region_of(eqn).graph
+        env: dict[Atom, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
+        if again:
+            read = {a for e in graph.eqns[:again] for a in e.inputs}
+            self.barrier(env, [v for v in graph.inputs if v in read], eqn.inputs)
+        names = dict(zip(graph.outputs, eqn.outs, strict=True))
+        for e in graph.eqns:
+            inputs = tuple(env.get(a, a) for a in e.inputs)
+            if rounds_nothing(e) and e.outs[0] not in names:
+                env[e.outs[0]] = inputs[0]
+                continue
+            # several regions write a view of one name, each for itself
+            outs = tuple(as_var(names.get(v, Var(v.type))) for v in e.outs)
+            env.update(zip(e.outs, outs, strict=True))
+            self.eqns.append(replace(e, inputs=inputs, outs=outs))
+
+    def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
+        """Ties what is read again to the last of what the region reads: no pass computes it sooner."""
+        given = dict.fromkeys(as_var(env[v]) for v in read)
+        makers = self.work.makers
+        last = max((v for v in inputs if isinstance(v, Var)), key=lambda v: makers.get(v, -1))
+        tied = [*given, *([last] if last not in given else [])]
+        outs = tuple(Var(v.type) for v in tied)
+        self.eqns.append(Eqn(Barrier(), tuple(tied), outs))
+        after = dict(zip(tied, outs, strict=True))
+        env.update({v: after[as_var(a)] for v, a in env.items() if a in given})
+
+
 def as_var(a: Atom) -> Var:
     assert isinstance(a, Var)
     return a
@@ -246,6 +297,15 @@ def axes_read(eqn: Eqn, v: Var) -> Dims | None:
     if inner in op.graph.outputs or len(found) != 1:
         return None
     return found.pop()
+
+
+def rounds_nothing(eqn: Eqn) -> bool:
+    """True of a rounding that regions have of values of half types: there it has a meaning."""
+    op = eqn.op
+    return isinstance(op, ConvertElementType) and (op.dtype, False) == (
+        eqn.inputs[0].type.dtype,
+        eqn.inputs[0].type.weak,
+    )
 
 
 def effort(eqn: Eqn) -> int:

@@ -62,7 +62,9 @@ class CudaStep(StepCode["CudaAssembler"]):
         """The address of an operand."""
         if x.role in ("part", "temp"):
             return Address(self.temps[x.index], x.offset * dtype.itemsize, in_arena=True)
-        assert self.atom(x) not in self.assembler.numbers.strong, "a number of the host has no address"
+        assert self.atom(x) not in self.assembler.numbers.strong, (
+            "a number of the host has no address"
+        )
         return self.assembler.at(self.atom(x), x.offset * dtype.itemsize)
 
     # -- arguments
