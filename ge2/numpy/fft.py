@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -178,12 +178,20 @@ def no_axes(pairs: Sequence[tuple[int, int]], x: Any) -> None:
         raise OutOfBoundsError(what, where=here(), fix="axes=(0,)")
 
 
-def over(a: Any, s: Sizes, axes: Axes, f: Callable[..., Any], norm: str | None) -> Any:
-    """A transform of complex numbers along several axes, the last first."""
-    x = array(a)
-    for along, n in reversed(lengths(x, s, axes)):
-        x = f(x, n, along, norm)
-    return x
+def over(a: Any, pairs: Sequence[tuple[int, int]], inverse: bool, norm: str | None) -> Any:
+    """A transform of complex numbers along several axes, the last first: one operation, unless an
+    axis is named again.
+    """
+    places = tuple([along for along, _ in pairs])
+    if len({*places}) < 2 or len({*places}) < len(places):
+        for along, n in reversed(pairs):
+            a = c2c(a, n, along, norm, inverse)
+        return a
+    x, by, wanted = as_complex(a), 1.0, swapped(norm) if inverse else norm
+    for along, n in pairs:
+        count = length(n, type_of(x).shape[along])
+        x, by = fitted(x, along, count), by * factor(wanted, count)
+    return scaled(Fft(places, inverse)(x), by)
 
 
 def fftn(
@@ -191,7 +199,8 @@ def fftn(
 ) -> Any:
     """The transform along several axes, all unless told otherwise, as `numpy.fft.fftn`."""
     no_out("fftn", out)
-    return over(a, s, axes, fft, norm)
+    x = array(a)
+    return over(x, lengths(x, s, axes), False, norm)
 
 
 def ifftn(
@@ -199,7 +208,8 @@ def ifftn(
 ) -> Any:
     """The inverse of `fftn`, as `numpy.fft.ifftn`."""
     no_out("ifftn", out)
-    return over(a, s, axes, ifft, norm)
+    x = array(a)
+    return over(x, lengths(x, s, axes), True, norm)
 
 
 def rfftn(
@@ -211,9 +221,7 @@ def rfftn(
     pairs = lengths(x, s, axes)
     no_axes(pairs, x)
     x = rfft(x, pairs[-1][1], pairs[-1][0], norm)
-    for along, n in reversed(pairs[:-1]):
-        x = fft(x, n, along, norm)
-    return x
+    return over(x, pairs[:-1], False, norm)
 
 
 def irfftn(
@@ -224,8 +232,7 @@ def irfftn(
     x = array(a)
     pairs = lengths(x, s, axes, halved=True)
     no_axes(pairs, x)
-    for along, n in pairs[:-1]:
-        x = ifft(x, n, along, norm)
+    x = over(x, pairs[-2::-1], True, norm) if len(pairs) > 1 else x
     return irfft(x, pairs[-1][1], pairs[-1][0], norm)
 
 

@@ -20,6 +20,7 @@ from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import no_out
 from ge2.numpy.elementwise import UFUNCS
+from ge2.numpy.joining import concatenate
 from ge2.numpy.options import checked_order, options
 from ge2.numpy.promotion import (
     array,
@@ -36,7 +37,7 @@ from ge2.numpy.promotion import (
     resolve,
 )
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shapes import diagonal, moveaxis, ordered, ravel, roll
+from ge2.numpy.shapes import diagonal, moveaxis, ordered, part, ravel
 from ge2.ops.dot import DotGeneral
 
 
@@ -297,7 +298,8 @@ def cross(
     a: Any, b: Any, axisa: int = -1, axisb: int = -1, axisc: int = -1, axis: int | None = None
 ) -> Any:
     """The vector product of three-vectors along an axis, as `numpy.cross`;
-    two-vectors are an error.
+    two-vectors are an error. Its three elements are computed apart and stored where they go: to roll
+    vectors is to copy them.
     """
     axisa, axisb, axisc = (axis,) * 3 if axis is not None else (axisa, axisb, axisc)
     a, b = moveaxis(a, axisa, -1), moveaxis(b, axisb, -1)
@@ -308,8 +310,11 @@ def cross(
                 where=here(),
                 fix="x0 * y1 - x1 * y0 for vectors of 2",
             )
-    left = e.multiply(roll(a, -1, -1), roll(b, -2, -1))
-    y = e.subtract(left, e.multiply(roll(a, -2, -1), roll(b, -1, -1)))
+    a0, a1, a2, b0, b1, b2 = (
+        part(x, type_of(x).ndim - 1, i, i + 1) for x in (a, b) for i in range(3)
+    )
+    pairs = (a1, b2, a2, b1), (a2, b0, a0, b2), (a0, b1, a1, b0)
+    y = concatenate([e.subtract(e.multiply(p, q), e.multiply(r, s)) for p, q, r, s in pairs], -1)
     return moveaxis(y, -1, axisc)
 
 

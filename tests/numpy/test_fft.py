@@ -104,3 +104,15 @@ def test_out_is_written_where_it_is_traced(rng: np.random.Generator) -> None:
     np.testing.assert_allclose(ge2.jit(f)(x), F.fft(x))
     with pytest.raises(Ge2Error, match="out="):
         gnp.fft.fft(x, out=x)
+
+
+def test_transforms_along_several_axes_are_one() -> None:
+    """A library is called once for them; along an axis that is named again, twice."""
+    x, z = np.ones((4, 6, 5)), np.ones((4, 6, 5), complex)
+    for f, count in (
+        (lambda x: np.fft.fft2(x, s=(8, 3)), 1), (np.fft.ifftn, 1), (np.fft.rfftn, 2),
+        (lambda x: np.fft.fftn(x, axes=(0, 0)), 2), (np.fft.irfftn, 2),
+    ):  # fmt: skip
+        real = f is np.fft.rfftn
+        eqns = ge2.make_jaxpr(f)(x if real else z).graph.eqns
+        assert sum("fft" in e.op.name for e in eqns) == count
