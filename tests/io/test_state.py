@@ -57,6 +57,14 @@ def test_wrong_arguments(bad, tmp_path):
     with pytest.raises(ArgumentError, match="a step is a count"):
         ge2.io.save_state(tmp_path, bad.get("step", 1), a_state(1), keep=bad.get("keep", 3))
     assert not os.listdir(tmp_path)
+    for call in (
+        ge2.io.latest,
+        ge2.io.contents,
+        ge2.io.read_log,
+        lambda x: ge2.io.save_state(x, 1, {}),
+    ):
+        with pytest.raises(ge2.errors.InputError, match="a path is a text .*got a NoneType"):
+            call(None)
 
 
 def test_training_goes_on_bit_for_bit(tmp_path):
