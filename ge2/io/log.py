@@ -12,8 +12,8 @@ import numpy as np
 
 from ge2.base.errors import FileError
 from ge2.base.source import here
+from ge2.io.stored import Path, path_text
 
-Path = str | os.PathLike[str]
 STEP: Final = "step"
 
 
@@ -21,7 +21,7 @@ class LogWriter:
     """Appends lines to a file; each call leaves whole lines in it."""
 
     def __init__(self, path: Path) -> None:
-        self.file = open(path, "a+b")  # noqa: SIM115  open as long as the run
+        self.file = open(path_text(path), "a+b")  # noqa: SIM115  open as long as the run
         if self.file.tell():
             self.file.seek(-1, os.SEEK_END)
             if self.file.read(1) != b"\n":  # of a run that was killed
@@ -57,13 +57,13 @@ def read_log(path: Path) -> dict[str, Any]:
     array([3.5, 2.5])
     """
     lines: dict[int, dict[str, Any]] = {}
-    with open(path, "rb") as file:
+    with open(path_text(path), "rb") as file:
         for number, text in enumerate(file, 1):
             line = parsed(text)
             if line is None and (not text.strip() or not text.endswith(b"\n")):
                 continue
             if line is None or type(line.get(STEP)) is not int:
-                what = f"{os.fspath(path)}:{number} is no line of a log: {text[:60]!r}"
+                what = f"{path_text(path)}:{number} is no line of a log: {text[:60]!r}"
                 fix = "a file that ge2.io.progress(..., log=path) wrote"
                 raise FileError(what, where=here(), fix=fix)
             while lines and next(reversed(lines)) >= line[STEP]:

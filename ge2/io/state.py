@@ -13,7 +13,8 @@ from ge2.base.errors import ArgumentError, FileError
 from ge2.base.log import warn
 from ge2.base.source import here
 from ge2.io.files import remove_unfinished, sync
-from ge2.io.trees import Path, contents, load, save
+from ge2.io.stored import Path, path_text
+from ge2.io.trees import contents, load, save
 
 T = TypeVar("T")
 NAME: Final = re.compile(r"step-(\d{9,})\.safetensors")
@@ -37,7 +38,7 @@ def save_state(folder: Path, step: int, state: Any, *, keep: int | None = 3) -> 
     if not isinstance(count, int | np.integer) or count < 0 or (keep is not None and keep < 1):
         what = f"a step is a count, and keep at least 1; got {step!r:.60} and {keep!r:.60}"
         raise ArgumentError(what, where=here(), fix="int(step), and keep=None to keep all")
-    root = os.fspath(folder)
+    root = path_text(folder)
     if not os.path.isdir(root):
         os.makedirs(root, exist_ok=True)
         sync(os.path.dirname(os.path.abspath(root)))
@@ -56,7 +57,7 @@ def latest(folder: Path) -> str | None:
 
     A file that is damaged is passed over with a warning.
     """
-    for path in saved(os.fspath(folder)):
+    for path in saved(path_text(folder)):
         try:
             contents(path)
         except FileNotFoundError:  # removed since, for a newer one

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
 
 from ge2.base.dtypes import known, short
-from ge2.base.errors import FileError
+from ge2.base.errors import FileError, InputError
 from ge2.base.record import record
 from ge2.base.source import here
 
+Path = str | os.PathLike[str]
 AGAIN: Final = "writing it again, or downloading it again"
 
 
@@ -35,6 +37,14 @@ class Stored:
 def type_words(dtype: np.dtype, shape: tuple[int, ...]) -> str:
     """The type of an array as in a graph's text, f32[2,3]."""
     return f"{short(dtype) if known(dtype) else dtype}[{','.join(map(str, shape))}]"
+
+
+def path_text(path: Any) -> str:
+    """A path as text. InputError for what is none."""
+    if isinstance(path, str | os.PathLike):
+        return os.fspath(path)
+    what = f"a path is a text or a pathlib.Path; got a {type(path).__name__}"
+    raise InputError(what, where=here(), fix="save(path, tree), with the path first")
 
 
 def damaged(path: str, why: str, fix: str = AGAIN) -> FileError:

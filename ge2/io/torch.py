@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial, wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,11 +26,10 @@ from ge2.transforms.api import vjp
 from ge2.transforms.inspect import eval_shape
 
 __all__ = ["array", "function", "tensor"]
-F = TypeVar("F", bound=Callable[..., Any])
 SAVED: Final = object()  # in the place of a tensor that PyTorch keeps
 
 
-def function(f: F) -> F:
+def function(f: Callable[..., Any]) -> Callable[..., Any]:
     """A function of arrays as one of tensors, compiled, with its gradient in PyTorch's graph.
 
     Arguments and results are containers of tensors; numbers and static values may be among the
@@ -68,7 +67,7 @@ def function(f: F) -> F:
         others = [None if i in wanted else x for i, x in enumerate(leaves)]
         return work.called(others, [leaves[i] for i in wanted])
 
-    return call  # type: ignore[return-value]
+    return call
 
 
 def array(x: Any) -> Any:

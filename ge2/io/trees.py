@@ -18,12 +18,11 @@ from ge2.base.source import here
 from ge2.io import npz, tensors
 from ge2.io.files import replacing
 from ge2.io.maps import Map, Source, Sources, as_map, found_as
-from ge2.io.stored import Stored, type_words, wrong_name
+from ge2.io.stored import Path, Stored, path_text, type_words, wrong_name
 from ge2.ir import ShapeDtypeStruct
 from ge2.trace.tracer import is_traced
 
 T = TypeVar("T")
-Path = str | os.PathLike[str]
 FORMATS: Final = {".safetensors": tensors, ".npz": npz}
 ROOT: Final = "value"  # the name of an array that is in no container
 SHOWN: Final = 4  # names in an error
@@ -111,10 +110,7 @@ def contents(path: Path) -> dict[str, Any]:
 
 def formatted(path: Any) -> tuple[str, Any]:
     """The path as text, and the module of its format."""
-    if not isinstance(path, str | os.PathLike):
-        what = f"a path is a text or a pathlib.Path; got a {type(path).__name__}"
-        raise InputError(what, where=here(), fix="save(path, tree), load(path)")
-    text = os.fspath(path)
+    text = path_text(path)
     form = FORMATS.get(os.path.splitext(text)[1].lower())
     if form is not None:
         return text, form

@@ -47,7 +47,7 @@ def is_array(leaf: Any) -> bool:
         return True
     if isinstance(leaf, np.ndarray | np.generic):
         return bool(leaf.dtype != float0)
-    return hasattr(leaf, "__dlpack__")
+    return hasattr(leaf, "__dlpack__") and isinstance(getattr(leaf, "dtype", None), np.dtype)
 
 
 def check_functions(what: str, *functions: Any) -> None:
@@ -92,6 +92,8 @@ class Arguments:
         why = why_leaf(leaf)
         own = "a number or an array; for a class of your own, ge2.tree_util.register_pytree_node_class"
         fix = as_array(leaf, self.name(i)) or own
+        if hasattr(leaf, "__dlpack__"):
+            fix = "ge2.jit around it, which takes arrays of others by DLPack, or np.asarray(x)"
         kind = type(leaf).__name__
         what = f"{self.name(i)} of {self.title} is a {kind}, neither an array nor a container of arrays"
         return InputError(what + (f": {why}" if why else ""), where=here(), fix=fix)

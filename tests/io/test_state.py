@@ -20,6 +20,11 @@ def a_state(step):
     return {"step": step, "xs": [np.full(100_000, step, np.float32), np.full(7, step)]}
 
 
+def a_long_one(step):
+    """A state whose file takes much longer to write than to force to the disk."""
+    return {"step": step, "xs": [np.full(n % 40, step, np.float32) for n in range(300)]}
+
+
 def steps(folder):
     return sorted(int(name[5:14]) for name in os.listdir(folder) if name.startswith("step-"))
 
@@ -52,6 +57,14 @@ def test_wrong_arguments(bad, tmp_path):
     with pytest.raises(ArgumentError, match="a step is a count"):
         ge2.io.save_state(tmp_path, bad.get("step", 1), a_state(1), keep=bad.get("keep", 3))
     assert not os.listdir(tmp_path)
+    for call in (
+        ge2.io.latest,
+        ge2.io.contents,
+        ge2.io.read_log,
+        lambda x: ge2.io.save_state(x, 1, {}),
+    ):
+        with pytest.raises(ge2.errors.InputError, match="a path is a text .*got a NoneType"):
+            call(None)
 
 
 def test_training_goes_on_bit_for_bit(tmp_path):
@@ -90,24 +103,24 @@ def test_training_goes_on_bit_for_bit(tmp_path):
 def test_killed_at_any_moment_a_whole_state_is_there(tmp_path):
     chance = random.Random(0)
     newest = 0
-    for _ in range(25):
+    for _ in range(15):
         reader, writer = os.pipe()
         pid = os.fork()
         if pid == 0:
             try:
                 for step in range(newest + 1, newest + 10_000):
-                    ge2.io.save_state(tmp_path, step, a_state(step), keep=2)
+                    ge2.io.save_state(tmp_path, step, a_long_one(step), keep=2)
                     os.write(writer, b".")
             finally:
                 os._exit(1)
         os.read(reader, 1)
-        time.sleep(chance.random() * 0.01)
+        time.sleep(chance.random() * 0.02)
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
         os.close(writer)
         with os.fdopen(reader, "rb") as file:
             promised = newest + 1 + len(file.read())
-        found = ge2.io.load_state(tmp_path, a_state(0))
+        found = ge2.io.load_state(tmp_path, a_long_one(0))
         assert found["step"] in (promised, promised + 1)
         assert all((x == found["step"]).all() for x in found["xs"])
         newest = found["step"]

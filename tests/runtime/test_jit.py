@@ -359,6 +359,14 @@ def test_arrays_of_others_inside_a_trace_are_refused():
         def type(self):
             return "float"
 
+        def __dlpack__(self):
+            """As a transform that is not compiled does not call."""
+
+    for transform in (ge2.grad, ge2.vmap, lambda f: lambda x: ge2.vjp(f, x)):
+        with pytest.raises(
+            ge2.errors.InputError, match="x of .* is a Foreign, .*\n.*\n  try  ge2.jit"
+        ):
+            transform(lambda x: x)(Foreign())
     for f in (lambda x: x + Foreign(), lambda x: np.float64(1) * x < Foreign()):
         with pytest.raises(ge2.errors.InputError, match="Foreign is neither an array nor a number"):
             ge2.jit(f)(X)

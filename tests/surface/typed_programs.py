@@ -58,6 +58,11 @@ def right(w: Array, x: Array) -> None:
     low = ge2.jit(loss).lower(w, x)
     assert_type(low.as_text("plan"), str)
     ge2.jit(np.sum)(x)
+    assert_type(ge2.io.load("a.npz"), dict[str, Any])
+    assert_type(ge2.io.load("a.npz", into=w, map={"w": ("v", np.transpose)}), Array)
+    assert_type(ge2.io.load_state("run", into=(w, x)), tuple[Array, Array])
+    for batch in ge2.io.progress(ge2.io.prefetch([x])):
+        assert_type(batch, Array)
     del both
 
 
