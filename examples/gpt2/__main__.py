@@ -60,6 +60,7 @@ def arguments():
     add("--temperature", type=float, default=0.8)
     add("--top-k", type=int, default=50)
     add("--seed", type=int, default=0)
+    add("--device", choices=("cpu", "cuda"), default="cpu")
 
     add = command(letters, "a small model of letters, of the text that ships with Python")
     add("--steps", type=int, default=1000)
@@ -77,13 +78,7 @@ def tokens(options):
 
 def train(options):
     how = Options(*(getattr(options, field) for field in Options._fields))
-    start = begin(options, how)
-    if options.device == "cuda":
-        import cupy
-
-        on_gpu = lambda x: x if np.isscalar(x) else cupy.asarray(x)  # noqa: E731
-        start = ge2.tree.map(on_gpu, start)
-    start = ge2.io.load_state(options.save, into=start)
+    start = ge2.io.load_state(options.save, into=placed(begin(options, how), options.device))
     length = options.length or start["config"].context
     data = Tokens(options.files, length, options.batch, options.seed)
     os.makedirs(options.save, exist_ok=True)
@@ -97,6 +92,15 @@ def train(options):
         step = now["state"]["step"]
         if step % options.every == 0 or step == how.steps:
             ge2.io.save_state(options.save, step, now)
+
+
+def placed(tree, device):
+    """The arrays of a tree on a device."""
+    if device == "cpu":
+        return tree
+    import cupy
+
+    return ge2.tree.map(lambda x: x if np.isscalar(x) else cupy.asarray(x), tree)
 
 
 def begin(options, how):
@@ -126,7 +130,7 @@ def of_state(path):
 def sample(options):
     state = ge2.io.latest(options.source)
     model = of_state(state) if state else of_hub(options.source)[1]
-    tokenizer = Tokenizer.of_folder(options.vocabulary)
+    model, tokenizer = placed(model, options.device), Tokenizer.of_folder(options.vocabulary)
     prompt = tokenizer.encode(options.prompt) if options.prompt != END else [tokenizer.end]
     key = ge2.random.key(options.seed)
     found = generate(model, prompt, options.count, key, options.temperature, options.top_k)

@@ -61,10 +61,10 @@ class Attention(nn.Module):
         if cache is None:
             y = nn.attention(q, k, v, causal=True)
         else:
-            rows = at + np.arange(t)
+            rows = at + np.arange(t, like=x)
             cache.keys[:, :, rows] = k
             cache.values[:, :, rows] = v
-            seen = rows[:, None] >= np.arange(cache.keys.shape[2])
+            seen = rows[:, None] >= np.arange(cache.keys.shape[2], like=x)
             y = nn.attention(q, cache.keys, cache.values, seen)
         return self.c_proj(np.swapaxes(y, 1, 2).reshape(batch, t, width))
 
