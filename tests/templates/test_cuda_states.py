@@ -65,6 +65,7 @@ def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any
     return run(x.ctypes.data, x.size, *seed)
 
 
+@pytest.mark.exhaustive("kind")
 @needs_compiler
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 @pytest.mark.parametrize("kind", START)
