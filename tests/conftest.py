@@ -19,7 +19,7 @@ import hypothesis
 import numpy as np
 import pytest
 
-from tests.exhaustive import is_sampled
+from tests.exhaustive import SAMPLING, is_sampled
 
 # Set before ge2 is imported, so that it holds in subprocesses of tests too.
 os.environ.setdefault("GE2_CHECK", "1")
@@ -34,7 +34,7 @@ if "BYTECODE_OF_TESTS" not in os.environ:  # that child processes share
 COMMON: dict[str, Any] = {"deadline": None, "database": None, "print_blob": True}
 # it measures the machine, not the test
 COMMON["suppress_health_check"] = [hypothesis.HealthCheck.too_slow]
-hypothesis.settings.register_profile("ci", derandomize=True, max_examples=50, **COMMON)
+hypothesis.settings.register_profile("ci", derandomize=True, max_examples=20, **COMMON)
 hypothesis.settings.register_profile("all", derandomize=True, **COMMON)
 hypothesis.settings.register_profile("explore", max_examples=1000, **COMMON)
 hypothesis.settings.load_profile("ci")  # pytest --hypothesis-profile=explore looks harder
@@ -68,14 +68,15 @@ def compiler_is_looked_for() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Tests compile at -Og, but for a seeded tenth of them and those marked full_options, and all
-    under `--all`; it is another tenth than that which is drawn of tables, or else each of those
+    """Tests compile at -Og, but for a seeded tenth of them, which compile C as users do, and those
+    marked full_options, and all under `--all`; it is another tenth than that which is drawn of
+    tables, or else each of those
     would compile as users do. A fixture would take longer than this, many thousand times.
     """
     from tests.quick import compile_quickly
 
-    full = item.get_closest_marker("full_options") is not None
-    compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")))
+    full = item.get_closest_marker("full_options") is not None or SAMPLING.every
+    compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")), not full)
 
 
 @pytest.fixture(autouse=True)

@@ -48,6 +48,11 @@ def sampled(
     ]
 
 
+def examples(count: int) -> int:
+    """Of so many examples of a property a quarter; all under `--all`."""
+    return count if SAMPLING.every else max(count // 4, 5)
+
+
 def place_of(name: str) -> int:
     return zlib.crc32(f"{SAMPLING.seed} {name}".encode())
 

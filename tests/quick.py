@@ -22,17 +22,25 @@ from ge2.targets.cuda.emulator import build
 FULL = detect.FLAGS
 EMULATED = build.QUICK
 LINKED = ("-nodefaultlibs", "-Wl,--no-as-needed", "-lgomp", "-lm", "-lgcc_s")
-# what every source includes first, and no more, so that what one forgets is missed
+# what every source of C includes first, and no more, so that what one forgets is missed; of CUDA,
+# where NVRTC misses it in other tests, what most include
 CORE = '#ifndef GE2_CORE_H\n#include "{folder}/c/include/ge2/core.h"\n#endif\n'
-SHIM = '#include "{folder}/cuda/shim/shim.h"\nnamespace {{\n#include "ge2/core.cuh"\n}}\n'
+OFTEN = "".join(
+    f'#include "ge2/{name}.cuh"\n' for name in ("core", "float", "pack", "team", "cast")
+)
+SHIM = f'#include "{{folder}}/cuda/shim/shim.h"\nnamespace {{{{\n{OFTEN}}}}}\n'
 
 
-def compile_quickly(quick: bool) -> None:
-    """Sets the options of the compilers that were found, and of those that will be."""
+def compile_quickly(quick: bool, emulator: bool | None = None) -> None:
+    """Sets the options of the compilers that were found, and of those that will be; the emulator's
+    may be others.
+    """
+    emulator = quick if emulator is None else emulator
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that there is none, which is no fault of the first test
         extra = more()
-    build.QUICK = swapped(EMULATED, "-O1", "-Og") if quick else EMULATED
+    build.QUICK = swapped(EMULATED, "-O1", "-Og") if emulator else EMULATED
+    build.QUICK += extra if emulator and not quick else ()
     detect.FLAGS = (*swapped(FULL, "-O3", "-Og"), *extra) if quick else FULL
     for place, tools in list(detect._found.items()):
         if tools is not None and ("-Og" in tools.flags) != quick:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import fields, is_dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -221,6 +221,7 @@ def checked(source: str) -> str:
     return source
 
 
+@lru_cache(1024)
 def declared_twice(source: str) -> list[str]:
     """The names that a scope, or one around it, has already; a loop's own are
     of the scope of its body.
@@ -283,6 +284,8 @@ def named(text: str) -> Iterator[str]:
 
 def split(text: str) -> list[str]:
     """The parts between commas that no parentheses or braces hold."""
+    if "," not in text:
+        return [text]
     found, depth = [""], 0
     for letter in text:
         depth += (letter in "([{<") - (letter in ")]}>")

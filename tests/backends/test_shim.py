@@ -193,6 +193,7 @@ def test_a_sum_by_shuffles_and_shared_memory(n: int, seed: int, rng: np.random.G
     assert sums.sum() == a.sum() and odds.sum() == (a % 2).sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("shape", [(1, 1), (31, 33), (16, 17), (53, 2)])

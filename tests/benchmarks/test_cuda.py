@@ -242,13 +242,14 @@ def test_the_demos_step(alone):
 
 
 @pytest.mark.slow
-def test_whole_programs(alone, capsys):
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("name", SUITES["cuda"]["cuda.programs"])
+def test_whole_programs(name, alone, capsys):
     """Every line runs, and none fails: a failure would be a line of its own."""
-    rows = [*programs.run(QUICK)]
+    rows = [*programs.run(Options(quick=True, rounds=1, only=frozenset([name])))]
     assert all(isinstance(row, Row) and row.ours > 0 for row in rows)
-    lines = SUITES["cuda"]["cuda.programs"]
-    assert len(rows) == len(lines) + 1  # a replay is two
-    assert [row.others.keys() for row in rows if row.others] == [{"numpy"}]
+    assert len(rows) == (2 if name == "replay" else 1)
+    assert [row.others.keys() for row in rows if row.others] == [{"numpy"}] * (name == "call")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.cli.main import main
-from ge2.compile import race
+from ge2.compile import probe, race
 from ge2.ir import Graph
 from ge2.program.program import Program
 from ge2.program.timer import Clock, HostClock
@@ -30,6 +30,10 @@ from ge2.program.timer import Clock, HostClock
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(record, "_taken", {})
     monkeypatch.setattr(race, "LEAST", 1e-6)
+    monkeypatch.setattr(
+        probe, "SCALE", 512
+    )  # each test measures this machine anew, of small arrays
+    monkeypatch.setattr(probe, "SIDE", 64)
     with config.using(cache_dir=str(tmp_path), threads=2, progress="off"):
         record.forget()
         ge2.clear_caches()

@@ -71,6 +71,7 @@ def test_a_constant_is_not_called_as_the_beginning_of_a_block(small):
     check(text, np.arange(8 * 8 * 9, dtype=np.float32).reshape(8, 8, 9))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("size", [1, 7, 8, 9, 40])
 def test_a_donated_array_is_read_again_for_each_row_of_a_larger_space(size, small):
     text = """{ lambda ; a:i32[3,8]. let
@@ -122,6 +123,7 @@ def test_what_an_update_is_given_is_made_once():
     check(text, np.ones((33, 5), np.float32), np.array([4], np.int32), np.array([False]))
 
 
+@pytest.mark.exhaustive("op")
 @pytest.mark.parametrize("dtype", ["c64", "c128"])
 @pytest.mark.parametrize("op", ["argmin", "argmax"])
 def test_the_least_complex_number_within_a_kernel(op, dtype, small):

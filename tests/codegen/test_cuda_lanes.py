@@ -53,6 +53,7 @@ def test_what_belongs_to_a_row(f, shape, rng: np.random.Generator) -> None:
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("columns", [4096, 8192, 4100])
 def test_a_thread_has_several_packs_of_a_long_row(columns: int, rng: np.random.Generator) -> None:
     def f(a, c):
@@ -86,6 +87,7 @@ def test_a_thread_has_one_element_where_they_are_few_and_costly(f, shape, pack) 
     assert kernel.grid == (math.prod(shape) // (256 * pack), 1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64], ids=lambda d: d.__name__)
 def test_an_update_of_few_elements(dtype, rng: np.random.Generator) -> None:
     xs = [abs(rng.normal(size=(13, 7))).astype(dtype) for _ in range(4)]

@@ -166,6 +166,7 @@ def test_bits_are_the_same_each_time(rng: np.random.Generator) -> None:
     assert [np.asarray(x).tobytes() for x in first] == [np.asarray(x).tobytes() for x in again]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("rows", [4, 300])  # that a block's teams have at once, or in turns
 def test_what_is_alike_in_all_groups_is_made_in_each(rows: int, rng: np.random.Generator) -> None:
     """Blocks have one group each: no loop over rows comes before they know which."""
@@ -191,6 +192,7 @@ def slopes(x: Any, w: Any, y: Any) -> Any:
     return ((p - y)[:, None] * x).sum(0), ((p - y) ** 2).sum()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("rows", "width"), [(3, 3), (16, 8), (100, 5)])
 def test_rows_of_each_group_leave_one_part(rows: int, width: int, rng: np.random.Generator) -> None:
     """A block has the few rows of a group, no more threads than these, and the result."""
@@ -228,6 +230,7 @@ def pulls(x: Any, y: Any) -> Any:
     return (r / ((r * r).sum(-1)[..., None] + 0.1) ** 1.5).sum(1)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [1, 3, 8])
 def test_a_thread_has_a_short_row_where_rows_are_many(width: int, rng: np.random.Generator) -> None:
     """What is computed for a row is computed once, not by each thread of a team."""

@@ -236,6 +236,7 @@ def test_elements_that_rounds_write(dtype: Any) -> None:
     same(fill, drawn(7, 4, dtype=dtype), drawn(4, dtype=dtype), rtol=rtol)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 def test_the_gradient_of_a_scan(reverse: bool) -> None:
     def loss(w: Any, h: Any, xs: Any) -> Any:

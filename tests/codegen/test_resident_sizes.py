@@ -76,6 +76,7 @@ def by_hand(w: Any, h: Any, xs: Any, reverse: bool) -> Any:
     return h, ys
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("reverse", [False, True])
 def test_one_text_for_all_lengths_and_rows(anew: Any, reverse: bool) -> None:
@@ -174,6 +175,7 @@ def test_nor_is_it_where_rounds_lie_side_by_side() -> None:
     assert all(len(each) == 1 for each in found) and len(set().union(*found)) == 1
 
 
+@pytest.mark.exhaustive
 @needs_compiler
 @pytest.mark.parametrize("length", [1, 2, 5])
 def test_rounds_that_lie_side_by_side(length: int) -> None:

@@ -22,6 +22,7 @@ PROGRAMS, FIRST = (
 FORMS = {"block": ((9, 11), ()), "grid": ((90, 110), ()), "launches": ((9, 11), ("resident",))}
 
 
+@pytest.mark.exhaustive("form")
 @needs_compiler
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + PROGRAMS))

@@ -25,6 +25,7 @@ def ran(f: Callable[..., Any], *arrays: Any, tiled: bool = True) -> Any:
     return found
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("shape", [(8, 8), (31, 33), (64, 64), (65, 130), (12, 1023), (257, 96)])
 def test_a_transpose_is_copied(shape: tuple[int, int], rng: np.random.Generator) -> None:
     x = rng.standard_normal(shape).astype(np.float32)

@@ -22,7 +22,7 @@ from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.nvrtc import compile
 from ge2.targets.cuda.load.toolkit import place
-from tests.exhaustive import sampled
+from tests.exhaustive import examples, sampled
 from tests.kernels.programs import Programs, needs_compiler
 from tests.kernels.test_cuda_moves import built, launches, names, results
 from tests.small import planned_by
@@ -53,7 +53,7 @@ def exactly(x: Any, updates: Any, index: Any) -> Any:
     return np.array([float(s) for s in sums]).reshape(x.shape)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.data())
 def test_sums_are_rounded_once(data: st.DataObject) -> None:
     """Of float64 twice: the sum, and what there was and it."""

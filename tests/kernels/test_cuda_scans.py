@@ -98,6 +98,7 @@ def test_few_lines_are_shared_by_blocks(n: int, narrow: None, rng: np.random.Gen
         checked(CumMax(1, reverse), finite(rng, (3, n), FLOAT64), seed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("reverse", [False, True])
 def test_groups_of_tiles_follow_each_other(
     reverse: bool, narrow: None, rng: np.random.Generator
@@ -111,6 +112,7 @@ def test_groups_of_groups(narrow: None, rng: np.random.Generator) -> None:
     checked(CumMax(0), finite(rng, (64 * 2 * 32 * 32 * 2 + 1000,), FLOAT64))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [9000, 20_011])
 def test_tiles_as_large_as_they_are(n: int, rng: np.random.Generator) -> None:
     for dtype, op in (
@@ -151,6 +153,7 @@ def test_columns_are_shared_by_blocks(n: int, width: int, rng: np.random.Generat
     checked(CumMax(1), finite(rng, (2, n, width), FLOAT64), n)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("width", [3, 8])
 def test_columns_of_a_thread(width: int, rng: np.random.Generator) -> None:
     with config.using(tuning=(planned_by(EMULATED, "scans", busy=0),)):

@@ -29,6 +29,7 @@ from ge2.targets.cuda.products.gemm import Along, contraction
 from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels
+from tests.exhaustive import examples
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
@@ -91,7 +92,7 @@ SIZE = st.integers(1, 70)
 
 
 @needs_compiler
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(m=SIZE, n=SIZE, k=SIZE, turn=st.sampled_from([*TURNS]), odd=st.booleans())
 def test_any_size(m: int, n: int, k: int, turn: str, odd: bool) -> None:
     """Rows of any length: of a multiple of four elements, and of none."""
@@ -111,7 +112,7 @@ def test_long_sums_go_round_the_stages(k: int) -> None:
 
 @needs_compiler
 @given(start=st.integers(0, 3), stop=st.integers(0, 3), step=st.sampled_from([1, 2]))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_parts_of_arrays(start: int, stop: int, step: int) -> None:
     """Offsets and pitches that let one access have four elements, or two, or one."""
     a, b = drawn(F32, 24, 40), drawn(F32, 40, 20, seed=1)

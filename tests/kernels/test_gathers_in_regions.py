@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.config import config
+from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 
 pytestmark = needs_compiler
@@ -39,7 +40,7 @@ def drawn(draw: Any, rng: np.random.Generator) -> tuple[Any, ...]:
     return table, first, indices
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_as_numpy(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 1 << 30)))

@@ -21,6 +21,7 @@ from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.kernels.sort import longest
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from tests.exhaustive import examples
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.kernels.test_top_k import graph_of
 from tests.nvrtc import needs_nvrtc
@@ -51,7 +52,7 @@ def cases(draw: st.DrawFn) -> tuple[Any, Any, str]:
     return draw(st.sampled_from((Sort, ArgSort)))(draw(st.integers(0, 1))), x, lying
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(cases(), st.integers(0, 9))
 def test_in_any_order_of_threads(case: tuple[Any, Any, str], seed: int) -> None:
     op, x, lying = case

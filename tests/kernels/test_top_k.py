@@ -24,6 +24,7 @@ from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.kernels import top_k
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from tests.exhaustive import examples
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.nvrtc import needs_nvrtc
 from tests.small import planned_by
@@ -75,14 +76,14 @@ def cases(draw: st.DrawFn) -> tuple[TopK, Any, str]:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(cases())
 def test_in_c(case: tuple[TopK, Any, str]) -> None:
     op, x, lying = case
     judged(op, x, None, lying)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(cases(), st.integers(0, 9))
 def test_in_cuda(case: tuple[TopK, Any, str], seed: int) -> None:
     """In any order of the threads, each access looked at."""

@@ -19,6 +19,7 @@ from ge2.ir import Op, parse, type_of, verify, write
 from ge2.test_util.laws import batch, evaluate, graph_of, inexact, like, paired, pulled, types_of
 from ge2.transforms.graphs.derive import DERIVE
 from ge2.transforms.graphs.rules import jvp_graph
+from tests.exhaustive import examples
 from tests.laws.sample import EVERY, numbers
 from tests.laws.samples import distinct
 
@@ -232,7 +233,7 @@ FAMILIES += [reshapes, products, scans, sorts]
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.__name__)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_the_laws_hold_for_any_parameters(family: Any, data: st.DataObject) -> None:
     op, arrays, numpy = data.draw(family())

@@ -34,6 +34,7 @@ def test_a_number_is_reduced_along_its_axis_0_as_in_numpy(name: str, axis: int) 
     )
 
 
+@pytest.mark.exhaustive("mode")
 @pytest.mark.parametrize("mode", ["reflect", "symmetric"])
 @pytest.mark.parametrize("width", [1, 7, (0, 4), (9, 0), (3, 8)])
 def test_padding_by_point_reflections(mode: Any, width: Any) -> None:

@@ -123,6 +123,7 @@ def test_binary_of_two_numbers_is_strong(f: np.ufunc) -> None:
         )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name
 )
@@ -133,6 +134,7 @@ def test_comparisons_with_any_int(f: np.ufunc, number: int, dtype: np.dtype) -> 
     agree(f, number, x)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     "f", [np.less, np.less_equal, np.greater, np.greater_equal, np.equal, np.not_equal], ids=name
 )

@@ -29,6 +29,7 @@ def matrix(rng: Rng, dtype: Any, *shape: int) -> Any:
     return regular(rng, shape, np.dtype(dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", LAPACK, ids=str)
 def test_equations_and_inverses(dtype: np.dtype, rng: Rng) -> None:
     a, stack, tall = (matrix(rng, dtype, *s) for s in ((3, 3), (2, 3, 3), (4, 2)))
@@ -52,6 +53,7 @@ def test_equations_and_inverses(dtype: np.dtype, rng: Rng) -> None:
     agree(L.lstsq, tall.T, b[:2, 0]), agree(L.lstsq, tall, gaussian(rng, (4,), dtype).astype(dtype))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", LAPACK, ids=str)
 def test_factors(dtype: np.dtype, rng: Rng) -> None:
     a, stack, tall = (matrix(rng, dtype, *s) for s in ((3, 3), (2, 3, 3), (4, 2)))
@@ -74,6 +76,7 @@ def product(found: Any) -> Any:
     return (u * s) @ vh
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", LAPACK, ids=str)
 def test_norms_of_singular_values_and_conditions(dtype: np.dtype, rng: Rng) -> None:
     a, stack = matrix(rng, dtype, 3, 2), matrix(rng, dtype, 2, 3, 3)

@@ -285,6 +285,7 @@ def test_traced_values_that_numpy_refuses_fail_at_run_time(f, good, bad):
             jitted(x, np.array(second))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d.kind in "iuf"], ids=str)
 def test_quantiles(dtype: np.dtype, rng: np.random.Generator) -> None:
     for shape in ((3, 4), (2, 3, 5), (1,)):

@@ -13,6 +13,7 @@ from ge2.base.errors import ArgumentError
 from tests.numpy.agreement import DTYPES, FEW, agree, draw
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("mode", ["full", "same", "valid", "most"])
 def test_convolution(mode: str, rng: np.random.Generator) -> None:
     for n, m in ((5, 3), (3, 6), (4, 4), (1, 1), (7, 2), (0, 2)):

@@ -132,6 +132,7 @@ def test_others_are_applied_in_turn_where_indices_are_known() -> None:
         ge2.make_jaxpr(lambda x, i: at("power", x, i, 2.0))(X, I)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["i8", "f4", "i1", "u1", "?", "c8"])
 def test_at_casts_as_numpy_after_each_value(dtype: str) -> None:
     x = np.array([3, 1, 2, 4]).astype(dtype)

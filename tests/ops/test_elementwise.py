@@ -32,6 +32,7 @@ from ge2.ir import ArrayType, type_of
 from ge2.ops import elementwise as el
 from ge2.ops.headers import arguments, defined
 from ge2.test_util.laws import graph_of, pulled, types_of
+from tests.exhaustive import examples
 
 FLOATS = (FLOAT16, FLOAT32, FLOAT64)
 KINDS = {
@@ -266,7 +267,7 @@ def test_shapes_and_dtypes_that_do_not_fit() -> None:
         el.WHERE.infer(f32, f32, f32)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     st.sampled_from([op for op in ops.ELEMENTWISE if len(op.partials) == 2 and "i" in op.takes]),
     st.data(),

@@ -18,6 +18,7 @@ from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType
 from ge2.test_util.laws import graph_of, pulled, types_of
+from tests.exhaustive import examples
 
 
 @st.composite
@@ -39,7 +40,7 @@ def in_front(x: Any, axes: tuple[int, ...]) -> Any:
     return np.moveaxis(x, axes, range(len(axes)))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(selections())
 def test_reading_and_writing_are_those_of_numpy(
     case: tuple[Any, tuple[int, ...], list[Any]],
@@ -54,7 +55,7 @@ def test_reading_and_writing_are_those_of_numpy(
     assert np.allclose(ops.ScatterAdd(axes)(x, updates, *indices), added)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(selections())
 def test_of_several_writes_the_last_wins(case: tuple[Any, tuple[int, ...], list[Any]]) -> None:
     x, axes, indices = case
@@ -115,7 +116,7 @@ def test_an_overwritten_update_is_owed_nothing() -> None:
 
 
 @pytest.mark.parametrize("ufunc", [np.maximum, np.minimum])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(case=selections())
 def test_extremes_at_indices_are_those_of_numpy(
     ufunc: np.ufunc, case: tuple[Any, tuple[int, ...], list[Any]]

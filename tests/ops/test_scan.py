@@ -44,6 +44,7 @@ def naive(x: Any) -> Any:
     return [sum(np.prod(np.delete(x[: j + 1], i)) for j in range(i, n)) for i in range(n)]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [1, 2, 3, 5, 8, 13])
 @pytest.mark.parametrize("zeros", [0, 1, 2, 13])
 def test_products_with_zeros(n: int, zeros: int, rng: np.random.Generator) -> None:

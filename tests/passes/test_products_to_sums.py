@@ -14,6 +14,7 @@ from ge2.ir import Graph, verify
 from ge2.passes.context import Context
 from ge2.passes.products_to_sums import products_to_sums
 from ge2.passes.tuning import TUNING, ProductsToSums
+from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import after, lines
 
@@ -53,7 +54,7 @@ def test_the_same(spec: str, dtype: str) -> None:
     assert "dot_general" not in names(same(spec, EINSUMS[spec], dtype, Context()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.data())
 def test_any_axes(data: st.DataObject) -> None:
     """Axes in any order: beside each other, summed over, of one operand."""

@@ -17,6 +17,7 @@ from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack
 from ge2.passes.pipeline import TIDY, run
+from tests.exhaustive import examples
 
 rng = np.random.default_rng(0)
 N = 36
@@ -266,7 +267,7 @@ def looping(order, end, second, moment, w, xs, ys, h):
     return end(found)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     order=st.sampled_from(sorted(ORDERS)),
     end=st.sampled_from(sorted(ENDS)),

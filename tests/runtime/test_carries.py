@@ -254,6 +254,7 @@ def expected():
         return ge2.tree.leaves(ge2.jit(lambda a: every(a))(A))
 
 
+@pytest.mark.exhaustive("executor")
 @pytest.mark.parametrize(
     ("executor", "off"), [("c", ()), ("blocked", ()), ("shim", ()), ("shim", ("resident",))]
 )

@@ -223,6 +223,7 @@ def test_floating_point_is_silent_and_the_callers_setting_stays():
             np.log(np.zeros(3))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", ["f16", "bf16", "f8_e5m2"])
 def test_half_types_are_rounded_once(dtype):
     f = compiled(f"""{{ lambda ; x:{dtype}[64]. let

@@ -53,6 +53,7 @@ def operands(name: str, dtype: np.dtype) -> tuple[np.ndarray, ...]:
     return (points(dtype),) if len(ops_of(dtype)[name].takes) == 1 else pairs(dtype)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", EXACT)
 def test_what_numpy_has_exactly(name: str, dtype: np.dtype, loops: Loops) -> None:
     xs = operands(name, dtype)
@@ -73,6 +74,7 @@ def off(name: str, dtype: np.dtype, loop: Any) -> np.ndarray:
     return np.abs(ulps(y[finite], wide[finite], largest))
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", sorted(CLOSE))
 def test_every_name_has_its_function(name: str, dtype: np.dtype, loops: Loops, place: str) -> None:
     """As near the truth as the C library is, or as the header says of a GPU."""

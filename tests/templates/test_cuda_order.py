@@ -34,6 +34,7 @@ def test_indices_wrap_around(dtype: np.dtype, loops: dict[tuple[str, np.dtype], 
     np.testing.assert_array_equal(loops["index", dtype](i, np.int64(0)), np.zeros(i.size))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_keys_have_the_order_of_numpy(
     dtype: np.dtype, loops: dict[tuple[str, np.dtype], Any]

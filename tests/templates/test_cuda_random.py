@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from ge2.base.dtypes import SHORT
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
+from tests.exhaustive import examples
 from tests.templates.cuda_harness import Function, elementwise
 
 U32, U64, I32 = (np.dtype(t) for t in (np.uint32, np.uint64, np.int32))
@@ -32,7 +33,7 @@ def loops(place: str) -> dict[str, Any]:
     return elementwise(listed, place)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from(UNSIGNED), st.tuples(words, words), st.integers(0, 3000), st.integers(0, 300)
 )
@@ -54,7 +55,7 @@ def test_blocks_beyond_32_bits_go_on(loops: dict[str, Any]) -> None:
     assert len(set(found.tolist()) | set(early.tolist())) == 12
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.tuples(words, words), st.lists(words, min_size=1, max_size=20), st.integers(0, 5))
 def test_new_keys(
     loops: dict[str, Any], key: tuple[int, int], data: list[int], purpose: int

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from ge2.base.dtypes import COMPLEX128, FLOAT32, SHORT
 from ge2.targets.cuda.emit.types import HELD, STORED, headers
+from tests.exhaustive import examples
 from tests.templates.cuda_harness import ALL, REAL, built, launched, needs_compiler
 from tests.templates.test_folds import KINDS, START, drawn
 
@@ -64,6 +65,7 @@ def called(library: Any, form: str, kind: str, x: np.ndarray, *seed: int) -> Any
     return run(x.ctypes.data, x.size, *seed)
 
 
+@pytest.mark.exhaustive("kind")
 @needs_compiler
 @pytest.mark.parametrize("dtype", REAL, ids=str)
 @pytest.mark.parametrize("kind", START)
@@ -88,7 +90,7 @@ def test_starts_are_the_bounds_of_the_dtype(library: Any) -> None:
 
 
 @needs_compiler
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
 def test_states_merge_in_any_order(
     library: Any, dtype: np.dtype, n: int, seed: int, split: int

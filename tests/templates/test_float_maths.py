@@ -204,6 +204,7 @@ def quiet() -> Any:
         yield
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", UNARY)
 def test_functions_of_one_number_are_those_of_numpy(
     loops: dict[str, Loop], name: str, short: str
@@ -212,6 +213,7 @@ def test_functions_of_one_number_are_those_of_numpy(
     same(loops[f"ge2_{name}_{short}"](x), UNARY[name](x), x)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", BINARY)
 def test_functions_of_two_numbers_are_those_of_numpy(
     loops: dict[str, Loop], name: str, short: str
@@ -257,6 +259,7 @@ def errors(f: Loop, name: str, short: str, *xs: np.ndarray) -> np.ndarray:
     return np.where(undefined, 0, ulps(y, truth, largest))
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", CLOSE)
 def test_functions_are_within_few_ulp_of_the_truth(
     loops: dict[str, Loop], name: str, short: str
@@ -269,6 +272,7 @@ def test_functions_are_within_few_ulp_of_the_truth(
     assert off[worst] <= limit, [x[worst] for x in xs]
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", CLOSE)
 def test_ends_of_functions_are_those_of_numpy(
     loops: dict[str, Loop], name: str, short: str
@@ -295,6 +299,7 @@ def test_a_number_in_a_vector_does_not_depend_on_the_others(
     same(np.concatenate([f(one) for one in small[:, None]]), f(small), small)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("name", ["exp", "tanh"])
 def test_errors_cancel_in_sums(loops: dict[str, Loop], name: str, short: str) -> None:
     x = np.random.default_rng(7).normal(size=1_000_000).astype(DTYPE[short])

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, INTEGERS, SHORT
+from tests.exhaustive import examples
 from tests.templates.harness import COMPILER, DTYPES, build, needs_compiler
 
 pytestmark = needs_compiler
@@ -111,7 +112,7 @@ def test_rows_and_loops_equal_numpy(dtype: np.dtype, library: Any) -> None:
                     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(ALL), st.integers(1, 40), st.integers(0, 2**32), st.integers(0, 2**63))
 def test_states_merge_in_any_order(
     library: Any, dtype: np.dtype, n: int, seed: int, split: int

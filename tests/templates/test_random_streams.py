@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from ge2.base.dtypes import SHORT
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
+from tests.exhaustive import examples
 from tests.templates.harness import Loop, build, elementwise, needs_compiler
 
 pytestmark = needs_compiler
@@ -56,7 +57,7 @@ def filled(
     return y[:count]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from(UNSIGNED), st.tuples(words, words), st.integers(0, 3000), st.integers(0, 3000)
 )
@@ -88,7 +89,7 @@ def test_blocks_beyond_32_bits_go_on(library: Any, loops: dict[str, Loop]) -> No
     )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.tuples(words, words), st.lists(words, min_size=1, max_size=20), st.integers(0, 5))
 def test_new_keys(
     loops: dict[str, Loop], key: tuple[int, int], data: list[int], purpose: int

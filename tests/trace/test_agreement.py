@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.errors import Ge2Error, NoRuleError
+from tests.exhaustive import examples
 
 DTYPES = ("?", "i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16")
 
@@ -172,7 +173,7 @@ def agrees(got: Any, want: Any, text: str) -> None:
         np.testing.assert_array_equal(got, want, err_msg=text)
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(st.data())
 def test_small_functions_agree_with_numpy(data: st.DataObject) -> None:
     x, y = arrays(data.draw), arrays(data.draw)

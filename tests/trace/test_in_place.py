@@ -18,6 +18,7 @@ from ge2 import lax
 from ge2.base.errors import InPlaceError
 from ge2.numpy.late import SHARING
 from ge2.transforms import grad, jacfwd, make_jaxpr
+from tests.exhaustive import examples
 
 Program = list[tuple[int, int, int]]  # a step, and the variables that are its a and b
 
@@ -209,7 +210,7 @@ def numpy_run(program: Program, args: list[Any]) -> tuple[list[Any], list[bool]]
         return run(program, args)
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(
     st.lists(
         st.tuples(st.integers(0, len(STEPS) - 1), st.integers(0, 9), st.integers(0, 9)),

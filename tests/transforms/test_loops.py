@@ -262,6 +262,7 @@ def test_map(batch_size, executor):
     )
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 13])
 @pytest.mark.parametrize("reverse", [False, True])
 def test_an_associative_scan(n, reverse):

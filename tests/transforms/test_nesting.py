@@ -26,6 +26,7 @@ from ge2.transforms import (
     vjp,
     vmap,
 )
+from tests.exhaustive import examples
 from tests.transforms.functions import FORWARD, N, close, points
 
 BASIS = np.eye(N)
@@ -123,7 +124,7 @@ def nested(side, f, steps):
     return f
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.sampled_from(sorted(FORWARD)),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=3),
@@ -142,7 +143,7 @@ def test_any_nest_of_transforms_is_what_other_transforms_make_of_it(name, steps,
     close(np.asarray(got) / scale, np.asarray(want) / scale, 1e-8)
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(
     st.sampled_from(sorted(FORWARD)),
     st.lists(st.sampled_from(sorted(STEPS)), min_size=1, max_size=2),

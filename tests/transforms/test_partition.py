@@ -28,9 +28,10 @@ from ge2.transforms.graphs.partition import (
     twins,
 )
 from ge2.transforms.graphs.rules import vjp_graph
+from tests.exhaustive import examples
 from tests.transforms.functions import FUNCTIONS, close, points
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=examples(60), deadline=None)
 F32 = np.dtype(np.float32)
 
 

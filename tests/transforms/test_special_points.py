@@ -192,6 +192,7 @@ ZEROS += [
 ]
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("f", "x", "first", "second"), ZEROS)
 def test_products_and_ties(f, x, first, second):
     np.testing.assert_allclose(grad(f)(np.array(x)), first, atol=1e-15)

@@ -113,6 +113,7 @@ def test_vmap_over_no_places(name):
     assert vmap(FUNCTIONS[name])(np.ones((0, N))).shape == (0, *np.shape(y))
 
 
+@pytest.mark.exhaustive
 @every_forward
 def test_jacfwd_is_jacrev(name, rng):
     f, x = FUNCTIONS[name], points(rng)
