@@ -85,7 +85,8 @@ class Epilogues:
             product = self.makers.get(a)  # type: ignore[arg-type]
             if product is None or self.reads[a] > 1 or not self.possible(product):
                 continue
-            ways = [*parted(eqn, product, self.tuning.arrays)]
+            large = a.type.nbytes > self.caps.speed.launch * self.caps.speed.moved
+            ways = [*parted(eqn, product, self.tuning.arrays, large)]
             ones = [together(product, parts[0]) for parts in ways]
             found = [*zip(map(self.choice, ones), ones, ways, strict=True)]
             found.sort(key=lambda way: way[0].family is not CATALOG[0])  # which sums nothing
@@ -143,9 +144,10 @@ def rounded(rest: Eqn, product: Var) -> Eqn:
     return replace(rest, op=replace(region, graph=inner, axes=axes))
 
 
-def parted(eqn: Eqn, product: Eqn, most: int) -> Iterator[tuple[Eqn, ...]]:
-    """The region, as what goes with a product and what comes after: in each way that there is, none
-    if nothing of it can go with it, or it has more than so many arrays.
+def parted(eqn: Eqn, product: Eqn, most: int, large: bool) -> Iterator[tuple[Eqn, ...]]:
+    """The region, as what goes with a product and what comes after: in each way that there is, the
+    preferred one first; none if nothing of it can go with it, or it has more than so many arrays.
+    `large`: it takes longer to read the product's elements again than to launch a kernel.
     """
     region, (y,) = eqn.op, product.outs
     assert isinstance(region, Region)
@@ -160,12 +162,28 @@ def parted(eqn: Eqn, product: Eqn, most: int) -> Iterator[tuple[Eqn, ...]]:
         return
     dot, (a, b) = product.op, (x.type for x in product.inputs)
     assert isinstance(dot, DotGeneral)
-    if column_sums(region, len(dot.free(a, b)[1])) is not None:
-        yield (eqn,)
-    if any(isinstance(e.op, FOLDS) for e in region.graph.eqns):
-        found = halves(eqn, region, place)
-        if found is not None:
-            yield found
+    found: list[tuple[Eqn, ...] | None] = [halves(eqn, region, place)]
+    for n, ways in enumerate(((eqn,), with_sums(eqn, region, place))):
+        first = ways[0].op if ways else None
+        if isinstance(first, Region) and column_sums(first, len(dot.free(a, b)[1])) is not None:
+            found.insert(0 if large else n, ways)
+            break
+    yield from filter(None, found)
+
+
+def with_sums(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
+    """Sums and what is of each element, and what is made of the sums alone: a step of a bias."""
+    sums = {v for e in region.graph.eqns if isinstance(e.op, FOLDS) for v in e.outs}
+    after = set[Atom](sums)
+    for e in region.graph.eqns:
+        if not after.isdisjoint(e.inputs):
+            after.update(e.outs)
+    second: set[Atom] = {v for v in region.graph.outputs if v in after and v not in sums}
+    first: set[Atom] = {v for v in region.graph.outputs if v not in second} | sums
+    whole = tuple(range(len(region.space)))
+    if any(region.axes[n] == whole for n in needed(region, second, {*sums})):
+        return None
+    return divided(eqn, region, place, first, second)
 
 
 def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
@@ -181,12 +199,23 @@ def halves(eqn: Eqn, region: Region, place: Var) -> tuple[Eqn, Eqn] | None:
             folded.update(e.outs)
     first = {v for v in outputs if v in behind and v not in folded}
     second = {v for v in outputs if v not in first}
+    return divided(eqn, region, place, first, second)
+
+
+def divided(
+    eqn: Eqn, region: Region, place: Var, first: set[Atom], second: set[Atom]
+) -> tuple[Eqn, Eqn] | None:
+    """A region that makes the first values and one that makes the second of these, if that does not
+    read the product.
+    """
+    graph, outputs = region.graph, region.graph.outputs
     if not first or not second:
         return None
     early, late = needed(region, first, set()), needed(region, second, first)
-    if any(place in eqns[n].inputs for n in late) or only_seen(region, first | second):
+    if any(place in graph.eqns[n].inputs for n in late) or only_seen(region, first | second):
         return None
-    known: dict[Atom, Atom] = dict(zip(region.graph.inputs, eqn.inputs, strict=True))
+    known: dict[Atom, Atom] = {v: Var(v.type) for v in first}
+    known.update(zip(graph.inputs, eqn.inputs, strict=True))
     known.update(zip(outputs, eqn.outs, strict=True))
     found = [
         half(region, solid(region, numbers), outs)

@@ -321,6 +321,14 @@ program.add(
     "bf16[512,512]",
     "bf16[512]",
 )
+program.add(
+    "layer_and_sums_of_columns",
+    lambda x, w, ct: (y := np.tanh(x @ w) * ct, np.sum(y, axis=0)),
+    "bf16[512,512]",
+    "bf16[512,512]",
+    "bf16[512,512]",
+    targets=CUDA,
+)
 program.add("product_of_odd_rows", np.matmul, "bf16[65,67]", "bf16[67,69]", targets=CUDA)
 program.add(
     "layer_of_odd_rows",

@@ -92,6 +92,19 @@ def test_tiles_with_an_epilogue(hopper: Any, activation: str, tile: str) -> None
         on_gpu(hopper, biased(activation), xs, FUSED, 520)
 
 
+@pytest.mark.parametrize("tile", ["128 x 192, narrow strips", "128 x 128, narrow strips"])
+def test_narrow_strips(hopper: Any, tile: str) -> None:
+    from ge2.choice.problem import Pin
+
+    rng = np.random.default_rng(7)
+    xs = [drawn(rng, s, BF16) for s in ((2040, 2056), (2056, 4088), (2040, 4088), (2040, 4088))]
+    with config.using(pins=(Pin(FUSED, tile),)):
+        function = LAYERS["three results of two arrays"][0]
+        lowered = ge2.jit(function).lower(*map(hopper.asarray, xs))
+        assert [k.choice.taken.title for k in lowered.kernels] == [f"{FUSED}, {tile}"]
+        on_gpu(hopper, function, xs, FUSED, 2056)
+
+
 def test_float32_rounded_to_tf32(hopper: Any) -> None:
     rng = np.random.default_rng(3)
     a, b = (drawn(rng, s, BF16).astype(F32) for s in ((456, 328), (776, 328)))

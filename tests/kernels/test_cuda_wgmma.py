@@ -170,3 +170,23 @@ def test_gradients_of_biases_are_summed_where_they_are_made() -> None:
     with config.using(tuning=(H200,), executor="shim"):
         lowered = ge2.jit(gradients).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
         assert kinds(lowered) == [FUSED, BARE]  # and a product of long sums by the library
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_steps_of_biases_are_made_of_sums(dtype: Any) -> None:
+    """Where arrays are large, as all are for a slow memory, none is read again to be summed."""
+
+    def step(a: Any, b: Any, c: Any) -> Any:
+        y = np.square(np.tanh(a @ b + c))
+        return y, np.abs(c) + 0.5 * np.sum(y, axis=0)
+
+    rng = np.random.default_rng(8)
+    xs = [drawn(rng, s, dtype) for s in ((136, 72), (72, 88), (88,))]
+    with config.using(tuning=(replace(H200, bandwidth=1e6),), executor="shim", prefer=(FUSED,)):
+        assert kinds(ge2.jit(step).lower(*xs)) == [FUSED, "region in CUDA"]
+        judge(ge2.jit(step)(*xs), exactly(step, *xs), 72, roundings=2)
+    with config.using(tuning=(H200,), executor="shim", prefer=(FUSED,)):
+        lowered = ge2.jit(step).lower(*xs)
+        (sums,) = (k for k in lowered.kernels if k.choice.family.name == "region in CUDA")
+        assert sums.choice.taken.variant.name == "columns over axis 0"

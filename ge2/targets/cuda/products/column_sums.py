@@ -29,10 +29,11 @@ FOLDS: Final = Reduce | ArgReduce
 @final
 @record
 class ColumnSum:
-    """A sum of columns. `value`: what neighbours of an element are called in the kernel; `operand`:
-    where the result is.
+    """A sum of columns. `name`: of what is summed, of whose neighbours a thread has `value`;
+    `operand`: where the result is.
     """
 
+    name: str
     value: str
     eqn: Eqn
     operand: Operand
@@ -40,7 +41,7 @@ class ColumnSum:
     @property
     def parts(self) -> str:
         """The array of parts."""
-        return f"{self.value}_parts"
+        return f"{self.name}_parts"
 
     def argument(self, temp: int) -> Argument:
         """That array as scratch of some number."""

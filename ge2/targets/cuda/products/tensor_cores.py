@@ -89,6 +89,8 @@ class TensorCores:
         name = self.after.product
         product = f"{name}[row, column] = sum of left[row, k] * right[k, column] over k"
         after = self.after.text
+        if sums := ", ".join(x.name for x in self.after.sums):
+            after = f"{after}\nand parts of the sum of each column of {sums}"
         return f"{product}, and\n{after}" if after else f"{self.dtype.name}: {product}"
 
     def size(self, name: str, value: int, type_: str = "int") -> str:
