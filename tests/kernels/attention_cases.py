@@ -10,7 +10,9 @@ import numpy as np
 
 import ge2
 import ge2.numpy as gnp
+from ge2 import random
 from ge2.numpy import logsumexp
+from ge2.random import bernoulli
 
 BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
 FAMILY: Final = "wgmma attention"
@@ -185,6 +187,19 @@ def documents(q: Any, k: Any, v: Any, number: Any) -> Any:
     return softmax(np.where(same & seen(s), s, -np.inf)) @ v
 
 
+def dropped(q: Any, k: Any, v: Any, key: Any) -> Any:
+    """Some weights are set to 0, by random bits that are made in place."""
+    s = scores(q, k)
+    w = softmax(np.where(seen(s), s, -np.inf))
+    kept = bernoulli(key, np.float32(0.75), s.shape)
+    return np.where(kept, w / 0.75, 0).astype(q.dtype) @ v
+
+
+def dropped_and_biased(q: Any, k: Any, v: Any, key: Any, bias: Any) -> Any:
+    w = softmax(4.0 * np.tanh((scores(q, k) + bias) / 4.0))
+    return np.where(bernoulli(key, 0.9, w.shape), w, 0) @ v
+
+
 SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, ...]]]]] = {
     "causal": (masked(0), lambda q, k: ()),
     "causal, a low number": (masked(0, None, -1e9), lambda q, k: ()),
@@ -200,6 +215,8 @@ SCORES: Final[dict[str, tuple[Attention, Callable[[Shape, Shape], tuple[Shape, .
     "bias": (biased, lambda q, k: ((*q[:3], k[2]),)),
     "bias of each head": (biased, lambda q, k: ((q[1], q[2], k[2]),)),
     "bias of all heads": (causal_biased, lambda q, k: ((q[2], k[2]),)),
+    "dropout": (dropped, lambda q, k: ((2,),)),
+    "dropout and bias": (dropped_and_biased, lambda q, k: ((2,), (q[1], q[2], k[2]))),
     "padding": (padded, lambda q, k: ((k[0], k[2]),)),
     "documents": (documents, lambda q, k: ((k[0], k[2]),)),
 }
@@ -283,18 +300,18 @@ DERIVED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
 # and of these scores with what they are made of
 DERIVED_SCORES: Final = (
     "soft cap", "soft cap, a low number", "warm", "alibi", "documents", "bias", "bias of each head",
-    "bias of all heads",
+    "bias of all heads", "dropout", "dropout and bias",
 )  # fmt: skip
 
 
-def slopes(function: Attention, count: int = 3) -> Attention:
+def slopes(function: Attention, wanted: tuple[int, ...] = (0, 1, 2)) -> Attention:
     """The gradient of a sum of the squares of the result."""
 
     def loss(*xs: Any) -> Any:
         y = function(*xs)
         return (y * y if y.dtype == np.float64 else (y * y).astype(np.float32)).sum()
 
-    return ge2.grad(loss, tuple(range(count)))
+    return ge2.grad(loss, wanted)
 
 
 def slopes_of_scores(
@@ -302,8 +319,8 @@ def slopes_of_scores(
 ) -> tuple[Attention, list[Any]]:
     """The gradient by all arrays of floating numbers, and the arrays."""
     xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
-    count = sum(x.dtype == dtype for x in xs)
-    return slopes(SCORES[name][0], count), xs
+    wanted = tuple(n for n, x in enumerate(xs) if x.dtype == dtype)
+    return slopes(SCORES[name][0], wanted), xs
 
 
 def judge_slopes(found: Any, wanted: Any) -> None:
@@ -324,6 +341,9 @@ def more(rng: np.random.Generator, name: str, q: Shape, k: Shape, dtype: Any) ->
     shapes = SCORES[name][1](q, k)
     if name == "alibi":
         return [(2.0 ** -np.arange(1, s[0] + 1)).astype(dtype) for s in shapes]
+    if name.startswith("dropout"):
+        biases = (rng.standard_normal(s).astype(dtype) for s in shapes[1:])
+        return [np.asarray(random.key(7)), *biases]
     if name == "padding":
         return [np.arange(s[1]) < rng.integers(3, s[1], (s[0], 1)) for s in shapes]
     if name == "documents":

@@ -123,13 +123,14 @@ def another_shift(q: Any, k: Any, v: Any) -> Any:
     return e / np.exp(s).sum(-1, keepdims=True) @ v
 
 
-def weights_scaled(q: Any, k: Any, v: Any) -> Any:
-    return (softmax(scores(q, k)) * 0.5) @ v
+def weights_weighed(q: Any, k: Any, v: Any) -> Any:
+    """By an array, which has a cotangent."""
+    return (softmax(scores(q, k)) * k[..., None, :, 0]) @ v
 
 
 @pytest.mark.parametrize(
     "function",
-    [weights_too, two_sums, held_scores, held_sum, over_queries, another_shift, weights_scaled],
+    [weights_too, two_sums, held_scores, held_sum, over_queries, another_shift, weights_weighed],
 )
 def test_what_is_no_attention_is_left(function: Attention) -> None:
     graph = graph_of(function, *arguments("plain"))

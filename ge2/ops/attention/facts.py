@@ -46,7 +46,7 @@ FEATURE: Final = -2  # an axis that the values v have, and scores do not
 #   soft        weights / sum              row       whatever is alike along the keys
 #   part        weights times v            mean      soft times v: attention
 #   empty       sum == 0                   guarded   sum, or another number where it is 0
-#   log_guarded log(guarded)
+#   log_guarded log(guarded)               dropped   soft, some set to 0, times a number: dropout
 Tokens = frozenset[tuple[str, Atom]]
 
 
@@ -194,7 +194,7 @@ class Along:
         x, v = (a or b), eqn.inputs[1 - side]
         assert x is not None
         over = tuple(x.dims[i] for i in op.contract[side])
-        if x.kind not in ("soft", "weights") or over != (self.key,):
+        if x.kind not in ("soft", "weights", "dropped") or over != (self.key,):
             return None
         types = tuple(i.type for i in eqn.inputs)
         free = op.free(*types)
@@ -207,7 +207,7 @@ class Along:
         if len(free[1 - side]) != 1 or not isinstance(v, Var):
             return None
         self.products[eqn.outs[0]] = eqn
-        return x.of("mean" if x.kind == "soft" else "part", dims)
+        return x.of("part" if x.kind == "weights" else "mean", dims)
 
     # -- elementwise work
 
@@ -304,8 +304,10 @@ class Along:
         a, b = eqn.inputs
         if op is DIV and y is not None and y.kind == "sum" and is_number(a, 1.0):
             return y.of("inverse")
-        if op is MUL and (x is None or x.kind not in ("weights", "part")):
+        if op is MUL and (x is None or x.kind not in ("weights", "part", "soft", "dropped")):
             x, y, a, b = y, x, b, a
+        if x is not None and x.kind in ("soft", "dropped"):
+            return x.of("dropped") if isinstance(b, Literal) else None
         if x is None or x.kind not in ("weights", "part"):
             return None
         wanted = "sum" if op is DIV else "inverse"
@@ -329,6 +331,8 @@ class Along:
         (fact, kept), (other, number) = ((x, a), (y, b)) if x is not None else ((y, b), (x, a))
         if fact is None or other is not None or mask is not None or fact.scores is None:
             return None
+        if fact.kind in ("soft", "dropped") and is_number(number, 0.0) and where.type.shape:
+            return fact.of("dropped")
         nothing = {"weights": 0.0, "shifted": -np.inf}.get(fact.kind)
         if nothing is None or not is_number(number, nothing) or not where.type.shape:
             return None

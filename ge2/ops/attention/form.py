@@ -13,6 +13,7 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention.facts import Along, reshaped
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import DIV, MUL, WHERE, ConvertElementType, Pointlike, Pointwise
+from ge2.ops.random import RandomBits
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 
 FAINT: Final = -9e3  # scores so low are masks: what has them is not seen beside others
@@ -37,7 +38,8 @@ class Form:
     `dot` is the product of queries and keys, of which operand `query` are the queries, and axis
     `key` counts keys. `scores` is made of it by `between`, in order; `dims` says which axis of the
     product each of its axes is. `values` is the product of weights and values; `weights` are the
-    axes of its weights, and `result` those of what `after` makes of it, the result.
+    axes of its weights, and `result` those of what `after` makes of it, the result. Dropout makes
+    these weights of `soft`, which add up to 1, by `dropping`, in order.
     """
 
     plain: Graph
@@ -55,6 +57,8 @@ class Form:
     queries: Chain
     keys: Chain
     read: Chain
+    soft: Var | None = None
+    dropping: tuple[Eqn, ...] = ()
 
     @property
     def product(self) -> Var:
@@ -68,7 +72,7 @@ class Form:
     @property
     def others(self) -> tuple[Var, ...]:
         """The inputs that scores are made of beside the product."""
-        read = {a for e in self.between for a in e.inputs}
+        read = {a for e in (*self.between, *self.dropping) for a in e.inputs}
         return tuple(v for v in self.plain.inputs if v in read)
 
     @property
@@ -173,12 +177,25 @@ class Finder:
         assert scores is not None
         build = Builder(self, along, chains)
         between = build.between(scores)
+        found = build.dropping(product.inputs[side])
+        if found is None:
+            return None
         tail = self.tail(product, end, along)
         if tail is None:
             return None
         dims = along.facts[product.outs[0]].dims
         form = build.form(
-            product, side, query, scores, between, tail, inner, end, fact.dims, moved(dims, tail)
+            product,
+            side,
+            query,
+            scores,
+            between,
+            tail,
+            inner,
+            end,
+            fact.dims,
+            moved(dims, tail),
+            *found,
         )
         return form, inner, tuple(build.inputs)
 
@@ -282,6 +299,28 @@ class Builder:
         self.collect(scores, found)
         return tuple(found.values())
 
+    def dropping(self, a: Atom) -> tuple[Var | None, tuple[Eqn, ...]] | None:
+        """The weights that add up to 1, and the equations of dropout after them, in order; None if
+        these do more.
+        """
+        along, main = self.along, list[Eqn]()
+        if along.facts[a].kind != "dropped":
+            return None, ()
+        while along.facts[a].kind == "dropped":
+            eqn = self.finder.graph.eqns[self.finder.makers[a]]
+            if not isinstance(eqn.op, Pointlike):
+                return None
+            main.append(eqn)
+            a = next(x for x in eqn.inputs if x in along.facts)
+        found: dict[Atom, Eqn] = {}
+        for eqn in reversed(main):
+            for x in eqn.inputs:
+                if x not in along.facts:
+                    self.collect(x, found)
+            found[eqn.outs[0]] = eqn
+        assert isinstance(a, Var)
+        return a, tuple(found.values())
+
     def collect(self, a: Atom, found: dict[Atom, Eqn]) -> None:
         if not isinstance(a, Var) or a in found or a is self.along.dot.outs[0]:
             return
@@ -312,6 +351,8 @@ class Builder:
         op = eqn.op
         if isinstance(op, Iota):
             return 0
+        if isinstance(op, RandomBits) and eqn.inputs[0].type.ndim == 1:  # made where they are read
+            return 2
         plain = isinstance(op, Pointlike) and isinstance(op.lowering, Pointwise)
         if len(eqn.outs) != 1 or a in self.along.facts or not (plain or isinstance(op, VIEWS)):
             return a.type.size
@@ -322,9 +363,10 @@ class Builder:
     def form(
         self, product: Eqn, side: int, query: int, scores: Var, between: tuple[Eqn, ...],
         tail: tuple[Eqn, ...], inner: set[int], end: Var, weights: Dims, result: Dims,
+        soft: Var | None, dropping: tuple[Eqn, ...],
     ) -> Form:  # fmt: skip
         makers = self.finder.makers
-        parts = [e for c in self.chains for e in c.eqns] + list(between)
+        parts = [e for c in self.chains for e in c.eqns] + list(between) + list(dropping)
         numbers = inner | {makers[e.outs[0]] for e in parts if e.outs[0] in makers}
         eqns = tuple(self.finder.graph.eqns[n] for n in sorted(numbers))
         made = {v for e in eqns for v in e.outs}
@@ -336,7 +378,7 @@ class Builder:
         along, (queries, keys, values) = self.along, self.chains
         return Form(
             plain, along.dot, query, along.key, scores, along.facts[scores].dims, between, product,
-            side, weights, tail, result, queries, keys, values,
+            side, weights, tail, result, queries, keys, values, soft, dropping,
         )  # fmt: skip
 
 

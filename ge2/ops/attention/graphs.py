@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -205,7 +205,8 @@ def slopes(
     (scores,) = derive.run(graph, [product, *more])
     weights = (scores - spread(form, logs, scores.shape, form.dims)).pointwise("exp")
     shape = form.values.inputs[form.side].type.shape
-    ready = arranged(weights.cast(half), form.dims, shape, form.weights)
+    kept = dropped(form, env, arranged(weights, form.dims, shape, form.weights))
+    ready = kept.cast(half)
 
     (ct_mean,) = pull(end, (True,), derive, *before(end), ct)
     ct_mean = ct_mean.cast(half)
@@ -214,9 +215,21 @@ def slopes(
     mine, theirs, result = letters[form.side], letters[1 - form.side], letters[2]
     ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, FLOAT32)
     ct_values = values.einsum(result, mine, theirs, ct_mean, ready, half)
+    ct_weights = dropped(form, env, ct_weights)
     ct_weights = arranged(ct_weights, form.weights, scores.shape, form.dims)
     ct_scores = weights * (ct_weights - spread(form, rows, scores.shape, form.dims))
     return Slopes(graph, ct_scores, ct_values, queries, keys, product, more)
+
+
+def dropped(form: Form, given: Mapping[Var, Any], weights: Any) -> Any:
+    """Weights, or their cotangents, in float32, after dropout: each is multiplied by a number."""
+    if form.soft is None:
+        return weights
+    env: dict[Any, Any] = {**given, form.soft: weights}
+    for e in form.dropping:
+        if e.outs[0] not in env:
+            env[e.outs[0]] = widened(e, read(env, e.inputs))
+    return wide(env[form.values.inputs[form.side]])
 
 
 def of_operands(form: Form, s: Slopes, ct_product: Any) -> list[Any]:
@@ -252,7 +265,9 @@ def gathered(
     ]
     for v, each in (*ends, *rest):
         sums[v] = each if v not in sums else sums[v] + each
-    return [sums[v] for v, w in zip(inputs, wanted, strict=True) if w]
+    # masks are made of what is left: they have no derivative
+    pairs = zip(inputs, wanted, strict=True)
+    return [sums[v] if v in sums else derive.zeros(v.type) for v, w in pairs if w]
 
 
 def backward(form: Form, wanted: Flags, derive: Derive) -> Graph:

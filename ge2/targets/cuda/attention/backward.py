@@ -31,8 +31,8 @@ from ge2.targets.cuda.kernels.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.tuning import AttentionTile
 
-# of scores in any block, in one whose keys are all seen, and of their derivative
-Three = tuple[Statements, ...]
+# of scores in any block, in one whose keys are all seen, of their derivative, and of dropout
+Four = tuple[Statements, ...]
 
 
 @final
@@ -88,6 +88,7 @@ class BackwardView:
     edge: Statements
     whole: Statements
     slopes: Statements | None
+    drop: Statements | None
     totals: tuple[Total, ...]
 
 
@@ -100,7 +101,7 @@ class AttentionBackward:
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: tuple[Three, Three], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
+        statements: tuple[Four, Four], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
         text: str,
     ) -> None:  # fmt: skip
         self.lefts = lefts
@@ -134,14 +135,15 @@ class AttentionBackward:
 
     def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
         turned = part.turned
-        edge, whole, slopes = three = self.statements[turned]
+        edge, whole, slopes, drop = every = self.statements[turned]
         tile, t, band = self.tile, self.tiling, self.scores.band
-        if turned and slopes is not NOTHING and t.planes == 2:  # registers are few
-            tile = replace(tile, keys=tile.keys // 2, stages=2 * tile.stages)
+        few = (t.planes == 2 and slopes is not NOTHING) + (t.planes <= 2 and drop is not NOTHING)
+        if turned and few:  # registers are
+            tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
         rows, length = 64 * tile.groups, t.keys if turned else t.queries
         self.arguments = {"words": words}
-        view = self.view(number, part, tile, edge, whole, slopes)
-        arguments = {**self.arguments, **{a.name: a for s in three for a in s.arguments}}
+        view = self.view(number, part, tile, edge, whole, slopes, drop)
+        arguments = {**self.arguments, **{a.name: a for s in every for a in s.arguments}}
         for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
             constant = np.float32(value), FLOAT32
             arguments[name] = Argument(f"float {name}", "constant", constant)
@@ -172,13 +174,13 @@ class AttentionBackward:
             "attention backward", f"The cotangents of {part.what} of\n{self.text}",
             tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
             end + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
-            tuple(dict.fromkeys(h for s in three for h in s.helpers)),
+            tuple(dict.fromkeys(h for s in every for h in s.helpers)),
             single=True, template="cuda/attention/backward.cu.jinja", view=view,
         )  # fmt: skip
 
     def view(
         self, number: int, part: Part, tile: AttentionTile, edge: Statements, whole: Statements,
-        slopes: Statements,
+        slopes: Statements, drop: Statements,
     ) -> BackwardView:  # fmt: skip
         t, band, turned = self.tiling, self.scores.band, part.turned
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
@@ -207,8 +209,8 @@ class AttentionBackward:
         return BackwardView(
             kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch), places,
             ends and not turned, low, high, edge != whole, rows_at,
-            tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first))), edge, whole,
-            None if slopes is NOTHING else slopes,
+            tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first, *drop.first))), edge, whole,
+            None if slopes is NOTHING else slopes, None if drop is NOTHING else drop,
             self.totals(turned, slopes) if part.first else (),
         )  # fmt: skip
 
@@ -278,4 +280,4 @@ def scores_to_derive(form: Form) -> Graph | None:
     scores, shape = scores_of(form), form.product.type.shape
     if sees_none(scores, shape[form.row], shape[form.key]):
         return scores.edge
-    return None if scores.is_simple else scores.whole
+    return None if scores.is_simple and form.soft is None else scores.whole

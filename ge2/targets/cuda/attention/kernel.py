@@ -7,6 +7,7 @@ scores are `scores.py`'s.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
@@ -16,7 +17,7 @@ from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.tiling import Tiling
 from ge2.targets.cuda.attention.scores import Scores
-from ge2.targets.cuda.attention.statements import Statements
+from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -56,6 +57,7 @@ class AttentionView:
     first: tuple[Text, ...]
     edge: Statements
     whole: Statements
+    drop: Statements | None
 
 
 @final
@@ -68,11 +70,13 @@ class AttentionWgmma:
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        edge: Statements, whole: Statements, tile: AttentionTile, chip: Chip,
+        edge: Statements, whole: Statements, drop: Statements, tile: AttentionTile, chip: Chip,
         logs: Operand | None, guarded: bool, text: str,
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
-        self.edge, self.whole, self.tile, self.chip = edge, whole, tile, chip
+        if drop is not NOTHING and tile.keys > 64:  # registers are few
+            tile = replace(tile, keys=64, stages=2 * tile.stages)
+        self.edge, self.whole, self.drop, self.tile, self.chip = edge, whole, drop, tile, chip
         self.logs, self.guarded, self.text = logs, guarded, text
         self.arguments: dict[str, Argument] = {}
 
@@ -122,7 +126,7 @@ class AttentionWgmma:
     def kernel(self, words: Argument) -> CudaKernel:
         view, tile, low, high = self.view(), self.tile, self.scores.band.low, self.scores.band.high
         self.arguments["words"] = words
-        named = [*self.edge.arguments, *self.whole.arguments]
+        named = [*self.edge.arguments, *self.whole.arguments, *self.drop.arguments]
         arguments = {**self.arguments, **{a.name: a for a in named}}
         factor = Argument(
             "float factor", "constant", (np.float32(self.scores.factor * LOG2E), FLOAT32)
@@ -154,7 +158,7 @@ class AttentionWgmma:
         shared = self.barriers + 48 + 32 * tile.stages + 16
         return CudaKernel(
             "attention", self.text, tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
-            shared, 2 + self.edge.equations, (*self.edge.helpers, *self.whole.helpers),
+            shared, 2 + self.edge.equations, (*self.edge.helpers, *self.whole.helpers, *self.drop.helpers),
             single=True, template="cuda/attention/wgmma.cu.jinja", view=view,
         )  # fmt: skip
 
@@ -179,11 +183,13 @@ class AttentionWgmma:
         branch = high or (low and (apart or self.scores.finite))
         kind, short = "bf16" if self.dtype == BFLOAT16 else "f16", SUFFIX[self.dtype]
         few, many = self.tile.registers
-        first = self.edge.first or self.whole.first
+        first = (self.edge.first or self.whole.first, self.drop.first)
+        drop = None if self.drop is NOTHING else self.drop
         return AttentionView(
             kind, short, tile.keys, t.columns, few, many, self.in_place, tuple(batch), q, k, v, y,
             self.logs is not None,
-            low, low, high, self.scores.finite, branch, self.guarded, first, self.edge, self.whole,
+            low, low, high, self.scores.finite, branch, self.guarded,
+            tuple(dict.fromkeys((*first[0], *first[1]))), self.edge, self.whole, drop,
         )  # fmt: skip
 
     def mapped(

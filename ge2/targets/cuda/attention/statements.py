@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, final
 
@@ -12,14 +12,16 @@ from ge2.base.dtypes import BFLOAT16, FLOAT32, INT64
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text, leaves
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Names, Var, rename, without_dead_code
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import inputs_of
 from ge2.ops.elementwise import ADD, EQ, GE, GT, LE, LT, NE, NEG, SUB, ConvertElementType
 from ge2.ops.graphs.region import Region
+from ge2.ops.random import UINT32, Draw, RandomBits
 from ge2.ops.shape import Iota
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import round_halves
+from ge2.passes.wrap_indices import in_order, orientation
 from ge2.targets.cuda.attention.scores import MOVES
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes, Stage
@@ -53,12 +55,15 @@ NOTHING: Final = Statements()
 Constants = dict[object, str]
 
 
-def region_of(graph: Graph) -> Region | None:
-    """The graph as one pointwise region, its sums in float32; None if it is no such region. Its inputs
-    are those of the graph, in order.
+def region_of(graph: Graph) -> tuple[Region, tuple[Var, ...]] | None:
+    """The graph as one pointwise region, its sums in float32, and the keys of random bits in it; None
+    if it is no such region. Its inputs are those of the graph, in order, then two words of each key.
     """
     start, scores = graph.inputs[0], graph.outputs[0]
-    graph = narrowed(graph)
+    bits = [e for e in graph.eqns if isinstance(e.op, RandomBits)]
+    rest = tuple(e for e in graph.eqns if not isinstance(e.op, RandomBits))
+    inputs = (*graph.inputs, *(e.outs[0] for e in bits))
+    graph = narrowed(Graph(inputs, rest, graph.outputs))
     long = tuple(n for n in scores.type.shape if n != 1)
     env: dict[Atom, Atom] = {v: Var(v.type) for v in graph.inputs}
     eqns, axes = list[Eqn](), list[Dims]()
@@ -81,7 +86,25 @@ def region_of(graph: Graph) -> Region | None:
     place = inputs[:1] if start.type.dtype != FLOAT32 else ()
     found = Graph(inputs, tuple(eqns), outputs)
     inner, every = round_halves(found, tuple(axes), place)
-    return Region("pointwise", long, every, inner)
+    region = Region("pointwise", long, every, inner)
+    for e, value in zip(bits, inputs[len(inputs) - len(bits) :], strict=True):
+        at = orientation(region, value)
+        if at is None or not in_order(at) or e.inputs[0] not in graph.inputs:
+            return None
+        region = with_draw(region, value, e)
+    return region, tuple(e.inputs[0] for e in bits if isinstance(e.inputs[0], Var))
+
+
+def with_draw(region: Region, value: Var, bits: Eqn) -> Region:
+    """The region with bits that are made where they are read, of two words that are its last inputs."""
+    words = Var(ArrayType((), UINT32)), Var(ArrayType((), UINT32))
+    assert isinstance(bits.op, RandomBits)
+    at, inner = orientation(region, value), region.graph
+    assert at is not None
+    draw = Eqn(Draw(value.type.shape, bits.op.dtype), words, (value,), bits.source)
+    inputs = (*(v for v in inner.inputs if v is not value), *words)
+    graph = Graph(inputs, (draw, *inner.eqns), inner.outputs)
+    return replace(region, axes=(at, *region.axes), graph=graph)
 
 
 def narrowed(graph: Graph) -> Graph:
@@ -135,10 +158,22 @@ def statements(graph: Graph, of: Written) -> Statements | str:
     """The statements of scores; or the reason why there are none."""
     if graph.outputs == (of.form.product,):
         return NOTHING
-    region = region_of(graph)
-    if region is None:
+    found = region_of(graph)
+    if found is None:
         return "scores are not elementwise work on the products"
-    return Writer(region, of, {region.graph.inputs[0]: "t"}).run()
+    return Writer(*found, of, ("t",), of.form.dims).run()
+
+
+def drop_statements(of: Written) -> Statements | str:
+    """The statements of dropout, by which weights are multiplied; or the reason why there are none."""
+    form, weights = of.form, of.form.values.inputs[of.form.side]
+    if form.soft is None:
+        return NOTHING
+    graph = Graph((form.soft, *inputs_of(form)), form.dropping, (weights,))
+    found = region_of(graph) if form.weights == tuple(sorted(form.weights)) else None
+    if found is None:
+        return "dropout is not elementwise work on the weights, in order"
+    return Writer(*found, of, ("t",), form.weights, "1").run()
 
 
 def slope_statements(graph: Graph, of: Written) -> Statements | str:
@@ -154,8 +189,8 @@ def slope_statements(graph: Graph, of: Written) -> Statements | str:
         region = region_of(Graph(graph.inputs, graph.eqns, made))
         if region is None:
             return "the derivative of scores is not elementwise work on the products"
-        product, *_, last = region.graph.inputs
-        written = Writer(region, of, {product: "t", last: "slope"}).run()
+        axes = tuple(range(of.form.rank))
+        written = Writer(*region, of, ("t", "slope"), axes, "2").run()
         if isinstance(written, str):
             return written
         found = written
@@ -166,29 +201,44 @@ def slope_statements(graph: Graph, of: Written) -> Statements | str:
 
 @final
 class Writer:
-    """The statements of a region, of whose inputs `held` are pairs in registers, by their names."""
+    """The statements of a region, of whose inputs the first, and one after those of scores, are pairs in
+    registers of these `names`; then come words of `keys`. `dims`: axes of its results; `mark`: of places and
+    sizes in its text.
+    """
 
-    def __init__(self, region: Region, of: Written, held: Mapping[Var, str]) -> None:
+    def __init__(
+        self, region: Region, keys: Sequence[Var], of: Written, names: Sequence[str], dims: Dims,
+        mark: str = "",
+    ) -> None:  # fmt: skip
         self.region, self.form = region, of.form
-        form = of.form
+        form, inputs = of.form, region.graph.inputs
+        count = 1 + len(inputs_of(form))
+        held = dict(zip((inputs[0], *inputs[count : count + len(names) - 1]), names, strict=True))
         counts = "n_queries", "n_keys"
         self.rows, self.lines = counts[::-1] if of.turned else counts
         self.row, self.line = (form.key, form.row) if of.turned else (form.row, form.key)
         self.strides = strides_of(form, self.row, self.line)
-        others = [v for v in region.graph.inputs if v not in held]
-        known = {v: of.operands[w] for v, w in zip(others, inputs_of(form), strict=True)}
+        known = {v: of.operands[w] for v, w in zip(inputs[1:], inputs_of(form), strict=False)}
+        called = Names()
+        for n, v in enumerate(inputs[count + len(names) - 1 :]):
+            called[v] = f"word{n}"  # other statements of the kernel have no such name
+            key = of.operands[keys[n // 2]]
+            known[v] = key.part((n % 2,), (1,))
+            known[v] = replace(known[v], strides=())
         full = tuple(self.strides)
         known.update({v: Operand("in", 0, full) for v in held})
-        dims = form.dims if len(held) == 1 else tuple(range(form.rank))
         for out in region.graph.outputs:
             assert isinstance(out, Var)
             known[out] = Operand("out", 0, tuple(0 if d < 0 else self.strides[d] for d in dims))
-        problem = Problem(region, known)
+        problem = Problem(region, known, called)
         self.held = {p: held[p.var] for p in problem.axes.strides if p.var in held}
         self.sums = next(iter(self.held))
         lane = self.axis(problem, self.line)
         self.lanes = Lanes(problem, frozenset(), of.chip, lane=lane, pack=2)
-        self.lanes.places.constants = of.constants
+        places = self.lanes.places
+        places.constants = of.constants
+        # axes of other statements are joined otherwise, and their sizes are arguments too
+        places.letters = {a: f"{letter}{mark}" for a, letter in places.letters.items()}
         self.brief = form.scores.type.dtype == BFLOAT16
 
     def axis(self, problem: Problem, of: int) -> int:

@@ -64,9 +64,11 @@ def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
 class Problem:
     """A region as works over axes, of which those are joined that every array treats as one."""
 
-    def __init__(self, region: Region, operands: Mapping[Var, Operand]) -> None:
+    def __init__(
+        self, region: Region, operands: Mapping[Var, Operand], names: Names | None = None
+    ) -> None:
         self.region, self.operands = region, operands
-        self.names = Names()
+        self.names = Names() if names is None else names
         self.text = write(region.graph, names=self.names)
         self.values = Values(region, Tiling(region.space), self.names).run()
         works, outs = works_of(self.values, region, self.names, label)

@@ -25,6 +25,7 @@ from ge2.targets.cuda.attention.statements import (
     NOTHING,
     Statements,
     Written,
+    drop_statements,
     slope_statements,
     statements,
 )
@@ -57,11 +58,9 @@ class Attention(Cuda):
         if caps is None:
             return ""
         scores = scores_of(form)
-        for graph in (scores.edge, scores.whole):
-            made = statements(graph, Written(form, operands_of(form, problem), caps.chip, {}))
-            if isinstance(made, str):
-                return made
-        return ""
+        of = Written(form, operands_of(form, problem), caps.chip, {})
+        made = (statements(scores.edge, of), statements(scores.whole, of), drop_statements(of))
+        return next((each for each in made if isinstance(each, str)), "")
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         op = problem.op
@@ -69,7 +68,7 @@ class Attention(Cuda):
         form = form_of(op.plain)
         found = lying(form, problem)
         assert isinstance(found, Tiling)
-        simple = scores_of(form).is_simple
+        simple = scores_of(form).is_simple and form.soft is None
         tiles = fitting(caps.chip.tuning.attention.tiles, found)
         for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
             yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
@@ -99,15 +98,14 @@ class Attention(Cuda):
         form = form_of(op.plain)
         found, operands, scores = lying(form, problem), operands_of(form, problem), scores_of(form)
         of = Written(form, operands, caps.chip, {})
-        edge, whole = (statements(g, of) for g in (scores.edge, scores.whole))
-        assert (
-            isinstance(found, Tiling) and not isinstance(edge, str) and not isinstance(whole, str)
-        )
+        graphs = scores.edge, scores.whole
+        edge, whole, drop = sure((*(statements(g, of) for g in graphs), drop_statements(of)))
+        assert isinstance(found, Tiling)
         outs = problem.arrays[1]
         bases = [operands[c.base] for c in form.chains]
         logs = outs[1] if op.logs else None
         kernel = AttentionWgmma(
-            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, whole, tile,
+            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, whole, drop, tile,
             caps.chip, logs, is_guarded(scores, form), str(op.plain),
         )  # fmt: skip
         return kernel.kernels()
@@ -127,6 +125,8 @@ class AttentionOfFew(Cuda):
         found = lying(form, problem)
         if isinstance(found, str):
             return found
+        if form.soft is not None:
+            return "it has dropout"
         if rows_of(found) > MOST_ROWS:
             return f"more than {MOST_ROWS} queries share keys"
         if caps is None:
@@ -190,7 +190,7 @@ class AttentionBackward(Cuda):
         ):
             return "an array of queries and keys is of a type that no kernel has a gradient of"
         written = written_back(op, form, operands_of(form, problem), caps.chip)
-        return next((each for three in written for each in three if isinstance(each, str)), "")
+        return next((each for four in written for each in four if isinstance(each, str)), "")
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         op = problem.op
@@ -238,7 +238,7 @@ def written_back(
     op: FusedBackward, form: Form, operands: Mapping[Var, Operand], chip: Chip
 ) -> tuple[tuple[Statements | str, ...], tuple[Statements | str, ...]]:
     """The statements of the kernel that has rows of queries, and of that which has rows of keys: of
-    scores anywhere, where all keys are seen, and of their derivative; or why there are none.
+    scores anywhere, where all keys are seen, of their derivative, and of dropout; or why there are none.
     """
     shape = form.product.type.shape
     scores = without_band(scores_of(form), shape[form.row], shape[form.key])
@@ -246,7 +246,8 @@ def written_back(
     def written(turned: bool) -> tuple[Statements | str, ...]:
         of = Written(form, operands, chip, {}, turned)
         found = statements(scores.edge, of), statements(scores.whole, of)
-        return (*found, NOTHING if op.slopes is None else slope_statements(op.slopes, of))
+        slopes = NOTHING if op.slopes is None else slope_statements(op.slopes, of)
+        return (*found, slopes, drop_statements(of))
 
     return written(False), written(True)
 
