@@ -746,3 +746,22 @@ def test_what_methods_of_a_pytree_read_is_seen(cls, argument, monkeypatch):
             change()
             for _ in range(5):
                 np.testing.assert_array_equal(compiled(*args), f(*args))
+
+
+class Named:
+    def __init__(self):
+        self.parts = ({"b": np.ones(2), "a": {"d": np.ones(2), "c": np.zeros(2)}},)
+
+    def __call__(self, x):
+        return x * next(iter(self.parts[0].values()))
+
+
+def test_dicts_that_are_closed_over_keep_the_order_of_their_keys():
+    """Only arguments are told apart by sorted keys, as in JAX."""
+    d = {"b": np.ones(2), "a": {"d": np.ones(2), "c": np.zeros(2)}}
+
+    def f(x):
+        return x * d["b"], [*d, *d["a"]].index("c")
+
+    assert ge2.jit(f)(np.ones(2))[1] == 3
+    np.testing.assert_array_equal(ge2.jit(Named())(np.ones(2)), 1)
