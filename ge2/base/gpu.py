@@ -56,12 +56,12 @@ def has_hopper() -> bool:
         return True
     for cuda in loaded("cupy", "cuda"):
         if id(cuda) not in _hoppers:
-            _hoppers[id(cuda)] = _is_hopper(cuda)
-        return _hoppers[id(cuda)]
+            _hoppers[id(cuda)] = cuda, _is_hopper(cuda)
+        return _hoppers[id(cuda)][1]
     return False
 
 
-_hoppers: dict[int, bool] = {}  # of modules of CuPy's
+_hoppers: dict[int, tuple[Any, bool]] = {}  # of modules of CuPy's, kept: an id is given again
 
 
 def _is_hopper(cuda: Any) -> bool:

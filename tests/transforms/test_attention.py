@@ -13,6 +13,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
+from ge2.base.gpu import has_hopper
 from ge2.compile.attention import attention
 from ge2.ir import Graph
 from ge2.ops.attention.ops import recognised
@@ -192,6 +193,21 @@ def test_it_is_looked_for_where_a_gpu_has_the_kernels(
     with config.using(executor="c"):
         graph = graph_of(ge2.grad(loss(plain)), *arguments("plain"))
     assert ("attention_backward" in names(graph)) == (capability == "90")
+
+
+def test_another_module_where_one_lay_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime = SimpleNamespace(getDeviceCount=lambda: 1)
+    for capability in ["90"] * 20 + ["80"] * 20:
+        module, device = (
+            ModuleType("cupy"),
+            SimpleNamespace(compute_capability=capability),
+        )
+        module.cuda = SimpleNamespace(Device=lambda n, of=device: of, runtime=runtime)  # type: ignore[attr-defined]
+        monkeypatch.setitem(sys.modules, "cupy", module)
+        with config.using(executor="c"):
+            assert has_hopper() == (capability == "90")
+        monkeypatch.undo()
+        del module
 
 
 def evaluated(function: Callable[..., Any], *xs: Any) -> tuple[list[str], list[Any]]:
