@@ -132,7 +132,9 @@ def widened(eqn: Eqn, xs: Sequence[Any]) -> Any:
     if not halves:
         return op(*xs)
     if isinstance(op, ConvertElementType):
-        return wide(xs[0]) if op.dtype in HALF else op(wide(xs[0]))
+        x = wide(xs[0])
+        held = x.cast(FLOAT32) if hasattr(x, "type") else np.float32(x)  # an integer, too
+        return held if op.dtype in HALF else op(x)
     pairs = zip(eqn.inputs, xs, strict=True)
     return op(*(wide(x) if a.type.dtype in HALF else x for a, x in pairs))
 
