@@ -198,3 +198,17 @@ def test_a_policy_that_there_is_not():
         ge2.errors.ArgumentError, match="products are of 'bf16', 'f16', 'tf32' or None; got 'fp8'"
     ):
         ge2.autocast(mlp, "fp8")
+
+
+def test_parts_of_a_product_are_rounded_as_one():
+    """Queries, keys and values, which products alone read: nothing of them is float32 in memory."""
+
+    def f(x, w, b):
+        q, k, v = np.split(x @ w + b, 3, axis=-1)
+        return (q @ k.T) @ v
+
+    x, w, b = np.ones((4, 8), np.float32), np.ones((8, 24), np.float32), np.ones(24, np.float32)
+    graph = ge2.make_jaxpr(ge2.autocast(f, "bf16"))(x, w, b).graph
+    cuts = [e.inputs[0] for e in graph.eqns if e.op.name == "slice"]
+    assert len(cuts) == 3 and len(set(cuts)) == 1 and cuts[0].type.dtype == ge2.bfloat16
+    np.testing.assert_allclose(ge2.autocast(f, "bf16")(x, w, b), f(x, w, b), rtol=2e-2)

@@ -22,7 +22,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType, Pointlike
 from ge2.ops.graphs.solves import LinearSolve, LinearSolveSaving, Root, RootSaving
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Transpose
+from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType
 from ge2.trace import tidy
 
@@ -123,7 +123,7 @@ class Lowering:
 
     def rounding(self, atom: Atom, dtype: np.dtype) -> Atom:
         made = self.made.get(atom)
-        if made is not None and isinstance(made.op, MOVES):
+        if made is not None and (isinstance(made.op, MOVES) or is_large_part(made)):
             return self.emit(made.op, [self.low(made.inputs[0])])[0]
         if made is not None and isinstance(made.op, ConvertElementType):
             (before,) = made.inputs
@@ -161,6 +161,13 @@ class Lowering:
     def append(self, eqn: Eqn) -> None:
         self.eqns.append(eqn)
         self.made.update(dict.fromkeys(eqn.outs, eqn))
+
+
+def is_large_part(eqn: Eqn) -> bool:
+    """True of a slice that is a quarter or more, as queries, keys and values are of what one product
+    makes: the whole is rounded once, and never stored in float32 if nothing else reads it.
+    """
+    return isinstance(eqn.op, Slice) and 4 * eqn.outs[0].type.size >= eqn.inputs[0].type.size
 
 
 def within(op: Op, policy: Policy) -> Op:
