@@ -5,7 +5,9 @@ that there are none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Final, final
 
 from ge2.base.config import config
@@ -50,9 +52,22 @@ def gpu_of(x: Any) -> int:
     return int(x.data.device_id)  # `x.device` makes an object each time
 
 
+_expected: ContextVar[str] = ContextVar("ge2_architecture", default="")
+
+
+@contextmanager
+def expecting(architecture: str) -> Iterator[None]:
+    """Traces, within it, as for a GPU of an architecture, which need not be at hand."""
+    token = _expected.set(architecture)
+    try:
+        yield
+    finally:
+        _expected.reset(token)
+
+
 def has_hopper() -> bool:
     """True if an array may lie on a GPU of compute capability 9.0, or on what emulates one."""
-    if config.executor == "shim":
+    if config.executor == "shim" or _expected.get().startswith("sm_90"):
         return True
     for cuda in loaded("cupy", "cuda"):
         if id(cuda) not in _hoppers:

@@ -13,6 +13,7 @@ from typing import Any, Final, cast, final
 
 from ge2.base.errors import Ge2Error
 from ge2.base.formatting import size_words, table
+from ge2.base.gpu import expecting
 from ge2.base.record import record
 from ge2.cli.load import add_function, named
 from ge2.compile.compile import compile_graph
@@ -81,8 +82,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    graph = named(options).graph()
-    executable = compile_graph(graph, device=OfflineDevice(limits_of(options.arch)))
+    with expecting(options.arch):
+        graph = named(options).graph()
+        executable = compile_graph(graph, device=OfflineDevice(limits_of(options.arch)))
     kernels = compiled(executable, options.arch)
     written = write(kernels, options.output) if options.output else []
     if options.json:

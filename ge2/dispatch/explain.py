@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, InputError
+from ge2.base.gpu import expecting
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Choice
 from ge2.compile.catalog import USER_KERNELS
@@ -66,7 +67,7 @@ def explain(
     def of(*args: Any, **kwargs: Any) -> Explanation:
         if config.executor == "reference" and not arch:
             raise InputError("it runs op by op, so no kernel is chosen", fix="GE2_EXECUTOR=c")
-        with config.using(executor="c" if arch else config.executor):
+        with config.using(executor="c" if arch else config.executor), expecting(arch):
             entry = jitted.trace(*args, **kwargs).entry
             executable = compiled_for(entry, arch) if arch else entry.another()
         times = timed(jitted, args, kwargs) if time else {}

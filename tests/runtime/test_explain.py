@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -256,3 +257,16 @@ def test_the_command(tmp_path, capsys):
     assert (tmp_path / "page.html").read_text().startswith("<style>")
     assert main(["explain", f"{path}:later"]) == 1
     assert "has no function later" in capsys.readouterr().err
+
+
+def test_the_gradient_of_attention_is_explained_for_a_gpu_that_is_not_at_hand():
+    """Attention is looked for before derivatives are taken, if a GPU has kernels for both."""
+
+    def loss(q, k, v):
+        s = q @ np.swapaxes(k, -1, -2) * 0.125
+        e = np.exp(s - s.max(-1, keepdims=True))
+        return ((e / e.sum(-1, keepdims=True)) @ v).astype(np.float32).sum()
+
+    x = np.zeros((1, 2, 256, 64), ml_dtypes.bfloat16)
+    said = str(ge2.explain(ge2.grad(loss, (0, 1, 2)), arch="sm_90a")(x, x, x))
+    assert "wgmma attention backward" in said
