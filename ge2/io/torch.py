@@ -138,8 +138,25 @@ def stream_of(tensors: Sequence[Any]) -> Iterator[None]:
         yield
         return
     cuda, stream = cupy().cuda, module().cuda.current_stream(device)
-    with cuda.Device(device.index), cuda.ExternalStream(stream.cuda_stream, device.index):
+    with cuda.Device(device.index), taken_in(cuda, stream, device.index):
         yield
+
+
+def taken_in(cuda: Any, stream: Any, device: int) -> Any:
+    """A stream of PyTorch's as one of CuPy's; older ones know no protocol for streams."""
+    if hasattr(cuda.Stream, "from_external"):
+        return cuda.Stream.from_external(Foreign(stream.cuda_stream))
+    return cuda.ExternalStream(stream.cuda_stream, device)
+
+
+@dataclass(frozen=True)
+class Foreign:
+    """A stream by the protocol of CUDA's libraries: its version, and the address."""
+
+    address: int
+
+    def __cuda_stream__(self) -> tuple[int, int]:
+        return 0, self.address
 
 
 # ----------------------------------------------------------------------------------------- gradient

@@ -545,6 +545,7 @@ def test_a_driver_without_tensor_maps(tmp_path, monkeypatch):
     [
         ({"strides": (6, 1)}, "multiples of 16 bytes apart"),
         ({"strides": (8, 2)}, "multiples of 16 bytes apart"),
+        ({"strides": (-8, 1)}, "follow each other"),
         ({"box": (2, 3)}, "its rows multiples of 16 bytes"),
         ({"box": (257, 4)}, "at most 256 elements"),
         ({"box": (2, 32)}, "longer than the pattern"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.codegen.text import declared_twice
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emulator.device import EMULATED
 from ge2.targets.cuda.limits import A100, H200
@@ -241,3 +243,23 @@ def test_a_thread_has_a_short_row_where_rows_are_many(width: int, rng: np.random
     if width > 1:
         assert "TEAM     =    1;" in kernels(pulls, x, y, chip=few)[0][1]
         assert "TEAM     =    1;" not in kernels(pulls, x, y)[0][1]
+
+
+def test_what_a_thread_keeps_has_a_name_of_its_own():
+    """A row is kept for late stages, and computed again in those between: a decoder's step of one token."""
+
+    def norm(x, gain, shift):
+        apart = x - x.mean(-1, keepdims=True)
+        return apart / np.sqrt((apart * apart).mean(-1, keepdims=True) + 1e-5) * gain + shift
+
+    def block(a, b, c, d, e, w, g, h, i):
+        x = c + (a + b)
+        y = np.tanh(norm(x, d, e) @ w + g) @ h + i
+        return norm(x + y, d, e)
+
+    row, vector = np.zeros((1, 1, 64), np.float32), np.zeros(64, np.float32)
+    up, wide = np.zeros((64, 256), np.float32), np.zeros(256, np.float32)
+    args = (row, vector, row, vector, vector, up, wide, up.T.copy(), vector)
+    ((_, text),) = kernels(block, *args)
+    assert re.search(r"float (\w+)_kept\[PACKS\];", text)
+    assert not declared_twice(text)

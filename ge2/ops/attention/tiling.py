@@ -106,7 +106,7 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     order = form.row, form.key, form.key, form.row
     rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
     apart = [s for b in batches for s in b.strides[:4]] + [*rows]
-    if any(s % 8 for s in apart):
+    if any(s < 0 or s % 8 for s in apart):
         return "rows are no multiples of 16 bytes apart"
     rows += tuple(step(f.get(form.row, [])) for f in lines)
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)

@@ -91,6 +91,9 @@ class Statements:
     def __init__(self, problem: Problem, places: Places, root: Loop) -> None:
         self.problem, self.places, self.root = problem, places, root
         self.homes: dict[Held, Home] = homes(root)
+        # values that a thread keeps, of which other stages compute one of the same name again
+        once = {x.name for x, home in self.homes.items() if not home.dims}
+        self.twice = {x.name for x, home in self.homes.items() if home.dims} & once
         self.makers = {w.y: w for w in root.everything() if w.y is not None}
         self.readers = self.read_by()
         self.products = self.summed()
@@ -233,7 +236,7 @@ class Statements:
         return f"{self.name(x)}{self.at(home)}"
 
     def name(self, x: Held) -> str:
-        return label(x.name)
+        return f"{x.name}_kept" if x.name in self.twice else label(x.name)
 
     def at(self, home: Home) -> str:
         """The place of a value among those that the thread keeps."""

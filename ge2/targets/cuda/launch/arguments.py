@@ -101,8 +101,8 @@ class Tiles:
         size = self.dtype.itemsize
         if not 1 <= len(self.shape) == len(self.strides) == len(self.box) <= MOST_AXES:
             return f"a tensor map has 1 to {MOST_AXES} axes"
-        if self.strides[-1] != 1 or any(s * size % 16 for s in self.strides[:-1]):
-            return "rows of a tensor map are multiples of 16 bytes apart, their elements together"
+        if self.strides[-1] != 1 or any(s < 0 or s * size % 16 for s in self.strides[:-1]):
+            return "rows of a tensor map follow each other multiples of 16 bytes apart, elements together"
         if any(not 1 <= n <= MOST_BOX for n in self.box) or self.box[-1] * size % 16:
             return f"a tile has at most {MOST_BOX} elements an axis, its rows multiples of 16 bytes"
         if self.swizzle and self.box[-1] * size > self.swizzle:

@@ -259,6 +259,7 @@ class RegionEpilogue:
         within = tuple(x.strides[outer:]) == tight(shape[outer:], range(self.columns))
         one = all(x.strides[a] == x.strides[a + 1] * shape[a + 1] for a in range(outer - 1))
         size = 16 // v.type.dtype.itemsize
+        one = one and self.step(x) > 0  # rows that go backwards no tensor map takes
         return within and one and multiples(size, [self.step(x), x.offset, x.loose])
 
     def step(self, x: Operand) -> int:
