@@ -343,8 +343,8 @@ class Bench(ABC):
         """A candidate, compiled."""
 
     def ahead(self, candidate: Candidate) -> Run:
-        """What compiles a candidate, on any thread, so that `prepared` finds it compiled. Errors
-        are raised there again.
+        """A function that compiles a candidate on any thread; `prepared` then finds it compiled, or
+        raises its error again.
         """
         return partial(self.prepared, candidate)
 

@@ -170,7 +170,7 @@ def candidates(
 def candidates_of(
     family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool
 ) -> Iterator[Candidate]:
-    """What one family offers, or why it offers nothing."""
+    """The candidates of one family; if it refuses, one that holds its reason."""
     refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
     if refusal:
         yield Candidate(family, refusal=refusal)

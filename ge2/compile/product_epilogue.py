@@ -145,8 +145,8 @@ def rounded(rest: Eqn, product: Var) -> Eqn:
 
 
 def parted(eqn: Eqn, product: Eqn, most: int, large: bool) -> Iterator[tuple[Eqn, ...]]:
-    """The region, as what goes with a product and what comes after: in each way that there is, the
-    preferred one first; none if nothing of it can go with it, or it has more than so many arrays.
+    """Ways to split a region into an epilogue of the product and the steps after it, the preferred
+    way first. It yields nothing if no part fits an epilogue, or if that has more than `most` arrays.
     `large`: it takes longer to read the product's elements again than to launch a kernel.
     """
     region, (y,) = eqn.op, product.outs

@@ -380,8 +380,8 @@ def tune(
 
 
 def at_once(benches: Sequence[Bench]) -> int:
-    """How many problems are made ready together: so many that all threads have work, and no more
-    than there is room for.
+    """The number of problems to compile at once: enough to occupy all threads, within the memory
+    that their arrays may take.
     """
     candidates, nbytes = 0, 0
     for n, bench in enumerate(benches):

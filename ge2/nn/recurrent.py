@@ -63,7 +63,7 @@ class Recurrent(Module):
 
     def step(self, state: Any, inputs: Any) -> tuple[Any, Any]:
         """The next state, and what is returned at this time."""
-        raise NotImplementedError  # each kind of layer has its own
+        raise NotImplementedError  # abstract: RNN, GRU and LSTM define it, and nobody makes a Recurrent
 
     def projected(self, h: Any) -> Any:
         return h @ self.weight_state + self.bias_state

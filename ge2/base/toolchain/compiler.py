@@ -266,7 +266,7 @@ def include_folder() -> str:
 
 
 def include_folders() -> tuple[str, ...]:
-    """Where headers are looked for: those of C, and those that CUDA has, too."""
+    """The include folders: the headers of C, then those that C and CUDA share."""
     return include_folder(), templates("include")
 
 

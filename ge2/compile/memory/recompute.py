@@ -85,7 +85,7 @@ class Recomputation:
     # -- the cut
 
     def choice(self, eqn: Eqn, wanted: Sequence[Var], late: set[int]) -> Choice:
-        """What is kept so that the equations `late` can make the wanted values."""
+        """The minimum cut: the values to store so that the equations `late` can compute the wanted ones."""
         graph, times = region_of(eqn).graph, len(late)
         makers = {v: e for e in graph.eqns for v in e.outs}
         outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
@@ -286,7 +286,7 @@ def compares(eqn: Eqn) -> bool:
 
 
 def axes_read(eqn: Eqn, v: Var) -> Dims | None:
-    """Which axes of its space a region reads an input along; None if along several, or through a view."""
+    """The axes of a region's space that index an input; None if readers differ or one is a view."""
     op = region_of(eqn)
     inner = op.graph.inputs[eqn.inputs.index(v)]
     found = set[Dims | None]()
