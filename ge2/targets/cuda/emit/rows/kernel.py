@@ -533,8 +533,8 @@ class Rows:
         if self.shape.team > 1 and w not in self.picks:
             lines.append(self.together_with_others(w))
         if any(p.fold is w for p in self.partials.parts):
-            place = self.places_of(self.walked)
-            tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
+            place, once = self.part_place(w, self.walked)
+            tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0", *once]
             lines.append(
                 Text(
                     f"if ({' && '.join(tests)})",
@@ -548,17 +548,23 @@ class Rows:
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
-        group = self.places_of(self.groups)
         if self.plan.single:
             return self.met(w)
+        group, once = self.part_place(w, self.groups)
         if self.said.homes[w.y].dims:
             leaves = self.leaves_along(w, number, group)
-            if not meets:
-                return [leaves]
-            return [*self.met(w), Text("if (team == 0)", body=(leaves,))]
+            return [*self.met(w), *tested([*(["team == 0"] if meets else []), *once], [leaves])]
         first = "threadIdx.x == 0" if meets else "t == 0"
         leave = self.partials.leave(w, number, group, name)
-        return [*self.met(w), Text(f"if ({first})", body=(leave,))]
+        return [*self.met(w), *tested([first, *once], [leave])]
+
+    def part_place(self, w: Work, axes: Sequence[int]) -> tuple[str, list[str]]:
+        """Which element of a result a thread has a part of, and the tests that let one thread
+        leave it: along axes that the result does not have, all have the same part.
+        """
+        (p,) = (p for p in self.partials.parts if p.fold is w)
+        tests = [f"{self.places.letters[a]} == 0" for a in axes if a not in p.axes]
+        return self.places_of([a for a in axes if a in p.axes]), tests
 
     def met(self, w: Work) -> list[Reduction]:
         """What the threads and teams of a block have becomes one, where they meet for it."""
