@@ -16,6 +16,7 @@ from ge2.ir import Graph
 from ge2.ops.attention.ops import ATTENTION
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
+from ge2.passes.half_results import half_results
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
@@ -81,8 +82,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, recompute, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
-        epilogue, indexed, drawn, resident, with_copies, views_first,
+        *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
+        products_to_sums, fuse, epilogue, indexed, drawn, resident, with_copies, views_first,
     ),
 }
 
@@ -93,7 +94,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (whole, stack, split_edges, fuse, writes, grounded, with_copies, views_first, checked_early),
     "cuda": (
-        tiny_products, whole, stack, products_to_sums, fuse, indexed, drawn, resident, with_copies,
+        half_results, tiny_products, whole, stack, products_to_sums, fuse, indexed, drawn, resident, with_copies,
         views_first,
     ),
 }

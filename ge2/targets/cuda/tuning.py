@@ -156,6 +156,8 @@ class Parts:
     block: int = 256  # threads
     largest: int = 1024  # threads, where parts are many
     at_once: int = 64  # bytes of parts that a thread reads at once
+    blocks: int = 128  # blocks, at least, as many as a large chip has multiprocessors,
+    narrow: int = 8  # while their columns are no fewer: 32 bytes in a row, as memory hands them out
 
 
 @final

@@ -11,6 +11,8 @@ import math
 from typing import final
 
 from ge2.base.record import record
+from ge2.ops.graphs.region import Region
+from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import Problem, power
@@ -39,6 +41,14 @@ class Narrow:
         ]
 
 
+def sectors(region: Region) -> int:
+    """The sectors of memory that a row of what a region folds has, of its widest array."""
+    inputs = [v.type for v in region.graph.inputs if v.type.shape == region.space]
+    widest = max((t.dtype.itemsize for t in inputs), default=4)
+    (fold,) = (e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce))
+    return fold.outs[0].type.size * widest // SECTOR
+
+
 def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
     """The blocks of a region that folds the axes `over`, if narrow ones are better."""
     sizes, tuning = problem.axes.sizes, chip.tuning.narrow_columns
@@ -58,7 +68,8 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
         for p in problem.axes.strides
         if p not in problem.outs and not problem.operands[p.var].value
     ]
-    bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
+    rowed = [p for p in read if any(problem.axes.strides[p].get(a) for a in over)]
+    bytes_of = [p.var.type.dtype.itemsize for p in rowed or read] or [4]
     at_once = min(tuning.at_once, 1 << max((tuning.bytes // sum(bytes_of)).bit_length() - 1, 0))
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]

@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from typing import Any, Final
 
 from ge2.codegen.kernel_values import folded_axes
 from ge2.ir import Eqn, Graph, Var
 from ge2.ir.op import FREE
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
+
+MANY: Final = 1 << 22  # elements that take longer to read than a launch
 
 
 def cut(region: Region) -> tuple[Region, Region]:
@@ -40,14 +42,21 @@ def is_divisible(region: Region) -> bool:
     return len(folds) > 1 or bool(after_rows(region))
 
 
+def folds_once(region: Region) -> bool:
+    return sum(isinstance(e.op, Reduce | ArgReduce) for e in region.graph.eqns) == 1
+
+
 def after_rows(region: Region) -> list[int]:
     """The equations that need what is gathered over all rows, where they are few numbers and fold
     nothing: then no row waits for them. Nothing where there are no such.
+
+    Of one fold over many rows they are what follows it: blocks may then share the rows.
     """
     eqns = region.graph.eqns
     over = {
         n: folded(region, n) for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)
     }
+    alone = len(over) == 1 and are_columns(region, *over.values())
     for row, _ in Counter(axes for axes in over.values() if axes).most_common():
         behind: set[Any] = set()
         late = []
@@ -55,12 +64,17 @@ def after_rows(region: Region) -> list[int]:
             if not behind.isdisjoint(e.inputs):
                 late.append(n)
                 behind.update(e.outs)
-            elif over.get(n, row) != row:
+            elif n in over and (alone or over[n] != row):
                 behind.update(e.outs)
         made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
         if made and max(made) < math.prod(region.space) and over.keys().isdisjoint(late):
             return sorted({*late, *for_them_alone(region, late)})
     return []
+
+
+def are_columns(region: Region, over: frozenset[int]) -> bool:
+    """Whether a fold over these axes leaves columns, of so much that a launch more is no matter."""
+    return len(region.space) - 1 not in over and math.prod(region.space) >= MANY
 
 
 def for_them_alone(region: Region, late: list[int]) -> list[int]:

@@ -165,7 +165,7 @@ class Partials:
         """One column of parts an element, whose rows the threads of a block share."""
         axes, total = parts[0].axes, self.total(parts[0])
         places = Places(self.problem.axes, self.problem.operands, axes)
-        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        columns = self.columns(total)
         at_once = max(self.tuning.at_once // max(reductions.state_bytes(p.fold) for p in parts), 2)
         block, largest = self.tuning.block, self.tuning.largest
         block = block if self.most * columns <= at_once * block else largest
@@ -188,6 +188,13 @@ class Partials:
             "finish", what, arguments, (), block, (-(-total // columns), 1), fixed,
             template="cuda/finish.cu.jinja", view=view,
         )  # fmt: skip
+
+    def columns(self, total: int) -> int:
+        """Elements side by side in a block: few where blocks would be too few for the chip."""
+        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        while columns > self.tuning.narrow and -(-total // columns) < self.tuning.blocks:
+            columns //= 2
+        return columns
 
     def gathered(self, p: Part, places: Places, extent: str) -> Gathered:
         """How an element's parts become one."""

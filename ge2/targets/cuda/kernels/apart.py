@@ -41,7 +41,9 @@ class Apart(Cuda):
         row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
         bytes_ = math.gcd(row, multiple(product.inputs, factors))
         passes = 1.0 if row == 16 else SCATTERED
-        return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes)
+        # what the one kernel keeps of the product is written once: by the product itself
+        kept = y.nbytes / caps.speed.moved if op.keeps else 0.0
+        return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         return Kernels(())

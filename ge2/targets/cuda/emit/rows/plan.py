@@ -184,10 +184,24 @@ class Plan:
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
         if n <= min(most, self.tuning.brief) and self.plenty():
             team = 1
+        self.pack = self.fitting(team)
+        pack = self.pack
         block = min(self.tuning.block, self.tuning.largest)
+        if self.sums() and team > WARP:
+            # a block a row: its next row may be read ahead, and more of them are at once
+            block = team
         if self.groups:  # a block has the rows of one group, which may be few
             block = min(block, max(power(self.count) * team, WARP))
         return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    def fitting(self, team: int) -> int:
+        """Elements of a pack: half as many where fewer threads are then without any."""
+        half = self.pack // 2
+
+        def each(pack: int) -> int:
+            return -(-self.length // (team * pack)) * pack
+
+        return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def plenty(self) -> bool:
         """Whether the chip has work if each thread takes a row: then none does what another of its
