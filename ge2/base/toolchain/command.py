@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import numpy as np
 
 from ge2.base.config import config, environment_with
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -228,16 +229,13 @@ def _kill(process: Popen[bytes]) -> None:
     process.stdout.close()
 
 
+@after_fork
 def _after_fork() -> None:
     """A child holds no program of its parent's alive."""
     for writer in _writers:
         with suppress(OSError):
             os.close(writer)
     _writers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # -------------------------------------------------------------------------------- background build
