@@ -18,6 +18,7 @@ from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.gpu import host
 from ge2.base.interpreter import hush, restore
 from ge2.base.record import mutable
+from ge2.base.toolchain.command import Provisional
 from ge2.base.toolchain.detect import excuse, toolchain
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
@@ -173,7 +174,7 @@ def own_names(op: Op) -> list[str]:
 
 def manner(run: Any) -> str:
     """How a group of launches was called so far."""
-    if not hasattr(run, "counts"):
+    if run.counts is None:
         return "launched one by one, from Python"
     calls, one_by_one, graphs, patched = run.counts
     said = [
@@ -181,16 +182,16 @@ def manner(run: Any) -> str:
         f"{graphs} captured graphs",
         f"{patched} patches",
     ]
-    nodes, anew = getattr(run, "choices", (0, 0))
+    nodes, anew = run.choices
     if nodes:
         said += [
             f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"
         ]
     if anew:
         said += [f"{anew} graphs made anew"]
-    if graphs and getattr(run, "early", 0):
+    if graphs and run.early:
         said += [f"{run.early} waits overlapped"]
-    if getattr(run, "whole", None):
+    if run.whole:
         said += [f"none overlapped, for {run.whole}"]
     return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
 
@@ -290,7 +291,7 @@ class Executable:
                 run = run if self.watched is None else Watched(run, self.watched, self.name)
                 self.run = run if self.writes is None else self.writing(run, self.writes)
                 # it knows of a better way soon
-                if self.writes is None and hasattr(self.run, "told"):
+                if self.writes is None and isinstance(self.run, Provisional):
                     self.run.told = self.settle
             return self.run
 
@@ -611,7 +612,7 @@ class Executable:
     @property
     def capture(self) -> float:
         """On a GPU: the seconds spent on graphs of launches so far."""
-        return float(sum(getattr(run, "seconds", 0.0) for run in self.launched))
+        return float(sum(run.seconds for run in self.launched))
 
     @property
     def launches(self) -> tuple[str, ...]:

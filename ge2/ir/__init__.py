@@ -38,4 +38,5 @@ from ge2.ir.types import Dims as Dims
 from ge2.ir.types import Number as Number
 from ge2.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir.types import Value as Value
+from ge2.ir.types import is_traced as is_traced
 from ge2.ir.types import type_of as type_of

@@ -86,6 +86,11 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     may_alias: ClassVar[bool] = True  # what its reference returns may be memory of its inputs
     exact: bool = False  # of numbers that a dtype has it makes numbers that the dtype has
     jumps: bool = False  # an operand's rounding error may change the result by a whole step
+    edition: int = 0  # of a user's own operation, which may be defined again under its name
+
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs it holds."""
+        return ()
 
     @property
     def effect(self) -> str | None:

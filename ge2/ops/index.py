@@ -31,6 +31,7 @@ class Indexed(Op):
 
     __slots__ = ()
     axes: Dims
+    window: Window = ()  # the part of each other axis that it reads or writes; () for all of it
     linear = True
     may_alias = False
 
@@ -79,8 +80,7 @@ def spans(op: Indexed, shape: Dims) -> Window:
     """Range that an operation reads or writes of each axis that it does not
     index: start, count and step.
     """
-    window: Window = getattr(op, "window", ())
-    return window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
+    return op.window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
 
 
 def inside(op: Indexed, x: ArrayType) -> Window:
@@ -190,7 +190,7 @@ class Writing(Indexed):
 
     def reference(self, *arrays: Any) -> Any:
         x, updates, *indices = arrays
-        if getattr(self, "window", ()):
+        if self.window:
             whole, part = np.array(x), part_of(self, x.shape)
             whole[part] = type(self)(self.axes).reference(x[part], updates, *indices)  # type: ignore[call-arg]
             return whole

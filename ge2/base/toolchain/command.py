@@ -317,15 +317,37 @@ class Awaited:
             each.settle(made)
 
 
+@final
+class Provisional:
+    """A program that is called without the extension until that is there.
+
+    `native` makes of the extension the program that it calls; `told` is notified of that program.
+    """
+
+    __slots__ = ("native", "run", "told")
+
+    def __init__(self, plain: Callable[..., Any], native: Callable[[Any], Any]) -> None:
+        self.run, self.native = plain, native
+        self.told: Callable[[Any], None] | None = None
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.run(*arrays)
+
+    def settle(self, made: Any) -> None:
+        """Has the extension call it, where that can be made."""
+        if made is not None:
+            self.run = self.native(made)
+        if self.told is not None:
+            self.told(self.run)
+        self.told = None
+
+
 _all: list[Awaited] = []
 
 
+@after_fork
 def _forget_waiting() -> None:
     """The threads that would tell of them do not exist in the child: who asks next begins anew."""
     for each in _all:
         each.lock = Lock()
         each.waiting.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_waiting)

@@ -12,7 +12,7 @@ from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.pytrees.pytree import mismatch, unflatten
 from ge2.base.source import here
-from ge2.ir import ArrayType, Literal, Var, type_of
+from ge2.ir import ArrayType, Literal, Var, is_traced, type_of
 from ge2.ops.graphs.solves import LinearSolve, Root
 from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
@@ -255,7 +255,7 @@ def strong_types(call: Arguments, f: Function, what: str) -> list[ArrayType]:
 def strong(call: Arguments, types: Sequence[ArrayType]) -> list[Any]:
     values = zip(call.values(), call.types(), types, strict=True)
     return [
-        (x.cast(t.dtype) if hasattr(x, "cast") else t.dtype.type(x)) if own.weak else x
+        (x.cast(t.dtype) if is_traced(x) else t.dtype.type(x)) if own.weak else x
         for x, own, t in values
     ]
 

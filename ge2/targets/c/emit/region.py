@@ -568,7 +568,7 @@ class Writer:
             return retyped(operands[0], eqn)
         if op.name == "pow" and dtype.kind == "i":
             return self.power(operands, dtype)
-        if getattr(op, "edition", 0):
+        if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 

@@ -220,9 +220,9 @@ class Reader:
         dtype, out = widened(xs[0].type.dtype), eqn.outs[0].type.dtype
         if op.retypes:
             return held_as(retyped(operands[0], eqn))
-        if getattr(op, "edition", 0):
+        if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
-        text = getattr(op.lowering, "cuda", "") or op.lowering.expression
+        text = op.lowering.cuda or op.lowering.expression
         return held_as(expression(text, [*map(held_as, operands)], dtype, widened(out)))
 
     def padded(self, op: Pad, x: Value, eqn: Eqn, at: Index) -> str:
