@@ -25,7 +25,20 @@ from ge2.base.dtypes import (
 )
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Number, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Axis,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Lowering,
+    Number,
+    Op,
+    Value,
+    Values,
+)
 from ge2.ir.op import (
     BRANCHING,
     DIVISION,
@@ -98,7 +111,7 @@ class Pointlike(Op):
                 shape = t.shape
         return shape
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         pairs = list(zip(xs, axes, strict=True))
         shape = max(
             (x.shape if a is None else x.shape[:a] + x.shape[a + 1 :] for x, a in pairs), key=len
@@ -200,9 +213,7 @@ class Elementwise(Pointlike):
             return in_float32(self.ufunc)(*arrays)
         return self.ufunc(*arrays)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (y,) = cts, ys
         if self.pull is not None:
             return self.pull(ct, y, *xs)
@@ -211,7 +222,7 @@ class Elementwise(Pointlike):
             for p, x, w in zip(self.partials, xs, wanted, strict=True)
         ]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (y,) = ys
         if self.push is not None:
             return [self.push(ts[0], y, *xs)]
@@ -533,13 +544,11 @@ class Complex(Pointlike):
             ArrayType(self.shape_of(types), complex_of(types[0].dtype), all(t.weak for t in types)),
         )
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,) = cts
         return [sum_to(REAL_PART(ct), xs[0].shape), sum_to(-IMAG(ct), xs[1].shape)]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         y = ys[0]
         zero = REAL_PART(y).zeros()
         a, b = (zero if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t for t in ts)
@@ -576,16 +585,14 @@ class Where(Pointlike):
     def reference(self, *arrays: Any) -> Any:
         return np.where(*arrays)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (mask, a, b) = cts, xs
         assert ct is not None
         zero = ct.zeros()
         ct_a = sum_to(mask.select(ct, zero), a.shape) if wanted[1] else None
         return [None, ct_a, sum_to(mask.select(zero, ct), b.shape) if wanted[2] else None]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         y = ys[0]
         a, b = (
             y.zeros() if t is None else t.spread(y.shape, ()) if t.ndim < y.ndim else t
@@ -622,23 +629,21 @@ class ConvertElementType(Pointlike):
         y = x.astype(self.dtype)
         return y.item() if self.weak else y
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         if x.dtype not in INEXACT or self.dtype not in INEXACT:
             return [None]
         return [(ct if x.dtype in COMPLEX else real(ct)).cast(x.dtype, x.type.weak)]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         return [
             None
             if self.dtype not in INEXACT or ts[0] is None
             else ts[0].cast(self.dtype, self.weak)
         ]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (xs[0].cast(self.dtype),), axes  # a batch of Python numbers is an array
 
 
@@ -680,12 +685,10 @@ class IntegerPow(Pointlike):
             return multiplied(x.astype(FLOAT32), self.y).astype(FLOAT16)
         return in_float32(lambda x: multiplied(x, self.y))(x)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return self.jvp(cts, ys, xs)
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (t,), (x,) = ts, xs
         if self.y == 0:
             return [None]
@@ -716,12 +719,10 @@ class Ldexp(Pointlike):
         x, n = arrays
         return in_float32(lambda x: np.ldexp(x, n))(x)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [sum_to(LDEXP(cts[0], xs[1]), xs[0].shape), None]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         return [None if ts[0] is None else LDEXP(ts[0], xs[1])]
 
 
