@@ -11,7 +11,7 @@ from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.codegen.kernel_values import Param, Tiling
 from ge2.ir import Dims, Eqn, Graph
-from ge2.ops.elementwise import Pointlike, Pointwise
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
 

@@ -29,8 +29,8 @@ from ge2.compile.schedule import schedule
 from ge2.compile.steps.slice_writes import Writing
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
-from ge2.ops.elementwise import Elementwise
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
 from ge2.passes.scalars import compute, on_host

@@ -30,7 +30,7 @@ from ge2.ir import (
     Values,
 )
 from ge2.ir.op import DIVISION
-from ge2.ops.elementwise import stretch
+from ge2.ops.pointlike import stretch
 from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceMin, ReduceSum, kept
 from ge2.ops.shape import front, inverse
 

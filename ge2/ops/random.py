@@ -25,8 +25,8 @@ from ge2.ir import (
     Op,
     Values,
 )
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.index import leading
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import front
 
 UINT32 = np.dtype(np.uint32)

@@ -14,8 +14,8 @@ from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values
 from ge2.ir.op import SIMPLE
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.index import leading
+from ge2.ops.pointlike import Pointlike
 
 
 def comparable(x: Any) -> Any:

@@ -18,24 +18,8 @@ from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value, Values
 from ge2.ir.op import FUNCTION
-from ge2.ops.elementwise import (
-    AND,
-    ELEMENTWISE,
-    EXP,
-    GT,
-    LOG,
-    LOG1P,
-    RECIPROCAL,
-    SIGN,
-    SQUARE,
-    Elementwise,
-    Pointlike,
-    Pointwise,
-    binary,
-    kind,
-    scaled,
-    unary,
-)
+from ge2.ops.elementwise import AND, ELEMENTWISE, EXP, GT, LOG, LOG1P, RECIPROCAL, SIGN, SQUARE
+from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise, binary, kind, scaled, unary
 
 LARGE, TERMS = 16.0, 8  # from where on a series of so many terms is erfcx's derivative
 MOST = 14  # the highest derivative of digamma that the headers have

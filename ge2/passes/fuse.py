@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context

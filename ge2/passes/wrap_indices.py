@@ -25,8 +25,8 @@ from ge2.ir import (
     Var,
     without_dead_code,
 )
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.graphs.region import Region
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Reshape, Slice

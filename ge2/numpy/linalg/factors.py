@@ -19,8 +19,8 @@ from ge2.numpy.joining import concatenate
 from ge2.numpy.products import matmul
 from ge2.numpy.promotion import array, cast
 from ge2.numpy.shapes import expand_dims, flip, matrix_transpose, triu
-from ge2.ops.decompositions import Eig, Eigh, Qr, Svd
 from ge2.ops.linalg import Cholesky
+from ge2.ops.linalg.decompositions import Eig, Eigh, Qr, Svd
 from ge2.ops.shape import Slice, StopGradient
 
 # NumPy's own: no others to learn

@@ -14,8 +14,8 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import held as widened
 from ge2.ir import ArrayType, Eqn
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.index import Gather, Scatter, ScatterReduce, UpdateSlice, spans
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
 from ge2.targets.cuda.emit.types import (
