@@ -27,7 +27,7 @@ class Fused(GraphOp):
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         if types != tuple(v.type for v in self.graph.inputs):
-            what = f"a {self.name} of {len(self.graph.inputs)} inputs was given"
+            what = f"a {self.name.replace('_', ' ')} of {len(self.graph.inputs)} inputs was given"
             raise TypeRuleError(f"{what} {', '.join(map(str, types))}")
         return tuple(a.type for a in self.graph.outputs)
 
