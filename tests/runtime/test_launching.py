@@ -126,7 +126,7 @@ def test_a_report_says_how_launches_went():
     assert between.startswith("sort, which NumPy computes, at ") and "test_launching.py:" in between
     assert last == "launches_1: launched one by one, from Python"
     assert between in str(report)
-    none: dict[str, Any] = {"choices": (0, 0), "early": 0, "whole": None, "trouble": None}
+    none = {"choices": (0, 0), "early": 0, "whole": None, "trouble": None}
     run = SimpleNamespace(**none | {"counts": (9, 1, 4, 3)})
     assert manner(run) == "1 of 9 calls one by one, 4 captured graphs, 3 patches"
     run.trouble = KernelError("cuGraphCreate fails")
