@@ -20,7 +20,7 @@ from ge2.base.tracebacks import hides, publish
 from ge2.ir import ArrayType as ArrayType
 from ge2.ir import Evaluate, current, type_of
 from ge2.numpy.promotion import common_dtype, common_shape, fit, lift, strong
-from ge2.ops.elementwise import Elementwise, Pointwise
+from ge2.ops.pointlike import Elementwise, Pointwise
 from ge2.ops.user_ops import EDITIONS, check_name, judge, register
 from ge2.ops.user_ops import Own as Op
 from ge2.ops.user_ops import in_front as in_front

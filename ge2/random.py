@@ -33,7 +33,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
-from ge2.ir import Dims, type_of
+from ge2.ir import Dims, is_traced, type_of
 from ge2.numpy.promotion import array, as_dtype, broadcast, cast, common_shape, one_axis
 from ge2.ops.elementwise import (
     ADD,
@@ -133,7 +133,7 @@ def fold_in(key: Any, data: Any) -> Any:
 
 def _key(key: Any) -> Any:
     """The key, or an error that says how to make one."""
-    if isinstance(key, (*NUMBERS, np.integer)) or (hasattr(key, "type") and type_of(key).weak):
+    if isinstance(key, (*NUMBERS, np.integer)) or (is_traced(key) and type_of(key).weak):
         fix = f"ge2.random.key({key!r})" if isinstance(key, int) else "ge2.random.key(seed)"
         raise InputError(f"{_described(key)} is a number, not a key", where=here(), fix=fix)
     if not hasattr(key, "dtype"):

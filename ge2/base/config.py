@@ -23,6 +23,7 @@ from threading import RLock
 from typing import Any, Final, NoReturn, TypeVar, cast, final
 
 from ge2.base.errors import InputError, UnknownSetting
+from ge2.base.interpreter import after_fork
 from ge2.base.log import Ge2Warning, logger, warn
 from ge2.base.record import record
 
@@ -478,12 +479,11 @@ def brief_waits() -> Iterator[None]:
         os.unsetenv(OPENMP_WAITS)
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = RLock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 config: Final = Config()
 _read_environment()

@@ -21,6 +21,17 @@ import numpy as np
 
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def after_fork(forget: F) -> F:
+    """Registers a function that runs in each forked child, where the threads of the parent and the
+    locks that they hold do not exist.
+    """
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
+        os.register_at_fork(after_in_child=forget)
+    return forget
+
+
 _paused: list[bool] = []  # not empty while a thread has the collector rest
 
 
@@ -44,15 +55,12 @@ def collector_paused(f: F) -> F:
     return paused  # type: ignore[return-value]
 
 
+@after_fork
 def _after_fork() -> None:
     """The thread that had the collector rest may not exist in the child."""
     if _paused:
         gc.enable()
         _paused.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # --------------------------------------------------------------------------------------- recursion

@@ -23,6 +23,7 @@ from typing import Any, Final
 import numpy
 
 from ge2.base.errors import CompileError
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
 # ----------------------------------------------------------------------------------------- package
@@ -230,13 +231,10 @@ def execute(source: str, names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = RLock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # ------------------------------------------------------------------------------- original function

@@ -365,7 +365,7 @@ def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
 
 def measured_kind(caps: Any) -> str:
     """The kind of device, if anything was measured on it; else ""."""
-    kind: str = getattr(caps, "kind", "")
+    kind = "" if caps is None else str(caps.kind)
     return kind if kind and is_measured(kind) else ""
 
 

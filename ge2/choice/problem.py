@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Generic, TypeVar, final
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Eqn, Op
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var
 
 
 @final
@@ -55,6 +55,11 @@ class Problem:
         """The operands of the inputs and of the results."""
         n = len(self.inputs)
         return self.operands[:n], self.operands[n:]
+
+    def placed(self, graph: Graph) -> dict[Var, Operand]:
+        """The operands of the inputs and results of the graph that the operation holds."""
+        pairs = zip((*graph.inputs, *graph.outputs), self.operands, strict=True)
+        return {v: x for v, x in pairs if isinstance(v, Var)}
 
 
 def described(problem: Problem) -> str:

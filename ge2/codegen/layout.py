@@ -10,8 +10,8 @@ import numpy as np
 from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.codegen.kernel_values import Param, Tiling
-from ge2.ir import Dims, Eqn
-from ge2.ops.elementwise import Pointlike, Pointwise
+from ge2.ir import Dims, Eqn, Graph
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
 
 
@@ -154,9 +154,9 @@ class KernelView:
         return ", ".join([a.name for a in self.outputs] + [a.name for a in self.partials])
 
 
-def unspoken(eqn: Eqn) -> str:
-    """The reason why an equation has no expression in C and CUDA; "" if it has one."""
-    op = eqn.op
-    if isinstance(op, Pointlike) and not (op.retypes or isinstance(op.lowering, Pointwise)):
-        return f"{op.name} has no expression"
+def unspoken(graph: Graph) -> str:
+    """The reason why an equation has no expression in C and CUDA; "" if each has one."""
+    for op in (eqn.op for eqn in graph.eqns):
+        if isinstance(op, Pointlike) and not (op.retypes or isinstance(op.lowering, Pointwise)):
+            return f"{op.name} has no expression"
     return ""

@@ -21,7 +21,7 @@ from ge2.codegen.text import Argument, Operand, Text, whole
 from ge2.ir import ArrayType, Eqn
 from ge2.ops import NAMED as NAMED_OPS
 from ge2.ops import Bessel, Pointwise, Polygamma
-from ge2.ops.user_ops import Own
+from ge2.ops.user_ops import Foreign, Own
 
 # ---------------------------------------------------------------------------------------- spelling
 # How the vocabulary of lowerings is typed: suffixes, numbers to the bit; one
@@ -237,6 +237,20 @@ class Around(Generic[K]):
         """Writes the user's lines in braces, so that their names may be any."""
         lines = textwrap.dedent(self.words.spelt(text, self.dtype)).strip("\n").splitlines()
         return Text("", body=tuple(map(Text, lines)) or (Text(";"),))
+
+    def by_template(self, own: Foreign, problem: Any, caps: Any, helpers_of: Any) -> Any:
+        """Writes the kernels of ge2 with a template of the user's, for operands in C order, between
+        the copies around them.
+        """
+        assert own.stock is not None
+        found: Any = own.stock(replace(problem, operands=tuple(x for x, _ in self.places)), caps)
+        helpers = helpers_of(own.helpers, self.dtype)
+        inner = (replace(k, helpers=(*k.helpers, *helpers)) for k in found.kernels)
+        moved = tuple(
+            replace(k, arguments=renumbered(k.arguments, OWN_FROM, len(found.temps)))
+            for k in (*self.before, *inner)
+        )
+        return replace(found, kernels=moved, temps=(*found.temps, *self.temps))
 
     def add(self, declaration: str, kind: str, value: Any) -> None:
         self.arguments.append(Argument(declaration, kind, value))

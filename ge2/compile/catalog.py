@@ -63,7 +63,7 @@ def family_names() -> tuple[str, ...]:
 
 def joint_families() -> Catalog:
     """Families of several equations, which passes ask for a kernel."""
-    from ge2.compile.product_epilogue import CATALOG
+    from ge2.compile.rewrites.product_epilogue import CATALOG
 
     return CATALOG
 

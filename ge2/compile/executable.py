@@ -3,42 +3,37 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import field, replace
 from functools import partial
 from threading import RLock
-from typing import TYPE_CHECKING, Any, Protocol, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.compile_times import Had, kernels_words, spent
 from ge2.base.config import config
-from ge2.base.dtypes import python_type
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
-from ge2.base.gpu import host
-from ge2.base.interpreter import hush, restore
 from ge2.base.record import mutable
+from ge2.base.toolchain.command import Provisional
 from ge2.base.toolchain.detect import excuse, toolchain
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
 from ge2.codegen.rendered_cache import kept_pages
 from ge2.compile import analysis
 from ge2.compile.analysis import Memory
+from ge2.compile.runners import Reference, Runner, Watched, alone, inner_of, manner, runner
 from ge2.compile.schedule import schedule
 from ge2.compile.steps.slice_writes import Writing
 from ge2.compile.tuning import TUNING, Tuning
-from ge2.ir import ArrayType, Evaluate, Graph, Op, Var, read
-from ge2.ops.elementwise import Elementwise
+from ge2.ir import Graph, Op
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
+from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
-from ge2.passes.scalars import compute, on_host
 from ge2.program.assembler import Assembler, Built
 from ge2.program.program import Inner, Program
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import CAssembler
-from ge2.trace.watch import check_finite
 from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
@@ -48,119 +43,12 @@ if TYPE_CHECKING:
     from ge2.targets.cuda.device import Device
     from ge2.targets.cuda.loops.iterate import LoopBody
 
-EVALUATE = Evaluate()
-ALIGNMENT = 64
 SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
-
-
-class Runner(Protocol):
-    """How a program is run."""
-
-    def __call__(self, *arrays: Any) -> list[Any]: ...
-
-
-@final
-class Reference:
-    """Op by op with the references: the oracle."""
-
-    def __init__(self, graph: Graph, device: Device | None = None) -> None:
-        self.graph, self.device = graph, device
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        found = interpret(self.graph, [*map(host, arrays)])
-        results = [owned(y, a.type) for y, a in zip(found, self.graph.outputs, strict=True)]
-        if self.device is None:
-            return results
-        from ge2.targets.cuda.device import upload
-
-        return [
-            y if a.type.weak else upload(self.device, y)
-            for y, a in zip(results, self.graph.outputs, strict=True)
-        ]
-
-
-def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
-    """The results of a graph by its references; Python numbers stay Python numbers."""
-    env: dict[Var, Any] = dict(zip(graph.inputs, arrays, strict=True))
-    for eqn in graph.eqns:
-        xs = read(env, eqn.inputs)
-        if on_host(eqn):
-            env[eqn.outs[0]] = compute(eqn.op, eqn.outs[0].type, *xs)
-        else:
-            for var, y in zip(eqn.outs, EVALUATE.apply(eqn.op, xs), strict=True):
-                env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
-    return read(env, graph.outputs)
-
-
-def owned(y: Any, type_: ArrayType) -> Any:
-    """A copy that the caller may keep and change; a Python number where the type is weak."""
-    if type_.weak:
-        return python_type(type_.dtype)(y)
-    return np.array(y, type_.dtype, order="C", copy=True)
-
-
-@final
-class Blocked:
-    """The text of a program, run.
-
-    Each call has an arena of its own; those of past calls are used again.
-    """
-
-    __slots__ = ("arenas", "bind", "nbytes", "run")
-
-    def __init__(self, assembler: Assembler) -> None:
-        self.run: Callable[..., list[Any]] = assembler.names["run"]
-        self.bind: Callable[[Any], tuple[Any, ...]] = assembler.names["bind"]
-        self.nbytes = assembler.arena.nbytes
-        self.arenas: list[tuple[Any, ...]] = []
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        try:
-            bound = self.arenas.pop()
-        except IndexError:
-            bound = self.bind(aligned(self.nbytes))
-        loud = hush()
-        try:
-            return self.run(bound, *arrays)
-        finally:
-            restore(loud)
-            self.arenas.append(bound)
 
 
 def region_text(kernel: KernelRecord) -> str:
     lines = f" of {', '.join(kernel.lines)}" if kernel.lines else ""
     return f"{kernel.name} ({kernel.kind}){lines}\n{kernel.region}"
-
-
-@final
-@mutable
-class Watched:
-    """A program, each of whose calls is followed by a look at its results."""
-
-    run: Runner
-    graph: Graph
-    title: str
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        results = self.run(*arrays)
-        check_finite(self.graph, arrays, results, self.title)
-        return results
-
-
-def runner(assembler: Assembler) -> Runner:
-    return assembler.built.direct or Blocked(assembler)
-
-
-def inner_of(assembler: Assembler) -> Inner:
-    """A program as part of another one."""
-    if assembler.built.direct is not None:
-        return alone(assembler.built.direct)
-    return Inner(assembler.arena.nbytes, assembler.names["bind"], assembler.names["run"])
-
-
-def alone(run: Runner) -> Inner:
-    """What needs nothing of another program's arena."""
-    return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
 def own_names(op: Op) -> list[str]:
@@ -171,43 +59,12 @@ def own_names(op: Op) -> list[str]:
     return [op.name] if own else []
 
 
-def manner(run: Any) -> str:
-    """How a group of launches was called so far."""
-    if not hasattr(run, "counts"):
-        return "launched one by one, from Python"
-    calls, one_by_one, graphs, patched = run.counts
-    said = [
-        f"{one_by_one} of {calls} calls one by one",
-        f"{graphs} captured graphs",
-        f"{patched} patches",
-    ]
-    nodes, anew = getattr(run, "choices", (0, 0))
-    if nodes:
-        said += [
-            f"{nodes} conditional nodes" if graphs else f"{nodes} loops and branches by the host"
-        ]
-    if anew:
-        said += [f"{anew} graphs made anew"]
-    if graphs and getattr(run, "early", 0):
-        said += [f"{run.early} waits overlapped"]
-    if getattr(run, "whole", None):
-        said += [f"none overlapped, for {run.whole}"]
-    return ", ".join(said) + (f"; no graph, for {run.trouble}" if run.trouble else "")
-
-
 def looks(graph: Graph) -> Iterator[str]:
     """What a graph looks like: operations and types, in order."""
     yield " ".join(map(str, (v.type for v in graph.inputs)))
     for eqn in graph.eqns:
         yield eqn.op.name
         yield " ".join(str(v.type) for v in eqn.outs)
-
-
-def aligned(nbytes: int) -> Any:
-    """Bytes that begin at a cache line."""
-    whole = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % ALIGNMENT
-    return whole[start : start + nbytes]
 
 
 @final
@@ -290,7 +147,7 @@ class Executable:
                 run = run if self.watched is None else Watched(run, self.watched, self.name)
                 self.run = run if self.writes is None else self.writing(run, self.writes)
                 # it knows of a better way soon
-                if self.writes is None and hasattr(self.run, "told"):
+                if self.writes is None and isinstance(self.run, Provisional):
                     self.run.told = self.settle
             return self.run
 
@@ -611,7 +468,7 @@ class Executable:
     @property
     def capture(self) -> float:
         """On a GPU: the seconds spent on graphs of launches so far."""
-        return float(sum(getattr(run, "seconds", 0.0) for run in self.launched))
+        return float(sum(run.seconds for run in self.launched))
 
     @property
     def launches(self) -> tuple[str, ...]:

@@ -34,7 +34,7 @@ def user_kernels(graph: Graph, context: Context) -> Graph:
     if not USER_KERNELS or not (context.gathers or context.caps):
         return graph
     # nobody loads it who has no such kernel
-    from ge2.compile.user_kernels import caps_of, substituted
+    from ge2.compile.user.kernels import caps_of, substituted
 
     return substituted(graph, USER_KERNELS, *caps_of(context))
 
@@ -44,7 +44,7 @@ def attention(graph: Graph, context: Context) -> Graph:
     if context.caps is None and not any(isinstance(e.op, ATTENTION) for e in graph.eqns):
         return graph
     # a GPU's, which others need not load
-    from ge2.compile.attention import attention
+    from ge2.compile.rewrites.attention import attention
 
     return attention(graph, context)
 
@@ -59,14 +59,14 @@ def recompute(graph: Graph, context: Context) -> Graph:
 
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
-    from ge2.compile.product_epilogue import epilogue
+    from ge2.compile.rewrites.product_epilogue import epilogue
 
     return epilogue(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
-    from ge2.compile.persistent import resident
+    from ge2.compile.rewrites.persistent import resident
 
     return resident(graph, context)
 

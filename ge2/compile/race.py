@@ -163,7 +163,7 @@ class Race:
 
 def is_race(bench: Bench) -> bool:
     """True if anything competes for a problem, on a device whose measurements are kept."""
-    return bool(getattr(bench.caps, "kind", "")) and len(bench.offered) > 1
+    return bool(bench.caps.kind) and len(bench.offered) > 1
 
 
 def ahead(benches: Sequence[Bench], end: float) -> None:

@@ -16,7 +16,7 @@ from ge2.base.gpu import host
 from ge2.base.record import record
 from ge2.codegen.environment import render
 from ge2.compile.executable import Executable
-from ge2.ir import Eqn, Graph, GraphOp, Op
+from ge2.ir import Eqn, Graph, Op
 from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
 from ge2.passes.context import dump, dump_file
 
@@ -101,7 +101,7 @@ def without_callbacks(graph: Graph) -> Graph:
 
 
 def quiet(eqn: Eqn) -> Eqn:
-    if not isinstance(eqn.op, GraphOp) or not any(g.effect for g in eqn.op.graphs()):
+    if not any(g.effect for g in eqn.op.graphs()):
         return eqn
     return Eqn(quiet_op(eqn.op), eqn.inputs, eqn.outs, eqn.source)
 
@@ -128,6 +128,6 @@ def pure_callbacks(graph: Graph) -> list[PureCallback]:
     for eqn in graph.eqns:
         if isinstance(eqn.op, HostOp):
             found += [eqn.op] if isinstance(eqn.op, PureCallback) else []
-        elif isinstance(eqn.op, GraphOp):
+        else:
             found += [op for inner in eqn.op.graphs() for op in pure_callbacks(inner)]
     return found

@@ -4,7 +4,6 @@ its results are built.
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
@@ -16,6 +15,7 @@ import numpy as np
 from ge2.base.compile_times import Spent, Tally, making, spent
 from ge2.base.config import config
 from ge2.base.gpu import host, on_gpu
+from ge2.base.interpreter import after_fork
 from ge2.base.locks import alone
 from ge2.base.pytrees.compiled import Build, Match, builder, matcher
 from ge2.base.pytrees.pytree import Structure
@@ -284,10 +284,7 @@ def same(old: np.ndarray, new: Any) -> bool:
     return bool(old.shape == new.shape and host(old).tobytes() == host(new).tobytes())
 
 
+@after_fork
 def _after_fork() -> None:
     global _guard
     _guard = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

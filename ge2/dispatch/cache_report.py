@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.dispatch.closures.capture import Token
 from ge2.dispatch.signature import Same, Static, is_static, key_text
-from ge2.ir import ArrayType, Atom, Eqn, Graph, GraphOp, Literal, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 
 if TYPE_CHECKING:
     from ge2.dispatch.cache import Entry
@@ -314,16 +314,12 @@ def widenings(graph: Graph, bits: int) -> Iterator[Widening]:
     than `bits` of none such.
     """
     for eqn in graph.eqns:
-        inner = [w for g in inner_graphs(eqn) for w in widenings(g, bits)]
+        inner = [w for g in eqn.op.graphs() for w in widenings(g, bits)]
         yield from inner
         wide = next((v.type for v in eqn.outs if width(v.type) > bits), None)
         if wide is None or inner or any(width(a.type) > bits for a in eqn.inputs if type(a) is Var):
             continue
         yield widening(graph, eqn, wide)
-
-
-def inner_graphs(eqn: Eqn) -> tuple[Graph, ...]:
-    return tuple(eqn.op.graphs()) if isinstance(eqn.op, GraphOp) else ()
 
 
 def widening(graph: Graph, eqn: Eqn, wide: ArrayType) -> Widening:

@@ -100,7 +100,7 @@ def unused(entry: Entry, executable: Executable) -> tuple[tuple[str, tuple[Optio
     """The functions that have a kernel of the user's, which was not chosen."""
     if not USER_KERNELS or executable.program.target not in ("c", "cuda"):
         return ()
-    from ge2.compile.user_kernels import left  # nobody else has one
+    from ge2.compile.user.kernels import left  # nobody else has one
 
     how = how_to_make(entry.title, executable.device)
     found = left(entry.graph, USER_KERNELS, how.context)

@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 from ge2.base.config import config
@@ -88,34 +89,34 @@ def jit(
     >>> f(np.zeros(3, np.float32), 2.0)
     array([0., 0., 0.], dtype=float32)
     """
+    chosen = partial(
+        jitted, static=(static_argnums, static_argnames), donated=(donate_argnums, donate_argnames),
+        device=device, max_traces=max_traces, memory_limit=memory_limit, widest=widest,
+    )  # fmt: skip
+    return chosen if fun is None else chosen(fun)
+
+
+def jitted(
+    fun: Function, static: tuple[Argnums, Argnames], donated: tuple[Argnums, Argnames], device: str | None,
+    max_traces: int | None, memory_limit: int | str | None, widest: str | None,
+) -> Jitted[..., Any]:  # fmt: skip
+    """The function that `jit` returns, once its options are checked."""
     if device not in (None, "cpu"):
         raise InputError(f"jit has no device {device!r}", where=here(), fix="device=None, or 'cpu'")
-    if fun is None:
-        return lambda fun: jit(
-            fun,
-            static_argnums=static_argnums,
-            static_argnames=static_argnames,
-            donate_argnums=donate_argnums,
-            donate_argnames=donate_argnames,
-            device=device,
-            max_traces=max_traces,
-            memory_limit=memory_limit,
-            widest=widest,
-        )
     check_function(fun)
     if max_traces is not None and (type(max_traces) is not int or max_traces < 1):
         what = f"max_traces is a number of traces, 1 or more; got {max_traces!r}"
         raise InputError(what, where=here(), fix="max_traces=None for no limit")
-    static = numbers_and_names(fun, static_argnums, static_argnames, "static")
-    donated = numbers_and_names(fun, donate_argnums, donate_argnames, "donate")
-    if both := (static[0] & donated[0]) or (static[1] & donated[1]):
+    constant = numbers_and_names(fun, *static, "static")
+    given = numbers_and_names(fun, *donated, "donate")
+    if both := (constant[0] & given[0]) or (constant[1] & given[1]):
         raise InputError(f"jit: argument {min(both)} is both static and donated", where=here())
     limit = None if memory_limit is None else byte_count(memory_limit)
     if widest is None:
-        return Jitted(fun, static, donated, max_traces, limit)
+        return Jitted(fun, constant, given, max_traces, limit)
     from ge2.dispatch.cache_report import widest_dtype  # seldom needed
 
-    return Jitted(fun, static, donated, max_traces, limit, widest_dtype(widest))
+    return Jitted(fun, constant, given, max_traces, limit, widest_dtype(widest))
 
 
 def check_function(fun: Any) -> None:
@@ -128,11 +129,8 @@ def check_function(fun: Any) -> None:
             where=here(),
             fix="ge2.jit(f)(x), not ge2.jit(f(x))",
         )
-    if (
-        inspect.isgeneratorfunction(fun)
-        or inspect.iscoroutinefunction(fun)
-        or inspect.isasyncgenfunction(fun)
-    ):
+    kinds = inspect.isgeneratorfunction, inspect.iscoroutinefunction, inspect.isasyncgenfunction
+    if any(kind(fun) for kind in kinds):
         raise InputError(
             f"{title(fun)} is a generator or coroutine, which has no single result",
             where=here(),

@@ -187,7 +187,7 @@ def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str
         note(saved, file)
     words = f"{bench.step.eqn.op.name} of {', '.join(map(str, bench.problem.inputs))}"
     before, now = (racer.median if racer.times else 0.0 for racer in racers)
-    return Pinned(saved.name, words, getattr(bench.caps, "kind", "") or "here", before, now)
+    return Pinned(saved.name, words, bench.caps.kind or "here", before, now)
 
 
 def checked(bench: Bench, candidate: Candidate, saved: Saved) -> tuple[Any, str]:

@@ -13,6 +13,7 @@ from ge2.ir.graph import rename as rename
 from ge2.ir.graph import verify as verify
 from ge2.ir.graph import without_dead_code as without_dead_code
 from ge2.ir.op import ON_GPU as ON_GPU
+from ge2.ir.op import Axes as Axes
 from ge2.ir.op import Axis as Axis
 from ge2.ir.op import Batched as Batched
 from ge2.ir.op import CostClass as CostClass
@@ -26,6 +27,7 @@ from ge2.ir.op import Lowering as Lowering
 from ge2.ir.op import Op as Op
 from ge2.ir.op import Pushed as Pushed
 from ge2.ir.op import Reversing as Reversing
+from ge2.ir.op import Values as Values
 from ge2.ir.op import current as current
 from ge2.ir.op import has_effect as has_effect
 from ge2.ir.op import interpreting as interpreting
@@ -38,4 +40,5 @@ from ge2.ir.types import Dims as Dims
 from ge2.ir.types import Number as Number
 from ge2.ir.types import ShapeDtypeStruct as ShapeDtypeStruct
 from ge2.ir.types import Value as Value
+from ge2.ir.types import is_traced as is_traced
 from ge2.ir.types import type_of as type_of

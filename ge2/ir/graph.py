@@ -13,7 +13,7 @@ from ge2.base.errors import ParseError, TypeRuleError, VerifyError
 from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.record import single
 from ge2.base.source import Source
-from ge2.ir.op import GraphOp, Op, current
+from ge2.ir.op import Op, current
 from ge2.ir.types import ArrayType, Number, type_of
 
 
@@ -223,9 +223,8 @@ def verify_equation(defined: set[Var], eqn: Eqn, seen: bool) -> None:
 
 
 def verify_types(eqn: Eqn) -> None:
-    if isinstance(eqn.op, GraphOp):
-        for inner in eqn.op.graphs():
-            verify(inner)
+    for inner in eqn.op.graphs():
+        verify(inner)
     got = types_of(eqn.outs)
     try:
         want = eqn.op.infer(*types_of(eqn.inputs))

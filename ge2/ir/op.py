@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from ge2.ir.graph import Graph
 
 Axis = int | None  # the axis a value is batched along; None for one shared value
-Batched = tuple[Sequence[Value], Sequence[Axis]]
+Values = Sequence[Value]
+Axes = Sequence[Axis]
+Batched = tuple[Values, Axes]
 Cotangents = Sequence[Value | None]  # None is zero throughout
-Pushed = tuple[Sequence[Value], Cotangents]  # results and their tangents
+Pushed = tuple[Values, Cotangents]  # results and their tangents
 Flags = tuple[bool, ...]
 ADD_RULE = "a rule in the operation's class (CONTRIBUTING.md, 'add an op')"
 
@@ -86,6 +88,11 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
     may_alias: ClassVar[bool] = True  # what its reference returns may be memory of its inputs
     exact: bool = False  # of numbers that a dtype has it makes numbers that the dtype has
     jumps: bool = False  # an operand's rounding error may change the result by a whole step
+    edition: int = 0  # of a user's own operation, which may be defined again under its name
+
+    def graphs(self) -> tuple[Graph, ...]:
+        """The graphs it holds."""
+        return ()
 
     @property
     def effect(self) -> str | None:
@@ -106,9 +113,7 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
         Kernels are judged against it.
         """
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """The cotangent of each input, given those of the results; None for
         zero or where none is wanted.
         """
@@ -117,7 +122,7 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
             fix=f"ge2.stop_gradient(x), ge2.custom_vjp, or {ADD_RULE}",
         )
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         """The tangent of each result, given those of the inputs.
 
         Left out, it is the transpose of `vjp`.
@@ -126,7 +131,7 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
             f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}"
         )
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         """The operation over one more axis of that size: the results,
         and where each has the new axis.
         """
@@ -219,15 +224,13 @@ class GraphOp(Op):
         """The same operation with further results, the residuals of its derivative."""
         return self
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         """The results and their tangents."""
         raise NoRuleError(
             f"{self.name} has no forward derivative", fix=f"ge2.custom_jvp, or {ADD_RULE}"
         )
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         """As `batch`."""
         raise NoRuleError(
             f"{self.name} cannot be batched", fix=f"a Python loop over the axis, or {ADD_RULE}"
@@ -254,12 +257,10 @@ class Reversing(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return self.plain().saving(wanted, derive)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         return self.plain().jvp_with(derive, ts, xs)
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         return self.plain().batch_with(derive, xs, axes, size)
 
 

@@ -111,6 +111,11 @@ def checked_dtype(dtype: Any) -> np.dtype:
 _scalars: dict[type, ArrayType] = {t: ArrayType((), d, weak=True) for t, d in PYTHON.items()}
 
 
+def is_traced(x: Any) -> bool:
+    """True of a value of a trace, which has a cell in place of elements."""
+    return hasattr(x, "cell")
+
+
 def type_of(value: Any) -> ArrayType:
     """The type of a traced value, an array, a NumPy scalar or a Python number."""
     weak = _scalars.get(type(value))

@@ -15,7 +15,7 @@ from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT64, INEXACT, INTEGERS
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, TypeRuleError
 from ge2.base.gpu import beside, host
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.creation import all_beside, full
 from ge2.numpy.options import checked_order
@@ -38,10 +38,6 @@ from ge2.ops.reduce import ReduceAnd
 def no_out(name: str, out: Any) -> None:
     if out is not None:
         raise InputError(f"{name}: out= is not supported", where=here(), fix="y = f(x)")
-
-
-def is_traced(x: Any) -> bool:
-    return hasattr(x, "type")
 
 
 def known_elements(x: Any) -> Any:

@@ -23,7 +23,7 @@ from ge2.base.errors import (
 )
 from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, type_of
+from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.options import checked_order, in_trace
 from ge2.numpy.promotion import (
@@ -67,7 +67,7 @@ def as_shape(shape: Any) -> Dims:
     try:
         found = tuple([operator.index(n) for n in sizes])
     except TypeError as error:
-        if any(hasattr(n, "type") for n in sizes):
+        if any(is_traced(n) for n in sizes):
             raise
         raise InputError(
             f"a shape is made of integers; got {shape!r}", where=here(), fix=f"int({shape!r})"
@@ -171,7 +171,7 @@ def full(
     y = broadcast(x, shape)
     if on_gpu(y):
         return fresh(y) if y is fill_value else y
-    return owned(np.asarray(fresh(y) if y is fill_value else y) if not hasattr(y, "type") else y)
+    return owned(np.asarray(fresh(y) if y is fill_value else y) if not is_traced(y) else y)
 
 
 def zeros(
@@ -372,7 +372,7 @@ def geomspace(
     num = operator.index(num)
     given = [value_of(x) for x in (start, stop)]
     for x in given:
-        if not hasattr(x, "type") and (np.asarray(x) == 0).any():
+        if not is_traced(x) and (np.asarray(x) == 0).any():
             raise ArgumentError(
                 "Geometric sequence cannot include zero", where=here(), fix="np.linspace"
             )
@@ -433,7 +433,7 @@ def diagonal_of_rows(shape: Dims, k: Any) -> Any:
     """The column of the k-th diagonal in each row; k need not be within the matrix."""
     rows = iota(shape, len(shape) - 2, INT32)
     low, high = -shape[-2] - 1, shape[-1] + 1
-    if not hasattr(k, "type"):
+    if not is_traced(k):
         return ops.ADD(rows, np.int32(min(max(math.floor(k), low), high)))
     if type_of(k).shape or type_of(k).dtype not in INTEGERS:
         what = f"the number of a diagonal is one integer; got {type_of(k)}"

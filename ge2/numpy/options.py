@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, can_cast, known
 from ge2.base.errors import ArgumentError, InPlaceError, InputError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import current, type_of
+from ge2.ir import current, is_traced, type_of
 from ge2.numpy.promotion import as_dtype, kind_of, lift, resolve
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
@@ -86,7 +86,7 @@ def in_trace(y: Any, fixed: str = "") -> Any:
 def _each(y: Any, hold: Function) -> Any:
     if type(y) in (list, tuple):
         return type(y)([_each(x, hold) for x in y])
-    return hold(y) if hasattr(y, "type") or (type(y) is np.ndarray and known(y.dtype)) else y
+    return hold(y) if is_traced(y) or (type(y) is np.ndarray and known(y.dtype)) else y
 
 
 def any_traced(x: Any) -> bool:
@@ -95,7 +95,7 @@ def any_traced(x: Any) -> bool:
         return any(map(any_traced, x))
     if isinstance(x, dict):
         return any(map(any_traced, x.values()))
-    return hasattr(x, "cell")
+    return is_traced(x)
 
 
 def plainly(theirs: Function) -> Callable[[Function], Function]:

@@ -39,7 +39,7 @@ from ge2.base.errors import (
 )
 from ge2.base.gpu import is_masked, on_gpu
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, type_of
+from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape
 
@@ -80,7 +80,7 @@ def lift(x: Any) -> Any:
 
 def _stacked(items: Sequence[Any]) -> Any:
     values = [lift(x) for x in items]
-    if not any(hasattr(x, "type") or on_gpu(x) for x in values):
+    if not any(is_traced(x) or on_gpu(x) for x in values):
         try:
             return check_known(np.asarray(items))
         except ValueError as error:

@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
 from ge2.base.errors import InputError, ShapeError, TypeRuleError, ZeroWeightsError
 from ge2.base.source import here
-from ge2.ir import Dims, type_of
+from ge2.ir import Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.composite import choose_by, no_out, real
 from ge2.numpy.promotion import (
@@ -337,7 +337,7 @@ def average(
     dtype = resolve(np.multiply, (type_of(x).dtype, type_of(w).dtype))[-1]
     dtype = dtype if dtype in INEXACT else FLOAT64
     total = sum(w, axis, dtype, keepdims=keepdims)
-    if not hasattr(total, "type") and np.any(total == 0):
+    if not is_traced(total) and np.any(total == 0):
         what = "Weights sum to zero, can't be normalized"
         raise ZeroWeightsError(what, where=here(), fix="weights that do not cancel")
     y = e.divide(sum(e.multiply(x, cast(w, dtype)), axis, dtype, keepdims=keepdims), total)

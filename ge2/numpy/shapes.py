@@ -13,8 +13,7 @@ import numpy as np
 from ge2.base.dtypes import INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ShapeError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import Dims, type_of
-from ge2.numpy.composite import is_traced
+from ge2.ir import Dims, is_traced, type_of
 from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import (

@@ -7,10 +7,6 @@ from ge2.ir import Op
 from ge2.ops.attention.ops import ATTENTION as ATTENTION
 from ge2.ops.attention.ops import FusedAttention as FusedAttention
 from ge2.ops.attention.ops import FusedBackward as FusedBackward
-from ge2.ops.decompositions import Eig as Eig
-from ge2.ops.decompositions import Eigh as Eigh
-from ge2.ops.decompositions import Qr as Qr
-from ge2.ops.decompositions import Svd as Svd
 from ge2.ops.dot import Contraction as Contraction
 from ge2.ops.dot import DotGeneral as DotGeneral
 from ge2.ops.dot import Fft as Fft
@@ -20,10 +16,8 @@ from ge2.ops.elementwise import BY_NAME as BY_NAME
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
 from ge2.ops.elementwise import ConvertElementType as ConvertElementType
-from ge2.ops.elementwise import Elementwise as Elementwise
 from ge2.ops.elementwise import IntegerPow as IntegerPow
 from ge2.ops.elementwise import Ldexp as Ldexp
-from ge2.ops.elementwise import Pointwise as Pointwise
 from ge2.ops.elementwise import Where as Where
 from ge2.ops.graphs.control import CONTROL as CONTROL
 from ge2.ops.graphs.control import Call as Call
@@ -63,7 +57,13 @@ from ge2.ops.linalg import Det as Det
 from ge2.ops.linalg import Pinv as Pinv
 from ge2.ops.linalg import SlogDet as SlogDet
 from ge2.ops.linalg import Solve as Solve
+from ge2.ops.linalg.decompositions import Eig as Eig
+from ge2.ops.linalg.decompositions import Eigh as Eigh
+from ge2.ops.linalg.decompositions import Qr as Qr
+from ge2.ops.linalg.decompositions import Svd as Svd
 from ge2.ops.methods import ArrayMethods as ArrayMethods
+from ge2.ops.pointlike import Elementwise as Elementwise
+from ge2.ops.pointlike import Pointwise as Pointwise
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
 from ge2.ops.reduce import ArgMax as ArgMax

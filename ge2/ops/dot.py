@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from string import ascii_letters
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 
@@ -21,7 +23,18 @@ from ge2.base.dtypes import (
 )
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axis,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Lowering,
+    Op,
+    Value,
+    Values,
+)
 
 PRECISIONS = (None, "highest", "tf32", "bf16", "half")
 
@@ -90,9 +103,7 @@ class DotGeneral(Op):
         )
         return left, right, (*beside, *rows, *columns)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (a, b) = cts, xs
         assert ct is not None
         ct = ct.cast(a.dtype) if self.precision == "half" and a.dtype in HALF else ct
@@ -109,13 +120,13 @@ class DotGeneral(Op):
         )
         return [ct_a, ct_b]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (ta, tb), (a, b) = ts, xs
         if ta is None:
             return [self(a, tb)]
         return [self(ta, b) if tb is None else self(ta, b) + self(a, tb)]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Sequence[Axis], size: int) -> Batched:
         a, b = xs
         names_a, names_b, names_y = (list(names) for names in self.spell(a, b, axes))
         for names, axis in ((names_a, axes[0]), (names_b, axes[1])):
@@ -217,15 +228,41 @@ class Fft(Op):
             return xp.fft.ifftn(x, axes=self.axes, norm="forward")
         return xp.fft.fftn(x, axes=self.axes)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [self(cts[0])]  # the matrix is symmetric
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Sequence[Axis], size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         return (Fft(tuple(a + (a >= axis) for a in self.axes), self.inverse)(x),), (axis,)
+
+
+class OfAxis(Op):
+    """A transform between real numbers along an axis and their frequencies."""
+
+    __slots__ = ()
+    axis: int
+    may_alias = False
+    linear = True
+
+    def reference(self, *arrays: Any) -> Any:
+        return self.by(np, *arrays)
+
+    def by(self, xp: Any, x: Any) -> Any:
+        """The transform by the functions of an array module."""
+        if x.size:
+            return self.transformed(xp.fft, x)
+        (y,) = self.infer(ArrayType(x.shape, x.dtype))
+        return xp.zeros(y.shape, y.dtype)
+
+    @abstractmethod
+    def transformed(self, fft: Any, x: Any) -> Any:
+        """The transform by the functions of a module such as `numpy.fft`."""
+
+    def batch(self, xs: Values, axes: Sequence[Axis], size: int) -> Batched:
+        (x,), (axis,), op = xs, axes, cast(Any, self)
+        assert axis is not None
+        return (replace(op, axis=self.axis + (self.axis >= axis))(x),), (axis,)
 
 
 def weighted(x: Value, axis: int, n: int, inner: float) -> Value:
@@ -240,15 +277,13 @@ def weighted(x: Value, axis: int, n: int, inner: float) -> Value:
 
 @final
 @record
-class Rfft(Op):
+class Rfft(OfAxis):
     """The first N // 2 + 1 results of `fft` of N real numbers along an
     axis; the others mirror them.
     """
 
     axis: int
     name = "rfft"
-    may_alias = False
-    linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
@@ -258,19 +293,10 @@ class Rfft(Op):
         check_axis(self, x, self.axis)
         return (resized(x, self.axis, x.shape[self.axis] // 2 + 1, complex_of(x.dtype)),)
 
-    def reference(self, *arrays: Any) -> Any:
-        return self.by(np, *arrays)
+    def transformed(self, fft: Any, x: Any) -> Any:
+        return fft.rfft(x, axis=self.axis)
 
-    def by(self, xp: Any, x: Any) -> Any:
-        """The transform by the functions of an array module."""
-        if not x.size:
-            (y,) = self.infer(ArrayType(x.shape, x.dtype))
-            return xp.zeros(y.shape, y.dtype)
-        return xp.fft.rfft(x, axis=self.axis)
-
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """The real part of the sum over k of ct[k] exp(-2 pi i k n / N), as the
         inverse of its conjugate.
         """
@@ -278,15 +304,10 @@ class Rfft(Op):
         assert ct is not None
         return [Irfft(self.axis, n)(weighted(ct.conj(), self.axis, n, 0.5))]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        (x,), (axis,) = xs, axes
-        assert axis is not None
-        return (Rfft(self.axis + (self.axis >= axis))(x),), (axis,)
-
 
 @final
 @record
-class Irfft(Op):
+class Irfft(OfAxis):
     """The `n` real numbers that are n times those of which `rfft` makes this, along an axis.
 
     Imaginary parts of what must be real, the first and for even n the last, are not read.
@@ -295,8 +316,6 @@ class Irfft(Op):
     axis: int
     n: int
     name = "irfft"
-    may_alias = False
-    linear = True
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         (x,) = types
@@ -310,23 +329,9 @@ class Irfft(Op):
             raise ShapeError(what, fix=f"an axis of {self.n // 2 + 1}")
         return (resized(x, self.axis, self.n, real_part(x.dtype)),)
 
-    def reference(self, *arrays: Any) -> Any:
-        return self.by(np, *arrays)
+    def transformed(self, fft: Any, x: Any) -> Any:
+        return fft.irfft(x, self.n, self.axis, norm="forward")
 
-    def by(self, xp: Any, x: Any) -> Any:
-        """The transform by the functions of an array module."""
-        if not x.size:
-            (y,) = self.infer(ArrayType(x.shape, x.dtype))
-            return xp.zeros(y.shape, y.dtype)
-        return xp.fft.irfft(x, self.n, self.axis, norm="forward")
-
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,) = cts
         return [weighted(Rfft(self.axis)(ct).conj(), self.axis, self.n, 2.0)]
-
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
-        (x,), (axis,) = xs, axes
-        assert axis is not None
-        return (Irfft(self.axis + (self.axis >= axis), self.n)(x),), (axis,)

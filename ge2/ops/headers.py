@@ -13,7 +13,7 @@ import numpy as np
 from ge2.base.dtypes import FLOAT32, HALF, SHORT
 from ge2.base.errors import TypeRuleError
 from ge2.base.source import templates
-from ge2.ops.elementwise import Pointwise
+from ge2.ops.pointlike import Pointwise
 
 CALL = re.compile(r"\b([A-Za-z_]\w*)((?:\$t\w*)?)(?:<-?\w+>)?\s*\(")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)

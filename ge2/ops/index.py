@@ -17,9 +17,20 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Axis,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Op,
+    Value,
+    Values,
+)
 from ge2.ir.op import DIVISION
-from ge2.ops.elementwise import stretch
+from ge2.ops.pointlike import stretch
 from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceMin, ReduceSum, kept
 from ge2.ops.shape import front, inverse
 
@@ -31,6 +42,7 @@ class Indexed(Op):
 
     __slots__ = ()
     axes: Dims
+    window: Window = ()  # the part of each other axis that it reads or writes; () for all of it
     linear = True
     may_alias = False
 
@@ -66,9 +78,7 @@ class Indexed(Op):
             total = total * n + within(np.asarray(index), n, axis)
         return total
 
-    def batch_indices(
-        self, indices: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> list[Value]:
+    def batch_indices(self, indices: Values, axes: Axes, size: int) -> list[Value]:
         """A count of the batch, then the indices, all with the batch axis first."""
         shape = index_shape(indices, axes)
         moved = [stretch(i, a, (size, *shape)) for i, a in zip(indices, axes, strict=True)]
@@ -79,8 +89,7 @@ def spans(op: Indexed, shape: Dims) -> Window:
     """Range that an operation reads or writes of each axis that it does not
     index: start, count and step.
     """
-    window: Window = getattr(op, "window", ())
-    return window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
+    return op.window or tuple((0, shape[a], 1) for a in kept(op.axes, len(shape)))
 
 
 def inside(op: Indexed, x: ArrayType) -> Window:
@@ -114,7 +123,7 @@ def within(index: Any, n: int, axis: int) -> Any:
     return np.where(index < 0, index + n, index)
 
 
-def index_shape(indices: Sequence[Value], axes: Sequence[Axis]) -> Dims:
+def index_shape(indices: Values, axes: Axes) -> Dims:
     """The shape of the indices without their batch axes."""
     pairs = zip(indices, axes, strict=True)
     return max(
@@ -154,14 +163,12 @@ class Gather(Indexed):
             tuple(np.asarray(i) for i in indices)
         ]
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (x, *indices) = cts, xs
         assert ct is not None
         return [x.zeros().scatter_added(self.axes, ct, *indices), *(None for _ in indices)]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x, *indices), (axis, *rest) = xs, axes
         if axis is not None and not any(a is not None for a in rest):
             over = tuple(a + (a >= axis) for a in self.axes)
@@ -190,7 +197,7 @@ class Writing(Indexed):
 
     def reference(self, *arrays: Any) -> Any:
         x, updates, *indices = arrays
-        if getattr(self, "window", ()):
+        if self.window:
             whole, part = np.array(x), part_of(self, x.shape)
             whole[part] = type(self)(self.axes).reference(x[part], updates, *indices)  # type: ignore[call-arg]
             return whole
@@ -212,7 +219,7 @@ class Writing(Indexed):
     def write(self, y: Any, places: Any, updates: Any) -> None:
         """Writes rows of `updates` to the rows `places` of `y`, in place."""
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x, updates, *indices), (axis, of_updates, *rest) = xs, axes
         over = tuple(a + 1 for a in self.axes)
         x = leading(x, axis, size)
@@ -278,9 +285,7 @@ class ScatterAdd(ScatterReduce):
     name = "scatter_add"
     reduction = ReduceSum((0,))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (_, _, *indices) = cts, xs
         assert ct is not None
         at = ct.gathered(self.axes, *indices) if wanted[1] else None
@@ -294,9 +299,7 @@ class ScatterExtreme(ScatterReduce):
     linear = False
     exact = True
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (y,), (x, updates, *indices) = cts, ys, xs
         assert ct is not None
         wide = accumulator(x.dtype)  # float16 cannot count beyond 65504
@@ -357,16 +360,14 @@ class Scatter(Writing):
     def write(self, y: Any, places: Any, updates: Any) -> None:
         y[places] = updates
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (_, updates, *indices) = cts, xs
         assert ct is not None
         ct_x: Value | None = self(ct, updates.zeros(), *indices) if wanted[0] else None
         ct_updates = self.of_winners(ct, updates, indices) if wanted[1] else None
         return [ct_x, ct_updates, *(None for _ in indices)]
 
-    def of_winners(self, ct: Value, updates: Value, indices: Sequence[Value]) -> Value:
+    def of_winners(self, ct: Value, updates: Value, indices: Values) -> Value:
         """What each update is owed: nothing if a later one overwrote it."""
         at = windowed(ct, self).gathered(self.axes, *indices)
         shape = index_shape(indices, (None,) * len(indices))
@@ -437,14 +438,12 @@ class UpdateSlice(Op):
         y[tuple(map(slice, self.start, self.stop(u.shape), self.step))] = u
         return y
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (_, u) = cts, xs
         assert ct is not None
         ct_x = self(ct, u.zeros()) if wanted[0] else None
         return [ct_x, ct.sliced(self.start, self.stop(u.shape), self.step) if wanted[1] else None]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x, u = (leading(v, a, size) for v, a in zip(xs, axes, strict=True))
         return (UpdateSlice((0, *self.start), (1, *self.step))(x, u),), (0,)

@@ -15,9 +15,18 @@ import numpy as np
 
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value
-from ge2.ops.elementwise import Pointlike, Pointwise
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Op,
+    Values,
+)
 from ge2.ops.index import leading
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import front
 
 UINT32 = np.dtype(np.uint32)
@@ -70,9 +79,7 @@ class Keyed(Op):
                 f"{self.name} takes a key u32[2]; got {key}", fix="ge2.random.key(seed)"
             )
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None for _ in xs]
 
 
@@ -109,7 +116,7 @@ class RandomBits(Keyed):
         flat = bits.view(self.dtype.newbyteorder("<"))[:, : math.prod(self.shape)]
         return flat.astype(self.dtype, copy=False).reshape((*key.shape[:-1], *self.shape))
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(front(xs[0], axes[0])),), (0,)
 
 
@@ -143,7 +150,7 @@ class RandomFold(Keyed):
         a, b, _, _ = philox((data, zero, zero, zero + np.uint64(self.purpose)), (k0, k1))
         return np.stack([a, b], -1).astype(UINT32)
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (key, data), (of_key, of_data) = xs, axes
         if of_key is None and key.ndim == 1:
             return (self(key, front(data, of_data)),), (0,)
@@ -172,7 +179,5 @@ class Draw(Pointlike):
     def reference(self, *arrays: Any) -> Any:
         return RandomBits(self.shape, self.dtype).reference(np.stack(arrays))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None, None]

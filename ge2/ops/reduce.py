@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,7 +11,18 @@ import numpy as np
 from ge2.base.dtypes import BOOL, EXTENDED, FLOAT32, HALF, INEXACT, INT64, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Lowering,
+    Op,
+    Value,
+    Values,
+)
 
 
 @record
@@ -72,11 +82,9 @@ class Reduce(Op):
         return self.ufunc.reduce(x.astype(FLOAT32), axis=self.axes).astype(x.dtype)
 
     @abstractmethod
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents: ...
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents: ...
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         over = type(self)(tuple(a + (a >= axis) for a in self.axes))  # type: ignore[call-arg]
@@ -97,9 +105,7 @@ class ReduceSum(Reduce):
     neutral = 0
     linear = True
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         assert cts[0] is not None
         return [self.spread(cts[0], xs[0])]
 
@@ -113,9 +119,7 @@ class ReduceProd(Reduce):
     lowering = Fold(start="1", merge="ge2_mul({0}, {1})")
     neutral = 1
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """The products of all the others, by halving: right with zeros
         too, and differentiable again.
         """
@@ -161,9 +165,7 @@ class Extreme(Reduce):
             raise ShapeError(what, fix="initial=")
         return found
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (y,), (x,) = cts, ys, xs
         assert ct is not None
         wide = accumulator(x.dtype)
@@ -197,9 +199,7 @@ class Logical(Reduce):
     __slots__ = ()
     takes = frozenset((BOOL,))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
 
@@ -245,12 +245,10 @@ class ArgReduce(Op):
         x = arrays[0].astype(FLOAT32) if arrays[0].dtype in EXTENDED else arrays[0]
         return type(self).function(x, axis=self.axis)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         over = self.axis + (self.axis >= axis)

@@ -8,7 +8,6 @@ ties, and can be differentiated again.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -16,7 +15,17 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, HALF, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Lowering, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Batched,
+    Cotangents,
+    Flags,
+    Lowering,
+    Op,
+    Value,
+    Values,
+)
 
 
 @record
@@ -55,7 +64,7 @@ class Running(Op):
         y = self.ufunc.accumulate(x, self.axis, dtype=x.dtype)
         return (np.flip(y, self.axis) if self.reverse else y).astype(arrays[0].dtype, copy=False)
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         along = self.axis + (self.axis >= axis)
@@ -66,9 +75,7 @@ class Running(Op):
         return x.reversed_along((self.axis,)) if self.reverse else x
 
     @abstractmethod
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents: ...
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents: ...
 
 
 def part(x: Value, axis: int, start: int, stop: int, step: int = 1) -> Value:
@@ -127,9 +134,7 @@ class CumSum(Running):
     lowering = Scan("0", "ge2_add({0}, {1})")
     linear = True
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [CumSum(self.axis, not self.reverse)(cts[0])]
 
 
@@ -142,9 +147,7 @@ class CumProd(Running):
     ufunc = np.multiply
     lowering = Scan("1", "ge2_mul({0}, {1})")
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """ct_x[i] = (product of all before i) * s[i], where s[i] = ct[i] + x[i + 1] * s[i + 1]."""
         (ct,), (x,) = cts, xs
         assert ct is not None
@@ -155,7 +158,7 @@ class CumProd(Running):
         s = recurrence(factors, self.turned(ct).cast(wide.dtype), self.axis)
         return [self.turned(before * s).cast(x.dtype)]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         """s[i] = t[i] * (product of all before i) + x[i] * s[i - 1]."""
         (t,), (x,) = ts, xs
         assert t is not None
@@ -179,9 +182,7 @@ class RunningExtreme(Running):
 
     __slots__ = ()
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """Results that are equal form runs; each result is owed to the
         winners so far of its run.
         """

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
 
 from ge2.base.errors import ShapeError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Lowering, Op, Value
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Axis,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Lowering,
+    Op,
+    Value,
+    Values,
+)
 from ge2.ir.op import FREE, SIMPLE
 
 
@@ -64,14 +75,12 @@ class BroadcastInDim(Unary):
         new = tuple(i for i in range(len(self.shape)) if i not in self.dims)
         return np.broadcast_to(np.expand_dims(x, new), self.shape)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         assert cts[0] is not None
         ct = cts[0].fold_sum(tuple(i for i in range(len(self.shape)) if i not in self.dims))
         return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x = front(xs[0], axes[0])
         return (x.spread((size, *self.shape), (0, *(d + 1 for d in self.dims))),), (0,)
 
@@ -93,13 +102,11 @@ class Transpose(Unary):
     def reference(self, *arrays: Any) -> Any:
         return np.transpose(arrays[0], self.order)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         assert cts[0] is not None
         return [cts[0].reorder(inverse(self.order))]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x = front(xs[0], axes[0])
         return (x.reorder((0, *(i + 1 for i in self.order))),), (0,)
 
@@ -123,14 +130,12 @@ class Reshape(Unary):
     def reference(self, *arrays: Any) -> Any:
         return np.reshape(arrays[0], self.shape)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         assert cts[0] is not None
         ct = cts[0].reshaped(xs[0].shape)
         return [ct.cast(ct.dtype, weak=True) if xs[0].type.weak else ct]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (front(xs[0], axes[0]).reshaped((size, *self.shape)),), (0,)
 
 
@@ -159,16 +164,14 @@ class Slice(Unary):
     def reference(self, *arrays: Any) -> Any:
         return arrays[0][tuple(map(slice, self.start, self.stop, self.step))]
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         sides = zip(x.shape, self.start, self.step, ct.shape, strict=True)
         high = tuple(n - (a + (m - 1) * s + 1 if m else a) for n, a, s, m in sides)
         return [ct.padded(self.start, high, tuple(s - 1 for s in self.step))]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x = front(xs[0], axes[0])
         return (x.sliced((0, *self.start), (size, *self.stop), (1, *self.step)),), (0,)
 
@@ -190,13 +193,11 @@ class Rev(Unary):
     def reference(self, *arrays: Any) -> Any:
         return np.flip(arrays[0], self.axes)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         assert cts[0] is not None
         return [cts[0].reversed_along(self.axes)]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (front(xs[0], axes[0]).reversed_along(tuple(a + 1 for a in self.axes)),), (0,)
 
 
@@ -239,9 +240,7 @@ class Pad(Unary):
         crop = zip(self.low, self.high, y.shape, strict=True)
         return y[tuple(slice(max(-a, 0), n - max(-b, 0)) for a, b, n in crop)]
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         none = (0,) * x.ndim
@@ -255,7 +254,7 @@ class Pad(Unary):
         )
         return [uncropped.sliced(start, stop, tuple(i + 1 for i in self.inner))]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         x = front(xs[0], axes[0])
         return (x.padded((0, *self.low), (0, *self.high), (0, *self.inner)),), (0,)
 
@@ -284,9 +283,7 @@ class Concatenate(Op):
     def reference(self, *arrays: Any) -> Any:
         return np.concatenate(arrays, self.axis)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,) = cts
         assert ct is not None
         found: list[Value | None] = []
@@ -298,7 +295,7 @@ class Concatenate(Op):
             found.append(ct.sliced(start, stop, ones) if want else None)
         return found
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         moved = [
             x.spread((size, *x.shape), tuple(range(1, x.ndim + 1))) if a is None else front(x, a)
             for x, a in zip(xs, axes, strict=True)
@@ -329,9 +326,7 @@ class Iota(Op):
             numbers.reshape((-1,) + (1,) * (len(self.shape) - self.axis - 1)), self.shape
         )
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return []
 
 
@@ -345,7 +340,7 @@ class Identity(Op):
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         return types
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         ys = self(*xs)
         return (ys if self.several else (ys,)), axes
 
@@ -361,12 +356,10 @@ class StopGradient(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         return [None]
 
 
@@ -383,9 +376,7 @@ class Name(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays[0]
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return cts
 
 
@@ -401,9 +392,7 @@ class Barrier(Identity):
     def reference(self, *arrays: Any) -> Any:
         return arrays
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return cts
 
 
@@ -433,10 +422,8 @@ class Constant(Op):
     def reference(self, *arrays: Any) -> Any:
         return np.frombuffer(bytes.fromhex(self.data[1:]), self.dtype).reshape(self.shape).copy()
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return []
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(),), (None,)

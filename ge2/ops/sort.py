@@ -5,7 +5,6 @@ searching what is sorted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, final
 
 import numpy as np
@@ -13,10 +12,10 @@ import numpy as np
 from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT32, INT64
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Op, Value
+from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values
 from ge2.ir.op import SIMPLE
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.index import leading
+from ge2.ops.pointlike import Pointlike
 
 
 def comparable(x: Any) -> Any:
@@ -44,7 +43,7 @@ class Ordering(Op):
             )
         return x.with_shape(x.shape)
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         return (type(self)(self.axis + (self.axis >= axis))(x),), (axis,)  # type: ignore[call-arg]
@@ -64,15 +63,13 @@ class Sort(Ordering):
         (x,) = arrays
         return np.sort(comparable(x), self.axis, kind="stable").astype(x.dtype, copy=False)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (x,) = cts, xs
         assert ct is not None
         back = along(x, x.sorting(self.axis), self.axis)
         return [ct.zeros().scatter_added(tuple(range(x.ndim)), ct, *back)]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (t,), (x,) = ts, xs
         assert t is not None
         return [t.gathered(tuple(range(x.ndim)), *along(x, x.sorting(self.axis), self.axis))]
@@ -93,9 +90,7 @@ class ArgSort(Ordering):
     def reference(self, *arrays: Any) -> Any:
         return np.argsort(comparable(arrays[0]), self.axis, kind="stable").astype(INT64, copy=False)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
 
@@ -139,20 +134,18 @@ class TopK(Op):
         at = (x.shape[axis] - 1 - np.flip(order, axis))[first].astype(INT64, copy=False)
         return np.take_along_axis(x, at, axis), at
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct, _), (_, at), (x,) = cts, ys, xs
         if ct is None:
             return [None]
         return [x.zeros().scatter_added(tuple(range(x.ndim)), ct, *along(at, at, self.axis))]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (t,), (_, at) = ts, ys
         assert t is not None
         return [t.gathered(tuple(range(t.ndim)), *along(at, at, self.axis)), None]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (x,), (axis,) = xs, axes
         assert axis is not None
         later = self.axis >= axis
@@ -201,12 +194,10 @@ class SearchSorted(Op):
             y[:] = np.searchsorted(a, v, side)
         return found
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None, None]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         (line, values), (of_line, of_values) = xs, axes
         if of_line is None and not self.beside:
             return (self(line, values),), (of_values,)
@@ -242,13 +233,11 @@ class BitcastConvertType(Pointlike):
         x = arrays[0] if hasattr(arrays[0], "dtype") else np.asarray(arrays[0])
         return x.view(self.dtype)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         return [None]
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return (self(*xs),), axes

@@ -16,26 +16,10 @@ import ml_dtypes
 
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Cotangents, Flags, Value
+from ge2.ir import ArrayType, Cotangents, Flags, Value, Values
 from ge2.ir.op import FUNCTION
-from ge2.ops.elementwise import (
-    AND,
-    ELEMENTWISE,
-    EXP,
-    GT,
-    LOG,
-    LOG1P,
-    RECIPROCAL,
-    SIGN,
-    SQUARE,
-    Elementwise,
-    Pointlike,
-    Pointwise,
-    binary,
-    kind,
-    scaled,
-    unary,
-)
+from ge2.ops.elementwise import AND, ELEMENTWISE, EXP, GT, LOG, LOG1P, RECIPROCAL, SIGN, SQUARE
+from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise, binary, kind, scaled, unary
 
 LARGE, TERMS = 16.0, 8  # from where on a series of so many terms is erfcx's derivative
 MOST = 14  # the highest derivative of digamma that the headers have
@@ -132,12 +116,10 @@ class Family(Pointlike):
             raise TypeRuleError(f"{self.name} takes float arrays; got {x}", fix="x.astype(float)")
         return (x,)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [scaled(cts[0], self.slope(ys[0], xs[0]))]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         return [scaled(ts[0], self.slope(ys[0], xs[0]))]
 
 

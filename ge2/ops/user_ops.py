@@ -17,7 +17,19 @@ from ge2.base.dtypes import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.base.source import Source, here
-from ge2.ir import ArrayType, Axis, Batched, Eqn, Evaluate, Graph, Op, Value, Var, current, type_of
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Batched,
+    Eqn,
+    Evaluate,
+    Graph,
+    Op,
+    Values,
+    Var,
+    current,
+    type_of,
+)
 from ge2.ops import OWN, REPLACED, TABLE
 from ge2.ops.graphs.control import to_front, with_axis
 from ge2.ops.graphs.loops import ScanLoop
@@ -116,7 +128,7 @@ class Own(Op):
         """
         return sum(t.size for t in self.infer(*types))
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         """A loop that applies the operation at each place of the axis."""
         moved = to_front(xs, axes)
         own = [
@@ -130,7 +142,7 @@ class Own(Op):
         return ScanLoop(body, size, len(shared), 0)(*(moved[i] for i in order)), [0] * len(outs)
 
 
-def in_front(op: Op, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+def in_front(op: Op, xs: Values, axes: Axes, size: int) -> Batched:
     """The `batch` of an operation that treats its leading axes alike:
     the new axis becomes the first.
 

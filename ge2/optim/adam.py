@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,18 @@ def direction(now: Now, m: Any, v: Any, b1: float, b2: float, eps: float) -> Any
     """m / (sqrt(v) + eps), both without the bias of having begun with zeros."""
     c1, c2 = 1 - b1**now.step, (1 - b2**now.step) ** 0.5
     return m / c1 / (np.sqrt(v) / c2 + eps)
+
+
+def by_means(
+    step: Callable[..., Any], rate: Rate, b1: float, b2: float, eps: float, *rest: Any
+) -> Optimizer:
+    """The optimiser whose next p is `step(now, p, by)`, `by` being the direction of the means."""
+
+    def rule(now: Now, g: Any, p: Any, m: Any, v: Any) -> Sequence[Any]:
+        m, v = means(g, m, v, b1, b2)
+        return step(now, p, direction(now, m, v, b1, b2, eps)), m, v
+
+    return by_leaf(rule, ("m", "v"), rate, *rest)
 
 
 def adam(
@@ -68,12 +80,11 @@ def adamw(
     {'b': array([0.9]), 'w': array([0.85])}
     """
 
-    def rule(now: Now, g: Any, p: Any, m: Any, v: Any) -> Sequence[Any]:
-        m, v = means(g, m, v, b1, b2)
+    def step(now: Now, p: Any, by: Any) -> Any:
         p = p * (1 - now.rate * now.decay) if now.decay else p
-        return p - now.rate * direction(now, m, v, b1, b2, eps), m, v
+        return p - now.rate * by
 
-    return by_leaf(rule, ("m", "v"), rate, decay, mask, dtype)
+    return by_means(step, rate, b1, b2, eps, decay, mask, dtype)
 
 
 def lamb(
@@ -96,13 +107,11 @@ def lamb(
     array([2.646, 3.646])
     """
 
-    def rule(now: Now, g: Any, p: Any, m: Any, v: Any) -> Sequence[Any]:
-        m, v = means(g, m, v, b1, b2)
-        by = direction(now, m, v, b1, b2, eps)
+    def step(now: Now, p: Any, by: Any) -> Any:
         by = by + now.decay * p if now.decay else by
         length, size = np.sqrt(np.sum(p * p)), np.sqrt(np.sum(by * by))
         known = (length > 0) & (size > 0)
         trust = np.where(known, length / np.where(known, size, 1), 1).astype(p.dtype)
-        return p - now.rate * trust * by, m, v
+        return p - now.rate * trust * by
 
-    return by_leaf(rule, ("m", "v"), rate, decay, mask, dtype)
+    return by_means(step, rate, b1, b2, eps, decay, mask, dtype)

@@ -15,8 +15,9 @@ from ge2.base.gpu import has_hopper
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
 from ge2.ops.attention.band import Band, band_of
 from ge2.ops.attention.ops import has_attention
-from ge2.ops.elementwise import BY_NAME, Pointlike
+from ge2.ops.elementwise import BY_NAME
 from ge2.ops.index import Indexed
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
 from ge2.passes.context import Context, Iotas
 from ge2.passes.scalars import compute

@@ -9,18 +9,17 @@ transpose, reshape by axes of size 1) belong to whoever reads through them.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from itertools import accumulate, count, pairwise
 from typing import Any, Final
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
-from ge2.ops.reduce import ArgReduce, Reduce, kept
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import (
@@ -28,9 +27,14 @@ from ge2.passes.fusion_group import (
     Group,
     Uses,
     costly,
+    cuts,
     depths,
+    folding,
+    joint,
     leader,
     merged,
+    named,
+    numbering,
     only_readers,
     picked,
     round_halves,
@@ -432,52 +436,6 @@ class Fusion:
         return Rebuild(self, nodes).run()
 
 
-def cuts(crossing: Sequence[int], lengths: Sequence[int], most: int) -> list[int]:
-    """Cuts of a sequence into parts of at most that length: in the latter half
-    of each, where least crosses.
-
-    >>> cuts([0, 3, 3, 1, 4, 4, 2, 5], [1] * 8, 4)
-    [3, 6]
-    """
-    found, start, upto = list[int](), 0, [0, *accumulate(lengths)]
-    while upto[-1] - upto[start] > most:
-        end = max(bisect_right(upto, upto[start] + most) - 1, start + 1)
-        start = min(range((start + end + 1) // 2, end + 1), key=lambda i: (crossing[i], -i))
-        found.append(start)
-    return found
-
-
-def named(names: Mapping[int, int], axes: Iterable[int]) -> Dims:
-    """Axes of one group as another calls them."""
-    return tuple(NONE if axis == NONE else names[axis] for axis in axes)
-
-
-def joint(
-    a: Group, b: Group, names: Mapping[int, int]
-) -> tuple[dict[int, int], dict[Var, frozenset[int]], frozenset[int]]:
-    """The axes of two groups in one, the results of their reductions, and the axes that must not
-    be cut; `names` says which axis of `a` each of `b` is.
-    """
-    axes = {**a.axes, **{names[axis]: n for axis, n in b.axes.items()}}
-    of_b = {var: frozenset(named(names, over)) for var, over in b.folded.items()}
-    folded = {**a.folded, **of_b}
-    read = [folded[v] for v in a.embed if v in b.folded]
-    read += [folded[v] for v in b.embed if v in a.folded]
-    return axes, folded, a.whole.union(named(names, b.whole), *read)
-
-
-def folded_axes(op: Any) -> Dims:
-    return (op.axis,) if isinstance(op, ArgReduce) else op.axes
-
-
-def folding(op: Any, entry: Dims) -> tuple[frozenset[int], Dims]:
-    """The axes of the space that a reduction folds away, and those of its result."""
-    over = folded_axes(op)
-    return frozenset(entry[i] for i in over) - {NONE}, tuple(
-        entry[i] for i in kept(over, len(entry))
-    )
-
-
 class Rebuild:
     """Writes the fused graph: each node (a region or an equation) after those it reads from."""
 
@@ -561,14 +519,6 @@ class Rebuild:
         # an index that is outside is an error of the line that reads there
         last = next(iter(self.gathers(node)), self.old[node[-1]])
         return Eqn(Region(kind, space, axes, inner), tuple(writer.inputs), outs, last.source)
-
-
-def numbering(group: Group) -> dict[int, int]:
-    """The axes in the order of an equation that has them all, as far as one has."""
-    widest = max(group.entries.values(), key=lambda entry: len(set(entry) - {NONE}), default=())
-    order = dict.fromkeys([a for a in widest if a != NONE])
-    order.update(dict.fromkeys(group.axes))
-    return {axis: i for i, axis in enumerate(order)}
 
 
 class Writer:

@@ -10,10 +10,10 @@ from typing import final
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Eqn, Graph, GraphOp, Var
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.pointlike import Pointlike
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.fuse import BETWEEN, fusible, gathered, joint
-from ge2.passes.fusion_group import Group, merged, too_large
+from ge2.passes.fuse import BETWEEN, fusible, gathered
+from ge2.passes.fusion_group import Group, joint, merged, too_large
 from ge2.passes.scalars import on_host
 
 HELD = "regions hold elementwise work, views and reductions"

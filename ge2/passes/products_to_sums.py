@@ -21,7 +21,8 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import without_dead_code
 from ge2.ir.op import DIVISION
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import MUL, Pointlike
+from ge2.ops.elementwise import MUL
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceSum, kept
 from ge2.ops.shape import Barrier, BroadcastInDim, Transpose, inverse
 from ge2.passes.context import NOTHING, Context

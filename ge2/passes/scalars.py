@@ -15,7 +15,8 @@ import numpy as np
 
 from ge2.base.dtypes import FLOATS, HALF, python_type
 from ge2.ir import ArrayType, Eqn, Evaluate, Graph, GraphOp, Op, Var
-from ge2.ops.elementwise import ConvertElementType, Elementwise, Pointlike
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.pointlike import Elementwise, Pointlike
 
 WHOLE_DIVISIONS = (operator.floordiv, operator.mod)
 EVALUATE = Evaluate()

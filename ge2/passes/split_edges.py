@@ -18,7 +18,7 @@ from itertools import pairwise
 from typing import Any, Final, final
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Slice
 from ge2.passes.context import NOTHING, Context

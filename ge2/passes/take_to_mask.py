@@ -20,8 +20,9 @@ from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ADD, BY_NAME, WHERE, Pointlike
+from ge2.ops.elementwise import ADD, BY_NAME, WHERE
 from ge2.ops.index import within
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceMax
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context

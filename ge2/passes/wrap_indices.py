@@ -7,7 +7,6 @@ looks at all of them first.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -22,12 +21,12 @@ from ge2.ir import (
     Eqn,
     Flags,
     Graph,
-    Value,
+    Values,
     Var,
     without_dead_code,
 )
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.graphs.region import Region
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw, RandomBits
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Reshape, Slice
@@ -55,9 +54,7 @@ class Wrap(Pointlike):
     def reference(self, *arrays: Any) -> Any:
         return np.mod(arrays[0], self.size).astype(INT32)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         return [None]
 
 

@@ -12,9 +12,9 @@ from ge2.base.record import record
 from ge2.codegen.layout import Layout
 from ge2.ir import Atom, Eqn, GraphOp, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.control import Cond, CondSaving
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.scan import Running
 from ge2.ops.user_ops import Own

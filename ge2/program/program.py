@@ -18,12 +18,12 @@ from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 from ge2.ir.op import GraphOp, Op
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import Elementwise, Pointlike
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import Indexed, Scatter, ScatterReduce, UpdateSlice
+from ge2.ops.pointlike import Elementwise, Pointlike
 from ge2.ops.random import Keyed
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.scan import Running

@@ -17,7 +17,7 @@ from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides
 from ge2.codegen.layout import Line
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Names, Var, write
+from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
 from ge2.program.cost import Cost, array_bytes, cost
@@ -386,6 +386,5 @@ def lines(graph: Graph, said: dict[object, str]) -> Iterator[str]:
         if words is None:
             words = said[place] = str(s)
         yield words
-        if isinstance(eqn.op, GraphOp):
-            for inner in eqn.op.graphs():
-                yield from lines(inner, said)
+        for inner in eqn.op.graphs():
+            yield from lines(inner, said)

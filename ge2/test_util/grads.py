@@ -17,7 +17,7 @@ from ge2.base.source import here
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.compile import compile_graph
 from ge2.ir import Flags, Op, type_of
-from ge2.ops.elementwise import Elementwise
+from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.targets.cuda.device import Device, kept_as
 from ge2.targets.cuda.emulator.device import ShimDevice

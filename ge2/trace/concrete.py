@@ -22,7 +22,7 @@ from ge2.base.errors import (
 )
 from ge2.base.gpu import host
 from ge2.base.source import here, user_frame
-from ge2.ir import Atom, Eqn, Literal, Var
+from ge2.ir import Atom, Eqn, Literal, Var, is_traced
 from ge2.ir.op import Evaluate
 
 if TYPE_CHECKING:
@@ -207,10 +207,6 @@ def flows(trace: Trace, atom: Atom) -> bool:
             reached.update(v for v in eqn.outs if v.type.dtype in INEXACT)
     known.flowed = len(trace.eqns) + 1
     return atom in reached
-
-
-def is_traced(x: Any) -> bool:
-    return hasattr(x, "cell")
 
 
 def flows_into(value: Any) -> bool:

@@ -24,14 +24,14 @@ from ge2.base.errors import (
 )
 from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
-from ge2.ir import Atom, Literal, Var, type_of
+from ge2.ir import Atom, Literal, Var, is_traced, type_of
 from ge2.numpy.access.indexing import as_mask, taken_in_turn
 from ge2.numpy.access.moving_slices import MovingSlice
 from ge2.numpy.access.selecting import harmless
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import array, cast
-from ge2.trace.concrete import fix_of, is_traced, knowable
+from ge2.trace.concrete import fix_of, knowable
 
 BINARY = {
     "add": np.add, "sub": np.subtract, "mul": np.multiply, "truediv": np.divide, "floordiv": np.floor_divide,

@@ -15,7 +15,7 @@ import numpy as np
 
 from ge2 import numpy as gnp
 from ge2.base.source import Source
-from ge2.ir import Atom, Dims
+from ge2.ir import Atom, Dims, is_traced
 
 Read = Callable[[Any], Any]  # the view of a base
 Put = Callable[[Any, Any], Any]  # (base, new contents of the view) -> new contents of the base
@@ -186,12 +186,9 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
             return y  # NumPy, too, gives back what is of one shape
         pairs = zip(args, y, strict=True)
         return type(y)(
-            [
-                as_view(np.broadcast_to, (x, z.shape), {}, z) if _is_traced(x) else z
-                for x, z in pairs
-            ]
+            [as_view(np.broadcast_to, (x, z.shape), {}, z) if is_traced(x) else z for x, z in pairs]
         )
-    if function is np.einsum and _is_traced(y) and len(args) == 2 and _is_traced(args[1]):
+    if function is np.einsum and is_traced(y) and len(args) == 2 and is_traced(args[1]):
         return y.viewing(
             args[1], lambda base: gnp.einsum(args[0], base, **more), None, None, sure=False
         )
@@ -203,7 +200,7 @@ def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) 
 
 def own(y: Any, args: Iterable[Any], more: dict[str, Any], array: bool) -> Any:
     """The result, which is no other name of an argument."""
-    if _is_traced(y):
+    if is_traced(y):
         if any(
             y is x or (type(x) in (list, tuple) and any(y is z for z in x))
             for x in (*args, *more.values())
@@ -220,14 +217,14 @@ def own(y: Any, args: Iterable[Any], more: dict[str, Any], array: bool) -> Any:
 
 def as_view(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) -> Any:
     if not args:  # the array was given by its name
-        name, base = next((k, v) for k, v in more.items() if _is_traced(v))
+        name, base = next((k, v) for k, v in more.items() if is_traced(v))
         rest: tuple[Any, ...] = ()
         more = {k: v for k, v in more.items() if k != name}
     else:
         base, *rest = args  # type: ignore[assignment]
     if function in EACH and rest:
         return type(y)([as_view(function, (x,), {}, z) for x, z in zip(args, y, strict=True)])
-    if not _is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
+    if not is_traced(y) or not has_memory(base) or (function is np.diag and base.type.ndim == 1):
         return own(y, (base,), {}, array=False)
     if PUTS[function] is flipped and not y.type.shape:
         return own(y, (base,), {}, array=False)  # NumPy reads it as `x[()]`
@@ -283,7 +280,7 @@ def layout_of(function: Any, base: Any, rest: Any, more: Any) -> tuple[Ghost | N
 
 def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -> Any:
     """Several views of one array; what is written to one is put where its elements come from."""
-    base = args[0] if args else next(v for v in more.values() if _is_traced(v))
+    base = args[0] if args else next(v for v in more.values() if is_traced(v))
     if not has_memory(base) or (function is np.unstack and base.type.ndim == 1):
         return ys
     ours = gnp.FUNCTIONS[function]
@@ -314,8 +311,4 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
 
 def has_memory(x: Any) -> bool:
     """Whether a view of it would be one: not of a NumPy scalar, which never changes."""
-    return _is_traced(x) and x.cell.is_array
-
-
-def _is_traced(x: Any) -> bool:
-    return hasattr(x, "cell")
+    return is_traced(x) and x.cell.is_array

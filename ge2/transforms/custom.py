@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import field
 from functools import partial, update_wrapper, wraps
-from typing import Any, Generic, ParamSpec, TypeVar, final
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import ConcretizationTypeError, GradientError, InputError, NoRuleError
@@ -83,6 +83,9 @@ class CustomRule(ABC, Generic[P, R]):
         self.static = Static((*Static.of(nondiff_argnums).argnums, *named))
         update_wrapper(self, fun)
 
+    ruled = False  # until its rule is given
+    fix: ClassVar[str]  # the call that gives it
+
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         return self if instance is None else partial(self, instance)
 
@@ -138,9 +141,11 @@ class CustomRule(ABC, Generic[P, R]):
         closed = call.stage(call.inputs(), returned, "custom")
         return Made(last_of(closed.graph), closed.captured, returned, closed.looked)
 
-    @abstractmethod
     def check(self) -> None:
         """NoRuleError unless there is a rule."""
+        if not self.ruled:
+            what = f"{title_of(self.fun)} has a {type(self).__name__} without a rule"
+            raise NoRuleError(what, where=here(), fix=self.fix)
 
     @abstractmethod
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
@@ -252,17 +257,11 @@ class custom_vjp(CustomRule[P, R]):
     10.0
     """
 
+    fix = "f.defvjp(fwd, bwd)"
+
     def defvjp(self, fwd: Function, bwd: Function, symbolic_zeros: bool = False) -> None:
         no_symbolic_zeros(symbolic_zeros)
-        self.fwd, self.bwd = fwd, bwd
-
-    def check(self) -> None:
-        if not hasattr(self, "bwd"):
-            raise NoRuleError(
-                f"{title_of(self.fun)} has a custom_vjp without rules",
-                where=here(),
-                fix="f.defvjp(fwd, bwd)",
-            )
+        self.fwd, self.bwd, self.ruled = fwd, bwd, True
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         _, others, fwd = self.static.split(self.fwd, args)
@@ -374,9 +373,11 @@ class custom_jvp(CustomRule[P, R]):
     10.0
     """
 
+    fix = "f.defjvp(rule)"
+
     def defjvp(self, rule: Function, symbolic_zeros: bool = False) -> Function:
         no_symbolic_zeros(symbolic_zeros)
-        self.rule = rule
+        self.rule, self.ruled = rule, True
         return rule
 
     def defjvps(self, *rules: Function | None) -> None:
@@ -388,15 +389,7 @@ class custom_jvp(CustomRule[P, R]):
             ]
             return y, sum(terms[1:], terms[0]) if terms else zero(type_of(y))
 
-        self.rule = rule
-
-    def check(self) -> None:
-        if not hasattr(self, "rule"):
-            raise NoRuleError(
-                f"{title_of(self.fun)} has a custom_jvp without a rule",
-                where=here(),
-                fix="f.defjvp(rule)",
-            )
+        self.rule, self.ruled = rule, True
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         returned, rule_returned = Results(), Results(has_aux=True)

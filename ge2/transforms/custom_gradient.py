@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar, final
 import numpy as np
 
 from ge2.base.dtypes import INEXACT
-from ge2.base.errors import InputError, NoRuleError, PytreeError, TypeRuleError
+from ge2.base.errors import InputError, PytreeError, TypeRuleError
 from ge2.base.pytrees.pytree import (
     broadcast_prefix,
     flatten,
@@ -179,14 +179,11 @@ class custom_batch(CustomRule[P, R]):
     array([1., 1.])
     """
 
-    def def_vmap(self, rule: Function) -> Function:
-        self.rule = rule
-        return rule
+    fix = "f.def_vmap(rule)"
 
-    def check(self) -> None:
-        if not hasattr(self, "rule"):
-            what = f"{title_of(self.fun)} has a custom_batch without a rule"
-            raise NoRuleError(what, where=here(), fix="f.def_vmap(rule)")
+    def def_vmap(self, rule: Function) -> Function:
+        self.rule, self.ruled = rule, True
+        return rule
 
     def make(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
         returned = Results()

@@ -12,11 +12,11 @@ from ge2.base.errors import GradientError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Atom, Eqn, Flags, Graph, GraphOp, Literal, Var, without_dead_code
-from ge2.ops.elementwise import Elementwise
 from ge2.ops.graphs.control import CALLS, Cond
 from ge2.ops.graphs.custom import CUSTOM
 from ge2.ops.graphs.halves import zero_equation
 from ge2.ops.graphs.policy import inlined
+from ge2.ops.pointlike import Elementwise
 from ge2.trace import Closed, Input, is_traced, run
 from ge2.transforms.api import active_inputs, gradient_like
 from ge2.transforms.arguments import Arguments, Results, owned

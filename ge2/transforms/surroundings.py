@@ -23,7 +23,8 @@ import ge2.numpy
 from ge2.base.dtypes import EXTENDED, PYTHON
 from ge2.base.source import is_package
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.elementwise import WHERE, Elementwise
+from ge2.ops.elementwise import WHERE
+from ge2.ops.pointlike import Elementwise
 from ge2.trace import Tracer
 
 LARGEST: Final = 1 << 16  # bytes of an array whose elements are compared at each call

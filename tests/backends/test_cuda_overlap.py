@@ -15,7 +15,7 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
-from ge2.compile.executable import manner
+from ge2.compile.runners import manner
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.launches import Branch, Launch, While
 from ge2.targets.cuda.launch.nodes import Nodes

@@ -11,7 +11,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.compile.compile import compile_graph
-from ge2.compile.executable import Reference
+from ge2.compile.runners import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
 from tests.small import TINY

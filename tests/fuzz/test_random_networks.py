@@ -18,7 +18,7 @@ import pytest
 from ge2.base.config import config
 from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
-from ge2.compile.executable import Reference
+from ge2.compile.runners import Reference
 from ge2.ir import Graph
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.targets.cuda.emulator.device import ShimDevice

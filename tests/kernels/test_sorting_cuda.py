@@ -18,7 +18,7 @@ from ge2.ir import ArrayType
 from ge2.ops.sort import ArgSort, Sort
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.kernels.sort import longest
+from ge2.targets.cuda.kernels.lines.sort import longest
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.exhaustive import examples

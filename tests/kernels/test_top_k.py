@@ -22,7 +22,7 @@ from ge2.ops.shape import Slice, Transpose
 from ge2.ops.sort import Sort, TopK
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
-from ge2.targets.cuda.kernels import top_k
+from ge2.targets.cuda.kernels.lines import top_k
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.exhaustive import examples
 from tests.kernels.programs import alike, needs_compiler, numbers

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
 from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME

@@ -10,7 +10,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.passes.take_to_mask import match
 from ge2.passes.tuning import TUNING
 from ge2.passes.wrap_indices import Wrap, indexed

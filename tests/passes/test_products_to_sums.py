@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.ir import Graph, verify
 from ge2.passes.context import Context
 from ge2.passes.products_to_sums import products_to_sums

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.ir import Graph, verify
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Concatenate, Pad
 from ge2.passes.split_edges import is_moved, split_edges
 from tests.together import needs_compiler

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.compile.steps.writes import writes
 from tests.passes.graphs import after, lines
 

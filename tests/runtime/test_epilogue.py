@@ -16,7 +16,7 @@ from ge2.base.config import config
 from ge2.base.dtypes import HALF
 from ge2.cli import demo as digits
 from ge2.compile.pipeline import rewritten
-from ge2.compile.product_epilogue import epilogue
+from ge2.compile.rewrites.product_epilogue import epilogue
 from ge2.ir import verify
 from ge2.ops.graphs.region import ProductRegion
 from ge2.passes.context import Context

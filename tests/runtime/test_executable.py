@@ -14,7 +14,8 @@ import ge2
 from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.compile import compile_graph
-from ge2.compile.executable import Executable, Reference
+from ge2.compile.executable import Executable
+from ge2.compile.runners import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
 from ge2.targets.c import linked

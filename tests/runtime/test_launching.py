@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.compile.executable import manner
+from ge2.compile.runners import manner
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch.arguments import Address, TensorMap, Tiles
 from ge2.targets.cuda.launch.dependencies import Access, waits
@@ -126,13 +126,14 @@ def test_a_report_says_how_launches_went():
     assert between.startswith("sort, which NumPy computes, at ") and "test_launching.py:" in between
     assert last == "launches_1: launched one by one, from Python"
     assert between in str(report)
-    run = SimpleNamespace(counts=(9, 1, 4, 3), trouble=None)
+    none = {"choices": (0, 0), "early": 0, "whole": None, "trouble": None}
+    run = SimpleNamespace(**none | {"counts": (9, 1, 4, 3)})
     assert manner(run) == "1 of 9 calls one by one, 4 captured graphs, 3 patches"
     run.trouble = KernelError("cuGraphCreate fails")
     assert manner(run).endswith("; no graph, for cuGraphCreate fails")
-    run = SimpleNamespace(counts=(9, 1, 4, 0), trouble=None, choices=(2, 5))
+    run = SimpleNamespace(**none | {"counts": (9, 1, 4, 0), "choices": (2, 5)})
     assert manner(run).endswith(
         "4 captured graphs, 0 patches, 2 conditional nodes, 5 graphs made anew"
     )
-    run = SimpleNamespace(counts=(9, 9, 0, 0), trouble=None, choices=(2, 0))
+    run = SimpleNamespace(**none | {"counts": (9, 9, 0, 0), "choices": (2, 0)})
     assert manner(run).endswith("0 captured graphs, 0 patches, 2 loops and branches by the host")

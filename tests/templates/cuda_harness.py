@@ -22,7 +22,8 @@ import pytest
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 from ge2.ir import ArrayType
-from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow, kind
+from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow
+from ge2.ops.pointlike import kind
 from ge2.targets.cuda.emit.types import HELD, STORED, expression, headers
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load.driver import driver

@@ -9,7 +9,8 @@ import pytest
 
 from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, SHORT, real_part
 from ge2.ir import ArrayType
-from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, Elementwise, IntegerPow
+from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, IntegerPow
+from ge2.ops.pointlike import Elementwise
 from tests.templates.harness import DTYPES, Loop, elementwise, needs_compiler
 
 pytestmark = needs_compiler

@@ -12,7 +12,8 @@ import pytest
 
 from ge2.base.dtypes import BOOL, INTEGERS, SHORT
 from ge2.ir import ArrayType
-from ge2.ops.elementwise import ELEMENTWISE, Elementwise, IntegerPow, kind
+from ge2.ops.elementwise import ELEMENTWISE, IntegerPow
+from ge2.ops.pointlike import Elementwise, kind
 from tests.templates.harness import Loop, elementwise, needs_compiler
 
 pytestmark = needs_compiler

@@ -14,7 +14,7 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.base.gpu import has_hopper
-from ge2.compile.attention import attention
+from ge2.compile.rewrites.attention import attention
 from ge2.ir import Graph
 from ge2.ops.attention.ops import recognised
 from ge2.passes.context import NOTHING

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, final
 import numpy as np
 
 from ge2.base.config import config, environment_with
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -228,16 +229,13 @@ def _kill(process: Popen[bytes]) -> None:
     process.stdout.close()
 
 
+@after_fork
 def _after_fork() -> None:
     """A child holds no program of its parent's alive."""
     for writer in _writers:
         with suppress(OSError):
             os.close(writer)
     _writers.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 # -------------------------------------------------------------------------------- background build
@@ -319,15 +317,37 @@ class Awaited:
             each.settle(made)
 
 
+@final
+class Provisional:
+    """A program that is called without the extension until that is there.
+
+    `native` makes of the extension the program that it calls; `told` is notified of that program.
+    """
+
+    __slots__ = ("native", "run", "told")
+
+    def __init__(self, plain: Callable[..., Any], native: Callable[[Any], Any]) -> None:
+        self.run, self.native = plain, native
+        self.told: Callable[[Any], None] | None = None
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self.run(*arrays)
+
+    def settle(self, made: Any) -> None:
+        """Has the extension call it, where that can be made."""
+        if made is not None:
+            self.run = self.native(made)
+        if self.told is not None:
+            self.told(self.run)
+        self.told = None
+
+
 _all: list[Awaited] = []
 
 
+@after_fork
 def _forget_waiting() -> None:
     """The threads that would tell of them do not exist in the child: who asks next begins anew."""
     for each in _all:
         each.lock = Lock()
         each.waiting.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_waiting)

@@ -24,6 +24,7 @@ from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.compile_times import note, spent
 from ge2.base.config import brief_waits, config
 from ge2.base.errors import CompilerTrouble
+from ge2.base.interpreter import after_fork
 from ge2.base.log import logger
 from ge2.base.record import record
 from ge2.base.source import templates
@@ -378,10 +379,7 @@ def _is_whole(content: bytes) -> bool:
     return all(offset + length <= len(content) for offset, length in places)
 
 
+@after_fork
 def _after_fork() -> None:
     """Whoever held a lock does not exist in the child."""
     _locks.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -19,6 +19,7 @@ from typing import Final, final
 from ge2.base.cache import cache, content_key
 from ge2.base.config import allowed_cores, compiler_variables, config, program_path
 from ge2.base.errors import CompilerTrouble
+from ge2.base.interpreter import after_fork
 from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.base.toolchain.command import Outcome, TookTooLong, run_together, workplace
@@ -362,10 +363,7 @@ def settled(tools: Toolchain, check: Callable[[bytes], None], end: float) -> Too
     return None
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -15,8 +15,9 @@ from typing import Final, final
 
 from ge2.base.dtypes import HALF, INEXACT
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
-from ge2.ops.elementwise import ConvertElementType, Pointlike
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.toolchain.command import Provisional
 from ge2.codegen.layout import Layout, plain
 from ge2.compile.steps.writes import disjoint, read_box, written_box
 from ge2.ir import Atom, Eqn, Var
@@ -148,7 +149,7 @@ class Writing:
         self.run, self.writes = run, writes
         # what makes an argument as a device's kernels read it: itself, or a copy
         self.ready = ready
-        if hasattr(run, "told"):  # it knows of a better way soon
+        if isinstance(run, Provisional):  # it knows of a better way soon
             run.told = self.on_ready
 
     def on_ready(self, run: Run) -> None:

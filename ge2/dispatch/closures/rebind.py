@@ -18,14 +18,7 @@ from typing import Any, final
 from ge2.base.errors import ImpureError
 from ge2.base.pytrees.treedef import kind_of
 from ge2.base.source import here, of_function
-from ge2.dispatch.closures.capture import (
-    Plan,
-    Scope,
-    all_leaves,
-    functions_in,
-    is_array,
-    leaves_of,
-)
+from ge2.dispatch.closures.capture import Plan, Scope, all_leaves, functions_in
 from ge2.dispatch.closures.objects import (
     BUILTIN_METHODS,
     MISSING,
@@ -36,6 +29,7 @@ from ge2.dispatch.closures.objects import (
     reads_of,
     slots_of,
 )
+from ge2.dispatch.closures.values import is_array, leaves_of
 from ge2.dispatch.signature import title
 from ge2.transforms.custom import CustomRule
 

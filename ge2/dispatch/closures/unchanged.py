@@ -19,7 +19,6 @@ import numpy as np
 
 from ge2.base.dtypes import known
 from ge2.base.pytrees.treedef import Kind, kind_of
-from ge2.dispatch.closures.capture import holds_elements, is_live
 from ge2.dispatch.closures.objects import (
     MISSING,
     attribute,
@@ -32,6 +31,7 @@ from ge2.dispatch.closures.objects import (
     slots_of,
     users_classes,
 )
+from ge2.dispatch.closures.values import holds_elements, is_live
 from ge2.trace import is_traced
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ShapeError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, type_of
+from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem, setitem
 from ge2.numpy.access.selecting import take_along_axis
@@ -59,9 +59,7 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Sequence[Any]
 def key(x: Any, starts: Sequence[Any], sizes: Dims, name: str) -> tuple[Any, ...]:
     """The index of the part: whole axes and known starts as slices, the others as index arrays."""
     t = type_of(x)
-    starts = (
-        [getitem(starts, i) for i in range(t.ndim)] if hasattr(starts, "type") else list(starts)
-    )
+    starts = [getitem(starts, i) for i in range(t.ndim)] if is_traced(starts) else list(starts)
     if not len(starts) == len(sizes) == t.ndim:
         what = f"{name} takes a start and a size for each axis of {t}; got {len(starts)} and {len(sizes)}"
         raise ShapeError(what, where=here())
@@ -79,7 +77,7 @@ def place(start: Any, size: int, n: int, name: str) -> Any:
         raise TypeRuleError(what, where=here(), fix="start.astype(int)")
     if size == n:
         return 0
-    if not hasattr(s, "type"):
+    if not is_traced(s):
         first = int(s) + n if int(s) < 0 else int(s)
         return min(max(first, 0), n - size)
     s = cast(s, INT64)

@@ -17,8 +17,8 @@ from ge2.base.dtypes import BOOL, INT64, INTEGERS
 from ge2.base.errors import ConcretizationTypeError, InputError, OutOfBoundsError, ShapeError
 from ge2.base.record import record
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, Op, type_of
-from ge2.numpy.composite import choose_by, is_traced, known_elements
+from ge2.ir import ArrayType, Dims, Op, is_traced, type_of
+from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.creation import full
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, reshape
 from ge2.ops import elementwise as ops

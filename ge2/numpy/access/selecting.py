@@ -17,9 +17,9 @@ from ge2.base.errors import (
     ShapeError,
 )
 from ge2.base.source import here
-from ge2.ir import ArrayType, Dims, type_of
+from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy.access.indexing import checked_index, common_index, fitting, getitem, setitem
-from ge2.numpy.composite import choose_by, clip, flatnonzero, is_traced, known_elements, no_out
+from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no_out
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
 from ge2.numpy.joining import stack

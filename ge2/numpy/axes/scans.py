@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.dtypes import BOOL, INEXACT
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import checked_index
 from ge2.numpy.composite import choose_by, no_out
@@ -258,7 +258,7 @@ def indices_unless(failed: Any, found: Any, n: int) -> Any:
     """The indices, below n; an error where `failed` holds, at once if that is
     known, else when it runs.
     """
-    if not hasattr(failed, "type"):
+    if not is_traced(failed):
         if np.any(failed):
             raise ArgumentError(
                 "All-NaN slice encountered", where=here(), fix="np.isnan(x).all(axis)"

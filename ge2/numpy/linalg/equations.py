@@ -13,7 +13,7 @@ from numpy.linalg._linalg import SlogdetResult
 from ge2.base.dtypes import COMPLEX
 from ge2.base.errors import ArgumentError, InputError, ShapeError
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import products
 from ge2.numpy.composite import imag, real, where
@@ -100,7 +100,7 @@ def known(bound: Any, name: str, x: Any) -> float:
     t = type_of(x)
     if bound is None:
         return float(max(t.shape[-2:]) * np.finfo(t.dtype).eps)
-    if np.ndim(bound) or hasattr(bound, "type"):
+    if np.ndim(bound) or is_traced(bound):
         what = f"{name}: a tolerance is a number known beforehand; got {bound!r}"
         raise InputError(what, where=here(), fix="rtol=1e-6")
     return float(bound)

@@ -9,18 +9,18 @@ from numpy.linalg._linalg import EighResult, EigResult, QRResult, SVDResult
 from ge2.base.dtypes import COMPLEX, FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, NoRuleError, ShapeError
 from ge2.base.source import here
-from ge2.ir import ArrayType, type_of
+from ge2.ir import ArrayType, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.selecting import take_along_axis
 from ge2.numpy.axes.sorting import argsort, sort
-from ge2.numpy.composite import is_traced, where
+from ge2.numpy.composite import where
 from ge2.numpy.creation import zeros
 from ge2.numpy.joining import concatenate
 from ge2.numpy.products import matmul
 from ge2.numpy.promotion import array, cast
 from ge2.numpy.shapes import expand_dims, flip, matrix_transpose, triu
-from ge2.ops.decompositions import Eig, Eigh, Qr, Svd
 from ge2.ops.linalg import Cholesky
+from ge2.ops.linalg.decompositions import Eig, Eigh, Qr, Svd
 from ge2.ops.shape import Slice, StopGradient
 
 # NumPy's own: no others to learn

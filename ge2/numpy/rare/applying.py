@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
@@ -147,9 +147,7 @@ def stand_ins(xs: Sequence[Any]) -> list[Any]:
     that look at no element.
     """
     return [
-        np.broadcast_to(np.empty((), type_of(x).dtype), type_of(x).shape)
-        if hasattr(x, "type")
-        else x
+        np.broadcast_to(np.empty((), type_of(x).dtype), type_of(x).shape) if is_traced(x) else x
         for x in xs
     ]
 

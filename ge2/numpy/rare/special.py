@@ -16,7 +16,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, FLOAT64, FLOATS
 from ge2.base.errors import InputError
 from ge2.base.source import here
-from ge2.ir import type_of
+from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy import reductions
 from ge2.numpy.composite import where
@@ -142,7 +142,7 @@ def gamma(x: Any, /, **more: Any) -> Any:
 
 def polygamma(n: Any, x: Any) -> Any:
     """Derivative n of `digamma`, n known beforehand and up to 14, as `scipy.special.polygamma`."""
-    if hasattr(n, "type") or np.ndim(n) or int(n) != n:
+    if is_traced(n) or np.ndim(n) or int(n) != n:
         raise InputError(
             f"polygamma: n is an integer; got {n!r}", where=here(), fix="polygamma(1, x)"
         )

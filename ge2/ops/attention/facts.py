@@ -29,9 +29,8 @@ from ge2.ops.elementwise import (
     SUB,
     WHERE,
     ConvertElementType,
-    Pointlike,
-    Pointwise,
 )
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.reduce import Reduce, ReduceSum
 from ge2.ops.shape import BroadcastInDim, Reshape, StopGradient, Transpose
 

@@ -12,7 +12,8 @@ from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention.facts import Along, reshaped
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import DIV, MUL, WHERE, ConvertElementType, Pointlike, Pointwise
+from ge2.ops.elementwise import DIV, MUL, WHERE, ConvertElementType
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import RandomBits
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 

@@ -10,7 +10,19 @@ import numpy as np
 
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, Var, read, without_dead_code
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Derive,
+    Dims,
+    Eqn,
+    Flags,
+    Graph,
+    Var,
+    is_traced,
+    read,
+    without_dead_code,
+)
 from ge2.ops.attention.facts import FEATURE, REPEATED
 from ge2.ops.attention.form import VIEWS, Chain, Form, is_scaling
 from ge2.ops.dot import DotGeneral
@@ -121,7 +133,7 @@ def scored(form: Form, derive: Derive) -> Graph:
 
 def wide(x: Any) -> Any:
     """A value, or a number, of a half type in float32."""
-    if not hasattr(x, "type"):
+    if not is_traced(x):
         return np.float32(x)
     return x.cast(FLOAT32) if x.type.dtype in HALF or x.type.weak else x
 
@@ -133,7 +145,7 @@ def widened(eqn: Eqn, xs: Sequence[Any]) -> Any:
         return op(*xs)
     if isinstance(op, ConvertElementType):
         x = wide(xs[0])
-        held = x.cast(FLOAT32) if hasattr(x, "type") else np.float32(x)  # an integer, too
+        held = x.cast(FLOAT32) if is_traced(x) else np.float32(x)  # an integer, too
         return held if op.dtype in HALF else op(x)
     pairs = zip(eqn.inputs, xs, strict=True)
     return op(*(wide(x) if a.type.dtype in HALF else x for a, x in pairs))

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 from typing import final
 
 from ge2.base.record import record
 from ge2.ir import (
-    Axis,
+    Axes,
     Batched,
     Cotangents,
     Derive,
@@ -17,7 +16,7 @@ from ge2.ir import (
     Graph,
     Op,
     Pushed,
-    Value,
+    Values,
     Var,
     rename,
 )
@@ -45,12 +44,10 @@ class Plain(OfGraph):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return self.call().saving(wanted, derive)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         return self.call().jvp_with(derive, ts, xs)
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         return self.call().batch_with(derive, xs, axes, size)
 
 
@@ -82,9 +79,7 @@ class AttentionSaving(Plain):
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.plain, self.backward)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         y, logs = ys
         (ct,) = filled(cts[:1], ys[:1])
         found = AttentionBackward(self.backward, self.plain, self.wanted)(*xs, logs, y, ct)

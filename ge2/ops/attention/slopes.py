@@ -12,8 +12,8 @@ from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, Var, withou
 from ge2.ops.attention.facts import REPEATED, reshaped
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import inputs_of, wide, widened
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.graphs.control import whole
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 
 Read = tuple[int, Dims]  # an input of attention; the axis of the products that each of its axes is

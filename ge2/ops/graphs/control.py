@@ -11,6 +11,7 @@ from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
+    Axes,
     Axis,
     Batched,
     Cotangents,
@@ -24,6 +25,7 @@ from ge2.ir import (
     Pushed,
     Reversing,
     Value,
+    Values,
     Var,
     rename,
     without_dead_code,
@@ -49,7 +51,7 @@ def matches(op: Op, graph: Graph, types: Sequence[ArrayType]) -> None:
         raise TypeRuleError(f"{op.name} takes {want}; got {got}")
 
 
-def filled(cts: Sequence[Value | None], ys: Sequence[Value]) -> list[Value]:
+def filled(cts: Sequence[Value | None], ys: Values) -> list[Value]:
     """The cotangents (or tangents) of the inexact values, zeros made."""
     return [
         zero_like(y) if ct is None else ct
@@ -62,7 +64,7 @@ def zero_like(y: Value) -> Value:
     return y.zeros().cast(y.dtype, weak=True) if y.type.weak else y.zeros()
 
 
-def scattered(found: Sequence[Value], wanted: Flags) -> Cotangents:
+def scattered(found: Values, wanted: Flags) -> Cotangents:
     """One cotangent for each input: those of the wanted ones are given."""
     rest = iter(found)
     return [next(rest) if w else None for w in wanted]
@@ -80,7 +82,7 @@ def inexact(atoms: Sequence[Atom]) -> Flags:
     return tuple(a.type.dtype in INEXACT for a in atoms)
 
 
-def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> Pushed:
+def with_tangents(results: Values, outputs: Sequence[Atom]) -> Pushed:
     """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
     rest = iter(results[len(outputs) :])
     return results[: len(outputs)], [
@@ -88,11 +90,11 @@ def with_tangents(results: Sequence[Value], outputs: Sequence[Atom]) -> Pushed:
     ]
 
 
-def to_front(xs: Sequence[Value], axes: Sequence[Axis]) -> list[Value]:
+def to_front(xs: Values, axes: Axes) -> list[Value]:
     return [x if a is None else x.move_axis(a, 0) for x, a in zip(xs, axes, strict=True)]
 
 
-def with_axis(xs: Sequence[Value], axes: Sequence[Axis], flags: Flags, size: int) -> list[Value]:
+def with_axis(xs: Values, axes: Axes, flags: Flags, size: int) -> list[Value]:
     """The values, with the axis in front where it should be."""
     fronted = zip(to_front(xs, axes), axes, flags, strict=True)
     return [
@@ -160,7 +162,7 @@ class Call(GraphOp):
         forward, backward, count = derive.vjp(self.jaxpr, wanted)
         return CallSaving(forward, backward, count, self.title)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         active, given, outputs = flags_of(ts), present(ts), self.jaxpr.outputs
         if not derive.apart:
             return with_tangents(
@@ -171,14 +173,12 @@ class Call(GraphOp):
         found = Call(linear, self.title)(*results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
         return Call(graph, self.title)(*to_front(xs, axes)), axes_of(flags)
 
 
-def residuals_of(graph: Graph, count: int, ys: Sequence[Value], xs: Sequence[Value]) -> list[Value]:
+def residuals_of(graph: Graph, count: int, ys: Values, xs: Values) -> list[Value]:
     """The last results of a graph; those that are inputs, or other results,
     are taken from there.
     """
@@ -220,9 +220,7 @@ class Saving(Reversing):
     def plain(self) -> Call:
         return Call(self.jaxpr, self.title)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
         kept = residuals_of(self.jaxpr, self.residuals, ys, xs)
         found = Call(self.backward, self.title)(*kept, *filled(cts[:at], ys[:at]))
@@ -264,7 +262,7 @@ class Checkpoint(OfGraph):
         forward, backward, count = derive.again(self.jaxpr, wanted, self.policy)
         return CheckpointSaving(forward, backward, count, self.policy, self.prevent_cse)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         graph, given, outputs = (
             derive.jvp(self.jaxpr, flags_of(ts)),
             present(ts),
@@ -277,9 +275,7 @@ class Checkpoint(OfGraph):
             Call(again, "checkpoint")(*Barrier()(*xs, *given)), inexact(outputs)
         )
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         graph, flags = derive.batch(self.jaxpr, tuple(a is not None for a in axes), size)
         return self.of(graph)(*to_front(xs, axes)), axes_of(flags)
 
@@ -315,9 +311,7 @@ class CheckpointSaving(Alike):
     def plain(self) -> Checkpoint:
         return Checkpoint(self.jaxpr, self.policy, self.prevent_cse)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
         read = [*residuals_of(self.jaxpr, self.residuals, ys, xs), *filled(cts[:at], ys[:at])]
         if self.prevent_cse:
@@ -358,7 +352,7 @@ class Cond(GraphOp):
         forward, backward, count, again = joined_halves(halves, len(self.branches[0].outputs))
         return CondSaving(forward, backward, count, again)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         active, given, outputs = flags_of(ts[1:]), present(ts[1:]), self.branches[0].outputs
         if not derive.apart:
             return with_tangents(
@@ -372,9 +366,7 @@ class Cond(GraphOp):
         found = Cond(linear)(xs[0], *read, *results[len(outputs) :], *given)
         return results[: len(outputs)], scattered(found, inexact(outputs))
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         batched, operands = tuple(a is not None for a in axes[1:]), to_front(xs, axes)
         if axes[0] is not None:
             return self.selected(derive, operands, batched, size)
@@ -386,9 +378,7 @@ class Cond(GraphOp):
         )
         return Cond(branches)(*operands), axes_of(some)
 
-    def selected(
-        self, derive: Derive, operands: Sequence[Value], batched: Flags, size: int
-    ) -> Batched:
+    def selected(self, derive: Derive, operands: Values, batched: Flags, size: int) -> Batched:
         """The results of the branch that each element of the index
         names: all branches are computed.
         """
@@ -449,9 +439,7 @@ class CondSaving(Alike):
     def plain(self) -> Cond:
         return Cond(self.branches)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
         ends = [*xs[1:], *ys]
         read = [ends[i] for i in self.again]

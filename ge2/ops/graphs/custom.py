@@ -12,7 +12,7 @@ from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
     Atom,
-    Axis,
+    Axes,
     Batched,
     Cotangents,
     Derive,
@@ -22,7 +22,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
-    Value,
+    Values,
     Var,
     rename,
     without_dead_code,
@@ -74,15 +74,13 @@ class CustomVjp(OfGraph):
         refuse_captured(self, wanted)
         return CustomVjpSaving(self.forward, self.backward, self.residuals)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         raise NoRuleError(
             "a function with a custom_vjp has no forward derivative",
             fix="ge2.custom_jvp, which gives both modes",
         )
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         """Cotangents of inputs that are shared get the axis too; a sum takes it off again."""
         batched, results = tuple(a is not None for a in axes), len(self.jaxpr.outputs)
         every = (True,) * results
@@ -154,9 +152,7 @@ class CustomVjpSaving(GraphOp):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.forward(*arrays))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         at = len(ys) - self.residuals
         found = Call(self.backward, "custom_vjp")(*ys[at:], *filled(cts[:at], ys[:at]))
         return scattered(found, tuple(x.type.dtype in INEXACT for x in xs))
@@ -164,12 +160,10 @@ class CustomVjpSaving(GraphOp):
     def saving(self, wanted: Flags, derive: Derive) -> Op:
         return Call(self.forward, "custom_vjp").saving(wanted, derive)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         return Call(self.forward, "custom_vjp").jvp_with(derive, ts, xs)
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         return Call(self.forward, "custom_vjp").batch_with(derive, xs, axes, size)
 
 
@@ -188,7 +182,7 @@ class CustomJvp(OfGraph):
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.rule)
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         refuse_captured(self, flags_of(ts))
         tangents, outputs, rule = filled(ts, xs), self.jaxpr.outputs, self.rule
         if not derive.apart:
@@ -222,9 +216,7 @@ class CustomJvp(OfGraph):
         reverse = Graph(inputs, (*zeros, *eqns), rename(names, joint.outputs))
         return CustomJvpSaving(self.jaxpr, self.rule, without_dead_code(reverse), chosen)
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         batched = tuple(a is not None for a in axes)
         every = (True,) * len(self.jaxpr.outputs)
         graph, _ = derive.batch(self.jaxpr, batched, size, every)
@@ -277,9 +269,7 @@ class CustomJvpSaving(Alike):
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.rule, self.reverse)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         found = Call(self.reverse, "custom_jvp")(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)
 
@@ -318,7 +308,7 @@ class CustomBatch(OfGraph):
             self.jaxpr, whole(*derive.vjp(self.jaxpr, wanted)), wanted, self.rule
         )
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         if self.rule is None or derive.apart:
             return self.plain().jvp_with(derive, ts, xs)
         active = flags_of(ts)
@@ -326,9 +316,7 @@ class CustomBatch(OfGraph):
         pushed = CustomBatch(graph, PushedRule(graph, self.rule, active))
         return with_tangents(pushed(*xs, *present(ts)), self.jaxpr.outputs)
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         if self.rule is None:
             return self.plain().batch_with(derive, xs, axes, size)
         graph, needed, has = self.rule(derive, tuple(a is not None for a in axes), size)
@@ -356,9 +344,7 @@ class CustomBatchSaving(Alike):
     def graphs(self) -> tuple[Graph, ...]:
         return (self.jaxpr, self.reverse)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         rule = self.rule and PulledRule(self.reverse, self.rule, self.wanted)
         found = CustomBatch(self.reverse, rule)(*xs, *filled(cts, ys))
         return scattered(found, self.wanted)

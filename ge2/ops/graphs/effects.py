@@ -22,7 +22,19 @@ from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.pytrees.pytree import Structure, flatten, key_paths, keystr, unflatten
 from ge2.base.record import record
 from ge2.base.source import of_function
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Dims, Flags, Op, Value, type_of
+from ge2.ir import (
+    ArrayType,
+    Axes,
+    Axis,
+    Batched,
+    Cotangents,
+    Dims,
+    Flags,
+    Op,
+    Value,
+    Values,
+    type_of,
+)
 
 # for each batch, outermost first: its size, and which inputs have it
 Loops = tuple[tuple[int, Flags], ...]
@@ -155,7 +167,7 @@ class HostOp(Op):
     def call(self, arrays: Sequence[Any]) -> tuple[Any, ...]:
         """One call, of the arrays that the function was written for."""
 
-    def looped(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Any:
+    def looped(self, xs: Values, axes: Axes, size: int) -> Any:
         """The same calls for each place of one more axis."""
         loops = ((size, tuple(a is not None for a in axes)), *self.loops)
         over: Op = replace(self, loops=loops)  # type: ignore[type-var]
@@ -176,7 +188,7 @@ class Look(HostOp):
             self.call(xs)
         return ()
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         return self.looped(xs, axes, size), ()
 
 
@@ -288,12 +300,10 @@ class PureCallback(HostOp):
             raise TypeRuleError(f"{what}, but result_shape_dtypes says {wanted}", fix=fix)
         return np.array(y, wanted.dtype, order="C")
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         self.refuse()
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         self.refuse()
 
     def refuse(self) -> NoReturn:
@@ -303,7 +313,7 @@ class PureCallback(HostOp):
             fix="ge2.custom_vjp or ge2.custom_jvp around it, or ge2.stop_gradient of its arguments",
         )
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         if self.method is None:
             what = f"pure_callback of {self.function.title} does not say how it is to be batched"
             fix = 'vmap_method="sequential": a call an element; "expand_dims": one, with one more first axis'

@@ -24,8 +24,9 @@ from ge2.ir import (
     rename,
 )
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import WHERE, ConvertElementType, Pointlike
+from ge2.ops.elementwise import WHERE, ConvertElementType
 from ge2.ops.index import Gather
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, StopGradient
 
 Graphs = tuple[Graph, ...]

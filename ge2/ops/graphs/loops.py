@@ -12,7 +12,7 @@ from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
-    Axis,
+    Axes,
     Batched,
     Cotangents,
     Derive,
@@ -21,7 +21,7 @@ from ge2.ir import (
     GraphOp,
     Op,
     Pushed,
-    Value,
+    Values,
     Var,
     without_dead_code,
 )
@@ -176,16 +176,14 @@ class ScanLoop(GraphOp):
 
         return derive.trace(round, [t for group in types for t in group])
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         active = self.active(flags_of(ts))
         given = [
             zero_like(x) if t is None else t for t, x, a in zip(ts, xs, active, strict=True) if a
         ]  # a carry may vary from the second round on only
         return (self.pushed_apart if derive.apart else self.pushed)(derive, active, given, xs)
 
-    def pushed(
-        self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]
-    ) -> Pushed:
+    def pushed(self, derive: Derive, active: Flags, ts: Values, xs: Values) -> Pushed:
         graph, n = derive.jvp(self.body, active), len(self.body.outputs)
         counts, moved = [len(p) for p in self.parts(xs)], [sum(p) for p in self.parts(active)]
         sizes = [k for pair in zip(counts, moved, strict=True) for k in pair]
@@ -213,9 +211,7 @@ class ScanLoop(GraphOp):
         carry, carry_ts, ys, ys_ts = apart(found, self.carry, moved[1], n - self.carry, None)
         return [*carry, *ys], self.scattered(active, carry_ts, ys_ts)
 
-    def pushed_apart(
-        self, derive: Derive, active: Flags, ts: Sequence[Value], xs: Sequence[Value]
-    ) -> Pushed:
+    def pushed_apart(self, derive: Derive, active: Flags, ts: Values, xs: Values) -> Pushed:
         forward, linear, _ = derive.linear(self.body, active)
         kept = Residuals.of(self, forward, linear)
         consts, _, elements = self.parts(xs)
@@ -244,7 +240,7 @@ class ScanLoop(GraphOp):
         found = self.of(body, fixed + moved[0], moved[1])(*known, *at, *bt, *stack, *ct)
         return results[:n], self.scattered(active, found[: moved[1]], found[moved[1] :])
 
-    def scattered(self, active: Flags, carry: Sequence[Value], ys: Sequence[Value]) -> Cotangents:
+    def scattered(self, active: Flags, carry: Values, ys: Values) -> Cotangents:
         """Tangents for the outputs that have one."""
         seeds, more = iter(carry), iter(ys)
         flags = self.parts(active)[1]
@@ -255,9 +251,7 @@ class ScanLoop(GraphOp):
 
     # -- batches
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         at = self.consts + self.carry
         flags = [a is not None for a in axes]
         body, flags, out = batched_body(derive, self.body, flags, slice(self.consts, at), size)
@@ -436,9 +430,7 @@ class ScanSaving(Alike):
     def plain(self) -> ScanLoop:
         return ScanLoop(self.body, self.length, self.consts, self.carry, self.reverse)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         loop, at = self.plain(), len(ys) - self.residuals
         consts, _, elements = loop.parts(xs)
         by_const, by_carry, by_element = loop.parts(self.active)

@@ -13,6 +13,7 @@ from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Op, Reversing, Var, rename
 from ge2.ops.dot import DotGeneral
+from ge2.ops.shape import Name
 
 Rule = tuple[Any, ...]
 Labels = Collection[str]
@@ -64,7 +65,7 @@ class Policy:
         """Whether results of `op` may be kept; its label, if it is one that
         marks, counts as one.
         """
-        return saves(self.rule, op, (op.label,) if hasattr(op, "label") else ())
+        return saves(self.rule, op, (op.label,) if isinstance(op, Name) else ())
 
     def __repr__(self) -> str:
         return words(self.rule)

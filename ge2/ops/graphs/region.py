@@ -14,9 +14,30 @@ KINDS = ("pointwise", "rowwise", "reduce")
 EVALUATE = Evaluate()
 
 
+class Fused(GraphOp):
+    """A graph whose equations are one kernel: made after all derivatives, of no rule but the
+    meaning of its equations.
+    """
+
+    __slots__ = ()
+    graph: Graph
+
+    def graphs(self) -> tuple[Graph, ...]:
+        return (self.graph,)
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        if types != tuple(v.type for v in self.graph.inputs):
+            what = f"a {self.name.replace('_', ' ')} of {len(self.graph.inputs)} inputs was given"
+            raise TypeRuleError(f"{what} {', '.join(map(str, types))}")
+        return tuple(a.type for a in self.graph.outputs)
+
+    def reference(self, *arrays: Any) -> Any:
+        return evaluated(self.graph, arrays)
+
+
 @final
 @record
-class Region(GraphOp):
+class Region(Fused):
     """A graph whose equations run over one iteration space, so that a block of
     it at a time stays in cache.
 
@@ -31,19 +52,10 @@ class Region(GraphOp):
     graph: Graph
     name = "region"
 
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.graph,)
-
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if self.kind not in KINDS or types != tuple(v.type for v in self.graph.inputs):
-            listed = ", ".join(map(str, types))
-            raise TypeRuleError(
-                f"a {self.kind} region of {len(self.graph.inputs)} inputs was given {listed}"
-            )
-        return tuple(a.type for a in self.graph.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return evaluated(self.graph, arrays)
+        if self.kind not in KINDS:
+            raise TypeRuleError(f"a region is {', '.join(KINDS)}; got {self.kind}")
+        return Fused.infer(self, *types)
 
 
 def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
@@ -60,7 +72,7 @@ def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
 
 @final
 @record
-class ProductRegion(GraphOp):
+class ProductRegion(Fused):
     """A graph of two equations: a `dot_general`, and a pointwise region
     that alone reads its result, and may give it as well.
 
@@ -109,20 +121,6 @@ class ProductRegion(GraphOp):
         outs = dict(zip(self.rest.outs, inner.outputs, strict=True))
         return Graph(self.graph.inputs, (self.product, *eqns), rename(outs, self.graph.outputs))
 
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.graph,)
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if types != tuple(v.type for v in self.graph.inputs):
-            listed = ", ".join(map(str, types))
-            raise TypeRuleError(
-                f"a product region of {len(self.graph.inputs)} inputs was given {listed}"
-            )
-        return tuple(a.type for a in self.graph.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return evaluated(self.graph, arrays)
-
 
 # -------------------------------------------------------------------------------------- persistent
 # Steps that are one kernel together, loops and branches among them: small
@@ -131,7 +129,7 @@ class ProductRegion(GraphOp):
 
 @final
 @record
-class Resident(GraphOp):
+class Resident(Fused):
     """A graph, loops and branches and what is around them, whose values live in
     a block's shared memory.
 
@@ -145,17 +143,3 @@ class Resident(GraphOp):
     rows: int = 0
     grid: bool = False
     name = "resident"
-
-    def graphs(self) -> tuple[Graph, ...]:
-        return (self.graph,)
-
-    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
-        if types != tuple(v.type for v in self.graph.inputs):
-            listed = ", ".join(map(str, types))
-            raise TypeRuleError(
-                f"resident steps of {len(self.graph.inputs)} inputs were given {listed}"
-            )
-        return tuple(a.type for a in self.graph.outputs)
-
-    def reference(self, *arrays: Any) -> Any:
-        return evaluated(self.graph, arrays)

@@ -4,14 +4,13 @@ of the steps that solved it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, final
 
 from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
-    Axis,
+    Axes,
     Batched,
     Cotangents,
     Derive,
@@ -22,6 +21,7 @@ from ge2.ir import (
     Op,
     Pushed,
     Value,
+    Values,
     without_dead_code,
 )
 from ge2.ops.graphs.control import (
@@ -71,7 +71,7 @@ class LinearSolve(GraphOp):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.solve(*arrays))
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         """A dx = db - dA x."""
         consts, b = xs[: self.consts], xs[self.consts :]
         ys = self(*xs)
@@ -99,9 +99,7 @@ class LinearSolve(GraphOp):
             (backward,) if backward else (), wanted,
         )  # fmt: skip
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         flags = batched(axes, self.consts)
         solve, matvec, *transposed = (over(derive, g, flags, size) for g in self.graphs())
         op = LinearSolve(solve, matvec, tuple(transposed), self.consts, self.symmetric)
@@ -139,9 +137,7 @@ class LinearSolveSaving(Alike):
     def graphs(self) -> Graphs:
         return (self.solve, self.matvec, *self.transposed, *self.turned, *self.backward)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """b has the cotangent c of A^T c = (that of x), and A has -c x."""
         n, consts = len(self.matvec.outputs), xs[: self.consts]
         found = self.transpose()(*consts, *filled(cts[:n], ys[:n]))
@@ -177,7 +173,7 @@ class Root(GraphOp):
     def reference(self, *arrays: Any) -> Any:
         return tuple(self.solve(*arrays))
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         """f'(x) dx = -df, by the theorem of implicit functions; the guess has no influence."""
         consts, ys = xs[: self.consts], self(*xs)
         x = ys[: len(xs) - self.consts]
@@ -198,9 +194,7 @@ class Root(GraphOp):
             self.solve, self.residual, self.tangent, self.consts, (turned, backward), wanted
         )
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         flags = batched(axes, self.consts)
         twice = (*flags, *flags[self.consts :])
         solve, residual = (over(derive, g, flags, size) for g in (self.solve, self.residual))
@@ -232,9 +226,7 @@ class RootSaving(Alike):
     def graphs(self) -> Graphs:
         return (*self.plain().graphs(), *self.reverse)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """The constants have the cotangent -c df, for the c of f'(x)^T c = (that of x)."""
         if not self.reverse:
             return [None] * len(xs)
@@ -267,7 +259,7 @@ def transpose_of(graph: Graph, known: int, derive: Derive) -> Graph:
     return Graph((*found.inputs[:known], *found.inputs[known + n :]), found.eqns, found.outputs)
 
 
-def batched(axes: Sequence[Axis], consts: int) -> Flags:
+def batched(axes: Axes, consts: int) -> Flags:
     """Which inputs get the axis: constants that have it, and all of what is solved for."""
     return tuple(a is not None or i >= consts for i, a in enumerate(axes))
 

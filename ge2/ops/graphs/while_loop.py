@@ -10,7 +10,7 @@ from ge2.base.errors import NoRuleError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
-    Axis,
+    Axes,
     Batched,
     Cotangents,
     Derive,
@@ -20,6 +20,7 @@ from ge2.ir import (
     Op,
     Pushed,
     Value,
+    Values,
     Var,
 )
 from ge2.ops.graphs.control import Call, axes_of, flags_of, types_of, with_axis, zero_like
@@ -84,7 +85,7 @@ class WhileLoop(GraphOp):
             fix="fori_loop with Python ints as bounds, scan over a fixed length, custom_root, or jacfwd",
         )
 
-    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Sequence[Value]) -> Pushed:
+    def jvp_with(self, derive: Derive, ts: Cotangents, xs: Values) -> Pushed:
         by_cond, by_body, carry = self.parts(xs)
         at = self.cond_consts
         body = ScanLoop(self.body, 1, self.body_consts, len(carry))
@@ -118,9 +119,7 @@ class WhileLoop(GraphOp):
         values = self(*xs) if derive.apart else found[:n]  # which wait for no tangents then
         return values, [next(rest) if f else None for f in body.parts(active)[1]]
 
-    def batch_with(
-        self, derive: Derive, xs: Sequence[Value], axes: Sequence[Axis], size: int
-    ) -> Batched:
+    def batch_with(self, derive: Derive, xs: Values, axes: Axes, size: int) -> Batched:
         self.parts(xs)[2]
         flags = [a is not None for a in axes]
         at = self.cond_consts + self.body_consts
@@ -147,7 +146,7 @@ class WhileLoop(GraphOp):
         return self.each(derive, cond, body, given, grows), axes_of(tuple(grows))
 
     def each(
-        self, derive: Derive, cond: Graph, body: Graph, xs: Sequence[Value], grows: Sequence[bool]
+        self, derive: Derive, cond: Graph, body: Graph, xs: Values, grows: Sequence[bool]
     ) -> list[Value]:
         """Every element goes on for as long as its own predicate holds, and
         then waits for the others.

@@ -19,8 +19,8 @@ from ge2.base.log import logger
 from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.loops import RepeatLoop
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import (
     Barrier,

@@ -18,8 +18,8 @@ from typing import final
 from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, apart, stacked
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Rev, Slice, Transpose
 from ge2.passes.context import NOTHING, Context

@@ -15,7 +15,7 @@ from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpo
 
 def note(eqn: Eqn) -> str:
     """What an equation does, for people."""
-    return op_text(eqn.op) if not hasattr(eqn.op, "graphs") else eqn.op.name
+    return op_text(eqn.op) if not eqn.op.graphs() else eqn.op.name
 
 
 def reference_of(eqn: Eqn) -> Any:

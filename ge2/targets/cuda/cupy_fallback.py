@@ -16,9 +16,9 @@ import numpy as np
 
 from ge2.base.dtypes import BFLOAT16, COMPLEX, EXTENDED, FP8, INT64
 from ge2.ir import Eqn, Op
-from ge2.ops.decompositions import Eigh, Qr, Svd
 from ge2.ops.dot import Fft, Irfft, Rfft
 from ge2.ops.linalg import Cholesky, Det, Linalg, Pinv, SlogDet, Solve
+from ge2.ops.linalg.decompositions import Eigh, Qr, Svd
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.targets.cuda.device import Device, surely
 

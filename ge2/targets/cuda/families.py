@@ -18,14 +18,14 @@ from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegio
 from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
 from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
 from ge2.targets.cuda.kernels.linalg.solve import CudaSolve
+from ge2.targets.cuda.kernels.lines.scan import CudaScan
+from ge2.targets.cuda.kernels.lines.sort import CudaSort
+from ge2.targets.cuda.kernels.lines.top_k import CudaTop
 from ge2.targets.cuda.kernels.moves import CudaConcatenate, CudaPad, CudaUpdateSlice
 from ge2.targets.cuda.kernels.persistent import CudaResident
 from ge2.targets.cuda.kernels.product_region import CudaProductRegion
 from ge2.targets.cuda.kernels.products import CudaBlas, CudaProduct, CudaSmallProduct
 from ge2.targets.cuda.kernels.random import CudaBits, CudaFold
-from ge2.targets.cuda.kernels.scan import CudaScan
-from ge2.targets.cuda.kernels.sort import CudaSort
-from ge2.targets.cuda.kernels.top_k import CudaTop
 from ge2.targets.cuda.kernels.user_kernels import CudaOwn
 
 FAMILIES: Catalog = (

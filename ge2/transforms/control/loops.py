@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import wraps
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ge2.base.dtypes import BOOL
 from ge2.base.errors import InputError, TypeRuleError
 from ge2.base.gpu import on_gpu
 from ge2.base.pytrees.pytree import Structure, flatten, key_paths, keystr, mismatch, unflatten
+from ge2.base.record import record
 from ge2.base.source import here
 from ge2.ir import ArrayType, GraphOp, type_of
 from ge2.ops.graphs.control import Call
@@ -235,54 +236,62 @@ def associative_scan(
     leaves, structure = flatten(elems)
     if not leaves:
         return elems
-    if (
-        any(not -x.ndim <= axis < x.ndim for x in leaves)
-        or len({x.shape[axis] for x in leaves}) > 1
-    ):
+    given = {type_of(x).shape[axis] if -x.ndim <= axis < x.ndim else None for x in leaves}
+    if None in given or len(given) > 1:
         shapes = ", ".join(str(type_of(x)) for x in leaves)
-        raise InputError(
-            f"associative_scan takes arrays of one size along axis {axis}; got {shapes}",
-            where=here(),
-        )
-    axes = [axis % x.ndim for x in leaves]
+        what = f"associative_scan takes arrays of one size along axis {axis}; got {shapes}"
+        raise InputError(what, where=here())
+    scan = Prefixes(fn, structure, [axis % x.ndim for x in leaves])
+    flipped = scan.cut(leaves, None, None, -1) if reverse else leaves
+    found = scan.of(flipped, leaves[0].shape[axis])
+    return unflatten(structure, scan.cut(found, None, None, -1) if reverse else found)
 
-    def cut(
-        xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None
-    ) -> list[Any]:
-        return [
-            x[(slice(None),) * a + (slice(start, stop, step),)]
-            for x, a in zip(xs, axes, strict=True)
-        ]
 
-    def combined(a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
-        found = fn(unflatten(structure, a), unflatten(structure, b))
-        found_leaves, found_structure = flatten(found)
-        if found_structure != structure:
-            what = mismatch(structure, found_structure, "elems", f"the result of {title_of(fn)}")
-            raise TypeRuleError(f"associative_scan: {what}", where=here())
-        for x, y, path in zip(a, found_leaves, key_paths(structure), strict=True):
-            if type_of(x) != type_of(y):
-                at = f" at {keystr(path)}" if path else ""
-                what = f"{title_of(fn)} combines {type_of(x)}{at} to {type_of(y)}"
-                fix = "combine element by element, and keep shapes and dtypes"
-                raise TypeRuleError(f"associative_scan: {what}", where=here(), fix=fix)
-        return found_leaves
+@final
+@record
+class Prefixes:
+    """What an associative function makes of all elements up to each one, along an axis of each
+    leaf.
+    """
 
-    def upward(xs: list[Any], n: int) -> list[Any]:
+    fn: Callable[[Any, Any], Any]
+    structure: Structure
+    axes: Sequence[int]
+
+    def of(self, xs: Sequence[Any], n: int) -> Sequence[Any]:
+        """Those of n elements: of all pairs first, and so of every second element."""
         if n < 2:
             return xs
-        pairs = combined(cut(xs, 0, n - 1, 2), cut(xs, 1, n, 2))  # elements 0 and 1, 2 and 3, ...
-        odd = upward(pairs, n // 2)
-        if n == 2:
-            even = cut(xs, 0, 1)
-        else:
-            later = combined(cut(odd, 0, (n - 1) // 2), cut(xs, 2, n, 2))
-            even = [np.concatenate(p, a) for *p, a in zip(cut(xs, 0, 1), later, axes, strict=True)]
-        return [interleaved(e, o, n, a) for e, o, a in zip(even, odd, axes, strict=True)]
+        cut = self.cut
+        pairs = self.combined(cut(xs, 0, n - 1, 2), cut(xs, 1, n, 2))  # 0 and 1, 2 and 3, ...
+        odd = self.of(pairs, n // 2)
+        even = cut(xs, 0, 1)
+        if n > 2:
+            later = self.combined(cut(odd, 0, (n - 1) // 2), cut(xs, 2, n, 2))
+            even = [np.concatenate(p, a) for *p, a in zip(even, later, self.axes, strict=True)]
+        return [interleaved(e, o, n, a) for e, o, a in zip(even, odd, self.axes, strict=True)]
 
-    flipped = cut(leaves, None, None, -1) if reverse else leaves
-    found = upward(flipped, leaves[0].shape[axis])
-    return unflatten(structure, cut(found, None, None, -1) if reverse else found)
+    def cut(
+        self, xs: Sequence[Any], start: int | None, stop: int | None, step: int | None = None
+    ) -> list[Any]:
+        """A slice of each leaf along its axis."""
+        part = slice(start, stop, step)
+        return [x[(slice(None),) * a + (part,)] for x, a in zip(xs, self.axes, strict=True)]
+
+    def combined(self, a: Sequence[Any], b: Sequence[Any]) -> list[Any]:
+        """`fn(a, b)`, whose structure and types are those of a."""
+        structure, name = self.structure, title_of(self.fn)
+        found, own = flatten(self.fn(unflatten(structure, a), unflatten(structure, b)))
+        if own != structure:
+            what = mismatch(structure, own, "elems", f"the result of {name}")
+            raise TypeRuleError(f"associative_scan: {what}", where=here())
+        for x, y, path in zip(a, found, key_paths(structure), strict=True):
+            if type_of(x) != type_of(y):
+                at = f" at {keystr(path)}" if path else ""
+                what = f"{name} combines {type_of(x)}{at} to {type_of(y)}"
+                fix = "combine element by element, and keep shapes and dtypes"
+                raise TypeRuleError(f"associative_scan: {what}", where=here(), fix=fix)
+        return found
 
 
 def interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:

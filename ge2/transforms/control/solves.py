@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
 from ge2.base.errors import GradientError
 from ge2.base.pytrees.pytree import mismatch, unflatten
 from ge2.base.source import here
-from ge2.ir import ArrayType, Literal, Var, type_of
+from ge2.ir import ArrayType, Graph, Literal, Var, is_traced, type_of
 from ge2.ops.graphs.solves import LinearSolve, Root
 from ge2.trace import Closed, Input, stage, title_of
 from ge2.transforms.api import linearize
@@ -22,6 +23,7 @@ from ge2.transforms.inspect import ShapeDtypeStruct
 from ge2.transforms.linear import check_linear, linear_transpose
 
 Function = Callable[..., Any]
+B = "b of custom_linear_solve"
 GUESS = "initial_guess of custom_root"
 
 
@@ -51,88 +53,32 @@ def custom_linear_solve(
     if at_top():
 
         def product_of(x: Any) -> Any:
-            return like(
-                matvec(x), b, False, f"the result of {title_of(matvec)}", "b of custom_linear_solve"
-            )
+            return like(matvec(x), b, False, result_of(matvec), B)
 
-        return like(
-            solve(product_of, b),
-            b,
-            has_aux,
-            f"the solution of {title_of(solve)}",
-            "b of custom_linear_solve",
-        )
-    call, returned = Arguments.of(numbered_as("b"), (b,), {}), Results(has_aux)
-    types = strong_types(call, matvec, "b of custom_linear_solve")
-    like_b = Results()
-    like_b.flat(b)
-    solved = staged(call, types, returned, lambda b: solve(matvec, b), solve)
-    check(
-        returned,
-        solved.graph.outputs,
-        like_b,
-        types,
-        f"the solution of {title_of(solve)}",
-        "b of custom_linear_solve",
-    )
-    graphs = [solved, product(call, types, like_b, matvec)]
+        return like(solve(product_of, b), b, has_aux, solution_of(solve), B)
+    sought, returned = Sought("b", b, matvec, B), Results(has_aux)
+    solved = sought.staged(lambda b: solve(matvec, b), solve, solution_of(solve), returned)
+    made = sought.staged(matvec, matvec, result_of(matvec))
+    check_linear(made, 0, title_of(matvec))
+    graphs = [solved, made]
     other = solve if symmetric and transpose_solve is None else transpose_solve
     if other is not None:
-        graphs.append(transposed(call, types, like_b, (matvec, symmetric, other, has_aux)))
+        vecmat = matvec if symmetric else transpose_of(sought, matvec)
+        again = Results(has_aux)
+        closed = sought.staged(partial(other, vecmat), other, solution_of(other), again)
+        graphs.append(sought.without_aux(closed))
     (first, second, *rest), captured = widened(graphs)
     op = LinearSolve(
-        retyped(first, types), retyped(second, types), tuple(retyped(g, types) for g in rest),
+        sought.retyped(first), sought.retyped(second), tuple(map(sought.retyped, rest)),
         len(captured), symmetric,
     )  # fmt: skip
-    return returned.build(op(*captured, *strong(call, types)))
+    return returned.build(op(*captured, *sought.values()))
 
 
-def product(
-    call: Arguments, types: Sequence[ArrayType], like_b: Results, matvec: Function
-) -> Closed:
-    returned = Results()
-    closed = staged(call, types, returned, matvec, matvec)
-    check(
-        returned,
-        closed.graph.outputs,
-        like_b,
-        types,
-        f"the result of {title_of(matvec)}",
-        "b of custom_linear_solve",
-    )
-    check_linear(closed, 0, title_of(matvec))
-    return closed
-
-
-def transposed(
-    call: Arguments,
-    types: Sequence[ArrayType],
-    like_b: Results,
-    how: tuple[Function, bool, Function, bool],
-) -> Closed:
-    """The solution for the transpose; `how`: the product, whether it is symmetric, the solver,
-    whether that has auxiliary results.
-    """
-    matvec, symmetric, solve, has_aux = how
-    returned = Results(has_aux)
-    structs = unflatten(call.structure, [ShapeDtypeStruct(t.shape, t.dtype) for t in types])[0][0]
-
-    def vecmat(ct: Any) -> Any:
-        return matvec(ct) if symmetric else linear_transpose(matvec, structs)(ct)[0]
-
-    closed = staged(call, types, returned, lambda ct: solve(vecmat, ct), solve)
-    check(
-        returned,
-        closed.graph.outputs,
-        like_b,
-        types,
-        f"the solution of {title_of(solve)}",
-        "b of custom_linear_solve",
-    )
-    n = len(types)  # what is auxiliary is of no use
-    return Closed(
-        replace(closed.graph, outputs=closed.graph.outputs[:n]), closed.captured, closed.looked
-    )
+def transpose_of(sought: Sought, matvec: Function) -> Function:
+    """The product with the transpose."""
+    structs = sought.tree([ShapeDtypeStruct(t.shape, t.dtype) for t in sought.types])
+    return lambda ct: linear_transpose(matvec, structs)(ct)[0]
 
 
 def custom_root(
@@ -163,65 +109,86 @@ def custom_root(
     (2.0, 0.25)
     """
     if at_top():
-        return like(
-            solve(f, initial_guess),
-            initial_guess,
-            has_aux,
-            f"the solution of {title_of(solve)}",
-            GUESS,
-        )
-    call, returned = (
-        Arguments.of(numbered_as("initial_guess"), (initial_guess,), {}),
-        Results(has_aux),
-    )
-    types = strong_types(call, f, GUESS)
-    like_guess = Results()
-    like_guess.flat(initial_guess)
-    solved = staged(call, types, returned, lambda x: solve(f, x), solve)
-    check(
-        returned,
-        solved.graph.outputs,
-        like_guess,
-        types,
-        f"the solution of {title_of(solve)}",
-        GUESS,
-    )
-    value, tangent = Results(), Results()
-    residual = staged(call, types, value, f, f)
-    check(value, residual.graph.outputs, like_guess, types, f"the result of {title_of(f)}", GUESS)
-    at = staged_tangent(call, types, tangent, f, tangent_solve)
-    check(
-        tangent,
-        at.graph.outputs,
-        like_guess,
-        types,
-        f"the result of {title_of(tangent_solve)}",
-        GUESS,
-    )
-    check_linear(at, len(types), title_of(tangent_solve))
-    (first, second, third), captured = widened([solved, residual, at])
-    op = Root(retyped(first, types), retyped(second, types), retyped(third, types), len(captured))
-    return returned.build(op(*captured, *strong(call, types)))
-
-
-def staged_tangent(
-    call: Arguments,
-    types: Sequence[ArrayType],
-    returned: Results,
-    f: Function,
-    tangent_solve: Function,
-) -> Closed:
-    """(x, y) -> the v of f'(x) v = y."""
-    n = len(types)
-
-    def work(*arrays: Any) -> list[Any]:
-        x, y = (unflatten(call.structure, list(part))[0][0] for part in (arrays[:n], arrays[n:]))
-        return returned.flat(tangent_solve(linearize(f, x)[1], y))
-
-    return stage(work, [Input(t) for t in (*types, *types)], title_of(tangent_solve), "custom_root")
+        guess = initial_guess
+        return like(solve(f, guess), guess, has_aux, solution_of(solve), GUESS)
+    sought, returned = Sought("initial_guess", initial_guess, f, GUESS), Results(has_aux)
+    solved = sought.staged(partial(solve, f), solve, solution_of(solve), returned)
+    residual = sought.staged(f, f, result_of(f))
+    tangent = sought.tangent(f, tangent_solve)
+    check_linear(tangent, len(sought.types), title_of(tangent_solve))
+    (first, second, third), captured = widened([solved, residual, tangent])
+    graphs = sought.retyped(first), sought.retyped(second), sought.retyped(third)
+    op = Root(*graphs, len(captured))
+    return returned.build(op(*captured, *sought.values()))
 
 
 # ---------------------------------------------------------------------------------------- arguments
+
+
+@final
+class Sought:
+    """The argument of a solver, which its solution is like: a tree of floating arrays.
+
+    `parameter` and `name` name it in messages; `f` makes the dtype of a Python number in it.
+    """
+
+    def __init__(self, parameter: str, value: Any, f: Function, name: str) -> None:
+        self.call, self.name = Arguments.of(numbered_as(parameter), (value,), {}), name
+        self.types = strong_types(self.call, f, name)
+        self.wanted = Results()
+        self.wanted.flat(value)
+
+    def tree(self, leaves: Sequence[Any]) -> Any:
+        """Leaves in the structure of the argument."""
+        return unflatten(self.call.structure, list(leaves))[0][0]
+
+    def staged(
+        self, work: Function, named: Function, what: str, returned: Results | None = None
+    ) -> Closed:
+        """A function of the argument as a graph, whose result is like the argument."""
+        returned = Results() if returned is None else returned
+        closed = staged(self.call, self.types, returned, work, named)
+        check(returned, closed.graph.outputs, self.wanted, self.types, what, self.name)
+        return closed
+
+    def tangent(self, f: Function, solve: Function) -> Closed:
+        """(x, y) -> the v of f'(x) v = y."""
+        n, returned = len(self.types), Results()
+
+        def work(*arrays: Any) -> list[Any]:
+            x, y = self.tree(arrays[:n]), self.tree(arrays[n:])
+            return returned.flat(solve(linearize(f, x)[1], y))
+
+        inputs = [Input(t) for t in (*self.types, *self.types)]
+        closed = stage(work, inputs, title_of(solve), "custom_root")
+        outputs, what = closed.graph.outputs, result_of(solve)
+        check(returned, outputs, self.wanted, self.types, what, self.name)
+        return closed
+
+    def without_aux(self, closed: Closed) -> Closed:
+        """A graph without its auxiliary results."""
+        graph = replace(closed.graph, outputs=closed.graph.outputs[: len(self.types)])
+        return Closed(graph, closed.captured, closed.looked)
+
+    def retyped(self, graph: Graph) -> Graph:
+        """A graph whose first results have the types of the argument."""
+        return retyped(graph, self.types)
+
+    def values(self) -> list[Any]:
+        """The leaves, Python numbers as arrays of their dtype."""
+        values = zip(self.call.values(), self.call.types(), self.types, strict=True)
+        return [
+            (x.cast(t.dtype) if is_traced(x) else t.dtype.type(x)) if own.weak else x
+            for x, own, t in values
+        ]
+
+
+def result_of(f: Function) -> str:
+    return f"the result of {title_of(f)}"
+
+
+def solution_of(solve: Function) -> str:
+    return f"the solution of {title_of(solve)}"
 
 
 def numbered_as(name: str) -> Function:
@@ -250,14 +217,6 @@ def strong_types(call: Arguments, f: Function, what: str) -> list[ArrayType]:
             f"{what} holds floating arrays; got {got}", where=here(), fix="x.astype(np.float64)"
         )
     return found
-
-
-def strong(call: Arguments, types: Sequence[ArrayType]) -> list[Any]:
-    values = zip(call.values(), call.types(), types, strict=True)
-    return [
-        (x.cast(t.dtype) if hasattr(x, "cast") else t.dtype.type(x)) if own.weak else x
-        for x, own, t in values
-    ]
 
 
 def staged(

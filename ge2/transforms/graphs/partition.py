@@ -17,9 +17,9 @@ from ge2.base.interpreter import collector_paused
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Var, rename, without_dead_code
 from ge2.ir.op import FREE
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.policy import Rule
 from ge2.ops.index import Gather
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Concatenate, Pad
 from ge2.trace import tidy

@@ -19,8 +19,9 @@ from ge2.base.record import record
 from ge2.base.source import Source
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var, rename
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ConvertElementType, Pointlike
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.solves import LinearSolve, LinearSolveSaving, Root, RootSaving
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import BroadcastInDim, Concatenate, Pad, Reshape, Slice, Transpose
 from ge2.ops.sort import BitcastConvertType

@@ -15,7 +15,7 @@ from ge2.base.pytrees.pytree import Structure, register_pytree_node, unflatten
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
-from ge2.ir import ArrayType, Graph, type_of
+from ge2.ir import ArrayType, Graph, is_traced, type_of
 from ge2.trace import run
 from ge2.transforms.arguments import Results, is_array, leaves_like, owned
 from ge2.transforms.graphs.rules import empty, is_float0
@@ -121,11 +121,11 @@ def like(x: Any, type: ArrayType, what: str) -> Any:
             f"{what} ({type}) is {t}, which is another shape or dtype", where=here(), fix=fix
         )
     if type.weak:
-        if hasattr(x, "cast"):
+        if is_traced(x):
             return x if t == type else x.cast(type.dtype, weak=True)
         return python_type(type.dtype)(np.asarray(host(x)).item())
     if t.weak:
-        return x.cast(type.dtype) if hasattr(x, "cast") else type.dtype.type(x)
+        return x.cast(type.dtype) if is_traced(x) else type.dtype.type(x)
     return x
 
 

@@ -14,7 +14,20 @@ from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
 from ge2.base.gpu import has_hopper
 from ge2.base.interpreter import collector_paused
 from ge2.base.source import here
-from ge2.ir import ArrayType, Atom, Axis, Dims, Eqn, Flags, Graph, Literal, Op, Var, rename
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Axes,
+    Axis,
+    Dims,
+    Eqn,
+    Flags,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    rename,
+)
 from ge2.ir.op import Derive, GraphOp
 from ge2.ops.attention.ops import possible, recognised
 from ge2.ops.shape import BroadcastInDim
@@ -355,7 +368,7 @@ def transposed(
 
 @collector_paused
 def vmap_graph(
-    graph: Graph, axes: Sequence[Axis], size: int, derive: Derive, out: Flags | None = None
+    graph: Graph, axes: Axes, size: int, derive: Derive, out: Flags | None = None
 ) -> tuple[Graph, Flags]:
     """The graph over one more axis, which lies at `axes` in the inputs and
     first in the outputs that have it.

@@ -8,8 +8,8 @@ from typing import ClassVar, final
 from ge2.base.record import record
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.layout import KernelView
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.region import Region
+from ge2.ops.pointlike import Pointlike
 from ge2.targets.c.blocked.numpy_calls import has_text
 from ge2.targets.c.blocked.region import kernel_view, source
 from ge2.targets.c.caps import Caps

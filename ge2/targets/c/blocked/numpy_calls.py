@@ -13,14 +13,8 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import held
 from ge2.ir import Atom, Eqn, Literal, Op
-from ge2.ops.elementwise import (
-    ConvertElementType,
-    Elementwise,
-    IntegerPow,
-    Pointlike,
-    Pointwise,
-    Where,
-)
+from ge2.ops.elementwise import ConvertElementType, IntegerPow, Where
+from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise
 from ge2.ops.sort import BitcastConvertType
 
 

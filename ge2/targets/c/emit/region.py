@@ -6,12 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, final
+from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import HALF
-from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
@@ -41,7 +40,7 @@ from ge2.targets.c.emit.reductions import (
     vectorises,
     word,
 )
-from ge2.targets.c.emit.skeleton import Braces, For, Stage, Tasks, length
+from ge2.targets.c.emit.skeleton import Braces, Cut, For, Partial, Stage, Tasks, length
 from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
 # kinds of arguments whose value is an operand and its dtype
@@ -74,31 +73,6 @@ def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
         for a in kernel.arguments
     ]
     return replace(kernel, arguments=tuple(arguments))
-
-
-@final
-@record
-class Partial:
-    """Reductions over the axis that tasks share: what a task does first and
-    last, and what follows all.
-    """
-
-    first: tuple[Stage, ...]
-    last: tuple[Stage, ...]
-    after: tuple[Stage, ...]
-
-
-@final
-@record
-class Cut:
-    """`count` rounds (`total` in C) in tasks of `chunk`, for several
-    threads from `grain` rounds on.
-    """
-
-    total: str
-    count: int
-    chunk: int
-    grain: int
 
 
 class Writer:
@@ -568,7 +542,7 @@ class Writer:
             return retyped(operands[0], eqn)
         if op.name == "pow" and dtype.kind == "i":
             return self.power(operands, dtype)
-        if getattr(op, "edition", 0):
+        if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
         return expression(op.lowering.expression, operands, dtype, w.y.dtype)
 

@@ -91,3 +91,28 @@ def length(stage: Stage) -> int:
         return length_of_text(stage)
     assert isinstance(stage, For | Braces | Tasks)  # others are of programs
     return 1 + sum(map(length, stage.body))
+
+
+@final
+@record
+class Partial:
+    """Reductions over the axis that tasks share: what a task does first and
+    last, and what follows all.
+    """
+
+    first: tuple[Stage, ...]
+    last: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+
+
+@final
+@record
+class Cut:
+    """`count` rounds (`total` in C) in tasks of `chunk`, for several
+    threads from `grain` rounds on.
+    """
+
+    total: str
+    count: int
+    chunk: int
+    grain: int

@@ -16,7 +16,7 @@ from ge2.codegen.content import content_of, headers_content
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied
 from ge2.codegen.text import ALONE, CKernel, Operand
-from ge2.ir import ArrayType, Var
+from ge2.ir import ArrayType
 from ge2.ops.graphs.region import Region
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.file import same_code
@@ -127,17 +127,12 @@ class CRegion(Generated):
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
-        return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+        return unspoken(op.graph)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
-        ins, outs = problem.arrays
         op = problem.op
         assert isinstance(op, Region)
-        operands: dict[Var, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
-        for var, operand in zip(op.graph.outputs, outs, strict=True):
-            assert isinstance(var, Var)
-            operands[var] = operand
-        return Pieces((c_kernel(op, operands, caps),))
+        return Pieces((c_kernel(op, problem.placed(op.graph), caps),))
 
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, caps: Caps) -> CKernel:

@@ -5,13 +5,12 @@ parameters are ge2's.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import final
 
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Argument, CKernel, Operand, Text
-from ge2.codegen.user_kernels import OWN_FROM, Around, renumbered
+from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.c.caps import Caps
@@ -52,15 +51,8 @@ def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Pieces:
     """Writes the kernels of ge2 with a template of the user's, for operands in C order."""
     types, copy = (problem.inputs, problem.outs), partial(copies, caps)
     around = Around[CKernel](op, types, problem.arrays, C, copy, wide=False, first=OWN_FROM)
-    assert own.stock is not None
-    places = tuple(place for place, _ in around.places)
-    found: Pieces = own.stock(replace(problem, operands=places), caps)
-    helpers = helpers_of(own.helpers, around.dtype)
-    kernels = (*around.before, *(replace(k, helpers=(*k.helpers, *helpers)) for k in found.kernels))
-    moved = tuple(
-        replace(k, arguments=renumbered(k.arguments, OWN_FROM, len(found.temps))) for k in kernels
-    )
-    return replace(found, kernels=moved, temps=(*found.temps, *around.temps))
+    found: Pieces = around.by_template(own, problem, caps, helpers_of)
+    return found
 
 
 def copies(

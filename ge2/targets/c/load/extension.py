@@ -12,14 +12,14 @@ import sys
 from collections.abc import Callable
 from contextvars import copy_context
 from threading import Thread
-from typing import Any, Final, final
+from typing import Any, Final
 
 import numpy as np
 
 from ge2.base.errors import CompilerTrouble
 from ge2.base.log import logger
 from ge2.base.source import templates
-from ge2.base.toolchain.command import ABI, Awaited
+from ge2.base.toolchain.command import ABI, Awaited, Provisional
 from ge2.base.toolchain.compiler import extension, is_known
 from ge2.base.toolchain.detect import toolchain
 
@@ -30,33 +30,10 @@ NAME: Final = "ge2_launcher"
 PATIENCE: Final = 0.02  # seconds in which the first program has the processor to itself
 
 
-@final
-class Meanwhile:
-    """A program called by ctypes, until the extension is there."""
-
-    __slots__ = ("native", "run", "told")
-
-    def __init__(self, plain: Launcher, native: Callable[[Native], Launcher]) -> None:
-        self.run, self.native = plain, native
-        # what wants to call the program directly
-        self.told: Callable[[Launcher], None] | None = None
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        return self.run(*arrays)
-
-    def settle(self, made: Native | None) -> None:
-        """Has the extension call it, where that can be made."""
-        if made is not None:
-            self.run = self.native(made)
-        if self.told is not None:
-            self.told(self.run)
-        self.told = None
-
-
 def launcher(native: Callable[[Native], Launcher], plain: Callable[[], Launcher]) -> Launcher:
     """A program as it is called by the extension, or by ctypes for as long as there is none."""
     if not EXTENSION.ready():
-        found = Meanwhile(plain(), native)
+        found = Provisional(plain(), native)
         if EXTENSION.tell(found):
             return found
     made = EXTENSION.now()

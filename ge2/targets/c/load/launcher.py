@@ -9,7 +9,6 @@ through `Checks`, which both share.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any, Final, NoReturn, final
 
@@ -17,7 +16,7 @@ import numpy as np
 
 from ge2.base.dtypes import NUMBERS, short
 from ge2.base.errors import Ge2Error, InputError
-from ge2.base.interpreter import hush, restore
+from ge2.base.interpreter import after_fork, hush, restore
 from ge2.base.record import record
 from ge2.ir import Dims
 from ge2.targets.c.load.blas import services
@@ -34,9 +33,7 @@ KINDS: Final[dict[str, tuple[type, tuple[type, ...]]]] = {  # what a number beco
     "c": (complex, NUMBERS),
 }
 forked: list[bool] = []  # not empty in a child, where the threads of the parent do not exist
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: forked.append(True))
+after_fork(lambda: forked.append(True))
 
 
 @final

@@ -4,13 +4,14 @@ again in a forked child.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, final
 
 import numpy as np
+
+from ge2.base.interpreter import after_fork
 
 Kernel = Callable[..., None]
 
@@ -91,12 +92,9 @@ def work(jobs: SimpleQueue[Job]) -> None:
         jobs.get().run()
 
 
+@after_fork
 def _after_fork() -> None:
     """The threads of the parent do not exist in the child."""
     global _jobs, _lock
     _jobs, _lock = SimpleQueue(), Lock()
     _threads.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

@@ -22,7 +22,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
-from ge2.targets.cuda.kernels.scan_blocks import cleared
+from ge2.targets.cuda.kernels.lines.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
 from ge2.targets.cuda.tuning import AttentionTile
 

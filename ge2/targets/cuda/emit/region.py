@@ -315,7 +315,7 @@ class Statements:
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""
-        if getattr(op, "edition", 0):
+        if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
             return expression(op.lowering.cuda or op.lowering.expression, operands, dtype, out)
         found = expression(op.lowering.expression, operands, dtype, out)

@@ -23,6 +23,7 @@ from numpy.lib.array_utils import byte_bounds
 
 from ge2.base.config import config
 from ge2.base.errors import InputError, KernelError
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 from ge2.base.toolchain.compiler import Library
 from ge2.program.tuning import CompilePrice
@@ -63,14 +64,11 @@ EMULATED: Final = replace(
 _running = Lock()  # the runtime runs one kernel at a time
 
 
+@after_fork
 def _after_fork() -> None:
     """Whoever held the lock does not exist in the child."""
     global _running
     _running = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
 
 
 @final

@@ -14,7 +14,7 @@ from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
 from ge2.ops.attention.slopes import way
 from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.bias import Left

@@ -9,7 +9,7 @@ from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.layout import unspoken
 from ge2.codegen.moves import copied, counted, filled, not_a_copy, view_copied
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Var
+from ge2.ir import ArrayType
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Iota
 from ge2.targets.cuda.caps import Caps
@@ -53,7 +53,7 @@ class CudaRegion(CudaWays):
         op = problem.op
         if not isinstance(op, Region):
             return f"{op.name} is not a region"
-        return next((why for e in op.graph.eqns if (why := unspoken(e))), "")
+        return unspoken(op.graph)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         """What is folded into few results leaves most of a GPU idle, unless it is done in two: then
@@ -70,11 +70,9 @@ class CudaRegion(CudaWays):
         return speed.of(problem, passes=1 / max(busy, 1e-6), rate=max(busy, 1e-6))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        region, (ins, outs) = problem.op, problem.arrays
+        region = problem.op
         assert isinstance(region, Region)
-        graph = region.graph
-        pairs = zip((*graph.inputs, *graph.outputs), (*ins, *outs), strict=True)
-        return variants(region, {v: x for v, x in pairs if isinstance(v, Var)}, caps.chip)
+        return variants(region, problem.placed(region.graph), caps.chip)
 
 
 # ---------------------------------------------------------------------------------- moving elements

@@ -33,7 +33,7 @@ class CudaProductRegion(Cuda):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
-        if why := next((why for e in op.region.graph.eqns if (why := unspoken(e))), ""):
+        if why := unspoken(op.region.graph):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
             return "what comes after it is folded"

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from ctypes import CDLL, addressof, c_int64, c_void_p, cast
-from dataclasses import replace
 from functools import partial
 from typing import Any, Final, final
 
@@ -16,7 +15,7 @@ from ge2.base.record import record
 from ge2.base.source import here
 from ge2.choice.problem import Problem, Variant, described
 from ge2.codegen.text import Operand, Text
-from ge2.codegen.user_kernels import OWN_FROM, Around, renumbered
+from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import Foreign, Own
 from ge2.targets.cuda.caps import Caps
@@ -102,15 +101,8 @@ def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Kernels:
     """Writes the kernels of ge2 with a template of the user's, for operands in C order."""
     types, copy = (problem.inputs, problem.outs), partial(copies, caps.chip)
     around = Around[CudaKernel](op, types, problem.arrays, CUDA, copy, wide=False, first=OWN_FROM)
-    assert own.stock is not None
-    places = tuple(place for place, _ in around.places)
-    found: Kernels = own.stock(replace(problem, operands=places), caps)
-    helpers = helpers_of(own.helpers, around.dtype)
-    kernels = (*around.before, *(replace(k, helpers=(*k.helpers, *helpers)) for k in found.kernels))
-    moved = tuple(
-        replace(k, arguments=renumbered(k.arguments, OWN_FROM, len(found.temps))) for k in kernels
-    )
-    return replace(found, kernels=moved, temps=(*found.temps, *around.temps))
+    found: Kernels = around.by_template(own, problem, caps, helpers_of)
+    return found
 
 
 def prebuilt(op: Own, own: Foreign, problem: Problem, around: Around[CudaKernel]) -> CudaKernel:

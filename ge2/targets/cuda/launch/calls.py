@@ -5,8 +5,9 @@ arrays for results, then launches.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any
 
+from ge2.base.toolchain.command import Provisional
 from ge2.targets.cuda.launch.extension import extension_or
 from ge2.targets.cuda.launch.graph import Meanwhile
 from ge2.targets.cuda.launch.launches import Straight
@@ -21,38 +22,11 @@ def call(device: CudaDevice, work: Straight, otherwise: Program) -> Program:
     """A program as one call; `otherwise` is the same in Python, for where the
     extension does not serve.
     """
-    waiting = Later(device, work, otherwise)
+    waiting = Provisional(otherwise, lambda made: call_of(made, device, work, otherwise))
     made = extension_or(waiting)
     if made is None or made is waiting:
         return otherwise if made is None else waiting
     return call_of(made, device, work, otherwise)
-
-
-@final
-class Later:
-    """A program as Python text, until the extension is there."""
-
-    __slots__ = ("device", "run", "told", "work")
-
-    def __init__(self, device: CudaDevice, work: Straight, otherwise: Program) -> None:
-        self.device, self.work, self.run = device, work, otherwise
-        # what wants to call the program directly
-        self.told: Callable[[Program], None] | None = None
-
-    def __call__(self, *arrays: Any) -> list[Any]:
-        return self.run(*arrays)
-
-    def settle(self, made: Any) -> None:
-        """Has the extension make the calls from now on.
-
-        The launches were told before, being older.
-        """
-        if made is None:
-            return
-        self.run = call_of(made, self.device, self.work, self.run)
-        if self.told is not None:
-            self.told(self.run)
-        self.told = None
 
 
 def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Program) -> Program:

@@ -96,40 +96,12 @@ class Meanwhile:
 
     @property
     def settled(self) -> bool:
-        """Whether the extension launches."""
-        return hasattr(self.run, "counts")
+        """True if the extension launches."""
+        return self.run.counts is not None
 
-    @property
-    def counts(self) -> tuple[int, int, int, int]:
-        """As the extension's."""
-        found: tuple[int, int, int, int] = getattr(self.run, "counts", (0, 0, 0, 0))
-        return found
-
-    @property
-    def seconds(self) -> float:
-        """As the extension's."""
-        return float(getattr(self.run, "seconds", 0.0))
-
-    @property
-    def choices(self) -> tuple[int, int]:
-        """As the extension's."""
-        found: tuple[int, int] = getattr(self.run, "choices", (0, 0))
-        return found
-
-    @property
-    def early(self) -> int:
-        """As the extension's."""
-        return int(getattr(self.run, "early", 0))
-
-    @property
-    def whole(self) -> Exception | None:
-        """As the extension's."""
-        return getattr(self.run, "whole", None)
-
-    @property
-    def trouble(self) -> Exception | None:
-        """As the extension's."""
-        return getattr(self.run, "trouble", None)
+    def __getattr__(self, name: str) -> Any:
+        """Counts of calls are those of what launches now."""
+        return getattr(self.run, name)
 
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:

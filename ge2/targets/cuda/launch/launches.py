@@ -12,15 +12,49 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from random import Random
-from typing import Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 
 from ge2.base.record import record
 from ge2.targets.cuda.launch.arguments import Address, HostScalar, LaunchArgument, TensorMap, words
 
-Run = Callable[..., None]
 AHEAD: Final = 64  # launches among which the next one is chosen
+
+
+class Run(Protocol):
+    """A list of launches as a function, and how its calls went.
+
+    `counts`: calls, those launched one by one, captured graphs and patches of these; None where
+    Python launches. `choices`: conditional nodes, and graphs captured again. `early`: waits that
+    kernels overlap; `whole`, `trouble`: the reasons why none do, and why there is no graph.
+    """
+
+    counts: tuple[int, int, int, int] | None
+    choices: tuple[int, int]
+    seconds: float
+    early: int
+    whole: Exception | None
+    trouble: Exception | None
+
+    def __call__(self, *raw: Any) -> None: ...
+
+
+@final
+class FromPython:
+    """Launches by Python, which counts nothing."""
+
+    __slots__ = ("run",)
+    counts = None
+    choices = 0, 0
+    seconds, early = 0.0, 0
+    whole = trouble = None
+
+    def __init__(self, run: Callable[..., None]) -> None:
+        self.run = run
+
+    def __call__(self, *raw: Any) -> None:
+        self.run(*raw)
 
 
 @final
@@ -212,7 +246,7 @@ def one_by_one(
         given = {n: work.ready(x) if n in copied else x for n, x in zip(names, raw, strict=True)}
         launched(work.launches, Given(given, at, decide, stream, encode))
 
-    return run
+    return FromPython(run)  # type: ignore[return-value]
 
 
 @final

@@ -14,7 +14,7 @@ from ge2.base.errors import CompileError, CompilerTrouble
 from ge2.base.record import record
 from ge2.base.source import Source, of_function
 from ge2.ir import GraphOp, Op
-from ge2.ops.elementwise import Elementwise
+from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.load.nvrtc_log import excerpt

@@ -4,11 +4,11 @@ which comes with it.
 
 from __future__ import annotations
 
-import os
 from functools import cache as once
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import DeviceError
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 from ge2.targets.cuda.limits import Limits
 
@@ -68,9 +68,7 @@ def driver() -> Driver | None:
 _made: list[int] = []  # contexts of this process
 # not empty in a child of a process that had one: CUDA does not survive a fork
 broken: list[bool] = []
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=lambda: broken.append(True) if _made else None)
+after_fork(lambda: broken.append(True) if _made else None)
 
 
 def check_process() -> None:

@@ -21,6 +21,7 @@ from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.compile_times import note
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
+from ge2.base.interpreter import after_fork
 from ge2.base.log import logger
 from ge2.base.record import record
 from ge2.base.toolchain.includes import headers_key, options_of
@@ -362,12 +363,9 @@ def _headers(order: Order) -> dict[str, str]:
     return found
 
 
+@after_fork
 def _after_fork() -> None:
     """Whoever held a lock does not exist in the child."""
     global _keeping
     _locks.clear()
     _keeping = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

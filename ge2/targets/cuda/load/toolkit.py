@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from ge2.base.cache import content_key
 from ge2.base.config import config, cuda_folders
 from ge2.base.errors import CompilerTrouble
+from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
 if TYPE_CHECKING:
@@ -170,10 +171,7 @@ def _version(functions: ctypes.CDLL) -> tuple[int, int]:
     return major.value, minor.value
 
 
+@after_fork
 def _after_fork() -> None:
     global _lock
     _lock = Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)

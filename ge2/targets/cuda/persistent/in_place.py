@@ -13,6 +13,7 @@ from typing import Any, final
 from ge2.base.record import mutable
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.graphs.control import Cond
+from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.index import UpdateSlice
 from ge2.program.program import branch_pairs, carry_of
 from ge2.targets.cuda.persistent.nodes import LOOPS, Statement
@@ -66,7 +67,7 @@ def of_loop(op: Any, alone: bool) -> Stays:
 
 
 def tests(op: Any) -> bool:
-    return hasattr(op, "cond")
+    return isinstance(op, WhileLoop)
 
 
 def of_branches(op: Cond, alone: bool) -> dict[int, int]:

@@ -14,9 +14,9 @@ from typing import Any, final
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import Pointlike
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import (

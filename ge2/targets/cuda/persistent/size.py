@@ -48,7 +48,7 @@ def threads(graph: Graph, tuning: Persistent) -> int:
     step unless it is a result.
     """
     eqns = everything(graph)
-    ends = {a for eqn in eqns for g in getattr(eqn.op, "graphs", tuple)() for a in g.outputs}
+    ends = {a for eqn in eqns for g in eqn.op.graphs() for a in g.outputs}
     ends.update(graph.outputs)
     steps = [eqn for eqn in eqns if not eqn.op.is_view or not ends.isdisjoint(eqn.outs)]
     wanted = max([tuning.narrowest, *map(wide, steps)])
@@ -69,7 +69,5 @@ def wide(eqn: Eqn) -> int:
 
 def everything(graph: Graph) -> list[Eqn]:
     """The equations of a graph, and of the graphs in it."""
-    inner = [
-        e for eqn in graph.eqns for g in getattr(eqn.op, "graphs", tuple)() for e in everything(g)
-    ]
+    inner = [e for eqn in graph.eqns for g in eqn.op.graphs() for e in everything(g)]
     return [*graph.eqns, *inner]

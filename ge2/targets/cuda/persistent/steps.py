@@ -107,7 +107,7 @@ def prepared(op: Op, depth: int) -> Any:
         raise Unwritten("too many loops are within each other")
     if isinstance(op, ScanLoop) and not op.length:
         raise Unwritten("it has no iterations")
-    graphs = [inside(graph, depth) for graph in op.graphs()]  # type: ignore[attr-defined]
+    graphs = [inside(graph, depth) for graph in op.graphs()]
     if isinstance(op, ScanLoop):
         return replace(op, body=graphs[0])
     if isinstance(op, WhileLoop):

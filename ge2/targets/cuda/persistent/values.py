@@ -14,8 +14,8 @@ from ge2.base.dtypes import BOOL, COMPLEX, HALF
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import held as widened
 from ge2.ir import ArrayType, Eqn
-from ge2.ops.elementwise import Pointlike, Pointwise
 from ge2.ops.index import Gather, Scatter, ScatterReduce, UpdateSlice, spans
+from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import Draw
 from ge2.ops.shape import Concatenate, Iota, Pad
 from ge2.targets.cuda.emit.types import (
@@ -220,9 +220,9 @@ class Reader:
         dtype, out = widened(xs[0].type.dtype), eqn.outs[0].type.dtype
         if op.retypes:
             return held_as(retyped(operands[0], eqn))
-        if getattr(op, "edition", 0):
+        if op.edition:
             self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
-        text = getattr(op.lowering, "cuda", "") or op.lowering.expression
+        text = op.lowering.cuda or op.lowering.expression
         return held_as(expression(text, [*map(held_as, operands)], dtype, widened(out)))
 
     def padded(self, op: Pad, x: Value, eqn: Eqn, at: Index) -> str:

@@ -9,7 +9,7 @@ every stage; very long ones, that are only folded, are shared by several blocks.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -45,29 +45,15 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import HELD, STORED
 
 
-def joined(stages: Sequence[Stage]) -> Iterator[Stage]:
-    """The stages without those that say nothing."""
-    return (s for s in stages if not isinstance(s, Plain) or s.lines)
-
-
 @final
 class Rows:
     """The text of a kernel that is planned."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.problem, self.places, self.said = plan, plan.problem, plan.places, plan.said
-        self.shape, self.partials, self.root, self.pack = (
-            plan.shape,
-            plan.partials,
-            plan.root,
-            plan.pack,
-        )
-        self.row, self.walked, self.groups, self.lane = (
-            plan.row,
-            plan.walked,
-            plan.groups,
-            plan.lane,
-        )
+        self.shape, self.partials, self.root = plan.shape, plan.partials, plan.root
+        self.pack, self.row, self.walked = plan.pack, plan.row, plan.walked
+        self.groups, self.lane = plan.groups, plan.lane
         self.picks: dict[Work, Pick] = self.picked()
         self.gone: set[Work] = set()  # works that shorter ways have made needless
         self.waits = False  # whether a row is still on its way into shared memory
@@ -86,7 +72,12 @@ class Rows:
         )
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
         stages = [*self.held_rows(False, 4), *self.inside(self.root, 4)]
-        view = RowsView(self.places.whole, shape.rows, self.pack > 1, tuple(joined(stages)))
+        view = RowsView(
+            self.places.whole,
+            shape.rows,
+            self.pack > 1,
+            tuple(s for s in stages if not isinstance(s, Plain) or s.lines),
+        )
         grid = (
             (groups, self.plan.blocks) if self.plan.across else (self.plan.blocks, self.plan.splits)
         )

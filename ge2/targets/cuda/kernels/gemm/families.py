@@ -194,7 +194,7 @@ class Joint(OnTensorCores):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
-        if why := next((why for e in op.region.graph.eqns if (why := unspoken(e))), ""):
+        if why := unspoken(op.region.graph):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
         if why := (self.too_old(caps) if caps else "") or unable(op.product.op, left, right):

@@ -30,7 +30,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.region import power
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
-from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
+from ge2.targets.cuda.kernels.lines.scan_blocks import Access, Scanned
 
 
 @final

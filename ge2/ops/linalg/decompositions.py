@@ -20,7 +20,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, complex_of, real_part
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Cotangents, Flags, Value
+from ge2.ir import ArrayType, Cotangents, Flags, Value, Values
 from ge2.ops.elementwise import COMPLEX_OF, IMAG, real
 from ge2.ops.linalg import (
     QUIET,
@@ -80,9 +80,7 @@ class Qr(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return tuple(np.linalg.qr(arrays[0], "complete" if self.full else "reduced"))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """With M = r g_r^H - g_q^H q: (g_q + q H) r^-H, where H is Hermitian and below as M is."""
         (g_q, g_r), (q, r), (a,) = gradients(cts), ys, xs
         *_, m, n = a.shape
@@ -131,9 +129,7 @@ class Eigh(Linalg):
             return tuple(np.linalg.eigh(arrays[0], side))
         return (np.linalg.eigvalsh(arrays[0], side),)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """v (diag(g_w) + (v^H g_v) / (w[j] - w[i])) v^H."""
         (a,) = xs
         (g_w, *rest), (w, v) = gradients(cts), ys if self.vectors else Eigh(self.lower)(a)
@@ -170,9 +166,7 @@ class Eig(Linalg):
         ys = np.linalg.eig(a) if self.vectors else (np.linalg.eigvals(a),)
         return tuple(np.asarray(y).astype(dtype, copy=False) for y in ys)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """v^-H (diag(g_w) + (v^H g_v - v^H v Re diag(v^H g_v)) / conj(w[j] - w[i])) v^H."""
         (a,) = xs
         (g_w, *rest), (w, v) = gradients(cts), ys if self.vectors else Eig()(a)
@@ -217,9 +211,7 @@ class Svd(Linalg):
             return tuple(np.linalg.svd(arrays[0], full_matrices=self.full))
         return (np.linalg.svd(arrays[0], compute_uv=False),)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (a,), gs = xs, gradients(cts)
         g_u, g_s, g_vh = gs if self.vectors else (None, gs[0], None)
         extra = self.full and a.shape[-1] != a.shape[-2]

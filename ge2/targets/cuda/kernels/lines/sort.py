@@ -14,7 +14,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Grid
 from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays
-from ge2.targets.cuda.kernels.top_k import BLOCK, Lines, Ranking, key_name
+from ge2.targets.cuda.kernels.lines.top_k import BLOCK, Lines, Ranking, key_name
 from ge2.targets.cuda.limits import ASSUMED, GRID_MOST
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, INT64, real_part
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Axis, Batched, Cotangents, Flags, Op, Value
+from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values
 from ge2.ops.elementwise import COMPLEX_OF, IMAG, real
 from ge2.ops.index import leading
 
@@ -44,7 +44,7 @@ class Linalg(Op):
             raise ShapeError(f"Last 2 dimensions of the array must be square: {self.name} of {x}")
         return x
 
-    def batch(self, xs: Sequence[Value], axes: Sequence[Axis], size: int) -> Batched:
+    def batch(self, xs: Values, axes: Axes, size: int) -> Batched:
         ys = self(*(leading(x, a, size) for x, a in zip(xs, axes, strict=True)))
         ys = ys if self.several else (ys,)
         return ys, (0,) * len(ys)
@@ -161,15 +161,13 @@ class Solve(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return each_solved(*arrays) if self.quiet else np.linalg.solve(*arrays)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (y,), (a, _) = cts, ys, xs
         assert ct is not None
         ct_b = self(transposed(a), ct)
         return [-product(ct_b, transposed(y)) if wanted[0] else None, ct_b if wanted[1] else None]
 
-    def jvp(self, ts: Cotangents, ys: Sequence[Value], xs: Sequence[Value]) -> Cotangents:
+    def jvp(self, ts: Cotangents, ys: Values, xs: Values) -> Cotangents:
         (ta, tb), (y,), (a, _) = ts, ys, xs
         if ta is None:
             return [self(a, tb)]
@@ -209,9 +207,7 @@ class Pinv(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.pinv(arrays[0], self.rtol)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (g,), (p,), (a,) = gradients(cts), ys, xs
         assert g is not None
         ap, pa, ph, gh = product(a, p), product(p, a), adjoint(p), adjoint(g)
@@ -242,9 +238,7 @@ class Det(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.det(arrays[0])
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,), (a,) = cts, xs
         assert ct is not None
         return [along_rows(ct, a) * COFACTORS(a)]
@@ -276,9 +270,7 @@ class Cofactors(Linalg):
             y = singular_cofactors(a, ways)
         return np.where(fine, y, np.nan).astype(a.dtype, copy=False)
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (ct,) = cts
         assert ct is not None
         places = [(*xs, ct), *((*xs[:i], ct, *xs[i + 1 :]) for i in range(1, len(xs)))]
@@ -369,9 +361,7 @@ class SlogDet(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return tuple(np.linalg.slogdet(arrays[0]))
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         (turn, grow), (sign, _), (a,) = cts, ys, xs
         if a.dtype not in COMPLEX:
             return [None if grow is None else inverse_times(a, grow)]
@@ -409,9 +399,7 @@ class Cholesky(Linalg):
     def reference(self, *arrays: Any) -> Any:
         return np.linalg.cholesky(arrays[0])
 
-    def vjp(
-        self, cts: Cotangents, ys: Sequence[Value], xs: Sequence[Value], wanted: Flags
-    ) -> Cotangents:
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
         """S = L^-H P(L^H g) L^-1, where P takes what is below the
         diagonal and half of what is on it.
         """

@@ -1,0 +1,1 @@
+"""Rewrites of a whole graph for which `choose` is asked."""
