@@ -269,8 +269,9 @@ def add_at(x, i, u):
 
 
 program.add("scatter_add_few", add_at, "f32[100,32]", "i32[6]", "f32[6,32]")
-program.add("scatter_add_ranked", add_at, "f32[100,32]", "i32[3000]", "f32[3000,32]")
-program.add("scatter_add_exact", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
+program.add("scatter_add_ranked", add_at, "f32[30000,32]", "i32[3000]", "f32[3000,32]")
+program.add("scatter_add_exact", add_at, "f64[200000]", "i64[200000]", "f64[200000]")
+program.add("scatter_add_blocks", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
 program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
 program.add(
     "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"

@@ -220,6 +220,13 @@ class Scatters:
     copies: int = 32
     addresses: int = 1 << 16
     meeting: int = 8  # updates of a copy of a sum, on average, that are worth a copy
+    # sums in the shared memory of blocks: their threads, the updates of a block at least, and in how
+    # many ranges the result is cut at most, for each of which blocks read all indices
+    shared_block: int = 1024
+    shared_run: int = 1024
+    shared_some: int = 4  # updates of a thread at once
+    ranges: int = 8
+    busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 
 @final

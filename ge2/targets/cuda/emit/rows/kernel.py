@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.dtypes import FLOAT32
+from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Loop, Work
 from ge2.codegen.text import Text
@@ -42,7 +42,10 @@ from ge2.targets.cuda.emit.rows.stages import (
     Stage,
 )
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emit.types import HELD, STORED
+from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX
+
+# what many elements are divided by, prepared: of these types
+DIVISOR = {FLOAT32: "ge2_divisor", FLOAT64: "ge2_divisor_of_f64"}
 
 
 @final
@@ -358,12 +361,11 @@ class Rows:
             if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
                 continue
             x, by = w.xs
-            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+            if by in self.said.divisors or w.y.dtype not in DIVISOR or not self.alike(x, by):
                 continue
             name = self.said.divisors[by] = self.said.fresh("by")
-            lines.append(
-                Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});")
-            )
+            made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({self.said.operand(by)})"
+            lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:

@@ -184,13 +184,14 @@ class Plan:
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
         if n <= min(most, self.tuning.brief) and self.plenty():
             team = 1
-        self.pack = self.fitting(team)
-        pack = self.pack
+        if self.groups:  # a block has the rows of one group, which may be few: no lane is idle
+            team = max(team, min(WARP // power(self.count), power(-(-n // pack))))
+        self.pack = pack = self.fitting(team)
         block = min(self.tuning.block, self.tuning.largest)
         if self.sums() and team > WARP:
             # a block a row: its next row may be read ahead, and more of them are at once
             block = team
-        if self.groups:  # a block has the rows of one group, which may be few
+        if self.groups:
             block = min(block, max(power(self.count) * team, WARP))
         return Shape(team, max(team, block), -(-n // (team * pack)))
 
@@ -213,10 +214,12 @@ class Plan:
     @property
     def left(self) -> int:
         """Parts that a block leaves of what is gathered over rows: that of each row it has at once,
-        or one, if its threads have few elements for which to wait for each other.
+        or one, if its threads have few elements for which to wait for each other. Of many groups the
+        parts would be more than all that the rows are made of.
         """
         few = self.shape.packs * self.pack <= self.tuning.met
-        return 1 if few and not self.alone else self.shape.rows
+        one = bool(self.groups) and not self.sums()
+        return 1 if (few or one) and not self.alone else self.shape.rows
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""
