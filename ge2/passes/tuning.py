@@ -95,7 +95,8 @@ class ProductsToSums:
 class Tuning:
     """The numbers of each pass.
 
-    `columns`: of rows of which one element is read, up to which all are compared with its index.
+    `columns`: of rows of which one element is read, up to which all are compared with its index;
+    `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
     `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
     """
 
@@ -106,6 +107,7 @@ class Tuning:
     tiny_products: TinyProducts = TinyProducts()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
+    columns_beside_gathers: int = 16
     joined: int = 3
 
 
