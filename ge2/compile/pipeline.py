@@ -21,6 +21,7 @@ from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
 from ge2.passes.split_edges import split_edges
@@ -78,7 +79,7 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
-        *FIRST, roll, whole, stack, split_edges, fuse,
+        *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
@@ -92,7 +93,10 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 # when it has ended, if the program still fits, and what would keep more values is left out.
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
-    "c": (whole, stack, split_edges, fuse, writes, grounded, with_copies, views_first, checked_early),
+    "c": (
+        order_statistics, whole, stack, split_edges, fuse,
+        writes, grounded, with_copies, views_first, checked_early,
+    ),
     "cuda": (
         half_results, tiny_products, whole, stack, products_to_sums, fuse, indexed, drawn, resident, with_copies,
         views_first,
