@@ -377,7 +377,11 @@ class Mma:
     # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
-    thin: int = 16  # of rows or columns: fewer fill too little of a tile
+    thin: int = 16  # terms: fewer fill no fragment
+    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes
+    skinny: tuple[MmaTile, ...] = (
+        MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
+    )  # fmt: skip
 
 
 @final

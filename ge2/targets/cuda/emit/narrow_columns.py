@@ -11,8 +11,6 @@ import math
 from typing import final
 
 from ge2.base.record import record
-from ge2.ops.graphs.region import Region
-from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.region import Problem, power
@@ -39,14 +37,6 @@ class Narrow:
             ),
             Fixed("AT_ONCE", self.at_once, "rows that a thread reads at once"),
         ]
-
-
-def sectors(region: Region) -> int:
-    """The sectors of memory that a row of what a region folds has, of its widest array."""
-    inputs = [v.type for v in region.graph.inputs if v.type.shape == region.space]
-    widest = max((t.dtype.itemsize for t in inputs), default=4)
-    (fold,) = (e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce))
-    return fold.outs[0].type.size * widest // SECTOR
 
 
 def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:

@@ -20,11 +20,10 @@ from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.narrow_columns import sectors
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.rows.kernel import Rows
 from ge2.targets.cuda.emit.rows.plan import Plan, planned
-from ge2.targets.cuda.emit.split_region import cut, folds_once, inhabited, is_divisible
+from ge2.targets.cuda.emit.split_region import cut, inhabited, is_divisible
 from ge2.targets.cuda.emit.transpose_tiles import across
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 
@@ -39,17 +38,9 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
     if rest is None:
         yield Variant("nothing", lambda: Kernels(()))
         return
-    one, two = (
-        single(rest, operands, chip),
-        Variant("in two", partial(in_two, rest, operands, chip)),
-    )
-    if not is_divisible(rest):
-        yield from one
-    elif folds_once(rest):
-        # blocks share the rows of columns if what follows their fold is a kernel of its own
-        yield from (two, *one) if sectors(rest) < 2 * chip.multiprocessors else one
-    else:
-        yield from (*one, two)
+    yield from single(rest, operands, chip)
+    if is_divisible(rest):
+        yield Variant("in two", partial(in_two, rest, operands, chip))
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:

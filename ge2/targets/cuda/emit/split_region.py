@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 from ge2.codegen.kernel_values import folded_axes
 from ge2.ir import Eqn, Graph, Var
@@ -14,15 +14,13 @@ from ge2.ir.op import FREE
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
 
-MANY: Final = 1 << 22  # elements that take longer to read than a launch
-
 
 def cut(region: Region) -> tuple[Region, Region]:
     """The rows and what is gathered over them, and what comes after; else the equations up to the
     middle one of the reductions, and those after it.
     """
     eqns = region.graph.eqns
-    late = after_rows(region)
+    late = after_one(region) or after_rows(region)
     if not late:
         folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
         assert len(folds) > 1, "a region of one reduction is one kernel"
@@ -39,24 +37,35 @@ def is_divisible(region: Region) -> bool:
     come after all rows.
     """
     folds = [e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce)]
-    return len(folds) > 1 or bool(after_rows(region))
+    return len(folds) > 1 or bool(after_one(region) or after_rows(region))
 
 
-def folds_once(region: Region) -> bool:
-    return sum(isinstance(e.op, Reduce | ArgReduce) for e in region.graph.eqns) == 1
+def after_one(region: Region) -> list[int]:
+    """The equations that need the sole reduction of a region, and are more than its rounding, if all
+    have fewer elements than the space: then blocks may share its rows.
+    """
+    eqns, behind, late = region.graph.eqns, set[Any](), list[int]()
+    folds = [e for e in eqns if isinstance(e.op, Reduce | ArgReduce)]
+    if len(folds) != 1:
+        return []
+    for n, e in enumerate(eqns):
+        if e is folds[0] or not behind.isdisjoint(e.inputs):
+            behind.update(e.outs)
+            late += [n] if e is not folds[0] else []
+    made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
+    few = made and max(made) < math.prod(region.space)
+    rounding = all(eqns[n].op.retypes and eqns[n].inputs[0] in folds[0].outs for n in late)
+    return sorted({*late, *for_them_alone(region, late)}) if few and not rounding else []
 
 
 def after_rows(region: Region) -> list[int]:
     """The equations that need what is gathered over all rows, where they are few numbers and fold
     nothing: then no row waits for them. Nothing where there are no such.
-
-    Of one fold over many rows they are what follows it: blocks may then share the rows.
     """
     eqns = region.graph.eqns
     over = {
         n: folded(region, n) for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)
     }
-    alone = len(over) == 1 and are_columns(region, *over.values())
     for row, _ in Counter(axes for axes in over.values() if axes).most_common():
         behind: set[Any] = set()
         late = []
@@ -64,17 +73,12 @@ def after_rows(region: Region) -> list[int]:
             if not behind.isdisjoint(e.inputs):
                 late.append(n)
                 behind.update(e.outs)
-            elif n in over and (alone or over[n] != row):
+            elif over.get(n, row) != row:
                 behind.update(e.outs)
         made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
         if made and max(made) < math.prod(region.space) and over.keys().isdisjoint(late):
             return sorted({*late, *for_them_alone(region, late)})
     return []
-
-
-def are_columns(region: Region, over: frozenset[int]) -> bool:
-    """Whether a fold over these axes leaves columns, of so much that a launch more is no matter."""
-    return len(region.space) - 1 not in over and math.prod(region.space) >= MANY
 
 
 def for_them_alone(region: Region, late: list[int]) -> list[int]:
