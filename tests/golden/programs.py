@@ -562,6 +562,14 @@ program.add(
 
 
 program.add(
+    "attention_by_warps",
+    ge2.autocast(lambda q, k, v: ge2.op_call("sdpa", q, k, v, causal=True), "tf32"),
+    *("f32[2,4,300,64]",) * 3,
+    targets=CUDA,
+)
+
+
+program.add(
     "attention_of_one_query",
     lambda q, k, v: ge2.op_call("sdpa", q, k, v),
     *("bf16[2,4,1,64]", "bf16[2,4,300,64]", "bf16[2,4,300,64]"),

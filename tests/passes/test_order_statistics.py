@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.executable import interpret
+from ge2.compile.runners import interpret
 from ge2.passes.order_statistics import order_statistics
 from tests.passes.graphs import graph
 from tests.together import needs_compiler

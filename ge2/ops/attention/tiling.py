@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, final
 
-from ge2.base.dtypes import HALF
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.ir import Dims
 from ge2.ops.attention.facts import FEATURE
@@ -16,7 +16,8 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
 WIDEST: Final = 256  # features of a head that kernels have tiles for
-MOST: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
+TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32))  # that kernels multiply
+MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
 
@@ -57,6 +58,17 @@ class Tiling:
         """Batches and heads, all together."""
         return math.prod(b.size for b in self.batches)
 
+    def unaligned(self, bytes_: int, size: int) -> str:
+        """The reason why rows of elements of a size are no multiples of so many bytes; "" if they are."""
+        some = max(1, bytes_ // size)
+        if self.width % some:
+            return f"heads are not a multiple of {some} features wide"
+        if any(s % some for b in self.batches for s in b.strides[:4]) or any(
+            s % some for s in self.rows[:4]
+        ):
+            return f"rows are no multiples of {bytes_} bytes apart"
+        return ""
+
 
 def c_order(shape: Dims) -> Dims:
     """The strides of an array in C order."""
@@ -67,11 +79,11 @@ def refusal(form: Form) -> str:
     """The reason why no kernel serves attention of these types; "" if one may."""
     dtypes = {c.base.type.dtype for c in form.chains}
     y = form.plain.outputs[0].type
-    if len(dtypes) != 1 or not dtypes <= HALF or y.dtype not in dtypes:
-        return "queries, keys, values and result are not of one half type"
+    if len(dtypes) != 1 or not dtypes <= TYPES or y.dtype not in dtypes:
+        return "queries, keys, values and result are not of one half type, or of float32"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
     found = tiling(form, strides)
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)
 
 
 def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
@@ -93,21 +105,18 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
         return "features are not side by side"
     width = widths[0][0][0]
-    if width % 8 or width > WIDEST or any(w[0][0] != width for w in widths):
-        return f"heads are not a multiple of 8 features wide, {WIDEST} at most"
+    if width > WIDEST or any(w[0][0] != width for w in widths):
+        return f"heads are more than {WIDEST} features wide, or of several widths"
     everything = (*found, *lines)
     batches = merged(
         [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
-    if len(batches) > MOST:
-        return "it has too many axes of batches"
     if form.key in found[0] or form.row in found[1]:
         return "queries depend on keys"
     order = form.row, form.key, form.key, form.row
     rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
-    apart = [s for b in batches for s in b.strides[:4]] + [*rows]
-    if any(s < 0 or s % 8 for s in apart):
-        return "rows are no multiples of 16 bytes apart"
+    if any(s < 0 for s in (*rows, *(s for b in batches for s in b.strides[:4]))):
+        return "an operand has no strides along axes that others have"
     rows += tuple(step(f.get(form.row, [])) for f in lines)
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
 

@@ -364,6 +364,29 @@ class AttentionTile:
 
 @final
 @record
+class AttentionMmaTile:
+    """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
+    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches.
+    """
+
+    width: int
+    warps: int
+    high: int
+    keys: int
+    part: float
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+        return 16 * self.warps * self.high
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+
+@final
+@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -399,6 +422,13 @@ class Attention:
         AttentionTile(64, 2, 64, 4),
         AttentionTile(256, 2, 32, 2),
     )
+    # by the tensor cores of warps; none was measured
+    mma: tuple[AttentionMmaTile, ...] = (
+        AttentionMmaTile(64, 4, 2, 64, 0.5), AttentionMmaTile(64, 4, 1, 64, 0.35),
+        AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
+        AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
+        AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
+    )  # fmt: skip
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
     share: int = 128  # keys at least that a warp has, where warps share them,

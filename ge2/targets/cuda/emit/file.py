@@ -40,6 +40,7 @@ PARTS = {
     "ge2_small_": "small",
     "ge2_tensor_map": "hopper",
     "ge2_mma_": "mma",
+    "ge2_attend_": "attend",
     "ge2_rounded_pair_": "pair",
     "ge2_brief_": "float",
     "ge2_grid_": "grid",

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32
+from ge2.base.gpu import AMPERE
 from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
@@ -33,8 +34,6 @@ from ge2.targets.cuda.products.tensor_cores import tiles_down, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
 from ge2.targets.cuda.tuning import Mma as Tuning
 from ge2.targets.cuda.tuning import MmaTile
-
-AMPERE: Final = 80  # the first generation that has these instructions
 
 
 class MmaKernels(OnTensorCores):
