@@ -159,6 +159,27 @@ def test_widths(width: int) -> None:
         judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
 
 
+@pytest.mark.parametrize("axis", [1, 2])
+def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(axis: int) -> None:
+    """Heads beside each other in a row, queries, keys and values beside or after each other."""
+
+    def layer(x: Any) -> Any:
+        parts = np.split(x * x, 3, axis=axis)
+        q, k, v = (np.swapaxes(each.reshape(2, 72, 2, 64), 1, 2) for each in parts)
+        return masked(0)(q, k, v)
+
+    shape = [2, 72, 128]
+    shape[axis] *= 3
+    x = (np.random.default_rng(9).standard_normal(shape) * 0.9 + 0.1).astype(BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(slopes(layer, (0,)))
+        lowered = compiled.lower(x)
+        titles = [k.choice.taken.title for k in lowered.kernels]
+        assert {FAMILY, BACKWARD} <= {*kinds(lowered)}
+        assert not any("concatenate" in title or "copy" in title for title in titles)
+        judge_slopes(compiled(x), exactly(slopes(layer, (0,)), x))
+
+
 def test_queries_that_see_no_key_have_no_slope() -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
     xs = drawn(np.random.default_rng(7), (1, 72, 64), (1, 72, 64), BF16)

@@ -17,6 +17,7 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
 WIDEST: Final = 256  # features of a head that kernels have tiles for
 TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32))  # that kernels multiply
+SUMS: Final = (4, 5)  # among the operands, those that are as the sums: they have no features
 MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
@@ -24,8 +25,8 @@ Strides = Sequence[Dims]
 @final
 @record
 class Batch:
-    """An axis of batches: its size, and the stride of queries, keys, values, result, and what has the
-    shape of the sums along it.
+    """An axis of batches: its size, and the stride of queries, keys, values, result, of what has the
+    shape of the sums, and of cotangents along it.
     """
 
     size: int
@@ -63,9 +64,9 @@ class Tiling:
         some = max(1, bytes_ // size)
         if self.width % some:
             return f"heads are not a multiple of {some} features wide"
-        if any(s % some for b in self.batches for s in b.strides[:4]) or any(
-            s % some for s in self.rows[:4]
-        ):
+        apart = (*self.rows, *(s for b in self.batches for s in b.strides))
+        lines = len(self.rows)
+        if any(s % some for n, s in enumerate(apart) if n % lines not in SUMS):
             return f"rows are no multiples of {bytes_} bytes apart"
         return ""
 
@@ -86,9 +87,12 @@ def refusal(form: Form) -> str:
     return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)
 
 
-def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
+def tiling(
+    form: Form, strides: Strides, sums: Strides = (), cotangents: Strides = ()
+) -> Tiling | str:
     """How operands lie that have these strides; or the reason why no kernel reads them so. `sums`: of
-    further arrays, which have the shape of the sums.
+    further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
+    values for each batch and head.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
@@ -99,6 +103,17 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     pairs = zip((*axes, form.result), (*parts, y), strict=True)
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
     lines = [dict(zip((*form.batch, form.row), split(form.sums, s), strict=True)) for s in sums]
+    order = form.row, form.key, form.key, form.row
+    backs = [
+        dict(
+            zip(
+                (*form.batch, row),
+                split(tuple(shape[a] for a in (*form.batch, row)), s[:-1]),
+                strict=True,
+            )
+        )
+        for row, s in zip(order, cotangents, strict=False)
+    ]
     if any(len(p) > 1 for f in found for a, p in f.items() if a in (form.key, form.row, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
@@ -107,17 +122,17 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     width = widths[0][0][0]
     if width > WIDEST or any(w[0][0] != width for w in widths):
         return f"heads are more than {WIDEST} features wide, or of several widths"
-    everything = (*found, *lines)
+    everything = (*found, *lines, *backs)
     batches = merged(
         [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
     if form.key in found[0] or form.row in found[1]:
         return "queries depend on keys"
-    order = form.row, form.key, form.key, form.row
     rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
     if any(s < 0 for s in (*rows, *(s for b in batches for s in b.strides[:4]))):
         return "an operand has no strides along axes that others have"
     rows += tuple(step(f.get(form.row, [])) for f in lines)
+    rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
 
 

@@ -14,6 +14,7 @@ from ge2.choice.problem import Problem, Variant
 from ge2.choice.speed import bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
+from ge2.ops.attention.core import core_shapes
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
 from ge2.ops.attention.slopes import way
@@ -62,7 +63,7 @@ class OnTensorCores(Cuda):
     def lying(
         self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
     ) -> Tiling | str:
-        return lying(form, problem, out, sums, self.bytes_, self.dtypes)
+        return lying(form, problem, out, sums, (), self.bytes_, self.dtypes)
 
 
 class Forward(OnTensorCores):
@@ -404,12 +405,20 @@ def lying_back(form: Form, problem: Problem) -> Tiling | str:
         if problem.settled
         else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
     )
-    found = lying(form, problem, ct, (logs.strides, rows.strides))
+    cotangents = cotangents_of(form, problem)
+    found = mapped(lying(form, problem, ct, (logs.strides, rows.strides), cotangents))
     shape = form.product.type.shape
     axes = product_axes(form)
     if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
         return "an operand has no axis of some heads"
     return found
+
+
+def cotangents_of(form: Form, problem: Problem) -> tuple[Operand, ...]:
+    """Where those of queries, keys and values go; in C order, where that is not known yet."""
+    if problem.settled:
+        return problem.arrays[1][:3]
+    return tuple(Operand("out", n, c_order(shape)) for n, shape in enumerate(core_shapes(form)))
 
 
 def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
@@ -422,10 +431,11 @@ def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
 
 def lying(
     form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
-    bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
+    cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
 ) -> Tiling | str:  # fmt: skip
-    """How the operands lie, `out`, which is as the result, and what is as the sums; or the reason why
-    no copies of so many bytes bring them. `dtypes`: of which kernels are.
+    """How the operands lie, `out`, which is as the result, what is as the sums, and `cotangents` of
+    queries, keys and values; or the reason why no copies of so many bytes bring them. `dtypes`: of
+    which kernels are.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
@@ -433,12 +443,14 @@ def lying(
         return "queries, keys, values and result are not of one half type"
     if out is None:
         out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
-    given = [*(operands[c.base] for c in form.chains), out]
+    given = [*(operands[c.base] for c in form.chains), out, *cotangents]
     some = max(1, bytes_ // y.dtype.itemsize)
     if any((x.offset % some) or (x.loose % some) for x in given):
         return f"an operand does not begin at a multiple of {bytes_} bytes"
-    q, k, v, o = (x.strides for x in given)
-    found = tiling(form, (q, k, v, o), sums)
+    strides = [x.strides for x in given]
+    if any(each[-1] != 1 for each in strides[4:]):
+        return "features are not side by side"
+    found = tiling(form, strides[:4], sums, strides[4:])
     if isinstance(found, str):
         return found
     return found.unaligned(bytes_, y.dtype.itemsize) or found
