@@ -12,7 +12,7 @@ from ge2.base.source import FOLDER
 
 
 class Measured(NamedTuple):  # a record takes three times as long to read
-    """How long a variant of a family took, in seconds: `median` of several runs, and their `spread`
+    """The time of a variant of a family, in seconds: `median` of several runs, and their `spread`
     as a part of it.
 
     `code` is the content hash of its kernels but for their numbers, `verified` how far its results

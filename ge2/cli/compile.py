@@ -198,8 +198,8 @@ def report(
 
 
 def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
-    """What is computed in float64 where that is slow; matrix products, and
-    those of loops, come last.
+    """The computations in float64 where that is slow; matrix products, and those of loops, come
+    last.
     """
     own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
     limits = executable.device.limits  # type: ignore[union-attr]

@@ -1,4 +1,4 @@
-"""What a kernel in C is made of: lines, parameters, and where the arrays are that it is given."""
+"""The parts of a kernel in C: lines, parameters, and where the arrays are that it is given."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How much a step computes and moves, counted from its types: to be
-compared with a machine's speed.
+"""The work and the traffic of a step, counted from its types: to be compared with a machine's
+speed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cost:
 
 
 def cost(eqn: Eqn, nbytes: Callable[[Atom], int] | None = None) -> Cost:
-    """What a step of a program costs; `nbytes` tells what of an array it reads, if not all."""
+    """The cost of a step of a program; `nbytes` tells what of an array it reads, if not all."""
     found = computing(eqn)
     sizes = nbytes or array_bytes
     return found + Cost(
@@ -70,7 +70,7 @@ def array_bytes(atom: Atom) -> int:
 
 
 def bytes_behind(layouts: Mapping[Var, Layout], atom: Atom) -> int:
-    """What lies behind a view: elements that repeat are there once."""
+    """The bytes behind a view: elements that repeat are there once."""
     layout = layouts.get(atom) if isinstance(atom, Var) else None
     if layout is None:
         return array_bytes(atom)

@@ -1,5 +1,5 @@
-"""What the runtime sees of a graph: steps in order, and where each array lies
-and how long it is needed.
+"""The program that the runtime sees of a graph: steps in order, and where each array lies and how
+long it is needed.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Program:
     choices: dict[int, object] = field(default_factory=dict)
 
     def count(self, *kinds: str) -> int:
-        """How many steps are of these kinds."""
+        """The number of steps of these kinds."""
         found = Counter(step.kind for step in self.steps)
         return sum(found[kind] for kind in kinds)
 

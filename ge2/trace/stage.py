@@ -221,8 +221,8 @@ _read_back: set[int] = set()  # what equations look like whose texts were
 
 
 def check(graph: Graph) -> None:
-    """That the graph is well formed, and that its text reads back as the same graph, which is
-    tried of those of its equations that look like none before.
+    """Checks that the graph is well formed, and that its text reads back as the same graph, which
+    is tried of those of its equations that look like none before.
     """
     verify(graph)
     looks = [*map(look, graph.eqns)]
@@ -249,14 +249,16 @@ def check_text(graph: Graph) -> None:
 
 
 def look(eqn: Eqn) -> int:
-    """What of an equation decides how its line is written, but for the lengths of axes and names."""
+    """The look of an equation: what decides how its line is written, but for the lengths of axes
+    and names.
+    """
     types = [(a.type.dtype, a.type.weak, len(a.type.shape)) for a in (*eqn.inputs, *eqn.outs)]
     literals = [a for a in eqn.inputs if isinstance(a, Literal)]
     return hash((type(eqn.op), eqn.op, *types, *literals))
 
 
 def title_of(f: Any) -> str:
-    """What errors call a function: its name and where it is defined."""
+    """The name of a function in errors: its own and where it is defined."""
     name = getattr(f, "__name__", type(f).__name__)
     place = of_function(getattr(f, "__wrapped__", f))
     return (

@@ -1,4 +1,6 @@
-"""How the operands of attention lie: along batches, queries, keys and features, each with its stride."""
+"""The layouts of the operands of attention: along batches, queries, keys and features, each with
+its stride.
+"""
 
 from __future__ import annotations
 
@@ -75,8 +77,8 @@ def refusal(form: Form) -> str:
 
 
 def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
-    """How operands lie that have these strides; or the reason why no kernel reads them so. `sums`: of
-    further arrays, which have the shape of the sums.
+    """The layouts of operands that have these strides; or the reason why no kernel reads them so.
+    `sums`: of further arrays, which have the shape of the sums.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)

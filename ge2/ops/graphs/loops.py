@@ -114,7 +114,9 @@ class ScanLoop(GraphOp):
     # -- derivatives
 
     def active(self, flags: Sequence[bool]) -> Flags:
-        """Which of the body's inputs vary, in any round, with the given ones of the operation's."""
+        """Flags of the body's inputs that vary, in any iteration, with the given ones of the
+        operation's.
+        """
         found = list(flags)
         while True:
             reached = self.reached(found)
@@ -126,7 +128,7 @@ class ScanLoop(GraphOp):
             found[self.consts : self.consts + self.carry] = grown
 
     def reached(self, flags: Sequence[bool]) -> list[bool]:
-        """Which outputs of the body depend on those of its inputs, and have a derivative."""
+        """Flags of the body's outputs that depend on those of its inputs, and have a derivative."""
         live = set(chosen(self.body.inputs, flags))
         for eqn in self.body.eqns:
             if not live.isdisjoint(eqn.inputs) and eqn.op.name != "stop_gradient":
@@ -343,7 +345,7 @@ def apart(xs: Sequence[Any], *counts: int | None) -> list[list[Any]]:
 
 @record
 class Residuals:
-    """What a later loop reads of the rounds of an earlier one, by how it is kept.
+    """The values of an earlier loop's iterations that a later loop reads, by how they are kept.
 
     What depends on constants alone is made once, by `fixed`; elements, and results that are stacked
     anyway, are read again; only the last `count` are stacked for it. `second` takes them in this

@@ -98,7 +98,7 @@ class ProductRegion(Fused):
 
     @property
     def place(self) -> Var:
-        """What the product is called in the region's graph."""
+        """The variable of the product in the region's graph."""
         return self.region.graph.inputs[self.rest.inputs.index(self.product.outs[0])]
 
     @property

@@ -59,8 +59,8 @@ class Loop:
         self.matched: dict[Eqn, None] = {}
 
     def same(self, p: Atom, x: Atom) -> bool:
-        """Whether a value of the body can be `x` in this round, which then
-        settles what it is made of.
+        """True if a value of the body can be `x` in this round, which then settles what it is made
+        of.
         """
         if isinstance(p, Literal) or p in self.env:
             return self.env.get(p, p) == x
@@ -90,7 +90,7 @@ class Loop:
         return True
 
     def filled(self, p: Atom, x: Atom) -> bool:
-        """Whether a carry can be a number in the first round."""
+        """True if a carry can be a number in the first round."""
         number = isinstance(x, Literal) and not x.type.weak and x.type.dtype == p.type.dtype
         return number and self.begins and p in self.carry
 

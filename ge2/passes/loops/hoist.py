@@ -34,7 +34,7 @@ def trim(graph: Graph) -> Graph:
 
 
 def by_rows(eqn: Eqn) -> bool:
-    """Whether it is a matrix times a vector."""
+    """True if it is a matrix times a vector."""
     op = eqn.op
     if not isinstance(op, DotGeneral) or [a.type.ndim for a in eqn.inputs] != [2, 1]:
         return False
@@ -76,7 +76,7 @@ class Scan:
         return {a for e in graph.eqns for a in e.inputs} | set(outputs)
 
     def drop_carries(self) -> None:
-        """Those that are read neither after the loop nor by what is."""
+        """Drops the carries that are read neither after the loop nor by what is."""
         kept = [c for c in self.carry if c[3] in self.read]
         while True:
             live = self.live([*(c[2] for c in kept), *(a for a, _ in self.results)])
@@ -109,7 +109,7 @@ class Scan:
             self.body = Graph(self.body.inputs, (*made, *self.body.eqns), self.body.outputs)
 
     def hoist(self) -> None:
-        """What depends on constants alone is computed before the loop."""
+        """Computes before the loop what depends on constants alone."""
         outer: dict[Var, Atom] = dict(self.consts)
         stays: list[Eqn] = []
         moved: list[Eqn] = []
@@ -319,7 +319,7 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
 
 
 def begins_with_nothing(scan: Scan, start: Atom) -> bool:
-    """Whether what is added to it stays what it is."""
+    """True if what is added to it stays what it is."""
     maker = scan.makers.get(start) if isinstance(start, Var) else None
     if maker is None or not isinstance(maker.op, BroadcastInDim):
         return False
@@ -373,9 +373,7 @@ def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
 
 
 def factors(eqn: Eqn) -> list[Var]:
-    """What is to be stacked so that each sum of products may be taken;
-    nothing if it is too much.
-    """
+    """The values to stack so that each sum of products may be taken; nothing if they are too many."""
     op = eqn.op
     assert isinstance(op, ScanLoop)
     inputs = op.body.inputs

@@ -130,8 +130,8 @@ def in_one_piece(eqn: Eqn) -> bool:
 
 
 def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, int]]:
-    """Where names of operations repeat: the first equation, the one after the
-    last, and the period.
+    """The ranges in which names of operations repeat: the first equation, the one after the last,
+    and the period.
     """
     # cheap; whether all else is equal is looked at where these repeat
     names = [e.op.name for e in eqns]
@@ -147,7 +147,7 @@ def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, in
 
 
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
-    """Where keys equal those a period later for so long that it may be a loop."""
+    """The ranges in which keys equal those a period later for so long that it may be a loop."""
     found, start = [], 0
     for i in range(len(keys) - period + 1):
         if i + period < len(keys) and keys[i] == keys[i + period]:
@@ -230,7 +230,7 @@ class Rounds:
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
 
         def price(several: int) -> float:
-            """What is left over when the iterations are taken `several` at a time is a kernel too."""
+            """The price of iterations taken `several` at a time: the rest is a kernel too."""
             loops, left = divmod(self.count, several)
             traffic = (loops + (left > 0)) * traffic_seconds(stored, tuning)
             return once * (several + left) + tuning.calls * traffic
@@ -362,7 +362,7 @@ class Rounds:
         return found
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
-        """Which results of a round are read outside, and all that the loop makes."""
+        """The results of an iteration that are read outside, and all that the loop makes."""
         outside = {a for e in self.eqns[: self.start] for a in e.inputs}
         outside.update(
             a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs

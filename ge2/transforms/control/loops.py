@@ -113,7 +113,7 @@ def while_loop(
 
 
 def kind_of(x: Any) -> str:
-    """What a function returned, in words."""
+    """The result of a function, in words."""
     return str(type_of(x)) if is_array(x) else f"a {type(x).__name__}"
 
 
@@ -224,7 +224,7 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:
 def associative_scan(
     fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:
-    """What `fn`, which is associative, makes of all elements up to each one, along an axis.
+    """All elements up to each one, combined by the associative `fn`, along an axis.
 
     `fn(a, b)` combines containers like `elems` of any size along the axis, element by element. It
     is called about twice for each halving of the axis, on arrays, not on single elements (G. E.
@@ -250,16 +250,14 @@ def associative_scan(
 @final
 @record
 class Prefixes:
-    """What an associative function makes of all elements up to each one, along an axis of each
-    leaf.
-    """
+    """All elements up to each one, combined by an associative function, along an axis of each leaf."""
 
     fn: Callable[[Any, Any], Any]
     structure: Structure
     axes: Sequence[int]
 
     def of(self, xs: Sequence[Any], n: int) -> Sequence[Any]:
-        """Those of n elements: of all pairs first, and so of every second element."""
+        """The prefixes of n elements: of all pairs first, and so of every second element."""
         if n < 2:
             return xs
         cut = self.cut
@@ -313,8 +311,8 @@ def interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
 
 
 class Carry:
-    """What a loop hands from one round to the next: its structure, its first
-    values, and their types.
+    """The carry of a loop from one iteration to the next: its structure, its first values, and
+    their types.
     """
 
     def __init__(self, values: list[Any], structure: Structure, what: str) -> None:

@@ -87,8 +87,8 @@ def unstacked(graph: Graph, wanted: Callable[[Var], bool]) -> Iterator[Unstacked
 
 
 def reads_rounds(eqn: Eqn, v: Var, length: int) -> bool:
-    """Whether a loop reads a stack as its elements alone, and does not ask
-    where its values equal others.
+    """True if a loop reads a stack as its elements alone, and does not ask where its values equal
+    others.
 
     What is computed again may differ in its last bit.
     """
