@@ -1,4 +1,6 @@
-"""A measurement of a kernel, and whether there are any: what a first call has to know of the record."""
+"""A measurement of a kernel, and whether there are any: what a first call has to know of the
+record.
+"""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
         known = {each.function: each for each in records(assembler.made)}
         for n, (code, source) in enumerate(assembler.kernels.sources.items()):
             record = known.get(f"{source.name}_{n}")
-            # a loop's own program knows the lines of its rounds
+            # a loop's own program knows the lines of its iterations
             if record is not None or code not in found:
                 found[code] = source, record
     binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])

@@ -126,8 +126,8 @@ class Argument:
 class CKernel:
     """A C function, and what is handed to it.
 
-    With a `total`, the body is a part of the work, rounds `from` to `to` of so many: a function of
-    its own, which one thread calls for all, or several for tasks of `chunk` rounds.
+    With a `total`, the body is a part of the work, iterations `from` to `to` of so many: a function
+    of its own, which one thread calls for all, or several for tasks of `chunk` iterations.
     """
 
     kind: str

@@ -230,8 +230,8 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """The program that computes again what does not fit.
 
-    Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then
-    if the program still fits.
+    Loops stay unrolled while that is looked for, since it may be of any iteration, and are rolled
+    then if the program still fits.
     """
     from ge2.compile.memory.limit import Remat, fitted  # hardly ever needed
 

@@ -271,7 +271,9 @@ class Executable:
         return self.served()
 
     def words(self, built: Built) -> str:
-        """The way in which a program was compiled, in words; on a GPU, of programs that it runs too."""
+        """The way in which a program was compiled, in words; on a GPU, of programs that it runs
+        too.
+        """
         if self.device is None:
             return built.how or "written as blocked NumPy"
         self.had = (
@@ -341,7 +343,7 @@ class Executable:
         return self._inner or alone(run)
 
     def loop_body(self, run: bool) -> LoopBody:
-        """It as a round on a device; if it is not to `run`, to be written of alone."""
+        """It as an iteration on a device; if it is not to `run`, to be written of alone."""
         if not run:
             return self.written(run=False).built.loop_body  # type: ignore[no-any-return]
         self.build()

@@ -134,7 +134,8 @@ class Scheduler:
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
         self.parts = set[Var]()  # those that lie in the memory of what joins them
-        self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
+        # of an iteration: what alone may be written over what
+        self.homes: dict[Var, Var] | None = None
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
             a

@@ -286,7 +286,7 @@ class Report(Printed):
     bill: Bill  # what the first call of the signature spent; printed, a table
     rolled: tuple[
         str, ...
-    ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
+    ] = ()  # Python loops that are compiled as loops: how many iterations, and where they are
     # what is computed in float64 on a GPU that is slow at it, a sentence each
     slow: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far

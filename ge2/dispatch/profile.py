@@ -1,6 +1,6 @@
 """The times within a call: each launch of a program timed while it runs, beside what bounds it.
 
-The program is written again with a clock round each of its calls, and run in turns with
+The program is written again with a clock around each of its calls, and run in turns with
 the one that users run. So every step is timed with the arrays, and after the steps,
 that it has in a real call.
 """

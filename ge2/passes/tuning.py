@@ -54,7 +54,7 @@ class Stacking:
     """Limits on the loops that become scans."""
 
     deep: int = 16  # operations, one on another, that are done for all rows at once
-    returned: int = 3  # results of rounds that may be the caller's, each a copy
+    returned: int = 3  # results of iterations that may be the caller's, each a copy
 
 
 @final

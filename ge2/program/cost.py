@@ -87,7 +87,7 @@ def computing(eqn: Eqn) -> Cost:
         return max((total(branch.eqns) for branch in op.branches), key=lambda c: c.operations)
     if isinstance(op, COUNTED):
         return total(op.body.eqns) * op.length
-    if isinstance(op, GraphOp):  # of a while loop one round: how many there are is not known
+    if isinstance(op, GraphOp):  # of a while loop one iteration: how many there are is not known
         return total(e for graph in op.graphs() for e in graph.eqns)
     if not eqn.outs:
         return Cost()

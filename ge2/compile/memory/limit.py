@@ -376,7 +376,7 @@ def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> T
 
 
 def remade(change: Unstacked, search: Search) -> Repeat:
-    """A stack that is made again round by round."""
+    """A stack that is made again iteration by iteration."""
     last = change.again[-1]
     work = change.length * sum(operations(eqn, search) for eqn in change.again)
     return Repeat(last.source, last.op.name, change.value.type.nbytes, work)

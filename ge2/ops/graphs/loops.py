@@ -57,10 +57,10 @@ def chosen(xs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
 @final
 @record
 class ScanLoop(GraphOp):
-    """`length` rounds of `body`: (constants, carry, elements) -> (carry, results).
+    """`length` iterations of `body`: (constants, carry, elements) -> (carry, results).
 
     Of the operation's inputs the elements are stacked along a first axis, and so are
-    its results after the carry of the last round. With `reverse` the last element comes
+    its results after the carry of the last iteration. With `reverse` the last element comes
     first, and its results lie last.
     """
 
@@ -94,7 +94,7 @@ class ScanLoop(GraphOp):
     def rounds(
         self, body: Callable[..., Sequence[Any]], *arrays: Any, empty: Callable[..., Any] = np.empty
     ) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round. `empty` makes the stacks."""
+        """The loop in Python, whatever computes an iteration. `empty` makes the stacks."""
         consts, carry, elements = self.parts(arrays)
         types = types_of(self.body.outputs[self.carry :])
         results = [empty((self.length, *t.shape), t.dtype) for t in types]
@@ -148,7 +148,7 @@ class ScanLoop(GraphOp):
         )  # fmt: skip
 
     def pulled(self, kept: Residuals, active: Flags, derive: Derive) -> Graph:
-        """A round of the derivative: (fixed, cotangents and sums, residuals and
+        """An iteration of the derivative: (fixed, cotangents and sums, residuals and
         cotangents) -> the like.
         """
         consts, carry, elements = self.parts(active)
@@ -182,7 +182,7 @@ class ScanLoop(GraphOp):
         active = self.active(flags_of(ts))
         given = [
             zero_like(x) if t is None else t for t, x, a in zip(ts, xs, active, strict=True) if a
-        ]  # a carry may vary from the second round on only
+        ]  # a carry may vary from the second iteration on only
         return (self.pushed_apart if derive.apart else self.pushed)(derive, active, given, xs)
 
     def pushed(self, derive: Derive, active: Flags, ts: Values, xs: Values) -> Pushed:
@@ -272,8 +272,8 @@ class RepeatLoop(GraphOp):
     results: a Python loop, rolled up.
 
     The inputs are the constants, the carry, then for each element the arrays of all
-    rounds; the results are the carry, then for each result of a round those of all
-    rounds. It is made after all derivatives.
+    iterations; the results are the carry, then for each result of an iteration those of all
+    iterations. It is made after all derivatives.
     """
 
     body: Graph
@@ -299,7 +299,7 @@ class RepeatLoop(GraphOp):
         return self.rounds(self.body, *arrays)
 
     def rounds(self, body: Callable[..., Sequence[Any]], *arrays: Any) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round."""
+        """The loop in Python, whatever computes an iteration."""
         at, n = self.consts + self.carry, self.length
         consts, carry, elements = apart(arrays, self.consts, self.carry, None)
         results: list[list[Any]] = [[] for _ in self.body.outputs[self.carry :]]
@@ -317,7 +317,7 @@ def batched_body(
     derive: Derive, body: Graph, flags: Sequence[bool], carry: slice, size: int
 ) -> tuple[Graph, list[bool], Flags]:
     """A body over one more axis, which the carry has if it gets it in any
-    round; its flags, in and out.
+    iteration; its flags, in and out.
     """
     flags = list(flags)
     count = carry.stop - carry.start
@@ -406,11 +406,11 @@ class Residuals:
 @final
 @record
 class ScanSaving(Alike):
-    """A scan whose last `residuals` results are what its derivative reads of each round.
+    """A scan whose last `residuals` results are what its derivative reads of each iteration.
 
-    `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs
-    and the stacked results that it reads again; `backward` is a round of the derivative; `active`
-    says which inputs of the body that is by.
+    `fixed` makes of the constants what no iteration changes; `elements` and `results` number the
+    inputs and the stacked results that it reads again; `backward` is an iteration of the
+    derivative; `active` says which inputs of the body that is by.
     """
 
     body: Graph

@@ -1,11 +1,12 @@
-"""A Python loop of equal rounds, found in the graph again and made one loop:
-compiled once, not a round each.
+"""A Python loop of equal iterations, found in the graph again and made one loop:
+compiled once, not an iteration each.
 
-Equations in a row that repeat with a period are rounds if what each reads is made in the same
-round, or in the one before (a carry), or is the same for all (a constant), or is made before all of
-them (an element). What later equations read of every round is a result of every round. Rounds of
-elementwise work alone could be one kernel, which keeps values in registers and takes long to
-compile; several of them may be one of the loop. Which it is to be is a question of price.
+Equations in a row that repeat with a period are iterations if what each reads is made in the same
+iteration, or in the one before (a carry), or is the same for all (a constant), or is made before
+all of them (an element). What later equations read of every iteration is a result of every
+iteration. Iterations of elementwise work alone could be one kernel, which keeps values in registers
+and takes long to compile; several of them may be one of the loop. Which it is to be is a question
+of price.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ FUSED = (
     StopGradient,
     Barrier,
 )
-Place = tuple[int, int, int]  # round, equation of the round, result
+Place = tuple[int, int, int]  # iteration, equation of the iteration, result
 
 
 def roll(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -94,7 +95,7 @@ def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
     """Views of the inputs that lie in one piece, which cost nothing and come
     first; the other equations.
 
-    Among those a view of what is made lies right after it, not in the round that reads it.
+    Among those a view of what is made lies right after it, not in the iteration that reads it.
     """
     known: set[Atom] = set(graph.inputs)
     first, rest = list[Eqn](), list[Eqn]()
@@ -168,8 +169,8 @@ def key_of(eqn: Eqn) -> Any:
 @mutable
 class Rolled:
     equation: Eqn
-    start: int  # the first equation of the first round
-    end: int  # the first equation after the last round
+    start: int  # the first equation of the first iteration
+    end: int  # the first equation after the last iteration
 
 
 def rolled(
@@ -196,7 +197,7 @@ def rolled(
 @final
 @mutable
 class Rounds:
-    """Equations `start + t * period + o`: round t, equation o."""
+    """Equations `start + t * period + o`: iteration t, equation o."""
 
     graph: Graph
     eqns: Sequence[Eqn]
@@ -204,7 +205,7 @@ class Rounds:
     period: int
     count: int
     places: dict[Atom, Place] = field(default_factory=dict)
-    consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within a round
+    consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
     carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)
     elements: dict[tuple[Atom, ...], Var] = field(default_factory=dict)
@@ -240,8 +241,9 @@ class Rounds:
 
     def from_product(self, equations: int) -> Rounds:
         """The same loop, of as many of so many equations, with the product that makes its only carry
-        as the first one of a round: only within a round is what follows a product one kernel with
-        it. Of several carries some are sums, which `stack` makes one product of all rounds.
+        as the first one of an iteration: only within an iteration is what follows a product one
+        kernel with it. Of several carries some are sums, which `stack` makes one product of all
+        iterations.
         """
         made = [o for o, _ in self.carries if isinstance(self.round(0)[o].op, DotGeneral)]
         if len(self.carries) != 1 or not made:
@@ -276,7 +278,7 @@ class Rounds:
         )
 
     def operand(self, o: int, k: int) -> bool:
-        """Finds out what input `k` of equation `o` is in every round."""
+        """Finds out what input `k` of equation `o` is in every iteration."""
         atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
         found = [self.places.get(a) if isinstance(a, Var) else None for a in atoms]
         first, later = found[0], found[1:]
@@ -345,8 +347,8 @@ class Rounds:
         )
 
     def spread(self) -> list[Eqn]:
-        """The equations of constants that are smaller arrays, repeated: they stand in a round, which
-        reads the small ones.
+        """The equations of constants that are smaller arrays, repeated: they stand in an iteration,
+        which reads the small ones.
         """
         makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()

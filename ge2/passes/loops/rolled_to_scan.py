@@ -1,5 +1,5 @@
 """A rolled loop over rows of arrays is a scan over the arrays, and what it
-makes of each round is stacked.
+makes of each iteration is stacked.
 
 What reads all of these one after another, as a concatenation or another such
 loop does, reads the stack.
@@ -136,7 +136,7 @@ def one_row(op: Slice, shape: Dims) -> bool:
 
 
 def rows_of(graph: Graph) -> Rows:
-    """All of a graph; what a rolled loop makes of each round counts as rows of a stack."""
+    """All of a graph; what a rolled loop makes of each iteration counts as rows of a stack."""
     found: Rows = {}
     for eqn in graph.eqns:
         note(found, eqn)
@@ -203,7 +203,7 @@ def stack(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
-    round does as launches, and a scan of them may be one kernel.
+    iteration does as launches, and a scan of them may be one kernel.
     """
     return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
 

@@ -2,7 +2,7 @@
 passes them to the second.
 
 A loop that is run again for the derivative is two: the first one stacks, beside its results, what
-the policy saves of each round; the second one reads that, and computes the rest of what the
+the policy saves of each iteration; the second one reads that, and computes the rest of what the
 derivative reads. Branches do the same without stacks.
 """
 
