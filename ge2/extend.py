@@ -92,7 +92,7 @@ def elementwise(
 
 
 def check_expression(name: str, text: str, count: int) -> None:
-    """That the text is an expression of so many operands."""
+    """Refuses a text that is no expression of so many operands."""
     if not count:
         raise ArgumentError(
             f"{name} has no operands", where=here(), fix="a derivative for each, or None"

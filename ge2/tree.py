@@ -51,7 +51,7 @@ map = map_structure
 
 
 def all(tree: Any, *, is_leaf: IsLeaf | None = None) -> bool:
-    """Whether every leaf is true.
+    """True if every leaf is true.
 
     >>> all({"a": True, "b": [1, 0]})
     False

@@ -100,13 +100,15 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What it is: "cubin", "C program", ...; "unknown" of what does not say, or is damaged."""
+        """The kind of entry: "cubin", "C program", ...; "unknown" where it does not say, or is
+        damaged.
+        """
         return self.about.get("kind", "unknown")
 
 
 @final
 class Damaged(Exception):
-    """Why a file is not the entry that its name says."""
+    """The reason why a file is not the entry that its name says."""
 
 
 def packed(key: str, content: bytes, about: dict[str, str]) -> bytes:
@@ -217,7 +219,7 @@ class Cache:
             self._say_unusable(error)
 
     def entries(self, verify: bool = False) -> list[Entry]:
-        """What is there, the last used first; `verify` reads it all.
+        """The entries, the last used first; `verify` reads all of each.
 
         CacheTrouble if it cannot be.
         """
@@ -265,9 +267,7 @@ class Cache:
         return self.prune(0)
 
     def _asked(self, work: Callable[[int], list[Entry]], make: bool = False) -> list[Entry]:
-        """What a person asks for: a folder that is not there is empty, any
-        other trouble is an error.
-        """
+        """The entries that a person asks for: a missing folder is empty, any other error is raised."""
         if self.path is None:
             raise CacheTrouble("there is no cache: it is switched off", fix="unset GE2_CACHE_DIR")
         try:
@@ -452,7 +452,7 @@ def _names(folder: int) -> list[str]:
 
 
 def _entry(folder: int, name: str, verify: bool) -> Entry | None:
-    """What a file says of itself; nothing if it is gone meanwhile."""
+    """An entry as its file describes it; nothing if the file is gone meanwhile."""
     try:
         state = os.stat(name, dir_fd=folder, follow_symlinks=False)
         about, trouble = _description(folder, name, verify)
@@ -491,7 +491,7 @@ def _words(fd: int, name: str, size: int, verify: bool) -> bytes:
 
 
 def _is_due(folder: int) -> bool:
-    """Whether nobody has looked at the size of the cache for a while; the one that asks looks."""
+    """True if nobody has looked at the size of the cache for a while; the one that asks looks."""
     with suppress(FileNotFoundError):
         if abs(time.time() - os.stat(PRUNED, dir_fd=folder).st_mtime) < OFTEN:
             return False

@@ -1,4 +1,4 @@
-"""What making a program ready took: stages, passes, kernels.
+"""The time that making a program ready took: stages, passes, kernels.
 
 Who makes one counts, nobody else pays for it.
 
@@ -46,7 +46,7 @@ class Had:
 
     @property
     def words(self) -> tuple[str, str]:
-        """What it took, and how it was had."""
+        """The time it took, and where it came from, in words."""
         new = self.how == "compiled"
         return (seconds_words(self.seconds), self.how) if new else ("", f"from {self.how}")
 
@@ -54,7 +54,7 @@ class Had:
 @final
 @record
 class Bill(Printed):
-    """What the first call of a signature spent before it could run, in seconds. Printed, a table.
+    """The seconds that the first call of a signature spent before it could run. Printed, a table.
 
     `capture`: making graphs of launches on a GPU, which later calls do; no part of the total.
     """
@@ -70,7 +70,7 @@ class Bill(Printed):
         return sum(seconds for _, seconds in self.stages)
 
     def count(self, how: str) -> int:
-        """How many kernels were "compiled", or found in "memory" or on "disk"."""
+        """The number of kernels that were "compiled", or found in "memory" or on "disk"."""
         return sum(each.how == how for each in self.kernels)
 
     def seconds(self, stage: str) -> float:
@@ -140,7 +140,7 @@ class Spent:
         self.kernels = tuple(kernels)
 
     def parts(self) -> tuple[dict[str, float], dict[str, float]]:
-        """What stages took, and what passes did."""
+        """The seconds of stages, and those of passes."""
         n, pairs = self.names.index(""), list(zip(self.names, self.values, strict=True))
         return dict(pairs[:n]), dict(pairs[n + 1 :])
 
@@ -159,7 +159,7 @@ def _shared(names: tuple[str, ...]) -> tuple[str, ...]:
 
 @final
 class Tally:
-    """What is spent for a signature. `asked`: how many kernels are to be had now."""
+    """The time spent for a signature. `asked`: the number of kernels that are wanted now."""
 
     __slots__ = ("_open", "_since", "asked", "kernels", "passes", "spent", "thread", "title")
 

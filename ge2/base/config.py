@@ -139,7 +139,7 @@ def _nearest(name: str, known: Any) -> str:
 
 @final
 class _Scope:
-    """What one `using` changes. It is alive for as long as any context holds it."""
+    """The settings that one `using` changes. It is alive for as long as any context holds it."""
 
     __slots__ = ("__weakref__", "key", "values")
 
@@ -254,7 +254,7 @@ class Config:
         return Settings(**{name: getattr(self, name) for name in FIELDS})
 
     def thread_count(self) -> int:
-        """How many threads to use:
+        """The number of threads to use:
 
         `threads`, or for 0 the number of cores that this process may use.
         """
@@ -427,8 +427,8 @@ SPINS: Final = "2000"
 
 
 def cache_folder() -> str | None:
-    """Where the cache is: by the setting, XDG_CACHE_HOME, or below the home; "":
-    nowhere; None: unwanted.
+    """The folder of the cache: by the setting, XDG_CACHE_HOME, or below the home; "": nowhere;
+    None: unwanted.
     """
     if config.cache_dir:
         return None if config.cache_dir == "none" else os.path.abspath(config.cache_dir)
@@ -442,7 +442,7 @@ def cache_folder() -> str | None:
 
 
 def compiler_variables() -> tuple[str, ...]:
-    """What the environment says that changes what a C compiler makes."""
+    """The environment's variables that change what a C compiler makes."""
     return tuple(f"{name}={os.environ[name]}" for name in COMPILERS_READ if name in os.environ)
 
 
@@ -457,7 +457,7 @@ def program_path() -> str:
 
 
 def cuda_folders() -> tuple[str, ...]:
-    """Where the libraries of an installed CUDA toolkit may be."""
+    """Folders that may hold the libraries of an installed CUDA toolkit."""
     roots = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
     return tuple(os.path.join(root, "lib64") for root in (*roots, "/usr/local/cuda"))
 

@@ -1,5 +1,5 @@
-"""Which dtypes ge2 knows, their short names, and how they promote: as in NumPy,
-half types all of one rank.
+"""The dtypes that ge2 knows, their short names, and how they promote: as in NumPy, half types all
+of one rank.
 
 bfloat16 and the fp8 types come from `ml_dtypes`; NumPy does not know their kind, so every question
 about a dtype is asked here.
@@ -40,8 +40,8 @@ NUMBERS = (bool, int, float, complex)
 
 
 def known(dtype: np.dtype) -> bool:
-    """Whether ge2 computes with arrays of this dtype; byte order other than the
-    machine's does not count.
+    """True if ge2 computes with arrays of this dtype; byte order other than the machine's does not
+    count.
     """
     return dtype in SHORT and dtype.isnative
 

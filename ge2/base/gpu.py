@@ -17,7 +17,7 @@ _known: dict[type, bool] = {}
 
 
 def on_gpu(x: Any) -> bool:
-    """Whether it is an array of CuPy's.
+    """True if it is an array of CuPy's.
 
     >>> on_gpu(3.0)
     False
@@ -103,7 +103,7 @@ def gpu_key(x: Any) -> tuple[Any, ...] | None:
 
 @final
 class Look:
-    """How many arrays are looked at together: one by one, until an extension does it at once."""
+    """A check of several arrays together: one by one, until an extension does it at once."""
 
     __slots__ = ("same", "stands")
 
@@ -113,7 +113,7 @@ class Look:
 
 
 def same(arrays: tuple[Any, ...], keys: tuple[Any, ...]) -> bool:
-    """Whether there are as many, and all lie on a GPU, each with that `gpu_key`."""
+    """True if there are as many, and all lie on a GPU, each with that `gpu_key`."""
     if len(arrays) != len(keys):
         return False
     return all(gpu_key(x) == key for x, key in zip(arrays, keys, strict=True))
@@ -133,7 +133,8 @@ def look_by(extension: Any) -> None:
 
 
 def loaded(module: str, *names: str) -> tuple[Any, ...]:
-    """What a module has under these names; nothing if nobody has imported it, which takes its time.
+    """The things that a module has under these names; nothing if nobody has imported it, which
+    takes time.
 
     >>> isinstance(1, loaded("numpy.no_such_module", "MaskedArray")), loaded("sys", "path") == (sys.path,)
     (False, True)
@@ -143,7 +144,7 @@ def loaded(module: str, *names: str) -> tuple[Any, ...]:
 
 
 def is_masked(x: object) -> bool:
-    """Whether it is one of NumPy's masked arrays."""
+    """True if it is one of NumPy's masked arrays."""
     return isinstance(x, loaded("numpy.ma", "MaskedArray"))
 
 

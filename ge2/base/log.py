@@ -1,5 +1,5 @@
-"""What ge2 says without being asked: a logger, silent until listened to, and
-warnings at the user's line.
+"""Messages that ge2 gives unasked: a logger, silent until listened to, and warnings at the user's
+line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def logger() -> logging.Logger:
 
 
 def is_heard(level: str) -> bool:
-    """Whether somebody listens to the logger for messages of that level."""
+    """True if somebody listens to the logger for messages of that level."""
     if "logging" not in sys.modules:
         return False
     import logging
@@ -49,7 +49,9 @@ def mention(text: str, *given: object) -> None:
 
 
 def say(text: str, *given: object, level: str = "WARNING") -> None:
-    """What a setting asks for: to those who listen to the logger; where nobody does, on stderr."""
+    """Gives a message that a setting asks for: to those who listen to the logger; where nobody
+    does, on stderr.
+    """
     import logging
 
     if is_heard(level):

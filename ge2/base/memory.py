@@ -1,4 +1,4 @@
-"""Where each array lies in memory that several share: a pure function of sizes and lifetimes."""
+"""Offsets of arrays in memory that several share: a pure function of sizes and lifetimes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Lifetime:
     last: int
 
     def meets(self, other: Lifetime) -> bool:
-        """Whether both are needed at some step."""
+        """True if both are needed at some step."""
         return self.first <= other.last and other.first <= self.last
 
 

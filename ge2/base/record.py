@@ -130,7 +130,7 @@ def _by_default(
 
 @final
 class Outline(NamedTuple):
-    """What the methods have to know of a field."""
+    """The facts of a field that the methods need."""
 
     name: str
     init: bool  # whether it is an argument

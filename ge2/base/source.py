@@ -1,6 +1,4 @@
-"""Which line of the user's program made a value: the first frame that lies
-outside ge2 and NumPy.
-"""
+"""The line of the user's program that made a value: the first frame outside ge2 and NumPy."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ class Source:
 
 
 def line_table(code: CodeType) -> tuple[list[int], list[int]]:
-    """Where each run of instructions begins, and its line. Instructions that have no line get the
+    """The begin of each run of instructions, and its line. Instructions that have no line get the
     function's first one. A long loop asks for the same lines tens of thousands of times.
     """
     runs = [(start, line) for start, _, line in code.co_lines()]
@@ -184,7 +182,7 @@ def named_scope(name: str) -> Iterator[None]:
 
 
 def of_function(f: object) -> Source | None:
-    """Where a Python function is defined."""
+    """The file and line at which a Python function is defined."""
     code = getattr(f, "__code__", None)
     return Source(code, 0) if isinstance(code, CodeType) else None
 
@@ -260,7 +258,7 @@ def originals(find: Finder) -> Iterator[None]:
 
 
 def original(x: Any) -> Any:
-    """What a copy that stands in for it was made of; anything else as it is."""
+    """The function that a copy was made of; anything else as it is."""
     for find in _finders.get():
         x = find(x)
     return x

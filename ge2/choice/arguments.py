@@ -31,7 +31,8 @@ NUMBERS: Final = {"inf": float("inf"), "nan": float("nan")}
 
 
 def arguments(specs: Sequence[str], names: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """What the specifications stand for, by position and by name; `names` are those of the file.
+    """The arguments that the specifications stand for, by position and by name; `names` are those
+    of the file.
 
     A specification may hold several arguments; a tuple stands in parentheses.
 

@@ -220,7 +220,9 @@ class Images:
 
     @computed
     def condition(self) -> float:
-        """How many times a rounding error of its inputs is larger in the results of the reference."""
+        """The factor by which a rounding error of its inputs is larger in the results of the
+        reference.
+        """
         given = [self.rounded(x) for x in self.given()]
         most = 1.0
         for y, w, scale in zip(self.reference(given), self.wanted, self.scales, strict=True):
@@ -238,15 +240,16 @@ class Images:
 
     @property
     def slack(self) -> float:
-        """How far sums of many terms may be from those of the reference, which errs as well, as a
-        multiple of what a few terms may: rounding errors grow with the root of their number.
+        """The distance that sums of many terms may have from those of the reference, which errs as
+        well, as a multiple of what a few terms may: rounding errors grow with the root of their
+        number.
         """
         done = computing(self.eqn).operations
         terms = done / max(min((x.type.size for x in self.outs), default=1), 1)
         return max(1.0, math.sqrt(terms) / STRANDS)
 
     def wrong(self, found: dict[int, Any]) -> str:
-        """Why the memory after a run is not what it should be; "" if it is."""
+        """The reason why the memory after a run is not what it should be; "" if it is."""
         for x, w, scale in zip(self.outs, self.wanted, self.scales, strict=True):
             y = np.array(x.of(found[id(x.buffer)]))
             if not difference(y, w, x.type, scale, self.slack):
@@ -260,7 +263,7 @@ class Images:
         return self.outside(found)
 
     def outside(self, found: dict[int, Any]) -> str:
-        """That something is written which is no result."""
+        """The reason to refuse a run that wrote outside its results; "" if it did not."""
         results = {id(x.buffer) for x in self.outs}
         rest = {n: memory.copy() if n in results else memory for n, memory in found.items()}
         for x in self.outs:
@@ -318,12 +321,12 @@ class Bench(ABC):
     @property
     @abstractmethod
     def problem(self) -> Problem:
-        """What kernels are chosen for, its arrays where they are in the program."""
+        """The problem that kernels are chosen for, its arrays where they are in the program."""
 
     @property
     @abstractmethod
     def clock(self) -> Clock:
-        """What times a run."""
+        """The clock that times a run."""
 
     @property
     def colds(self) -> tuple[Clock, ...]:
@@ -366,7 +369,9 @@ class Bench(ABC):
 
     @computed
     def images(self) -> tuple[Images, ...]:
-        """What candidates are checked with: positive numbers, then some negative ones among them."""
+        """The inputs that candidates are checked with: positive numbers, then some negative ones
+        among them.
+        """
         return tuple(Images(self.program, self.step, signs) for signs in (False, True))
 
     def memory(self, images: Images) -> dict[int, Any]:

@@ -51,7 +51,7 @@ class Candidate:
 
     @property
     def seconds(self) -> float | None:
-        """What a call takes: as measured, or else as predicted."""
+        """The seconds of a call: as measured, or else as predicted."""
         if self.measured is not None and self.measured.believed:
             return self.measured.median
         return self.predicted
@@ -122,7 +122,9 @@ class Choice:
         return tuple(c for c in before if c.refusal)
 
     def offered(self) -> list[Candidate]:
-        """What all families offer, or why they offer nothing, with what was measured."""
+        """The candidates of all families, or the reasons why they have none, with what was
+        measured.
+        """
         if self.caps is None:
             return []
         given = self.problem, self.caps, self.prefs, self.catalog
@@ -158,9 +160,9 @@ def saved(problem: Problem, catalog: Catalog) -> Catalog:
 def candidates(
     problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
 ) -> Iterator[Candidate]:
-    """What each family of the target offers, or why it offers nothing, in the order of the catalog;
-    with predictions of `every` family, or of those alone where they decide: as times were found to
-    be longer, where some were measured.
+    """The candidates of each family of the target, or the reason why it has none, in the order of
+    the catalog; with predictions of `every` family, or of those alone where they decide: as times
+    were found to be longer, where some were measured.
     """
     for family in catalog:
         if family.target in ("", problem.target):
@@ -188,7 +190,7 @@ def candidates_of(
 
 
 def longer(caps: Any, family: Family[Any, Any]) -> float:
-    """How many times longer than predicted kernels of a family took, where any was measured."""
+    """The factor by which kernels of a family took longer than predicted, where any was measured."""
     kind = measured_kind(caps)
     if not kind:
         return 1.0
@@ -208,7 +210,9 @@ def fail(choice: Choice, reason: str) -> None:
 
 
 def failure(problem: Problem, family: Family[Any, Any], variant: Variant) -> str:
-    """Why a variant does not serve a problem, as this process has found out; "" if it may."""
+    """The reason why a variant does not serve a problem, as this process has found out; "" if it
+    may.
+    """
     return _failed.get((problem, family.name, variant.name), "") if _failed else ""
 
 
@@ -370,7 +374,7 @@ def measured_kind(caps: Any) -> str:
 
 
 def recorded(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Known | None:
-    """What the record has of a problem whose layouts are settled; None if it has nothing."""
+    """The record's entry of a problem whose layouts are settled; None if it has none."""
     if prefs.tune == "off" or not problem.settled or not (kind := measured_kind(caps)):
         return None
     from ge2.choice import record as kept  # nobody pays for it who has measured nothing
@@ -389,8 +393,8 @@ def recorded(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Kno
 @final
 @record
 class Known:
-    """What is known of a problem by measurements: the entry of its class, and the family and the
-    variant that won, or that this program has for a neighbouring class.
+    """Measurements of a problem: the entry of its class, and the family and the variant that won,
+    or that this program has for a neighbouring class.
     """
 
     kind: str

@@ -1,4 +1,6 @@
-"""A measurement of a kernel, and whether there are any: what a first call has to know of the record."""
+"""A measurement of a kernel, and whether there are any: what a first call has to know of the
+record.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from ge2.base.source import FOLDER
 
 
 class Measured(NamedTuple):  # a record takes three times as long to read
-    """How long a variant of a family took, in seconds: `median` of several runs, and their `spread`
+    """The time of a variant of a family, in seconds: `median` of several runs, and their `spread`
     as a part of it.
 
     `code` is the content hash of its kernels but for their numbers, `verified` how far its results

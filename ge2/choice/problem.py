@@ -35,8 +35,8 @@ class Problem:
         operand: Callable[[str, int, Atom], Operand] | None = None,
         shared: frozenset[tuple[int, int]] = frozenset(),
     ) -> Problem:
-        """What a kernel of an equation is chosen for. `operand(role, number, value)`: where the
-        array of an input or a result is, once that is known.
+        """The problem that a kernel of an equation is chosen for. `operand(role, number, value)`:
+        where the array of an input or a result is, once that is known.
         """
         types = tuple(a.type for a in eqn.inputs), tuple(v.type for v in eqn.outs)
         if operand is None:
@@ -63,7 +63,7 @@ class Problem:
 
 
 def described(problem: Problem) -> str:
-    """What a kernel computes, for the comment above it."""
+    """The computation of a kernel, for the comment above it."""
     inputs, results = (", ".join(map(str, types)) for types in (problem.inputs, problem.outs))
     return f"{results} = {problem.op} of {inputs}"
 

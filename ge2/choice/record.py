@@ -77,7 +77,7 @@ class ProblemClass:
 
 @lru_cache(4096)
 def rounded(n: int) -> str:
-    """Rounds an extent for its class: a small one is kept, others become the next power of two,
+    """Iterations an extent for its class: a small one is kept, others become the next power of two,
     with the powers of two that divide them.
 
     >>> [rounded(n) for n in (0, 1, 3, 64, 72, 99, 65536, 65537)]

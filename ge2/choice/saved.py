@@ -173,7 +173,9 @@ class SavedFamily(Family[Any, Any]):
         return next((why for n, (a, b) in pairs if (why := self.signature(n, a, b))), "")
 
     def signature(self, n: int, original: str, text: str) -> str:
-        """That the parameters of a kernel are not those that it is handed; "" if they are."""
+        """The reason why the parameters of a kernel are not those that it is called with; "" if
+        they are.
+        """
         (wanted,) = [*signatures(original)][-1:]
         if wanted in signatures(text):
             return ""

@@ -1,4 +1,4 @@
-"""How fast a device is, as far as predictions go: measured limits, and the time that they imply.
+"""The speed of a device, for predictions: measured limits, and the time that they imply.
 
 The limits are probed once a device, when something is tuned, and kept with the record; until then
 they are those of a data sheet.
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 @final
 @record
 class Speed:
-    """What a device does in a second: bytes that it moves from and to memory (`moved`), and from and
-    to caches of `cache` bytes (`cached`); operations in float32 and in float64, in kernels of ours
-    and, in float32, in products of the library. `launch`: seconds that a kernel takes at least.
-    `functions`: operations that exp or tanh counts as.
+    """The work of a device in a second: bytes that it moves from and to memory (`moved`), and from
+    and to caches of `cache` bytes (`cached`); operations in float32 and in float64, in kernels of
+    ours and, in float32, in products of the library. `launch`: seconds that a kernel takes at
+    least. `functions`: operations that exp or tanh counts as.
     """
 
     moved: float
@@ -85,8 +85,8 @@ def key_of(kind: str) -> str:
 
 
 def speed_of(kind: str, usual: Speed) -> Speed:
-    """What was probed of a kind of device, or else what is usual: alone, if nothing measured is to
-    decide.
+    """The probed speed of a kind of device, or else the usual one: that alone, if nothing measured
+    is to decide.
     """
     if config.tune == "off":
         return usual
@@ -97,7 +97,7 @@ def speed_of(kind: str, usual: Speed) -> Speed:
 
 
 def probed(kind: str) -> Speed | None:
-    """What was probed of a kind of device, here or for what ships; None if nothing was."""
+    """The probed speed of a kind of device, here or as it ships; None if nothing was probed."""
     here = key_of(kind) in recorded_keys()
     if not here and not is_measured(kind):
         return None

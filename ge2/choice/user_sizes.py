@@ -23,7 +23,7 @@ TYPED: Final = re.compile(r"\s*(\w+)\s*:\s*([\w|\s]+?)\s*\[([^\]]*)\]\s*")
 
 @final
 class Refused(Exception):
-    """Why a kernel is not for a problem, in words."""
+    """The reason why a kernel is not for a problem, in words."""
 
 
 BINARY: Final[dict[type, Callable[[Any, Any], Any]]] = {

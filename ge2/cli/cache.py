@@ -35,7 +35,7 @@ KINDS = {
 
 @record
 class Answer:
-    """What an action says: for programs, for people, and to the shell."""
+    """The outcome of an action: for programs, for people, and for the shell."""
 
     data: Any
     text: str
@@ -80,7 +80,7 @@ def run(options: argparse.Namespace) -> int:
 
 @record
 class Stores:
-    """What is kept on disk: what is compiled, which has a limit, and measurements, which have none."""
+    """The stores on disk: compiled code, which has a limit, and measurements, which have none."""
 
     compiled: Cache
     measured: Cache

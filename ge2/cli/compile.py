@@ -111,7 +111,7 @@ def compiled(executable: Executable, arch: str) -> list[Compiled]:
         known = {each.function: each for each in records(assembler.made)}
         for n, (code, source) in enumerate(assembler.kernels.sources.items()):
             record = known.get(f"{source.name}_{n}")
-            # a loop's own program knows the lines of its rounds
+            # a loop's own program knows the lines of its iterations
             if record is not None or code not in found:
                 found[code] = source, record
     binaries = compile_all([Order(source.text(), arch) for source, _ in found.values()])
@@ -198,8 +198,8 @@ def report(
 
 
 def slow_words(kernels: list[Compiled], executable: Executable) -> list[str]:
-    """What is computed in float64 where that is slow; matrix products, and
-    those of loops, come last.
+    """The computations in float64 where that is slow; matrix products, and those of loops, come
+    last.
     """
     own = [f"{kernel.name} {kernel.slow}" for kernel in kernels if kernel.slow]
     limits = executable.device.limits  # type: ignore[union-attr]

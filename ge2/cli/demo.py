@@ -42,8 +42,8 @@ RATE, BETA1, BETA2, EPSILON = 1e-3, 0.9, 0.999, 1e-8
 
 
 class State(NamedTuple):
-    """What a step changes: the parameters, Adam's running means of their
-    gradients, the number of steps.
+    """The values that a step changes: the parameters, Adam's running means of their gradients, the
+    number of steps.
     """
 
     params: Params
@@ -226,8 +226,8 @@ LIBRARY = ("matmul", "library")  # steps that are one operation of a library
 
 @record
 class Place:
-    """Where the work is done: what puts an array there, what waits for
-    it, and whose arrays they are.
+    """The device of the work: what puts an array there, what waits for it, and whose arrays they
+    are.
     """
 
     put: Callable[[Any], Any]
@@ -254,7 +254,9 @@ def place(name: str) -> Place:
 
 @record
 class Report:
-    """What a run of the demo found. Times are seconds; `kernels` counts those of a step by kind."""
+    """The results of a run of the demo. Times are seconds; `kernels` counts those of a step by
+    kind.
+    """
 
     epochs: int
     seed: int
@@ -367,7 +369,7 @@ def train(
 
 
 def regions(step: Any, state: State, data: Digits) -> Counter[str]:
-    """How many kernels of each kind a step runs; an error if it runs op by op."""
+    """The number of kernels of each kind that a step runs; an error if it runs op by op."""
     low = lowered(step, state, data)
     if config.disable_jit or low.executable.executor == "reference" or few_regions(low.executable):
         fix = "unset GE2_DISABLE_JIT, GE2_EXECUTOR and GE2_PASSES_OFF"
@@ -379,7 +381,7 @@ def regions(step: Any, state: State, data: Digits) -> Counter[str]:
 
 
 def few_regions(executable: Any) -> bool:
-    """Whether more is left to single operations than is fused; matrix products are never fused."""
+    """True if more is left to single operations than is fused; matrix products are never fused."""
     return bool(executable.regions <= executable.program.count("library"))
 
 

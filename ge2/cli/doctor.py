@@ -75,7 +75,7 @@ def looked(name: str, look: Callable[[], Line]) -> Line:
 
 
 def parted(error: Ge2Error) -> tuple[str, str]:
-    """What an error says, and how it is to be mended."""
+    """The message of an error, and how it is to be mended."""
     what, *more = str(error).splitlines()
     return what, more[-1].removeprefix("  try  ") if more else ""
 
@@ -321,7 +321,9 @@ def tried(source: str, name: str) -> None:
 
 
 def target() -> str:
-    """What trials are compiled for: the first GPU, or the one that most is written for."""
+    """The architecture that trials are compiled for: the first GPU, or the one that most is written
+    for.
+    """
     found = driver()
     return found.gpus[0].architecture if found and found.gpus else ARCH
 
@@ -345,7 +347,7 @@ def imported(name: str, module: str, words: str) -> Line:
 
 
 def asked(*words: str) -> tuple[bool, str]:
-    """Whether a program of Python's ends well, and the last line that it says."""
+    """The end of a program of Python's: True if it succeeded, and the last line that it prints."""
     try:
         done = subprocess.run(
             [sys.executable, *words],

@@ -35,7 +35,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def drawn() -> Callable[[Any], Any]:
-    """What makes arrays of types: on the GPU, if there is one."""
+    """A function that makes arrays of types: on the GPU, if there is one."""
     return Drawn(place(usual())[0])
 
 

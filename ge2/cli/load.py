@@ -151,7 +151,7 @@ def imported(name: str) -> ModuleType:
 
 
 def module_name(path: str) -> str:
-    """That of the file, unless another module has it."""
+    """The name of the file, unless another module has it."""
     name = os.path.splitext(os.path.basename(path))[0]
     return f"_shown_{name}" if name in sys.modules else name
 
@@ -264,7 +264,7 @@ def transformed(function: Callable[..., Any], grad: bool, axes: str | None) -> C
 def check(
     function: Callable[..., Any], args: list[Any], kwargs: dict[str, Any], place: str
 ) -> None:
-    """That the function takes these arguments."""
+    """Refuses arguments that the function does not take."""
     try:
         signature = inspect.signature(function)
     except (TypeError, ValueError):  # of a function that is not written in Python
@@ -300,7 +300,7 @@ class Look:
         return self.guarded(self.function.lower)
 
     def guarded(self, ask: Callable[..., Any]) -> Any:
-        """What goes wrong in the user's function is told by the user's line."""
+        """The function, whose errors name the user's line."""
         try:
             return ask(*self.args, **self.kwargs)
         except Ge2Error:

@@ -63,7 +63,7 @@ def usual() -> str:
 
 
 def place(where: str) -> tuple[Callable[[Any], Any], Callable[[], Any]]:
-    """What puts an array there, and what makes it the current device.
+    """A function that puts an array there, and one that makes it the current device.
 
     DeviceError if there is no GPU.
     """

@@ -37,7 +37,7 @@ class Part:
 
 @record
 class Shown:
-    """What a stage has to say: as text, and for programs."""
+    """The output of a stage: as text, and for programs."""
 
     parts: tuple[Part, ...]
     data: Any

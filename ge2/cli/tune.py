@@ -75,8 +75,8 @@ def entry_data(entry: Entry) -> dict[str, Any]:
 
 
 def errors(found: list[Entry]) -> list[dict[str, Any]]:
-    """How far the predictions of each family are off, on each kind of device: the median of measured
-    over predicted, the typical factor around it, and in how many races the prediction chose wrong.
+    """The errors of each family's predictions, on each kind of device: the median of measured over
+    predicted, the typical factor around it, and in how many races the prediction chose wrong.
     """
     lost: dict[tuple[str, str], list[float]] = {}
     for entry in found:

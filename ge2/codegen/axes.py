@@ -107,8 +107,8 @@ class Axes:
             self.tasks(works, folded)
 
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
-        """Whether to go through all rows once for each stage: a panel of them
-        would not stay in cache.
+        """True if each stage goes through all rows once: a panel of them would not stay in
+        cache.
 
         Nothing is kept between the stages, so what is costly to make again speaks against it.
         """
@@ -119,7 +119,7 @@ class Axes:
         return panel > tuning.cache and self.sizes[self.lane] < tuning.wide and not costly
 
     def panels(self, whole: frozenset[int], folded: frozenset[int], wide: int) -> bool:
-        """Whether the innermost axis is cut into panels, each of which goes through all rows."""
+        """True if the innermost axis is cut into panels, each of which goes through all rows."""
         if whole:
             return math.prod(self.sizes[a] for a in whole) > 1
         outermost = next((a for a in sorted(self.sizes) if a != self.lane), None)
@@ -136,7 +136,9 @@ class Axes:
         return frozenset(found)
 
     def along(self, a: int) -> int:
-        """How many elements lie side by side along an axis, less those that lie apart."""
+        """The number of arrays whose elements lie side by side along an axis, less those that lie
+        apart.
+        """
         total = 0
         for strides in self.strides.values():
             if a in strides:
@@ -185,7 +187,7 @@ class Axes:
 
 
 def strides_of(shape: Sequence[int]) -> tuple[int, ...]:
-    """Those of an array in C order, in elements.
+    """The strides of an array in C order, in elements.
 
     >>> strides_of((4, 3))
     (3, 1)

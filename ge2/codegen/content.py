@@ -1,4 +1,4 @@
-"""What the text of a kernel consists of but for its numbers: by that a measurement is of it.
+"""The text of a kernel but for its numbers, which a measurement belongs to.
 
 Kernels for other sizes of a class of problems differ in numbers: extents, strides, threads of a
 row, and the user's own constants. Everything else but comments and blank space is its content:

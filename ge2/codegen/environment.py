@@ -224,7 +224,7 @@ def realigned(row: str, shift: int) -> str:
 
 
 def enclosed(texts: Sequence[Text], indent: int) -> str:
-    """What a head at a column encloses: in braces, unless it is one statement."""
+    """The statements that a head at a column encloses: in braces, unless there is only one."""
     if len(texts) == 1 and not texts[0].pragma and not texts[0].body:
         return f"\n{note(texts[0], indent + 4)}"
     return "\n".join((" {", *rows_of(texts, indent + 4), f"{' ' * indent}}}"))

@@ -1,5 +1,5 @@
-"""What is to be done in a region, and the axes over which: what the writers of
-C and of CUDA begin with.
+"""The work of a region, and the axes over which it is done: what the writers of C and of CUDA begin
+with.
 """
 
 from __future__ import annotations

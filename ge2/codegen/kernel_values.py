@@ -1,5 +1,5 @@
-"""What a kernel computes, in its own terms: views gone, half types widened,
-each value with its true axes.
+"""The computation of a kernel, in its own terms: views gone, half types widened, each value with
+its true axes.
 
 A value depends on some axes of the space. Its array has those; along the others it has
 size 1, and leading ones are left out, so that NumPy's broadcasting does the rest. Its
@@ -66,7 +66,7 @@ class Tiling:
 
     @property
     def ragged(self) -> bool:
-        """Whether the last block along the axis is a smaller one."""
+        """True if the last block along the axis is a smaller one."""
         return self.axis >= 0 and self.space[self.axis] % self.step != 0
 
     def extent(self, axis: int) -> int:
@@ -311,7 +311,7 @@ def view_axes(eqn: Eqn, at: Dims) -> Dims:
 
 
 def aligned(name: str, var: Var, at: Dims, space: Dims) -> Param:
-    """How an array comes to have its axes in the order of the space."""
+    """The parameter of an array with its axes in the order of the space."""
     shape, rank = var.type.shape, len(space)
     real = [d for d, a in enumerate(at) if a != NONE]
     order = tuple(sorted(real, key=lambda d: at[d]))

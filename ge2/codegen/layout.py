@@ -1,4 +1,4 @@
-"""Where an array lies within the memory of another: an offset, and a stride for each axis."""
+"""The layout of an array within the memory of another: an offset, and a stride for each axis."""
 
 from __future__ import annotations
 

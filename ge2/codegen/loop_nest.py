@@ -1,5 +1,5 @@
-"""Which loops a region becomes: every equation finds its loop, and every value
-the loops it must outlive.
+"""The loops that a region becomes: every equation finds its loop, and every value the loops it must
+outlive.
 
 The axes are nested in one order. At each axis the equations that run along it fall into
 stages: what reads the result of a reduction over the axis comes in a later loop than
@@ -50,7 +50,7 @@ class Work:
 
     @property
     def cost(self) -> int:
-        """How many simple operations it is worth."""
+        """The number of simple operations that it costs."""
         if self.kind == "store":
             return 1
         eqn = None if self.step is None else self.step.eqn
@@ -92,7 +92,7 @@ class Loop:
 @final
 @mutable
 class Home:
-    """Where a value lies: a local variable of loop `scope`, or an array over the loops `dims`."""
+    """The storage of a value: a local variable of loop `scope`, or an array over the loops `dims`."""
 
     scope: Loop
     dims: tuple[Loop, ...] = ()
@@ -226,7 +226,7 @@ class Stages:
                 self.kernel.works.remove(w)
 
     def free(self, x: Held, t: int) -> bool:
-        """Whether stage `t` has a value at no price."""
+        """True if stage `t` has a value at no price."""
         maker = self.maker.get(x)
         if maker is None or maker not in self.inside or maker.kind != "compute":
             return True
@@ -236,7 +236,7 @@ class Stages:
         return later and maker.cost > self.kernel.again  # it is kept anyway
 
     def is_cheap(self, w: Work, t: int) -> bool:
-        """Whether it is worth making a value again in stage `t`, with all that is not there."""
+        """True if it is worth making a value again in stage `t`, with all that is not there."""
         needed, waiting, found = {w}, [w], w.cost
         while waiting and found <= self.kernel.again:
             for x in waiting.pop().xs:
@@ -272,7 +272,7 @@ class Stages:
 
 
 def homes(root: Loop) -> dict[Held, Home]:
-    """Where each value lies, for all that read it."""
+    """The storage of each value, for all that read it."""
     works = list(root.everything())
     readers: dict[Held, list[Work]] = {}
     for w in works:
@@ -312,5 +312,5 @@ def common(a: Sequence[Loop], b: Sequence[Loop]) -> list[Loop]:
 
 
 def is_state(step: Step | None) -> bool:
-    """Whether a reduction carries more than a number."""
+    """True if a reduction carries more than a number."""
     return step is not None and step.eqn is not None and isinstance(step.eqn.op, ArgReduce)

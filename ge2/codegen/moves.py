@@ -113,8 +113,8 @@ def not_a_copy(op: Op) -> str:
 
 
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
-    """Where elements of `x` come to lie: start and step in the result, the
-    first of `x`, and how many.
+    """The part of a result that elements of `x` become: start and step in the result, the first of
+    `x`, and how many.
     """
     found = []
     for n, low, gap, size in zip(shape, op.low, op.inner, out, strict=True):

@@ -51,7 +51,7 @@ class Parameters(ABC):
 
 
 class AxesParameters(Parameters):
-    """Those of a kernel of loops over axes, whose letters are in `letters`."""
+    """The parameters of a kernel of loops over axes, whose letters are in `letters`."""
 
     def __init__(
         self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int], letters: str

@@ -1,4 +1,4 @@
-"""What a kernel in C is made of: lines, parameters, and where the arrays are that it is given."""
+"""The parts of a kernel in C: lines, parameters, and where the arrays are that it is given."""
 
 from __future__ import annotations
 
@@ -126,8 +126,8 @@ class Argument:
 class CKernel:
     """A C function, and what is handed to it.
 
-    With a `total`, the body is a part of the work, rounds `from` to `to` of so many: a function of
-    its own, which one thread calls for all, or several for tasks of `chunk` rounds.
+    With a `total`, the body is a part of the work, iterations `from` to `to` of so many: a function
+    of its own, which one thread calls for all, or several for tasks of `chunk` iterations.
     """
 
     kind: str

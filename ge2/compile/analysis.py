@@ -1,4 +1,4 @@
-"""What a call of a program needs: bytes by what they are for, and work as JAX counts it."""
+"""The needs of a call of a program: bytes by what they are for, and work as JAX counts it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ class Memory(Printed):
 
     @property
     def peak(self) -> int:
-        """What a call allocates at most: scratch and results, but for those in donated memory."""
+        """The bytes that a call allocates at most: scratch and results, but for those in donated
+        memory.
+        """
         return self.arena + self.passing + self.outputs - self.donated
 
     @property
@@ -157,7 +159,7 @@ MARGIN: Final = 0.95  # of what is free, which may lie in pieces
 @final
 @record
 class Shortage:
-    """What is known of a program, should its `device` run out of memory.
+    """The facts of a program for an error, should its `device` run out of memory.
 
     `smaller` says what it would compute again to fit into so many bytes, given its peak; it is None
     itself for a program with a limit.

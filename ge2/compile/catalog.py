@@ -32,7 +32,7 @@ def catalog_of(target: str) -> Catalog:
 
 
 def caps_of(target: str) -> Any:
-    """What is known of a target's limits before it is known which chip it is."""
+    """The limits of a target that are known before it is known which chip it is."""
     if target != "c":
         return None
     from ge2.targets.c.caps import Caps

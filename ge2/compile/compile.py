@@ -46,7 +46,9 @@ SWITCHED = (*NAMES, "small_products")  # what `passes_off` may name
 @final
 @record
 class How:
-    """What a program is made for. `called` is what its files begin with; `device` runs CUDA."""
+    """The options that a program is made with. `called` is what its files begin with; `device` runs
+    CUDA.
+    """
 
     donated: tuple[bool, ...]
     name: str
@@ -191,7 +193,7 @@ def refuse_results(graph: Graph, device: Device, name: str, written: int = 0) ->
 
 
 def stand_in() -> Device | None:
-    """What runs CUDA on a machine without a GPU, if that is wanted."""
+    """The emulator, which runs CUDA on a machine without a GPU, if that is wanted."""
     if config.executor != "shim":
         return None
     from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
@@ -200,8 +202,8 @@ def stand_in() -> Device | None:
 
 
 def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
-    """How a graph becomes a program once its loops are found, and likewise what
-    a step of a program runs.
+    """The function that makes a program of a graph whose loops are found, and likewise what a step
+    of a program runs.
     """
 
     def planned(graph: Graph) -> Program:
@@ -214,8 +216,8 @@ def planners(how: How) -> tuple[Callable[[Graph], Program], Begun]:
 
 
 def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
-    """What a program for which there was no memory would compute again
-    to fit, if that is found soon.
+    """The values that a program for which there was no memory would compute again to fit, if they
+    are found soon.
     """
     from ge2.compile.memory.limit import estimated  # hardly ever needed
 
@@ -228,8 +230,8 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
 def fitting(graph: Graph, limit: int, how: How) -> Executable:
     """The program that computes again what does not fit.
 
-    Loops stay unrolled while that is looked for, since it may be of any round, and are rolled then
-    if the program still fits.
+    Loops stay unrolled while that is looked for, since it may be of any iteration, and are rolled
+    then if the program still fits.
     """
     from ge2.compile.memory.limit import Remat, fitted  # hardly ever needed
 

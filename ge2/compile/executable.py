@@ -1,4 +1,4 @@
-"""What a call runs: a Program with its kernels, as a function of arrays."""
+"""The executable of a call: a Program with its kernels, as a function of arrays."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def own_names(op: Op) -> list[str]:
 
 
 def looks(graph: Graph) -> Iterator[str]:
-    """What a graph looks like: operations and types, in order."""
+    """The looks of a graph: operations and types, in order."""
     yield " ".join(map(str, (v.type for v in graph.inputs)))
     for eqn in graph.eqns:
         yield eqn.op.name
@@ -122,7 +122,7 @@ class Executable:
         return self(*arrays)
 
     def lessened(self) -> bool:
-        """Whether it can be called again, of kernels with less scratch, when there was no memory."""
+        """True if it can be called again, of kernels with less scratch, when there was no memory."""
         from ge2.compile.fallback import lessened  # hardly ever needed
 
         found = self.executor != "reference" and lessened(self)
@@ -136,7 +136,7 @@ class Executable:
             self.run = self._text = self._inner = self._loop_body = None
 
     def build(self) -> Runner:
-        """What runs it; the first thread to ask makes it."""
+        """The runner of the program; the first thread to ask makes it."""
         with self._lock:
             if self.run is None:
                 run = (
@@ -200,7 +200,7 @@ class Executable:
 
     @property
     def choices(self) -> dict[str, object]:
-        """What was chosen for each kernel by its name, then for other steps: loops and branches as
+        """The choice for each kernel by its name, then for other steps: loops and branches as
         launches, calls of a library. Printed, a choice has the refusals before it in words.
         """
         if self.executor == "reference":
@@ -235,8 +235,8 @@ class Executable:
         )
 
     def assembled(self) -> Runner:
-        """What runs the program, the next candidates in place of kernels that do not compile; in C
-        without a compiler that works, as blocked NumPy.
+        """The runner of the program, the next candidates in place of kernels that do not compile;
+        in C without a compiler that works, as blocked NumPy.
         """
         try:
             assembler = self.served()
@@ -271,7 +271,9 @@ class Executable:
         return self.served()
 
     def words(self, built: Built) -> str:
-        """The way in which a program was compiled, in words; on a GPU, of programs that it runs too."""
+        """The way in which a program was compiled, in words; on a GPU, of programs that it runs
+        too.
+        """
         if self.device is None:
             return built.how or "written as blocked NumPy"
         self.had = (
@@ -314,7 +316,7 @@ class Executable:
 
     @property
     def shortage(self) -> Shortage:
-        """What can be said if there is no memory for it."""
+        """The facts for an error, if there is no memory for it."""
         from ge2.compile.analysis import Shortage
 
         return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
@@ -341,7 +343,7 @@ class Executable:
         return self._inner or alone(run)
 
     def loop_body(self, run: bool) -> LoopBody:
-        """It as a round on a device; if it is not to `run`, to be written of alone."""
+        """It as an iteration on a device; if it is not to `run`, to be written of alone."""
         if not run:
             return self.written(run=False).built.loop_body  # type: ignore[no-any-return]
         self.build()
@@ -368,7 +370,7 @@ class Executable:
 
     @property
     def kernels(self) -> Kernels:
-        """Those that it runs, in order; none where it runs op by op."""
+        """The kernels that it runs, in order; none where it runs op by op."""
         return Kernels() if self.executor == "reference" else kernels(self.made(self.assembler))
 
     @property
@@ -380,8 +382,8 @@ class Executable:
 
     @property
     def slow(self) -> tuple[str, ...]:
-        """What it computes in float64 on a GPU that is slow at that: a
-        sentence a kernel or product.
+        """The computations in float64 on a GPU that is slow at that: a sentence a kernel or
+        product.
         """
         if self.device is None or self.executor == "reference":
             return ()
@@ -402,7 +404,7 @@ class Executable:
 
     @property
     def regions(self) -> int:
-        """How many fused regions it runs."""
+        """The number of fused regions that it runs."""
         held = Region | Resident | ProductRegion
         return sum(
             step.kind == "kernel" and isinstance(step.eqn.op, held) for step in self.program.steps
@@ -410,7 +412,7 @@ class Executable:
 
     @property
     def op_by_op(self) -> int:
-        """How many steps are a single operation of a library."""
+        """The number of steps that are a single operation of a library."""
         return self.program.count("kernel", "matmul", "library", "copy") - self.regions
 
     def as_text(self) -> str:
@@ -421,7 +423,7 @@ class Executable:
         return self.assembler.source
 
     def text(self, language: str) -> str:
-        """That part of the source which is in "c", "cuda" or "python"; empty if there is none."""
+        """The part of the source in "c", "cuda" or "python"; empty if there is none."""
         return self.assembler.texts.get(language, "")
 
     def memory_analysis(self) -> Memory:
@@ -443,7 +445,7 @@ class Executable:
         return Timeline(self.program, arena.rooms(), arena.nbytes)
 
     def lent(self, n: int, branch: Executable) -> int:
-        """How much of this arena a program that step `n` runs has for its own."""
+        """The bytes of this arena that a program which step `n` runs has for its own."""
         hosted = self.program.steps[n].kind == "hosted"
         return branch.loop_body(False).nbytes if hosted else branch.inner().nbytes
 
@@ -452,7 +454,7 @@ class Executable:
 
     @property
     def how(self) -> str:
-        """How it was made ready to run."""
+        """The way in which it was made ready to run."""
         if self.executor == "reference":
             return "nothing compiled: it runs op by op"
         self.build()

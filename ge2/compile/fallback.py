@@ -1,4 +1,4 @@
-"""What is done where a kernel does not compile, or there is no memory: the next candidate serves."""
+"""The fallback where a kernel does not compile, or there is no memory: the next candidate serves."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def by_pass(executable: Executable, step: Step, choice: Choice) -> Choice | None
 
 
 def taken(executable: Executable, bench: Bench, step: Step) -> Choice:
-    """What a program has taken for a step, as far as it was written."""
+    """The choice that a program has taken for a step, as far as it was written."""
     with made_once(executable.chosen):
         return settled(step.eqn.choice, bench.problem, bench.caps, prefs(), bench.catalog)
 
@@ -123,7 +123,7 @@ def scratch(choice: Choice, candidate: Candidate) -> int:
 
 
 def trouble(bench: Bench, choice: Choice) -> str:
-    """Why the candidate that was taken does not serve; "" if it does."""
+    """The reason why the candidate that was taken does not serve; "" if it does."""
     try:
         with bench.here():
             bench.prepared(choice.taken)

@@ -87,7 +87,7 @@ def size(step: Step) -> int:
 
 
 def bench_of(executable: Executable, program: Program, step: Step) -> Bench | None:
-    """What races the candidates of a step; None where there are none."""
+    """The bench that races the candidates of a step; None where there are none."""
     if program.target == "c":
         from ge2.targets.c.bench import CBench
         from ge2.targets.c.caps import Caps
@@ -128,7 +128,7 @@ class Racer:
 
     @property
     def spread(self) -> float:
-        """How far apart the faster half of its times is, as a part of the median."""
+        """The width of the faster half of its times, as a part of the median."""
         ordered = sorted(self.times)
         return (ordered[len(ordered) // 2] - ordered[0]) / max(self.median, 1e-12)
 
@@ -141,7 +141,8 @@ def undisturbed(times: Sequence[float]) -> float:
 @final
 @record
 class Race:
-    """What came of one: the entry of the record, the problem in words, and predictions beside it.
+    """The outcome of a race: the entry of the record, the problem in words, and predictions beside
+    it.
 
     `before`: what would have been chosen without it.
     """
@@ -245,7 +246,9 @@ def checked(bench: Bench, racers: Sequence[Racer], end: float, tell: Tell | None
 def verified(
     bench: Bench, prepared: Prepared, limit: float = float("inf")
 ) -> tuple[Run | None, str]:
-    """What runs a candidate, if it makes what it should, in so many seconds; else the reason."""
+    """The function that runs a candidate, if it makes what it should, in so many seconds; else the
+    reason.
+    """
     run = None
     for images in bench.images:
         memory = bench.memory(images)
@@ -318,7 +321,7 @@ def row(bench: Bench, racer: Racer) -> Measured:
 @final
 @record
 class Tuned:
-    """What tuning a program came to: a race for each class of problems, and how long it took.
+    """The outcome of tuning a program: a race for each class of problems, and how long it took.
 
     `left`: problems for which there was no time; `known`: those that the record had.
     """

@@ -31,7 +31,7 @@ SETTINGS = ("executor", "threads", "passes_off")
 @final
 @record
 class Text:
-    """What the template prints."""
+    """The view that the template prints."""
 
     title: str
     file: str

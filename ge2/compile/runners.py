@@ -1,5 +1,5 @@
-"""How a program is run: by the text that was written for it, by the references of its operations, or
-with a look at the results of each call.
+"""Runners of a program: by the text that was written for it, by the references of its operations,
+or with a look at the results of each call.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ALIGNMENT = 64
 
 
 class Runner(Protocol):
-    """How a program is run."""
+    """A program as a function of arrays."""
 
     def __call__(self, *arrays: Any) -> list[Any]: ...
 
@@ -127,7 +127,7 @@ def inner_of(assembler: Assembler) -> Inner:
 
 
 def alone(run: Runner) -> Inner:
-    """What needs nothing of another program's arena."""
+    """A program that needs nothing of another program's arena."""
     return Inner(0, lambda arena: (), lambda bound, *arrays: run(*arrays))
 
 
@@ -139,7 +139,7 @@ def aligned(nbytes: int) -> Any:
 
 
 def manner(run: Any) -> str:
-    """How a group of launches was called so far."""
+    """The calls of a group of launches so far, in words."""
     if run.counts is None:
         return "launched one by one, from Python"
     calls, one_by_one, graphs, patched = run.counts

@@ -86,7 +86,7 @@ def planned_round(
     inner: Inner = on_assumed_gpu,
     tuning: Tuning = TUNING,
 ) -> Program:
-    """That program of the graph after all passes."""
+    """The planned program of the graph after all passes."""
     scheduler = Scheduler(graph, (), target, inner=inner, tuning=tuning)
     homes = carried(op, i, graph, tuning.c.loops.carry)
     scheduler.homes = homes if target == "c" else written_parts(graph, homes)
@@ -95,8 +95,8 @@ def planned_round(
 
 
 def written_parts(graph: Graph, homes: dict[Var, Var]) -> dict[Var, Var]:
-    """Those results that are the input they replace, with parts of it written: any other launch
-    makes all of its result, and does so in a second place, which costs no copy before the loop.
+    """The results that are the input they replace, with parts of it written: any other launch makes
+    all of its result, and does so in a second place, which costs no copy before the loop.
     """
     inputs = {v: i for i, v in enumerate(graph.inputs)}
     return {
@@ -135,7 +135,8 @@ class Scheduler:
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
         self.parts = set[Var]()  # those that lie in the memory of what joins them
-        self.homes: dict[Var, Var] | None = None  # of a round: what alone may be written over what
+        # of an iteration: what alone may be written over what
+        self.homes: dict[Var, Var] | None = None
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
         self.solid = {
             a
@@ -204,7 +205,7 @@ class Scheduler:
         )
 
     def place(self, n: int, kind: str, eqn: Eqn, i: int, var: Var) -> None:
-        """Where result `i` of an equation lies."""
+        """Settles the layout of result `i` of an equation."""
         if kind == "host":
             self.add(var, "host", n)
         elif kind == "view" and not any(isinstance(a, Var) for a in eqn.inputs):
@@ -272,7 +273,7 @@ class Scheduler:
         return True
 
     def plain(self, source: Buffer) -> bool:
-        """Whether a reshape of an array is a view, or else is made anew at each call."""
+        """True if a reshape of an array is a view, or else is made anew at each call."""
         base = source.base or source
         return base is source or base.storage in ("input", "library", "output")
 
@@ -437,7 +438,7 @@ class Scheduler:
         return self.alone(eqn, x) and in_place(eqn, i, x, self.target, self.tuning.c.blocks)
 
     def alone(self, eqn: Eqn, x: Atom) -> bool:
-        """Whether an equation reads an array once, and no other view of it."""
+        """True if an equation reads an array once, and no other view of it."""
         home = self.buffers[x]  # type: ignore[index]
         others = [self.buffers[a] for a in eqn.inputs if isinstance(a, Var) and a is not x]
         return eqn.inputs.count(x) == 1 and not any(b is home or b.base is home for b in others)
@@ -542,7 +543,7 @@ def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
 
 
 def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
-    """Where inputs lie within the result of an equation that joins or pads them, as they are;
+    """The layouts of inputs within the result of an equation that joins or pads them, as they are;
     `around` is the layout of the result, if it is part of another array.
     """
     op, (out,) = eqn.op, eqn.outs[:1]

@@ -1,4 +1,6 @@
-"""What a program is planned by, all of it: numbers that go from where it begins to who reads them."""
+"""The numbers that a program is planned by, all of them: they are passed from where it begins to
+who reads them.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ from ge2.targets.c.tuning import Tuning as InC
 @final
 @record
 class Search:
-    """How values are found that are computed again instead of being kept, to fit in so much memory."""
+    """The search for values that are computed again instead of being kept, to fit in so much
+    memory.
+    """
 
     part: int = 4  # one in so many of the values that wait is given up at a time
     rounds: int = 200  # of smaller and smaller programs, at most
@@ -33,8 +37,8 @@ SEARCH = Search()
 @final
 @record
 class Tuning:
-    """Those of passes, of placing results, of programs in C, and of the search under a memory limit;
-    a GPU's are in the limits of its chip.
+    """The numbers of passes, of placing results, of programs in C, and of the search under a memory
+    limit; a GPU's are in the limits of its chip.
     """
 
     passes: Passes = PASSES
@@ -44,7 +48,7 @@ class Tuning:
 
 
 def tuning_now() -> Tuning:
-    """What `config.tuning` hands in, and else each record as it is."""
+    """The records of `config.tuning`, and else each as it is."""
     return Tuning(
         config.tuned(PASSES), config.tuned(PLACEMENT), config.tuned(C), config.tuned(SEARCH)
     )

@@ -1,5 +1,5 @@
-"""What a jitted function remembers of one signature: graph, executable, how
-its results are built.
+"""The cache entry of one signature of a jitted function: graph, executable, how its results are
+built.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def forget() -> None:
 
 
 def run_call(call: Call, arrays: Sequence[Any]) -> Sequence[Any]:
-    """How a jitted function inside a graph is evaluated."""
+    """The evaluation of a jitted function inside a graph."""
     if config.disable_jit:
         return call.jaxpr(*arrays)
     device = place_of(arrays)
@@ -199,9 +199,7 @@ class Entry:
         self.single, self.build = False, returned.build
 
     def spell(self) -> bool:
-        """Whether another call of this signature can be told without a walk
-        through its arguments.
-        """
+        """True if another call of this signature can be told without a walk through its arguments."""
         if not self.spelt:
             self.spelt = True
             args, kwargs = self.key.structure.children
@@ -268,7 +266,7 @@ class Entry:
         return types if self.writes is None else self.writes.of(types)
 
     def holds(self, hidden: Sequence[Any]) -> bool:
-        """Whether the arrays whose contents decided the trace are still what they were."""
+        """True if the arrays whose contents decided the trace are still what they were."""
         return all(
             old is None or same(old, new) for old, new in zip(self.looked, hidden, strict=False)
         )

@@ -1,4 +1,4 @@
-"""What a jitted function was traced for, and what would have spared a trace."""
+"""The report of what a jitted function was traced for, and what would have spared a trace."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ = "what the function reads besides its arguments"
 @final
 @record
 class Signature:
-    """What a call is found by, what its leaves are called, and how often there was one."""
+    """The signature by which a call is found, the names of its leaves, and how often there was one."""
 
     key: Key
     names: tuple[str, ...]
@@ -68,7 +68,7 @@ class Line:
 @final
 @record
 class CacheReport(Printed):
-    """What a function was traced for.
+    """The signatures that a function was traced for.
 
     Printed, a list with the reason for each trace, and a remedy.
     """
@@ -128,7 +128,7 @@ def signature_text(names: Sequence[str], keys: Sequence[Any]) -> str:
 
 
 def differences(old: Signature, new: Signature, labels: Sequence[str] = ()) -> list[Difference]:
-    """What differs between two signatures, in words."""
+    """The differences between two signatures, in words."""
     a, b = old.key, new.key
     found = argument_differences(old, new)
     if a.closure != b.closure:
@@ -173,7 +173,7 @@ def leaf_difference(name: str, x: Any, y: Any) -> Difference:
 
 
 def leaf_fix(name: str, x: Any, y: Any) -> str:
-    """What would make the two one signature."""
+    """The change that would make the two one signature."""
     if is_static(x) or is_static(y):
         return static_fix(name, x, y)
     if isinstance(x, type) and isinstance(y, type):
@@ -204,7 +204,7 @@ def static_fix(name: str, x: Any, y: Any) -> str:
 
 
 def closure_differences(a: Any, b: Any, labels: Sequence[str]) -> list[Difference]:
-    """Which names outside the function are bound to something else."""
+    """The names outside the function that are bound to something else."""
     x, y = still_parts(a), still_parts(b)
     if not len(x) == len(y) == len(labels):
         return [Difference(READ, "")]

@@ -1,4 +1,4 @@
-"""Which arguments give their memory away: those that were offered and that nobody else can see."""
+"""The arguments that give their memory away: those that were offered and that nobody else can see."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class Donation:
     names: frozenset[str]
 
     def offered(self, structure: Structure) -> list[int]:
-        """Which leaves belong to them."""
+        """The leaves that belong to them."""
         return [i for i, path in enumerate(key_paths(structure)) if self.chosen(path)]
 
     def complete(self, key: Key, leaves: Sequence[Any]) -> bool:
-        """Whether all arrays that were offered are donated: else another call
-        may be able to donate more.
+        """True if all arrays that were offered are donated: else another call may be able to donate
+        more.
         """
         return key.donated == {i for i in self.offered(key.structure) if is_memory(leaves[i])}
 
@@ -48,7 +48,7 @@ class Donation:
     def accepted(
         self, leaves: Sequence[Any], offered: Sequence[int], others: Sequence[Any]
     ) -> frozenset[int]:
-        """Those that are whole arrays of their own; one warning for the rest."""
+        """The offered leaves that are full arrays of their own; one warning for the rest."""
         owners = Counter(id(owner(x)) for x in (*leaves, *others) if is_memory(x))
         refused = {
             i: why for i in offered if is_memory(leaves[i]) and (why := refusal(leaves[i], owners))
@@ -69,8 +69,8 @@ class Donation:
 def stands(
     leaves: Sequence[Any], donated: frozenset[int], others: tuple[Any, ...], device: int | None
 ) -> bool:
-    """Whether arrays that were donated in a call before may be in this one:
-    each whole, and no memory twice.
+    """True if arrays that were donated in a call before may be in this one: each whole, and no
+    memory twice.
 
     It says no sooner than `accepted` does, which then says why. `device`: the
     GPU that they lie on, if one.
@@ -82,7 +82,7 @@ def stands(
 
 
 def is_whole(x: Any) -> bool:
-    """Whether nobody else can see its memory."""
+    """True if nobody else can see its memory."""
     if x.base is not None:
         return False
     if on_gpu(x):
@@ -91,8 +91,8 @@ def is_whole(x: Any) -> bool:
 
 
 def is_ordered(x: Any) -> bool:
-    """Whether launches take an array of a GPU as it is: in C order, from where
-    wide accesses may begin.
+    """True if launches take an array of a GPU as it is: in C order, from where wide accesses may
+    begin.
     """
     return bool(x.flags.c_contiguous and x.data.ptr % 16 == 0)
 
@@ -151,7 +151,7 @@ def spoiling(
 
 
 def rubbish(dtype: np.dtype) -> Any:
-    """What no program means: NaN, true, or the largest integer."""
+    """Values that no program means: NaN, true, or the largest integer."""
     return (
         np.nan if dtype in INEXACT else dtype.type(1) if dtype.kind == "b" else np.iinfo(dtype).max
     )

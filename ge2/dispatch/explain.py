@@ -1,5 +1,5 @@
-"""Why a function runs as it does: for each kernel what it covers, what else could have run, and
-why its neighbours are kernels of their own.
+"""The reasons why a function runs as it does: for each kernel what it covers, what else could have
+run, and why its neighbours are kernels of their own.
 
 All of it is worked out when somebody asks: candidates are offered once more, regions formed once
 more, CUDA kernels compiled if they were not. A call pays nothing for it.
@@ -125,7 +125,7 @@ def timed(jitted: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Times:
 @final
 @record
 class Part:
-    """What is explained: a kernel, or a step without one. `number`: its step's in the program;
+    """A kernel that is explained, or a step without one. `number`: its step's in the program;
     `step` is None of what is inside of a loop or a branch.
     """
 
@@ -245,8 +245,8 @@ def option(candidate: Candidate, op: str, taken: bool) -> Option:
 
 
 def usages_of(executable: Executable) -> dict[str, list[Usage]]:
-    """What NVRTC made of each CUDA kernel, by its function: of a step that is several, all; {}
-    on a processor, and without NVRTC.
+    """The resources that NVRTC gave each CUDA kernel, by its function: of a step that is several,
+    all; {} on a processor, and without NVRTC.
     """
     device = executable.device
     if device is None:
@@ -356,7 +356,9 @@ def shared_reads(program: Program) -> dict[Pair, list[Var]]:
 
 
 def reasons(entry: Entry, executable: Executable) -> Callable[[Eqn, Eqn], str] | None:
-    """Why two equations of a program are two, in words: regions are formed once more."""
+    """A function that gives the reason why two equations of a program are two, in words: regions
+    are formed once more.
+    """
     device = executable.device
     how = how_to_make(entry.title, device, executable.donated, entry.writes, entry.iotas())
     graph, known = entry.graph, None

@@ -51,7 +51,7 @@ class Option:
 @final
 @record
 class Usage:
-    """What the compiler made of a CUDA kernel: `spills`, `stack`, `shared` in bytes, of shared
+    """The resources of a compiled CUDA kernel: `spills`, `stack`, `shared` in bytes, of shared
     memory the fixed ones and those asked for at launch.
     """
 
@@ -153,7 +153,7 @@ class Explained:
 @final
 @record
 class Explanation:
-    """What a function became and why: kernel by kernel. Printed, a text."""
+    """The kernels that a function became and why. Printed, a text."""
 
     title: str
     device: str

@@ -190,9 +190,7 @@ class Jitted(Generic[P, R]):
         return entry.finish(executable(*arrays))
 
     def prepared(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        """What is remembered of a call's signature, and the arrays that its
-        program is called with.
-        """
+        """The cache entry of a call's signature, and the arrays that its program is called with."""
         entry, leaves, seen = self._find(args, kwargs)
         entry.ready()
         return entry, [*entry.captured, *seen.arrays, *entry.arrays(leaves)]
@@ -239,7 +237,7 @@ class Jitted(Generic[P, R]):
         return args, {n: frozen(f, x, n) if n in names else x for n, x in kwargs.items()}
 
     def _look(self, leaves: Sequence[Any], keys: tuple[Any, ...], structure: Structure) -> Seen:
-        """What the function closes over, and what functions among its arguments do."""
+        """The values that the function closes over, and those of functions among its arguments."""
         closure = self._closure
         if closure is None:
             closure = self._closure = Closure(self._function)
@@ -400,11 +398,11 @@ class Jitted(Generic[P, R]):
         return pin(self, path, args, kwargs, file)
 
     def entries(self) -> list[Entry]:
-        """What is remembered."""
+        """The entries that are remembered."""
         return [*self._entries.values()]
 
     def entry_of(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
-        """What is remembered of these arguments."""
+        """The entry of these arguments."""
         return self._find(args, kwargs, abstract=True)[0]
 
     @hides
@@ -451,7 +449,7 @@ class Jitted(Generic[P, R]):
 
     @hides
     def report(self) -> Report:
-        """What the last call did: whether it traced and compiled, and what it ran."""
+        """The report of the last call: whether it traced and compiled, and what it ran."""
         from ge2.dispatch.lowered import report
 
         entry = self._last

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Stage:
-    """What is known of a signature however far it was taken, under the names it has in JAX."""
+    """The facts of a signature however far it was taken, under the names they have in JAX."""
 
     __slots__ = ()
     entry: Entry
@@ -79,7 +79,7 @@ class Stage:
 
 
 def is_key(x: Any) -> bool:
-    """Whether it is the key of a leaf rather than a container of them."""
+    """True if it is the key of a leaf rather than a container of them."""
     return isinstance(x, type) or (
         type(x) is tuple and len(x) in (2, 3) and isinstance(x[1], np.dtype)
     )
@@ -114,12 +114,12 @@ class Lowered(Stage):
 
     @property
     def kernels(self) -> Kernels:
-        """What it runs, in order: printed, a table; each of them printed, its code."""
+        """The kernels that it runs, in order: printed, a table; each of them printed, its code."""
         return self.executable.kernels
 
     @property
     def choices(self) -> dict[str, object]:
-        """What was chosen for each kernel, then for each loop, branch and library call: by its name.
+        """The choice for each kernel, then for each loop, branch and library call: by its name.
 
         Printed, a choice has the refusals before it in words, and what could have been taken too.
         """
@@ -151,8 +151,8 @@ class Lowered(Stage):
 
     @property
     def remat(self) -> Remat | None:
-        """What it computes again to fit in its `memory_limit`: printed, a
-        table; None without a limit.
+        """The values that it computes again to fit in its `memory_limit`: printed, a table; None
+        without a limit.
         """
         return self.executable.remat
 
@@ -273,7 +273,7 @@ class Traced(Stage):
 @final
 @record
 class Report(Printed):
-    """What the last call did."""
+    """The report of the last call."""
 
     title: str
     traced: bool  # for this call: the signature was new
@@ -286,7 +286,7 @@ class Report(Printed):
     bill: Bill  # what the first call of the signature spent; printed, a table
     rolled: tuple[
         str, ...
-    ] = ()  # Python loops that are compiled as loops: how many rounds, and where they are
+    ] = ()  # Python loops that are compiled as loops: how many iterations, and where they are
     # what is computed in float64 on a GPU that is slow at it, a sentence each
     slow: tuple[str, ...] = ()
     launches: tuple[str, ...] = ()  # on a GPU: of each group of launches, how its calls went so far
@@ -304,7 +304,7 @@ class Report(Printed):
 
 
 def report(title: str, entry: Entry) -> Report:
-    """What the last call, which was of this signature, did."""
+    """The report of the last call, which was of this signature."""
     executable, traced = entry.ready(), entry.hits == 1
     how = how_made(entry, executable) if traced else "nothing traced, nothing compiled"
     compiled = traced and "nothing compiled" not in how
@@ -337,7 +337,7 @@ def sources_of_scans(graph: Graph) -> set[Source | None]:
 
 
 def how_made(entry: Entry, executable: Executable) -> str:
-    """What the first call of a signature made."""
+    """The things that the first call of a signature made, in words."""
     if not entry.fresh:
         return "traced, nothing compiled: an equal graph was compiled before"
     return f"traced, {executable.how}"

@@ -1,7 +1,6 @@
-"""Where the time of a call goes: each launch of a program timed while
-it runs, beside what bounds it.
+"""The times within a call: each launch of a program timed while it runs, beside what bounds it.
 
-The program is written again with a clock round each of its calls, and run in turns with
+The program is written again with a clock around each of its calls, and run in turns with
 the one that users run. So every step is timed with the arrays, and after the steps,
 that it has in a real call.
 """
@@ -74,7 +73,7 @@ class Row:
 @final
 @record
 class Profile:
-    """What a profile found.
+    """The findings of a profile.
 
     `whole` is a call by the host's clock, none of its steps timed, in seconds.
     """
@@ -268,8 +267,8 @@ def share(call: Call, seconds: float, most: Ceilings) -> float | None:
 
 
 def other_units(call: Call) -> bool:
-    """Whether it is a product by units that were not measured: tensor cores, or
-    a processor's fused ones.
+    """True if it is a product by units that were not measured: tensor cores, or a processor's fused
+    ones.
     """
     eqn = call.eqn
     if eqn is not None and isinstance(eqn.op, ProductRegion):

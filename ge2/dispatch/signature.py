@@ -1,4 +1,6 @@
-"""What of a call's arguments decides which executable runs: structure, types, static values."""
+"""The part of a call's arguments that decides which executable runs: structure, types, static
+values.
+"""
 
 from __future__ import annotations
 
@@ -403,7 +405,7 @@ def article(word: str) -> str:
 
 
 def container_fix(leaf: Any) -> str:
-    """How an object becomes an argument."""
+    """The way to make an object an argument."""
     cls = type(leaf)
     if cls.__module__.partition(".")[0] in sys.stdlib_module_names - {"__main__"}:
         return "a list, a dict or np.asarray(x); or static_argnums"

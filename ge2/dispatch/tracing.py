@@ -150,7 +150,7 @@ def plans_of(leaves: Sequence[Any], closure: Closure | None) -> list[Plan]:
 
 
 def closed_over(seen: Seen, closure: Closure | None) -> list[tuple[str, Any]]:
-    """What the function closes over, in words."""
+    """The values that the function closes over, in words."""
     names = closure.names() if closure and seen.arrays else {}
     return [(f"{names.get(id(x), 'an array')}, which it closes over,", x) for x in seen.arrays]
 

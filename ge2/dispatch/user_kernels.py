@@ -101,7 +101,7 @@ Tell = Callable[[Case], object]
 @final
 @record
 class Checked(Printed):
-    """What a check found: a case for each text, variant and example. Printed, a table."""
+    """The findings of a check: a case for each text, variant and example. Printed, a table."""
 
     title: str
     cases: tuple[Case, ...]
@@ -181,7 +181,9 @@ def checked_apart(kernel: Kernel, language: str, limit: int) -> Iterator[Case]:
 
 
 def told_apart(action: str, kernel: Kernel, limit: int) -> tuple[Any, str]:
-    """What another process finds, under the settings of here; or None, and what became of it."""
+    """The findings of another process, under the settings of this one; or None, and what became of
+    it.
+    """
     words = [sys.executable, "-m", "ge2", "kernels", action, kernel.file, "--here", "--json"]
     given = {"GE2_CACHE_DIR": config.cache_dir, "GE2_THREADS": str(config.threads or "")}
     try:
@@ -212,7 +214,9 @@ def cases(kernel: Kernel, languages: Sequence[str], tell: Tell) -> Iterator[Case
 
 
 def parts_of(kernel: Kernel) -> Iterator[tuple[Role, int, str]]:
-    """What is run of a kernel on each example: its function, or operation, then all gradients."""
+    """The parts of a kernel that are run on each example: its function, or operation, then all
+    gradients.
+    """
     for number, words in enumerate(kernel.args):
         yield role_of(kernel, number), number, words
     for number, words in enumerate(kernel.args if kernel.gradient is not None else ()):
@@ -249,7 +253,7 @@ def case(found: Case, role: Role, number: int, variant: tuple[tuple[str, int], .
 
 
 def refused_at(parts: Sequence[Part], said: str) -> str:
-    """What a C compiler says, of the line of the user's files that it shows."""
+    """The message of a C compiler, at the line of the user's files that it shows."""
     found = COMPILER.search(said)
     words, shown = (found[1], found[2]) if found is not None else ("", "")
     for part in parts if shown else ():
@@ -282,7 +286,9 @@ def run_in(found: Case, graph: Graph, device: Device | None, ran: str) -> Case:
 
 
 def where(language: str, kernel: Kernel) -> tuple[Device | None, str]:
-    """What runs a kernel's text in a language here, and its name; "" if it only compiles."""
+    """The device that runs a kernel's text in a language here, and its name; "" if it only
+    compiles.
+    """
     if language == "c":
         if toolchain() is None:
             raise CompilerTrouble("there is no C compiler in use", fix="ge2 doctor")
@@ -445,7 +451,7 @@ class Time:
 @final
 @record
 class Raced(Printed):
-    """What a race found. Printed, a table."""
+    """The findings of a race. Printed, a table."""
 
     title: str
     device: str

@@ -117,13 +117,13 @@ class Progress(Iterator[T], Generic[T]):
 
 @final
 class Rates:
-    """What is done in a step, and so in a second."""
+    """The work of a step, and so of a second."""
 
     def __init__(self, tokens: float | None, flops: float | None, peak: float | None) -> None:
         self.tokens, self.flops, self.peak = tokens, flops, peak
 
     def of(self, steps: float) -> dict[str, float]:
-        """What is logged of so many steps a second."""
+        """The logged values of so many steps a second."""
         found = {"steps_per_second": steps}
         if self.tokens is not None:
             found["tokens_per_second"] = steps * self.tokens
@@ -215,7 +215,7 @@ def words(line: dict[str, Any], rates: dict[str, float]) -> str:
 
 
 class Display(Protocol):
-    """What shows a step and its values."""
+    """A display of a step and its values."""
 
     def show(self, step: int, note: str) -> None: ...
 

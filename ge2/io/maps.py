@@ -20,7 +20,7 @@ Sources = Mapping[str, Source]
 
 @record
 class Map:
-    """Where each array of a model is in a file, for `ge2.io.load(..., map=...)`.
+    """The place of each array of a model in a file, for `ge2.io.load(..., map=...)`.
 
     `sources` gives for a name of the model a name of the file, or a pair of it (or of several) and
     a function of their arrays. `{i}` in both stands for one part between dots; one that the model's
@@ -106,7 +106,7 @@ def filled(pattern: str, groups: Mapping[str, str]) -> str:
 
 
 def as_map(given: Any) -> Map:
-    """What `load` was given as `map`, as a Map."""
+    """The `map` argument of `load`, as a Map."""
     if given is None or isinstance(given, Mapping):
         given = Map(given or {})
     if not isinstance(given, Map):
@@ -136,5 +136,5 @@ def found_as(name: str, names: Collection[str], prefixes: Iterable[str]) -> list
 
 
 def numbers(name: str) -> list[Any]:
-    """What sorts 10 after 9."""
+    """A key that sorts 10 after 9."""
     return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d+)", name)]

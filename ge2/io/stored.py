@@ -1,4 +1,4 @@
-"""What a file of arrays holds: names, types, and a function that reads each; and its errors."""
+"""The contents of a file of arrays: names, types, and a function that reads each; and its errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def damaged(path: str, why: str, fix: str = AGAIN) -> FileError:
 
 
 def wrong_name(name: str) -> str:
-    """Why no array may have this name; empty if one may.
+    """The reason why no array may have this name; empty if one may.
 
     Names are keys and never paths, but other programs unpack the same files.
     """

@@ -251,7 +251,7 @@ def conjugate(tree: Any) -> Any:
 
 
 def atom_of(x: Any) -> Any:
-    """What a traced value is called in its graph; for anything else an object of its own."""
+    """The atom of a traced value in its graph; for anything else an object of its own."""
     return getattr(x, "atom", object())
 
 

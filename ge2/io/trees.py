@@ -150,7 +150,7 @@ def named(tree: Any) -> tuple[dict[str, Any], Structure]:
 
 
 def as_array(name: str, leaf: Any, form: Any) -> Any:
-    """What is written for a leaf: an array, on the host or a GPU."""
+    """The array that is written for a leaf, on the host or a GPU."""
     if isinstance(leaf, str):
         return np.frombuffer(leaf.encode(), np.uint8)
     if is_traced(leaf):
@@ -188,7 +188,9 @@ Plan = tuple[list[Any], Callable[..., Any] | None]  # names of a file, or lists 
 def planned(
     path: str, stored: Mapping[str, Stored], leaves: Mapping[str, Any], names: Map, strict: bool
 ) -> dict[str, Plan]:
-    """Where in the file each leaf is. FileError for leaves without, and for arrays nobody takes."""
+    """The place in the file of each leaf. FileError for leaves without, and for arrays nobody
+    takes.
+    """
     plan: dict[str, Plan] = {}
     lacking: dict[str, str] = {}  # and the name of the file that is not there
     used: set[str] = set()

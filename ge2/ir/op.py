@@ -1,4 +1,4 @@
-"""What an operation is: one frozen value that holds its parameters and all of its rules."""
+"""An operation: one frozen value that holds its parameters and all of its rules."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ADD_RULE = "a rule in the operation's class (CONTRIBUTING.md, 'add an op')"
 
 
 class Lowering:
-    """How an operation reaches a kernel: data that `codegen` reads, never code it calls."""
+    """The way of an operation to a kernel: data that `codegen` reads, never code it calls."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class Lowering:
 @final
 @record
 class CostClass:
-    """What one element of an operation costs, on any processor.
+    """The cost of one element of an operation, on any processor.
 
     `instructions` counts simple ones, such as an addition. A `transcendental` function is counted
     apart from flops, as XLA does. `compile_seconds` is what gcc takes at -O3 for one more of them
@@ -238,12 +238,12 @@ class GraphOp(Op):
 
 
 def has_effect(op: Op) -> bool:
-    """Whether an operation, or one in the graphs that it holds, has an effect."""
+    """True if an operation, or one in the graphs that it holds, has an effect."""
     return op.effect is not None
 
 
 class Reversing(GraphOp):
-    """What an operation became for reverse mode, so that its `vjp` can be asked.
+    """The form of an operation in reverse mode, so that its `vjp` can be asked.
 
     All other rules are those of the operation that it was, the residuals counted among its results.
     """

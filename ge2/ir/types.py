@@ -20,7 +20,7 @@ Dims = tuple[int, ...]
 
 
 class Shaped:
-    """What follows from a shape."""
+    """The attributes that follow from a shape."""
 
     __slots__ = ()
     shape: Dims

@@ -1,4 +1,4 @@
-"""What a module is: a frozen dataclass, and so a pytree of the arrays that its fields hold."""
+"""A module: a frozen dataclass, and so a pytree of the arrays that its fields hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the functions of this package share: dtypes, and checks of their arguments."""
+"""The helpers of this package: dtypes, and checks of arguments."""
 
 from __future__ import annotations
 

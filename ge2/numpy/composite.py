@@ -182,33 +182,33 @@ def angle(z: Any, deg: bool = False) -> Any:
 
 
 def isreal(x: Any) -> Any:
-    """Whether the imaginary part is zero."""
+    """True where the imaginary part is zero."""
     return e.equal(imag(x), 0)
 
 
 def iscomplex(x: Any) -> Any:
-    """Whether the imaginary part is not zero."""
+    """True where the imaginary part is not zero."""
     return e.not_equal(imag(x), 0)
 
 
 def iscomplexobj(x: Any) -> bool:
-    """Whether the dtype is complex."""
+    """True if the dtype is complex."""
     return type_of(lift(x)).dtype in COMPLEX
 
 
 def isrealobj(x: Any) -> bool:
-    """Whether the dtype is not complex."""
+    """True if the dtype is not complex."""
     return not iscomplexobj(x)
 
 
 def isposinf(x: Any, out: Any = None) -> Any:
-    """Whether an element is positive infinity."""
+    """True where an element is positive infinity."""
     no_out("isposinf", out)
     return e.logical_and(e.isinf(x), e.logical_not(e.signbit(x)))
 
 
 def isneginf(x: Any, out: Any = None) -> Any:
-    """Whether an element is negative infinity."""
+    """True where an element is negative infinity."""
     no_out("isneginf", out)
     return e.logical_and(e.isinf(x), e.signbit(x))
 
@@ -309,7 +309,7 @@ def sinc_near_zero(y: Any) -> Any:
 
 
 def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether `|a - b| <= atol + rtol |b|`, or both are the same infinity, as `numpy.isclose`."""
+    """True where `|a - b| <= atol + rtol |b|`, or both are the same infinity, as `numpy.isclose`."""
     a, b = lift(a), lift(b)
     if type_of(b).dtype not in INEXACT:
         b = cast(b, FLOAT64)
@@ -319,19 +319,19 @@ def isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: boo
 
 
 def all_of(x: Any) -> Any:
-    """Whether every element holds: a bool, or a traced scalar."""
+    """True if every element holds: a bool, or a traced scalar."""
     y = ReduceAnd(tuple(range(type_of(x).ndim)))(x)
     return y if is_traced(y) else bool(y)
 
 
 def allclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
-    """Whether all elements are close, as `numpy.allclose`; a traced bool of traced arguments."""
+    """True if all elements are close, as `numpy.allclose`; a traced bool of traced arguments."""
     return all_of(isclose(a, b, rtol, atol, equal_nan))
 
 
 def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    """Whether shapes and elements are equal, as `numpy.array_equal`; a traced
-    bool of traced arguments.
+    """True if shapes and elements are equal, as `numpy.array_equal`; a traced bool of traced
+    arguments.
     """
     a, b = array(a1), array(a2)
     if type_of(a).shape != type_of(b).shape:
@@ -343,7 +343,7 @@ def array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 
 def array_equiv(a1: Any, a2: Any) -> Any:
-    """Whether all elements are equal after broadcasting, as `numpy.array_equiv`."""
+    """True if all elements are equal after broadcasting, as `numpy.array_equiv`."""
     a, b = array(a1), array(a2)
     try:
         common_shape("array_equiv", (a, b))

@@ -424,7 +424,7 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = float, *, like: A
 
 
 def below_diagonal(shape: Dims, k: Any, strictly: bool = False) -> Any:
-    """Where column <= row + k, over the last two axes; column < row + k if `strictly`."""
+    """True where column <= row + k, over the last two axes; column < row + k if `strictly`."""
     compare = ops.LT if strictly else ops.LE
     return compare(iota(shape, len(shape) - 1, INT32), diagonal_of_rows(shape, k))
 

@@ -41,8 +41,8 @@ KINDS = {
 
 
 def isdtype(dtype: Any, kind: Any) -> bool:
-    """Whether a dtype is of a kind, or of one of several, as `numpy.isdtype`; half
-    types are real floating.
+    """True if a dtype is of a kind, or of one of several, as `numpy.isdtype`; half types are real
+    floating.
 
     >>> isdtype(bfloat16, "real floating")
     True
@@ -84,7 +84,7 @@ def promote_types(type1: Any, type2: Any) -> Any:
 
 
 def can_cast(from_: Any, to: Any, casting: str = "safe") -> bool:
-    """Whether a cast is allowed by a rule, as `numpy.can_cast`; of an array its dtype counts."""
+    """True if a cast is allowed by a rule, as `numpy.can_cast`; of an array its dtype counts."""
     # np.float32 has one for its values
     of_value = hasattr(from_, "dtype") and not isinstance(from_, type)
     return allowed(as_dtype(from_.dtype if of_value else from_), as_dtype(to), casting)
@@ -117,13 +117,13 @@ def size(a: Any, axis: int | tuple[int, ...] | None = None) -> int:
 
 
 def isscalar(element: Any) -> bool:
-    """Whether the argument is a number, not an array; weak traced values are numbers."""
+    """True if the argument is a number, not an array; weak traced values are numbers."""
     t = getattr(element, "type", None)
     return t.weak if t is not None and hasattr(t, "weak") else np.isscalar(element)
 
 
 def iterable(y: Any) -> bool:
-    """Whether the argument has elements to go through."""
+    """True if the argument has elements to go through."""
     return hasattr(y, "__iter__") and not (hasattr(y, "type") and not type_of(y).shape)
 
 

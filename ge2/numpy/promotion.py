@@ -1,5 +1,5 @@
-"""What every function does first: make values of its arguments, bring them to
-one dtype and one shape.
+"""The first steps of every function: make values of its arguments, bring them to one dtype and one
+shape.
 
 A value is a traced value, an array, a NumPy scalar or a Python number. The dtypes are
 asked of NumPy's own ufuncs, so NEP 50 is not written down a second time; half types
@@ -180,7 +180,7 @@ def number(x: Any, dtype: np.dtype) -> Any:
 
 
 def kind_of(t: ArrayType) -> Kind:
-    """How an operand takes part in promotion; Python bools are no weaker than NumPy's."""
+    """The kind of an operand in promotion; Python bools are no weaker than NumPy's."""
     return python_type(t.dtype) if t.weak and t.dtype != BOOL else t.dtype
 
 

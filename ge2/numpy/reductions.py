@@ -181,7 +181,7 @@ def ptp(a: Any, axis: Axes = None, out: Any = None, keepdims: Any = False) -> An
 
 
 def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Any:
-    """How many elements are not zero, as int64."""
+    """The number of elements that are not zero, as int64."""
     return sum(e.truth(array(a)), axis, keepdims=keepdims)
 
 
@@ -189,7 +189,7 @@ def count_nonzero(a: Any, axis: Axes = None, *, keepdims: Any = False) -> Any:
 
 
 def count(x: Any, axes: Dims, where: Any, keepdims: bool = False) -> Any:
-    """How many elements go into each result: a number, or an array where a mask chooses."""
+    """The number of elements that go into each result: a number, or an array where a mask chooses."""
     shape = type_of(x).shape
     if where is True or where is UNSET:
         return math.prod([shape[i] for i in axes])
@@ -475,7 +475,7 @@ def nanstd(
 
 
 def inexact_only(name: str, x: Any, dtype: Any) -> None:
-    """That a moment of inexact numbers is not asked for in integers."""
+    """Refuses a moment of inexact numbers in integers."""
     if dtype is not None and type_of(x).dtype in INEXACT and as_dtype(dtype) not in INEXACT:
         what = f"nan{name}: if a is inexact, then dtype must be inexact; got {as_dtype(dtype)}"
         raise InputError(what, where=here(), fix="dtype=float")

@@ -368,7 +368,7 @@ class Scatter(Writing):
         return [ct_x, ct_updates, *(None for _ in indices)]
 
     def of_winners(self, ct: Value, updates: Value, indices: Values) -> Value:
-        """What each update is owed: nothing if a later one overwrote it."""
+        """The cotangent that each update is owed: nothing if a later one overwrote it."""
         at = windowed(ct, self).gathered(self.axes, *indices)
         shape = index_shape(indices, (None,) * len(indices))
         count = math.prod(shape)
@@ -428,7 +428,7 @@ class UpdateSlice(Op):
         return (x.with_shape(x.shape),)
 
     def stop(self, shape: Dims) -> Dims:
-        """Where an update of that shape ends."""
+        """The end of an update of that shape."""
         sides = zip(self.start, self.step, shape, strict=True)
         return tuple(a + (n - 1) * s + 1 if n else a for a, s, n in sides)
 

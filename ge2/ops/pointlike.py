@@ -1,4 +1,4 @@
-"""What operations on one element at a time share, and the makers of their tables."""
+"""The base of operations on one element at a time, and the makers of their tables."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def boolean(dtype: np.dtype) -> np.dtype:
 
 
 class Pointlike(Op):
-    """What all operations on single elements share: shapes, batching."""
+    """The base of all operations on single elements: shapes, batching."""
 
     __slots__ = ()
     cost: CostClass = BRANCHING

@@ -155,8 +155,8 @@ class TopK(Op):
 @final
 @record
 class SearchSorted(Op):
-    """Where each value would be inserted: (sorted[n], values) -> int64, before
-    or after its equals by `side`.
+    """The index at which each value would be inserted: (sorted[n], values) -> int64, before or
+    after its equals by `side`.
 
     The first `beside` axes are shared: a value is sought in the line at its own place.
     """

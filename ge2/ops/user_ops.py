@@ -43,7 +43,7 @@ RESERVED = frozenset(("threads", "y"))
 @final
 @record
 class Foreign:
-    """What a user's kernel is in one language, where that is more than one text.
+    """A user's kernel in one language, where that is more than one text.
 
     `texts`: bodies that run one after another, each launched as `launches` says; `workspace`: bytes
     that they share. In place of them `stock`, which writes the kernels of ge2 by a template of the
@@ -107,15 +107,15 @@ class Own(Op):
         return ys
 
     def launch(self, *types: ArrayType) -> Any:
-        """How `cuda` is launched on operands of these types: `(blocks, threads)`, or
-        those and the bytes of dynamic shared memory. Blocks, and the threads of each,
-        are a number or a tuple of up to three. All of them run the text, whatever their
-        number. None: one for each element of the result.
+        """The launch of `cuda` on operands of these types: `(blocks, threads)`, or those and the
+        bytes of dynamic shared memory. Blocks, and the threads of each, are a number or a tuple of
+        up to three. All of them run the text, whatever their number. None: one for each element of
+        the result.
         """
         return None
 
     def kernel_in(self, language: str, *types: ArrayType) -> Foreign:
-        """What it has in a language."""
+        """The kernel that it has in a language."""
         if language in self.foreign:
             return self.foreign[language]
         own = self.c if language == "c" else self.cuda
@@ -221,7 +221,7 @@ def op(cls: type[Own]) -> type[Own]:
 
 
 def check_class(cls: Any) -> None:
-    """That all is there that an operation needs."""
+    """Refuses a class that lacks what an operation needs."""
     if not (isinstance(cls, type) and issubclass(cls, Own)):
         what = "ge2.extend.op decorates a class"
         raise ArgumentError(what, where=here(), fix="class F(ge2.extend.Op): ...")
@@ -238,7 +238,7 @@ def check_class(cls: Any) -> None:
 
 
 def check_operands(made: type[Own]) -> None:
-    """That each name means one thing in C, and in CUDA."""
+    """Refuses a name that means two things in C, or in CUDA."""
     others = {f.name for f in fields(made)} | RESERVED | ({"thread"} if made.cuda else set())  # type: ignore[arg-type]
     for name in made.operands:
         if name in others or re.fullmatch(r"y\d+", name):

@@ -1,4 +1,4 @@
-"""What is done with gradients on their way to an optimiser, and with parameters after it."""
+"""Functions of gradients on their way to an optimiser, and of parameters after it."""
 
 from __future__ import annotations
 

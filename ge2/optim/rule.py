@@ -1,4 +1,4 @@
-"""What an optimiser is: two pure functions over containers of arrays, made of a rule for one array."""
+"""Optimisers: two pure functions over containers of arrays, made of a rule for one array."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Optimizer:
 
 
 class Now(NamedTuple):
-    """What a rule knows of a step besides arrays."""
+    """The facts of a step that a rule needs besides arrays."""
 
     step: Any  # 1 for the first
     rate: Any
@@ -105,7 +105,7 @@ def wide(x: Any) -> Any:
 
 
 def applied(rule: Rule, now: Now, g: Any, p: Any, states: Sequence[Any]) -> list[Any]:
-    """What a rule makes of an array and its states, in their dtypes."""
+    """The results of a rule for an array and its states, in their dtypes."""
     found = rule(now, wide(g), wide(p), *map(wide, states))
     return [y.astype(x.dtype) for y, x in zip(found, (p, *states), strict=True)]
 

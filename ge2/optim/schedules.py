@@ -15,7 +15,7 @@ Schedule = Callable[[Any], Any]
 
 
 def part(step: Any, steps: float) -> Any:
-    """How much of so many steps is done, in [0, 1]."""
+    """The part of so many steps that is done, in [0, 1]."""
     return np.clip(np.float32(1 / max(steps, 1)) * step, 0.0, 1.0)
 
 

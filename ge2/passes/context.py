@@ -1,4 +1,4 @@
-"""What a rewrite may know beside the graph."""
+"""The facts that a rewrite may know beside the graph."""
 
 from __future__ import annotations
 
@@ -95,7 +95,8 @@ def dump_file(name: str, write: Callable[[Path], None]) -> None:
 
 
 def label(title: str) -> str:
-    """What the files of a program begin with: its title, and a number from its second program on.
+    """The begin of the names of a program's files: its title, and a number from its second program
+    on.
 
     >>> with config.using(dump="some folder"):
     ...     label("<lambda>"), label("<lambda>"), label("Model.loss")

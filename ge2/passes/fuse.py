@@ -166,7 +166,7 @@ class Fusion:
         return True
 
     def source(self, x: Var) -> tuple[Var, Dims]:
-        """What a value is a view of, itself if of nothing else."""
+        """The value that a value is a view of, itself if of nothing else."""
         found = self.views.get(x)
         if found is None:
             found = self.views[x] = x, plain(x.type.shape)
@@ -184,7 +184,7 @@ class Fusion:
         return self.level.get(var, 0) if group is None else group.level
 
     def bases(self, eqn: Eqn) -> list[Var]:
-        """What an equation reads, itself or a view of it."""
+        """The values that an equation reads, each itself or what it is a view of."""
         return [self.source(a)[0] for a in eqn.inputs if isinstance(a, Var)]
 
     def reads_inside(self, eqn: Eqn) -> bool:
@@ -275,7 +275,7 @@ class Fusion:
         return arrays == 1 and same and depth > self.depths.get(eqn.outs[0], 0)
 
     def tables(self, eqn: Eqn) -> list[Var]:
-        """What an equation of a region reads at indices."""
+        """The values that an equation of a region reads at indices."""
         x = eqn.inputs[0] if isinstance(eqn.op, Gather) else None
         return [self.source(x)[0]] if isinstance(x, Var) else []
 

@@ -155,7 +155,7 @@ class Group:
         return found
 
     def agrees(self, uses: Uses, entry: Dims) -> bool:
-        """Whether all that is made here lies as an equation with that entry reads it."""
+        """True if all that is made here lies as an equation with that entry reads it."""
         return all(
             var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses
         )
@@ -234,8 +234,8 @@ def leader(leaders: dict[Group, Group], group: Group) -> Group:
 
 
 def merged(a: Group, b: Group) -> dict[int, int] | None:
-    """Which axis of `a` each axis of `b` is, if the two can be one loop; new
-    axes get new numbers.
+    """The axis of `a` that each axis of `b` is, if the two can be one loop; new axes get new
+    numbers.
     """
     found: dict[int, int] = {}
     small, large = (a, b) if len(a.embed) < len(b.embed) else (b, a)
@@ -282,8 +282,8 @@ def pair(found: dict[int, int], of_a: Dims, of_b: Dims) -> bool:
 
 
 def too_large(axes: Mapping[int, int], whole: Iterable[int], tuning: Fusion) -> bool:
-    """Whether rows of these whole axes are too long for a block, or leave a
-    long loop no axis to cut.
+    """True if rows of these whole axes are too long for a block, or leave a long loop no axis to
+    cut.
     """
     row = math.prod(axes[a] for a in whole)
     return row > tuning.row or (row > tuning.block and row == math.prod(axes.values()))
@@ -371,7 +371,7 @@ def only_readers(graph: Graph) -> dict[Atom, Eqn]:
 
 
 def depths(graph: Graph, fusible: Callable[[Eqn], bool]) -> dict[Atom, int]:
-    """How many steps that no region takes come before each value, one after another; 0 left out."""
+    """The number of steps that no region takes before each value, one after another; 0 left out."""
     found: dict[Atom, int] = {}
     for eqn in graph.eqns:
         apart = not (fusible(eqn) or eqn.op.is_view or isinstance(eqn.op, Iota))

@@ -1,4 +1,5 @@
-"""Why two steps of a program are two: what the fusion pass has against one region of both.
+"""The reasons why two steps of a program are two: what the fusion pass has against one region of
+both.
 
 Nobody pays for it who does not ask: the groups are formed once more.
 """
@@ -22,8 +23,8 @@ ORDER = "regions are formed in the program's order, and did not fit when these w
 
 @final
 class Reasons:
-    """What a graph's values are not part of one region for; the graph is that before regions are
-    formed.
+    """The reasons why a graph's values are not part of one region; the graph is that before regions
+    are formed.
 
     >>> import numpy as np
     >>> from ge2 import make_jaxpr
@@ -59,7 +60,7 @@ class Reasons:
         return list(dict.fromkeys(g for g in found if g is not None))
 
     def of_groups(self, a: Group, b: Group) -> str:
-        """What keeps `a`, which runs later, from taking in `b`."""
+        """The reason that keeps `a`, which runs later, from taking in `b`."""
         found = self.fusion.apart(a, b)
         if found:
             inside = next(self.between_them(a, b), None) if found == BETWEEN else None

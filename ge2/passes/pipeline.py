@@ -1,5 +1,5 @@
-"""How rewrites of graphs are run: timed, dumped, switched off by name,
-verified; and those that come first.
+"""Runs rewrites of graphs: timed, dumped, switched off by name, verified; and those that come
+first.
 
 The pipelines, one a target, stand in `ge2/compile/pipeline.py`.
 """

@@ -23,7 +23,7 @@ EVALUATE = Evaluate()
 
 
 def on_host(eqn: Eqn) -> bool:
-    """Whether it makes one scalar from Python numbers alone."""
+    """True if it makes one scalar from Python numbers alone."""
     op = eqn.op
     if not eqn.inputs or op.effect or op.several or isinstance(op, GraphOp):
         return False

@@ -99,7 +99,7 @@ class Sweep:
         return found
 
     def found(self, op: Op, inputs: Sequence[Atom], type_: ArrayType) -> Atom | None:
-        """What a rule says that `op inputs` is, or the earlier equal equation's result."""
+        """The value of `op inputs` by a rule, or the earlier equal equation's result."""
         for rule in self.rules.get(op.name, ()):
             found = rule(self, op, inputs, type_)
             if found is not None:
@@ -261,7 +261,7 @@ def over_nothing(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) 
 
 
 def alone(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom | None:
-    """What joins or cuts, and here does neither."""
+    """The one operand of an equation that joins or cuts, and here does neither."""
     return inputs[0] if len(inputs) == 1 and inputs[0].type == out else None
 
 

@@ -55,7 +55,7 @@ def is_part(eqn: Eqn) -> bool:
 
 @final
 class Uses:
-    """What makes and what reads each value of a graph."""
+    """The makers and the readers of each value of a graph."""
 
     def __init__(self, graph: Graph, tuning: Splitting) -> None:
         self.graph, self.tuning = graph, tuning
@@ -143,7 +143,9 @@ def union(shape: Dims, found: Iterable[Cuts]) -> Cuts:
 
 
 def cuts_of(v: Var, uses: Uses) -> Cuts:
-    """Where along each axis another array begins, of those that a value's elements come from."""
+    """The places along each axis at which another array begins, of those that a value's elements
+    come from.
+    """
     maker, shape = uses.makers.get(v), v.type.shape
     none = tuple(frozenset[int]() for _ in shape)
     if maker is None or not (is_moved(maker) or is_part(maker)):
@@ -159,7 +161,7 @@ def cuts_of(v: Var, uses: Uses) -> Cuts:
 
 
 def sources(eqn: Eqn) -> list[tuple[Atom, Dims]]:
-    """What a copy or a part is made of, and where in it the first element of each lies."""
+    """The values that a copy or a part is made of, and where in it the first element of each lies."""
     op: Any = eqn.op
     if isinstance(op, Pad):
         return [(eqn.inputs[0], op.low)]

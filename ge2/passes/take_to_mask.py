@@ -115,9 +115,7 @@ def lowest(dtype: np.dtype) -> Literal | None:
 
 
 def passing(sweep: Sweep, x: Atom) -> bool:
-    """Whether all of a row is at hand anyway: it is folded elsewhere, or made
-    element by element.
-    """
+    """True if all of a row is at hand anyway: it is folded elsewhere, or made element by element."""
     if x in sweep.folded:
         return True
     made = sweep.maker.get(x) if isinstance(x, Var) else None
@@ -140,7 +138,7 @@ def put(sweep: Sweep, op: Any, inputs: Sequence[Atom], out: ArrayType) -> Atom |
 
 
 def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
-    """Where the number of the column is the index of the row."""
+    """True where the number of the column is the index of the row."""
     last = len(shape) - 1
     wrapped = sweep.make(Index(shape[-1], last), (index,))
     rows = sweep.make(Reshape(shape[:-1]), (wrapped,))
@@ -149,8 +147,8 @@ def columns(sweep: Sweep, shape: Dims, index: Atom) -> Atom:
 
 
 def one_a_row(sweep: Sweep, axes: Dims, shape: Dims, indices: Sequence[Atom]) -> bool:
-    """Whether all axes but the last are indexed by their own numbers,
-    so that each row is read once.
+    """True if all axes but the last are indexed by their own numbers, so that each row is read
+    once.
     """
     *rows, last = indices
     if axes != tuple(range(len(shape))) or len(shape) < 2 or not shape[-1]:
@@ -180,7 +178,7 @@ def counts_along(sweep: Sweep, atom: Atom) -> int | None:
 
 
 def moved(eqn: Eqn, axis: int) -> int | None:
-    """Where an axis of the input of a view is in its result."""
+    """The axis of the result of a view that an axis of its input becomes."""
     op, before, after = eqn.op, eqn.inputs[0].type.shape, eqn.outs[0].type.shape
     if isinstance(op, BroadcastInDim):
         return op.dims[axis]
@@ -209,7 +207,7 @@ RULES: Rules = {**FOLDS, **INDEXING, "transpose": (*FOLDS["transpose"], turned_p
 @final
 @record
 class Part:
-    """What lies from `start` along `axis`, among zeros."""
+    """A part that lies from `start` along `axis`, among zeros."""
 
     value: Atom
     axis: int
@@ -264,7 +262,7 @@ def joined(
 
 
 def leaves(eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var]) -> list[Atom]:
-    """What a tree of sums adds, where nobody else reads a sum within it."""
+    """The terms that a tree of sums adds, where nobody else reads a sum within it."""
     found, waiting = list[Atom](), list(eqn.inputs)
     while waiting:
         a = waiting.pop()

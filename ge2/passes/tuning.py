@@ -1,4 +1,5 @@
-"""What rewrites of graphs are planned by: how large regions get, which repetitions become loops.
+"""The numbers that rewrites of graphs are planned by: how large regions get, which repetitions
+become loops.
 
 A pass that reads one of these takes the `Context`, which holds them, so a test can hand in others,
 by `config.using(tuning=(Tuning(...),))`.
@@ -14,7 +15,7 @@ from ge2.base.record import record
 @final
 @record
 class Fusion:
-    """How large a region may get."""
+    """Limits on the size of a region."""
 
     # elements that the whole axes of a region may span, so that a row of them stays in cache
     row: int = 1 << 16
@@ -33,7 +34,7 @@ class Fusion:
 @final
 @record
 class Rolling:
-    """Which straight code becomes a loop. Of the times only ratios matter."""
+    """Limits on the straight code that becomes a loop. Of the times only ratios matter."""
 
     rounds: int = 8  # the fewest that are worth a loop
     equations: int = 48  # the fewest in all
@@ -56,16 +57,16 @@ class Rolling:
 @final
 @record
 class Stacking:
-    """Which loops become scans."""
+    """Limits on the loops that become scans."""
 
     deep: int = 16  # operations, one on another, that are done for all rows at once
-    returned: int = 3  # results of rounds that may be the caller's, each a copy
+    returned: int = 3  # results of iterations that may be the caller's, each a copy
 
 
 @final
 @record
 class Splitting:
-    """Where elementwise work is cut along the edges of pads and joined arrays."""
+    """Limits on cutting elementwise work along the edges of pads and joined arrays."""
 
     # elements: a copy of fewer takes less time than the calls of more kernels
     smallest: int = 1 << 14

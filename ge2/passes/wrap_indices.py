@@ -88,7 +88,7 @@ def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
 
 
 def orientation(region: Region, var: Var) -> Dims | None:
-    """Which axes of the space those of an input are, if it is read in one way."""
+    """The axes of the space that those of an input are, if it is read in one way."""
     found = {
         axes_of(e, at, var)
         for e, at in zip(region.graph.eqns, region.axes, strict=True)
@@ -153,7 +153,7 @@ def word(eqn: Eqn, n: int) -> tuple[Eqn, Eqn]:
 
 
 def inner(eqn: Eqn, var: Var) -> bool:
-    """Whether a region reads the value once, in the order in which it lies."""
+    """True if a region reads the value once, in the order in which it lies."""
     op = eqn.op
     if not isinstance(op, Region) or op.kind != "pointwise" or eqn.inputs.count(var) != 1:
         return False

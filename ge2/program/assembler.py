@@ -27,7 +27,7 @@ from ge2.program.timer import Call, Meter
 @final
 @mutable
 class Built:
-    """What a program runs by, once its text is compiled.
+    """The parts that a program runs by, once its text is compiled.
 
     `direct`: the program, where no arena is bound. `code`: bytes of what was compiled; `how` the
     code of one library was had, in words. On a GPU: what launches each group (`launched`), what the

@@ -1,5 +1,5 @@
-"""How much a step computes and moves, counted from its types: to be
-compared with a machine's speed.
+"""The work and the traffic of a step, counted from its types: to be compared with a machine's
+speed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Cost:
 
 
 def cost(eqn: Eqn, nbytes: Callable[[Atom], int] | None = None) -> Cost:
-    """What a step of a program costs; `nbytes` tells what of an array it reads, if not all."""
+    """The cost of a step of a program; `nbytes` tells what of an array it reads, if not all."""
     found = computing(eqn)
     sizes = nbytes or array_bytes
     return found + Cost(
@@ -70,7 +70,7 @@ def array_bytes(atom: Atom) -> int:
 
 
 def bytes_behind(layouts: Mapping[Var, Layout], atom: Atom) -> int:
-    """What lies behind a view: elements that repeat are there once."""
+    """The bytes behind a view: elements that repeat are there once."""
     layout = layouts.get(atom) if isinstance(atom, Var) else None
     if layout is None:
         return array_bytes(atom)
@@ -87,7 +87,7 @@ def computing(eqn: Eqn) -> Cost:
         return max((total(branch.eqns) for branch in op.branches), key=lambda c: c.operations)
     if isinstance(op, COUNTED):
         return total(op.body.eqns) * op.length
-    if isinstance(op, GraphOp):  # of a while loop one round: how many there are is not known
+    if isinstance(op, GraphOp):  # of a while loop one iteration: how many there are is not known
         return total(e for graph in op.graphs() for e in graph.eqns)
     if not eqn.outs:
         return Cost()

@@ -1,5 +1,5 @@
-"""What the runtime sees of a graph: steps in order, and where each array lies
-and how long it is needed.
+"""The program that the runtime sees of a graph: steps in order, and where each array lies and how
+long it is needed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ge2.passes.take_to_mask import Index
 # made by the step that computes it, the same memory as another.
 STORAGE = ("input", "host", "arena", "output", "library", "view")
 # host: Python numbers. view: no work. copy: a view that has to be a copy. kernel: a region. hosted:
-# a loop or branch whose rounds Python launches, in the memory of the whole.
+# a loop or branch whose iterations Python launches, in the memory of the whole.
 END = 1 << 60  # in place of a step: to the end of the call
 KINDS = ("host", "view", "copy", "kernel", "loop", "hosted", "matmul", "library")
 
@@ -84,7 +84,7 @@ class Program:
     choices: dict[int, object] = field(default_factory=dict)
 
     def count(self, *kinds: str) -> int:
-        """How many steps are of these kinds."""
+        """The number of steps of these kinds."""
         found = Counter(step.kind for step in self.steps)
         return sum(found[kind] for kind in kinds)
 
@@ -226,7 +226,7 @@ def is_integer_power(op: Op, eqn: Eqn) -> bool:
 
 
 # ------------------------------------------------------------------------------- host control flow
-# Loops and branches that Python runs: each round is a program of its own,
+# Loops and branches that Python runs: each iteration is a program of its own,
 # within the arena of the whole.
 
 
@@ -287,7 +287,7 @@ def passing(program: Program) -> int:
     """The most bytes that lie in results of loops and branches which Python
     runs, but for those returned.
 
-    The rounds of a loop make arrays of their own, and a carry is there twice
+    The iterations of a loop make arrays of their own, and a carry is there twice
     while the next one is made.
     """
     changes: dict[int, int] = {}
@@ -309,7 +309,7 @@ def passing(program: Program) -> int:
 
 
 def made_by_rounds(op: Any) -> int:
-    """Bytes of a round's results, besides the carry of the last round, which
+    """Bytes of an iteration's results, besides the carry of the last iteration, which
     is the loop's result.
     """
     return 0 if isinstance(op, Cond) else sum(a.type.nbytes for a in op.body.outputs)

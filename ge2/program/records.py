@@ -334,7 +334,7 @@ def with_(name: str, depth: int, comment: str) -> Line:
 
 
 def common(paths: Sequence[Path]) -> Path:
-    """How all of them begin.
+    """The path that all of them begin with.
 
     >>> common([("a", "b"), ("a", "c"), ("a",)]), common([])
     (('a',), ())
@@ -365,7 +365,7 @@ def sources(eqn: Eqn) -> list[Source]:
 
 
 def title(name: str, eqn: Eqn) -> str:
-    """What a step's range is called."""
+    """The name of a step's range."""
     lines = cut(places(sources(eqn)), PLACES, ", ")
     return f"{name}: {lines}" if lines else name
 

@@ -14,7 +14,7 @@ A = TypeVar("A")  # the assembler of the target
 
 
 class StepCode(Generic[A]):
-    """What a step becomes. It asks the assembler for names; the assembler adds it to the program
+    """The code of a step. It asks the assembler for names; the assembler adds it to the program
     when it is complete.
 
     `needs`: arrays of the arena for this step alone. `results`: for which the caller's arrays are

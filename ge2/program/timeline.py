@@ -52,7 +52,7 @@ class Row:
         return f"{self.name}:{self.type}" if self.type else self.name
 
     def lives(self, step: int) -> bool:
-        """Whether it takes memory of its own at a step: arguments and results do so throughout."""
+        """True if it takes memory of its own at a step: arguments and results do so throughout."""
         if self.kind == "result" and self.reuse:
             return False
         return self.kind in ("argument", "result", "constant") or self.born <= step <= self.dies
@@ -102,7 +102,7 @@ class Timeline(Printed):
         return -best[1] if changes else -1
 
     def at(self, step: int) -> tuple[Row, ...]:
-        """What takes memory at a step, the largest first."""
+        """The arrays that take memory at a step, the largest first."""
         return tuple(
             sorted((row for row in self.rows if row.lives(step)), key=lambda row: -row.nbytes)
         )
@@ -284,6 +284,6 @@ def behind(program: Program) -> list[int]:
 
 
 def homes(program: Program, atoms: Sequence[Atom]) -> list[str]:
-    """What holds the memory of arrays: of a view what it views, of a result perhaps an argument."""
+    """The owner of each array's memory: of a view what it views, of a result perhaps an argument."""
     buffers = [program.buffers[a] for a in atoms if isinstance(a, Var)]
     return [base.donor or base.name for b in buffers for base in (b.base or b,)]

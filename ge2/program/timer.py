@@ -1,5 +1,5 @@
-"""What times the steps of a program while it runs: its text calls each
-through a function made here.
+"""The timer of the steps of a program while it runs: its text calls each through a function made
+here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ TRIES: Final = 7
 @final
 @record
 class Ceilings:
-    """What a device does in a second: bytes read and written, and
-    operations, of a multiply-add two.
+    """The peaks of a device in a second: bytes read and written, and operations, of a multiply-add
+    two.
 
     `double` is 0 where it was not measured.
     """
@@ -38,11 +38,11 @@ class Ceilings:
 
 
 class Clock(Protocol):
-    """What times the steps of a program."""
+    """A clock for the steps of a program."""
 
     @property
     def words(self) -> str:
-        """How it times, for people."""
+        """The way of timing, for people."""
 
     def moment(self) -> Any: ...
 
@@ -95,7 +95,7 @@ class HostClock:
         return last.at - first.at
 
     def wait(self) -> None:
-        """What it times has ended when it returns."""
+        """Waits until what it times has ended."""
 
     def nothing(self) -> float:
         first, last = self.moment(), self.moment()
@@ -105,7 +105,7 @@ class HostClock:
 
 
 def seconds(clock: Clock, work: Callable[[], Any]) -> float:
-    """How long it takes a device to do something."""
+    """The seconds that a device takes at least."""
     first, last = clock.moment(), clock.moment()
     clock.ready()
     first.record()
@@ -157,7 +157,7 @@ class Meter:
         self._met: list[tuple[int, Any, Any]] = []
 
     def timed(self, call: Call) -> Callable[..., Any]:
-        """What calls a function with its arguments, in the place of that call."""
+        """A function that calls another with its arguments, and times it."""
         self.calls.append(call)
         return partial(self._run, len(self.calls) - 1)
 

@@ -1,4 +1,4 @@
-"""What programs are planned by, whichever device runs them: numbers that a target hands in."""
+"""The numbers that programs are planned by, whichever device runs them: a target passes them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ge2.base.record import record
 @final
 @record
 class Placement:
-    """Which memory results take."""
+    """The choice of memory for results."""
 
     # bytes of a donated argument whose memory is worth another address in a captured graph
     patched: int = 1 << 24
@@ -32,7 +32,9 @@ class CompilePrice:
 @final
 @record
 class Concurrent:
-    """Which arrays of steps that may run at once lie apart, though their lifetimes do not meet."""
+    """The choice of arrays that lie apart, since their steps may run at once, though their
+    lifetimes do not meet.
+    """
 
     arrays: int = 512  # beyond which nobody looks for independent ones
     large: int = 4 << 20  # bytes of an array; who writes more keeps the whole device busy

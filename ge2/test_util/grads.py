@@ -300,7 +300,7 @@ def check_cuda(op: Op, arrays: Arrays) -> None:
 
 
 def has_cuda(op: Op) -> bool:
-    """Whether a text of the user's is there for CUDA alone."""
+    """True if a text of the user's is there for CUDA alone."""
     return bool(
         op.cuda if isinstance(op, Own) else isinstance(op, Elementwise) and op.lowering.cuda
     )
@@ -335,7 +335,7 @@ def has_derivative(op: Op) -> bool:
 
 
 def is_constant(op: Op) -> bool:
-    """Whether it says of itself that its derivative is zero."""
+    """True if it says of itself that its derivative is zero."""
     return isinstance(op, Elementwise) and not any(op.partials) and op.pull is None
 
 

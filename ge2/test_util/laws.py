@@ -1,4 +1,4 @@
-"""What holds for every operation: all of its rules agree with its reference.
+"""The property tests of every operation: all of its rules agree with its reference.
 
 Each law takes an operation and operands, and raises AssertionError with both if it does not hold.
 Ours are held to them in `tests/laws`, a user's by `check_op`.
@@ -394,7 +394,7 @@ def empty_batch(op: Op, arrays: Arrays) -> None:
 
 
 def executed(executor: str, op: Op, graph: Graph, arrays: Arrays, want: Arrays) -> None:
-    """What an executor makes of a graph is what the references make of it."""
+    """Compares what an executor makes of a graph with what the references make of it."""
     with config.using(executor=executor, threads=2):
         executable = compile_graph(graph)
         for _ in range(2):  # again in the arena of the first call
@@ -405,7 +405,9 @@ def executed(executor: str, op: Op, graph: Graph, arrays: Arrays, want: Arrays) 
 
 
 def launched(device: Device, op: Op, graph: Graph, arrays: Arrays, want: Arrays) -> None:
-    """What the kernels of a graph make of it on a device is what the references make of it."""
+    """Compares what the kernels of a graph make of it on a device with what the references make of
+    it.
+    """
     executable = compile_graph(graph, device=device)
     given = [
         x if v.type.weak else upload(device, np.asarray(x))

@@ -49,8 +49,8 @@ LOSSY = ("float", "array")  # uses that turn a value into plain numbers, which c
 
 
 class Known:
-    """What a trace has learnt of its values: who makes them, which are
-    computed, which a derivative reaches.
+    """The facts that a trace has learnt of its values: who makes them, which are computed, which a
+    derivative reaches.
 
     Each equation is looked at once, however often a value is asked for.
     """
@@ -88,7 +88,9 @@ def value_of(x: Tracer, use: str) -> Any:
 
 
 def elements(value: Any, x: Tracer, use: str) -> Any:
-    """What `value`, on which `x` depends, holds in the trace it belongs to; an array is itself."""
+    """The elements of `value`, on which `x` depends, in the trace it belongs to; an array is
+    itself.
+    """
     if not is_traced(value):
         return value
     trace, atom = value.owner, value.atom
@@ -181,7 +183,7 @@ def fix_of(x: Tracer, use: str, root: Var | None = None) -> str:
 
 
 def in_numpy() -> bool:
-    """Whether a function of `ge2.numpy` asks, which the user's line has called."""
+    """True if a function of `ge2.numpy` asks, which the user's line has called."""
     user, frame = user_frame(), sys._getframe(1)
     while frame is not user and frame.f_back is not None:
         if frame.f_globals.get("__name__", "").startswith("ge2.numpy."):
@@ -191,9 +193,7 @@ def in_numpy() -> bool:
 
 
 def flows(trace: Trace, atom: Atom) -> bool:
-    """Whether a derivative flows from an active input, of this trace or one
-    around it, into `atom`.
-    """
+    """True if a derivative flows from an active input, of this trace or one around it, into `atom`."""
     known = trace.known
     reached = known.reached
     if not known.flowed:

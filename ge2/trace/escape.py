@@ -1,4 +1,4 @@
-"""Who still holds a value that should be gone."""
+"""The search for those who still hold a value that should be gone."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _holder(value: object, depth: int, passed: set[int]) -> str:
 
 
 def _own_containers() -> set[int]:
-    """What the frames that run now hold while the error is made."""
+    """The containers of the frames that run now while the error is made."""
     frame: FrameType | None = sys._getframe(1)
     own: set[int] = set()
     while frame is not None:

@@ -37,7 +37,7 @@ def times(x: Any, y: Any, self: Any) -> Any:
 
 @hides_methods
 class Operators(ArrayMethods):
-    """What `x + y`, `x.sum()`, `x.T`, `x[i]` and `x += y` mean."""
+    """The meaning of `x + y`, `x.sum()`, `x.T`, `x[i]` and `x += y`."""
 
     __slots__ = ()
     cell: Any
@@ -323,7 +323,7 @@ class Operators(ArrayMethods):
             self._replace(gnp.setitem(self, key, value), "x[...] = value")
 
     def _holds(self, value: Any, key: Any) -> bool:
-        """Whether the value is this very part:
+        """True if the value is this very part:
 
         `x[key] += 1` writes through the view, then assigns it.
         """
@@ -391,7 +391,7 @@ def gathered(x: Any, order: str) -> Any:
 
 
 def is_basic(key: Any) -> bool:
-    """Whether NumPy gives a view for this index: no arrays, lists or masks in it."""
+    """True if NumPy gives a view for this index: no arrays, lists or masks in it."""
     parts = key if isinstance(key, tuple) else (key,)
     return all(
         p is None
@@ -403,7 +403,7 @@ def is_basic(key: Any) -> bool:
 
 
 def has_dots(key: Any) -> bool:
-    """Whether a key has dots, so that NumPy gives an array even where no axis is left."""
+    """True if a key has dots, so that NumPy gives an array even where no axis is left."""
     return any(p is Ellipsis for p in (key if isinstance(key, tuple) else (key,)))
 
 

@@ -1,4 +1,4 @@
-"""What Python and NumPy ask of an array, answered by traced values."""
+"""The protocols of Python and NumPy for an array, answered by traced values."""
 
 from __future__ import annotations
 
@@ -109,8 +109,8 @@ class Protocols:
     def shared_by(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], y: Any
     ) -> Any:
-        """What a function of ge2.numpy made of this array, as NumPy's of that
-        name shares memory.
+        """The result of a function of ge2.numpy, as NumPy's of that name shares memory with this
+        array.
         """
         return settled(function, args, kwargs, y)
 

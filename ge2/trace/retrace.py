@@ -197,7 +197,7 @@ def _scalar(atom: Atom, known: Known) -> Atom:
 
 @collector_paused
 def tidy(graph: Graph) -> Graph:
-    """What every transform ends with."""
+    """The graph as every transform leaves it."""
     return without_dead_code(cse(graph))
 
 

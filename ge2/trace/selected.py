@@ -158,7 +158,7 @@ def select(x: Any, mask: Any) -> Selected:
 
 
 def alike(a: Any, b: Any) -> bool:
-    """Whether two masks are the same value, or computed alike of the same ones: `x > 0`, twice."""
+    """True if two masks are the same value, or computed alike of the same ones: `x > 0`, twice."""
     return a.owner is b.owner and equal(a.owner, a.atom, b.atom, DEPTH)
 
 

@@ -222,8 +222,8 @@ _read_back: set[int] = set()  # what equations look like whose texts were
 
 
 def check(graph: Graph) -> None:
-    """That the graph is well formed, and that its text reads back as the same graph, which is
-    tried of those of its equations that look like none before.
+    """Checks that the graph is well formed, and that its text reads back as the same graph, which
+    is tried of those of its equations that look like none before.
     """
     verify(graph)
     looks = [*map(look, graph.eqns)]
@@ -291,7 +291,7 @@ def form(value: Any) -> Any:
 
 
 def title_of(f: Any) -> str:
-    """What errors call a function: its name and where it is defined."""
+    """The name of a function in errors: its own and where it is defined."""
     name = getattr(f, "__name__", type(f).__name__)
     place = of_function(getattr(f, "__wrapped__", f))
     return (

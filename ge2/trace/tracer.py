@@ -76,15 +76,15 @@ class Tracer(Operators, Protocols):
 
     @property
     def usable(self) -> bool:
-        """Whether the code that runs now is inside the trace this value belongs to."""
+        """True if the code that runs now is inside the trace this value belongs to."""
         return self.owner.open and self.owner.reaches()
 
     def outer(self) -> str:
-        """What an error calls this value inside another function."""
+        """The name of this value in errors inside another function."""
         return f"{self.label()}, which belongs to the outer function {self.owner.title}"
 
     def label(self) -> str:
-        """What an error calls this value."""
+        """The name of this value in errors."""
         name = self.owner.names.get(self.cell.atom)
         return f"{name}, traced {self.type}" if name else f"a traced {self.type}"
 
@@ -196,7 +196,7 @@ class Trace:
         return y
 
     def reaches(self) -> bool:
-        """Whether the code that runs now is inside this trace."""
+        """True if the code that runs now is inside this trace."""
         trace = current()
         return trace is self or (isinstance(trace, Trace) and trace.inside(self))
 
@@ -290,7 +290,7 @@ class Trace:
         return cell.atom
 
     def because(self, cell: Cell) -> str:
-        """Why an argument of a transform must not be written."""
+        """The reason why an argument of a transform must not be written."""
         if cell.atom in self.active:
             return ", which is differentiated"
         return ", which is batched" if self.kind == "vmap" else ""
@@ -389,7 +389,7 @@ class Capture:
 
 
 def may_change(x: Any) -> bool:
-    """Whether someone may still write to the memory of an array."""
+    """True if someone may still write to the memory of an array."""
     while isinstance(x, np.ndarray):
         if x.flags.writeable:
             return True

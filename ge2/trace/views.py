@@ -1,4 +1,5 @@
-"""Which of NumPy's functions share memory with their argument, and what writing through them means.
+"""The functions of NumPy's that share memory with their argument, and what writing through them
+means.
 
 A view refers to the cell of its base: it is read again after the base was written, and what is
 written to it is put into the base. Whether a reshape is a view or a copy hangs on strides. They are
@@ -25,7 +26,7 @@ NOTHING = np.empty(1, np.int8)
 
 
 class View:
-    """How a cell is read from the cell of its base."""
+    """The way in which a cell is read from the cell of its base."""
 
     __slots__ = ("assumed", "base", "ghost", "key", "outer", "put", "read", "seen", "sure")
     outer: str  # the array of an outer function that it is of
@@ -55,7 +56,7 @@ class Argument:
 
 
 class Cell:
-    """What a traced value holds now."""
+    """The value that a traced value holds now."""
 
     __slots__ = ("argument", "array", "atom", "doubt", "fixed", "packed", "version", "view")
 
@@ -78,8 +79,8 @@ class Cell:
 
     @property
     def is_array(self) -> bool:
-        """Whether NumPy has an array here, which changes in place, rather than
-        a scalar, which does not.
+        """True if NumPy has an array here, which changes in place, rather than a scalar, which does
+        not.
         """
         return bool(self.atom.type.shape or self.array or self.fixed or self.view is not None)
 
@@ -174,9 +175,7 @@ ARRAYS: frozenset[Any] = frozenset(
 
 
 def settled(function: Any, args: tuple[Any, ...], more: dict[str, Any], y: Any) -> Any:
-    """What a function gave, made a view of what it was given, or a
-    value of its own, as NumPy has it.
-    """
+    """The result of a function, made a view of an argument, or a value of its own, as NumPy has it."""
     if function in PUTS:
         return as_view(function, args, more, y)
     if function in PARTS:
@@ -310,5 +309,5 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
 
 
 def has_memory(x: Any) -> bool:
-    """Whether a view of it would be one: not of a NumPy scalar, which never changes."""
+    """True if a view of it would be one: not of a NumPy scalar, which never changes."""
     return is_traced(x) and x.cell.is_array

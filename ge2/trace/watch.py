@@ -1,5 +1,5 @@
-"""Which equation made a NaN: a graph is run again op by op, and each NaN
-followed from where it first was.
+"""The search for the equation that made a NaN: a graph is run again op by op, and each NaN followed
+from where it first was.
 
 Only what reaches a result counts: a NaN that `where` throws away is none.
 """
@@ -31,7 +31,7 @@ def watching() -> bool:
 
 
 def bad(x: Any) -> Any:
-    """Where an array holds what is looked for; None if it cannot."""
+    """True where an array holds what is looked for; None if it cannot."""
     x = np.asarray(x)
     if x.dtype not in INEXACT:
         return None
@@ -93,7 +93,7 @@ class Watch:
         self.makers[id(value)] = maker
 
     def maker(self, eqn: Eqn, operands: Sequence[Any], value: Any) -> Maker | None:
-        """Who made a bad result: whoever made a bad operand, an equation inside, or this one."""
+        """The maker of a bad result: that of a bad operand, an equation inside, or this one."""
         given = [x for x in operands if is_bad(x)]
         if given:
             return next((m for x in given if (m := self.makers.get(id(x))) is not None), None)

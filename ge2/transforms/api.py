@@ -147,7 +147,7 @@ def grad(
 def differentiable(
     call: Arguments, leaves: Sequence[int], holomorphic: bool, allow_int: bool
 ) -> list[int]:
-    """Those leaves that are inexact; an error for the others unless they are allowed."""
+    """The leaves that are inexact; an error for the others unless they are allowed."""
     wanted = []
     for i in leaves:
         dtype = checked_type(call, i).dtype if i in call.arrays else None
@@ -179,7 +179,7 @@ def as_float(leaf: Any, name: str) -> str:
 
 
 def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> None:
-    """That there is one result, a scalar that has a derivative."""
+    """Refuses results that are not one scalar with a derivative."""
     if returned.count != 1 or closed.graph.outputs[0].type.shape:
         got = ", ".join(str(a.type) for a in closed.graph.outputs[: returned.count]) or "nothing"
         fix = "np.sum or np.mean of the result, or ge2.jacrev; (result, aux) needs has_aux=True"
@@ -381,7 +381,7 @@ def along(
 
 
 def active_inputs(closed: Closed, call: Arguments, wanted: Sequence[int]) -> Flags:
-    """Which inputs of the graph are the wanted leaves."""
+    """Flags of the graph's inputs that are the wanted leaves."""
     chosen = set(wanted)
     return (False,) * len(closed.captured) + tuple(i in chosen for i in call.arrays)
 

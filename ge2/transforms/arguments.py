@@ -39,7 +39,7 @@ OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
 
 def is_array(leaf: Any) -> bool:
-    """Whether a leaf is an array or a number, traced or real; anything else is handed on as it is.
+    """True if a leaf is an array or a number, traced or real; anything else is handed on as it is.
 
     So is the derivative by an integer (float0), which has no bytes that could travel.
     """
@@ -99,11 +99,11 @@ class Arguments:
         return InputError(what + (f": {why}" if why else ""), where=here(), fix=fix)
 
     def name(self, i: int) -> str:
-        """What the user calls leaf `i`: the parameter's name and the path inside it."""
+        """The user's name of leaf `i`: the parameter's name and the path inside it."""
         return self.spelt(key_paths(self.structure)[i])
 
     def names(self) -> list[str]:
-        """What the user calls every leaf."""
+        """The user's names of all leaves."""
         return [self.spelt(path) for path in key_paths(self.structure)]
 
     def spelt(self, path: KeyPath) -> str:
@@ -126,11 +126,11 @@ class Arguments:
         return [checked_type(self, i) for i in self.arrays]
 
     def inexact(self) -> list[int]:
-        """Which leaves have a derivative."""
+        """The leaves that have a derivative."""
         return [i for i in self.arrays if type_of(self.leaves[i]).dtype in INEXACT]
 
     def of_argument(self, argnum: int) -> list[int]:
-        """Which leaves belong to a positional argument."""
+        """The leaves that belong to a positional argument."""
         args = self.structure.children[0].children
         argnum = placed(argnum, len(args), self.title)
         start = sum(s.num_leaves for s in args[:argnum])
@@ -187,8 +187,8 @@ class Arguments:
     def inputs(
         self, active: Iterable[int] = (), types: Sequence[ArrayType] | None = None
     ) -> list[Input]:
-        """What tracing is told of each array: its type, its value, whether a
-        derivative flows from it.
+        """The inputs of a trace for each array: its type, its value, whether a derivative flows
+        from it.
         """
         chosen = set(active)
         given = self.types() if types is None else types
@@ -224,7 +224,7 @@ def placed(argnum: int, given: int, title: str) -> int:
 
 @record
 class Static:
-    """Which positional arguments are no arrays for a transform, but handed on as they are."""
+    """The positional arguments that are no arrays for a transform, but passed on as they are."""
 
     argnums: tuple[int, ...]
 
@@ -264,7 +264,7 @@ class Static:
 @register_leaf
 @mutable
 class Results:
-    """What a traced function returned, remembered while only its arrays travel.
+    """The results of a traced function, remembered while only its arrays travel.
 
     Derivatives by integers (float0) have no bytes and do not travel: they are put back afterwards.
     """
@@ -291,7 +291,7 @@ class Results:
         return self.arrays_of(leaves)
 
     def arrays_of(self, leaves: Sequence[Any]) -> list[Any]:
-        """Those of the leaves that travel."""
+        """The leaves that travel."""
         return (
             [x for i, x in enumerate(leaves) if i not in self.empty] if self.empty else list(leaves)
         )
@@ -314,7 +314,7 @@ class Results:
         ]
 
     def paths(self) -> list[str]:
-        """Where each array is in the result, as `['a'][0]`."""
+        """The path of each array in the result, as `['a'][0]`."""
         return self.arrays_of([keystr(path) for path in key_paths(self.structure)])
 
 
@@ -337,7 +337,7 @@ def parameters(function: Any) -> Sequence[str]:
 
 
 def parameters_at(function: Any, places: Iterable[int]) -> list[str]:
-    """What errors call the arguments at these places."""
+    """The names of the arguments at these places in errors."""
     known = parameters(function)
     return [known[i] if i < len(known) else f"argument {i}" for i in places]
 
@@ -406,5 +406,5 @@ def _owned(y: Any, seen: set[int], near: Any) -> Any:
 
 
 def at_top() -> bool:
-    """Whether no function is being traced."""
+    """True if no function is being traced."""
     return isinstance(current(), Evaluate)

@@ -1,4 +1,5 @@
-"""What a checkpoint may keep for the backward pass, under the names these policies have in JAX.
+"""The policies of checkpoints, which say what may be kept for the backward pass, under the names
+they have in JAX.
 
 >>> import numpy as np, ge2
 >>> layer = ge2.checkpoint(lambda x, w: np.tanh(x @ w), policy=ge2.checkpoint_policies.dots_saveable)
@@ -41,7 +42,9 @@ def save_anything_except_these_names(*names_not_to_save: str) -> Policy:
 
 
 def save_from_both_policies(policy_1: Any, policy_2: Any) -> Any:
-    """What one of two policies saves. InputError for a policy that is no function."""
+    """A policy that saves what one of two policies saves. InputError for a policy that is no
+    function.
+    """
     for p in (policy_1, policy_2):
         if not callable(p):
             raise InputError(

@@ -110,7 +110,7 @@ class CustomRule(ABC, Generic[P, R]):
         return made.returned.build(made.op(*made.captured, *call.values()))
 
     def found(self, args: tuple[Any, ...], static: tuple[Any, ...], call: Arguments) -> Made:
-        """What a rule made of an equal call of its own before, or made now."""
+        """The outcome of a rule for an equal call before, or one made now."""
         outer = _unrolling.get(None)
         if outer is None:
             return self.make(args, static, call)
@@ -315,7 +315,7 @@ class custom_vjp(CustomRule[P, R]):
             return stage(rule, [*known, *seeds], title)
 
     def checked(self, call: Arguments, found: Any) -> list[Any]:
-        """What `bwd` returned, as one cotangent for each inexact array."""
+        """The result of `bwd`, as one cotangent for each inexact array."""
         what = f"bwd {title_of(self.bwd)}"
         leaves = checked_structure(call, found, what)
         return [
@@ -428,7 +428,7 @@ class custom_jvp(CustomRule[P, R]):
     def checked(
         self, found: Any, primal: Results, returned: Results, outputs: Sequence[ArrayType]
     ) -> list[Any]:
-        """What the rule returned, in the types of the function's results."""
+        """The result of the rule, in the types of the function's results."""
         names = (f"the function {title_of(self.fun)}", f"its rule {title_of(self.rule)}")
         ys = returned.flat(found)[: returned.count]
         common_types(

@@ -244,7 +244,7 @@ class Batching:
         return graph, batched, tuple(flags)
 
     def checked(self, found: Any, size: int, flags: list[bool]) -> list[Any]:
-        """What the rule returned, as arrays; `flags` learns which have the axis."""
+        """The result of the rule, as arrays; `flags` learns which have the axis."""
         if not isinstance(found, tuple | list) or len(found) != 2:
             raise TypeRuleError(
                 f"{self.title} returns (result, out_batched); got a {type(found).__name__}"

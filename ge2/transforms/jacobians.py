@@ -131,13 +131,13 @@ def holds_arrays(x: Any) -> bool:
 
 
 def leaves_of(call: Arguments, chosen: tuple[Any, ...]) -> list[int]:
-    """Those leaves of the chosen arguments, which come first, that have a derivative."""
+    """The leaves of the chosen arguments, which come first, that have a derivative."""
     count = len(flatten(chosen)[0])
     return [i for i in call.inexact() if i < count]
 
 
 def check_jacobian(what: str, tree: Any, holomorphic: bool | None, allow_int: bool = False) -> None:
-    """That all leaves are complex (holomorphic), real (not), or either (None)."""
+    """Checks that all leaves are complex (holomorphic), real (not), or either (None)."""
     wanted = "floating" if holomorphic is None else "complex" if holomorphic else "real floating"
     for leaf in flatten(tree)[0]:
         t = type_of(leaf) if is_array(leaf) else None

@@ -100,9 +100,9 @@ def check_linear(closed: Closed, known: int, title: str) -> None:
 
 
 class Proof:
-    """That a graph is linear: `moves` are the values that depend on the arguments,
-    linearly so far; `zeros` the constants known to be zero. What is not linear raises;
-    what is not known leaves it incomplete.
+    """A proof that a graph is linear: `moves` are the values that depend on the arguments, linearly
+    so far; `zeros` the constants known to be zero. What is not linear raises; what is not known
+    leaves it incomplete.
     """
 
     def __init__(self, title: str) -> None:

@@ -71,7 +71,7 @@ def builder(structure: Structure) -> Build | None:
 
 
 def known(structure: Structure) -> bool:
-    """Whether all nodes are of the kinds that are spelt out."""
+    """True if all nodes are of the kinds that are spelt out."""
     if structure is LEAF:
         return True
     kind = structure.kind.type
@@ -84,7 +84,7 @@ def known(structure: Structure) -> bool:
 
 
 def is_named(kind: Kind) -> bool:
-    """Whether instances are named tuples that come apart as tuples do."""
+    """True if instances are named tuples that come apart as tuples do."""
     return (
         issubclass(kind.type, tuple)
         and hasattr(kind.type, "_fields")

@@ -132,7 +132,7 @@ def _bottomless(tree: Any) -> PytreeError:
 
 
 def _cycle(tree: Any) -> tuple[KeyPath, KeyPath, str] | None:
-    """Where a node is found again inside itself, by a descent that keeps its own stack."""
+    """The two paths at which a node is found inside itself, by a descent that keeps its own stack."""
     trail = [(None, tree, _children(tree))]
     depth = {id(tree): 0}
     done: set[int] = set()
@@ -205,7 +205,7 @@ class _Differs(Exception):
 def flatten_up_to(
     structure: Structure, tree: Any, names: Names = ("the structure", "the tree")
 ) -> list[Any]:
-    """What `tree` has in the place of each leaf of `structure`; PytreeError where it has none.
+    """The parts of `tree` in the place of each leaf of `structure`; PytreeError where it has none.
 
     >>> flatten_up_to(structure([0, 0]), [1, {"a": 2}])
     [1, {'a': 2}]
@@ -277,7 +277,7 @@ def _difference(
 
 
 def _clash(a: Structure, b: Structure, names: Names) -> str:
-    """How the roots of two structures differ, or nothing."""
+    """The difference between the roots of two structures, or ""."""
     if a.kind is b.kind and (lacking := _lacking(a, b)):
         return " and ".join(f"key {key!r} is only in {names[side]}" for side, key in lacking)
     if a.kind is not b.kind or len(a.children) != len(b.children):

@@ -1,5 +1,4 @@
-"""What a container of arrays is: key paths, the table of node types, and what
-is left without the leaves.
+"""Containers of arrays: key paths, the table of node types, and what is left without the leaves.
 
 A *node* is a dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (with no leaf), a
 dataclass instance, or an instance of a registered class. Everything else is a *leaf*. The type
@@ -93,7 +92,9 @@ def _bare(key: Any) -> str:
 @final
 @single
 class Kind:
-    """How the instances of one type come apart and together; `aux` is whatever is not a child."""
+    """The functions that take instances of one type apart and build them; `aux` is all that is no
+    child.
+    """
 
     type: type
     split: Callable[[Any], tuple[Sequence[Any], Any]]
@@ -244,7 +245,7 @@ def root_text(structure: Structure) -> str:
 
 
 def same_data(a: Structure, b: Structure) -> bool:
-    """Whether two nodes of one kind hold the same static data."""
+    """True if two nodes of one kind hold the same static data."""
     if a.aux is b.aux:
         return True
     try:
@@ -490,7 +491,7 @@ OPAQUE: set[type] = set()  # classes whose instances, and those of subclasses, a
 
 
 def kind_of(cls: type) -> Kind | None:
-    """How instances of `cls` come apart; None for a leaf. The answer is remembered."""
+    """The kind of the instances of `cls`; None for a leaf. The result is remembered."""
     kind = KINDS.get(cls)
     if kind is not None or cls in LEAVES:
         return kind
@@ -519,7 +520,7 @@ def data_and_static(cls: Any) -> tuple[list[str], list[str]]:
 
 
 def _unlike_fields(cls: type) -> str:
-    """Why the constructor cannot be called with the fields alone, or nothing."""
+    """The reason why the constructor cannot be called with the fields alone, or ""."""
     wanted = {f.name for f in fields(cls) if f.init}
     try:
         taken = list(inspect.signature(cls).parameters.values())
@@ -538,7 +539,7 @@ def _unlike_fields(cls: type) -> str:
 
 
 def why_leaf(value: Any) -> str:
-    """Why a container-like value is a leaf, for errors; nothing where that is plain.
+    """The reason why a container-like value is a leaf, for errors; "" where that is plain.
 
     >>> class Stack(list): ...
     >>> why_leaf(Stack())

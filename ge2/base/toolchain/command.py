@@ -128,8 +128,8 @@ class TookTooLong(Exception):
 @final
 @record
 class Outcome:
-    """How a program ended: its exit status (below 0: the signal that killed it)
-    and how its output began.
+    """The end of a program: its exit status (below 0: the signal that killed it) and how its output
+    began.
     """
 
     status: int
@@ -186,7 +186,9 @@ def _has_shell() -> bool:
 
 
 def _heard(process: Popen[bytes], end: float) -> str:
-    """What it says until it has ended, or it and all that it started have closed their output."""
+    """The output until the program has ended, or it and all that it started have closed their
+    output.
+    """
     import selectors
 
     assert process.stdout is not None
@@ -250,7 +252,7 @@ ABI: Final = f"{sys.version} {getattr(sys, 'abiflags', '')} NumPy {np.__version_
 
 
 class Waiting(Protocol):
-    """What goes on without the extension until it is there."""
+    """A program that runs without the extension until that is there."""
 
     def settle(self, made: Any) -> None:
         """Has the extension do it from now on; None where it cannot be made."""
@@ -280,17 +282,17 @@ class Awaited:
         return self.made[config.cc]
 
     def ready(self) -> bool:
-        """Whether it is there, or surely cannot be; it is loaded if nothing has to be compiled."""
+        """True if it is there, or surely cannot be; it is loaded if nothing has to be compiled."""
         if config.cc not in self.made and self.at_hand():
             self.settle(config.cc)
         return config.cc in self.made
 
     def begun(self) -> bool:
-        """Whether it is there, or a thread is making it."""
+        """True if it is there, or a thread is making it."""
         return config.cc in self.made or config.cc in self.waiting
 
     def tell(self, waiting: Waiting) -> bool:
-        """Whether a thread will tell somebody of it, who asks too early."""
+        """True if a thread will tell somebody of it, who asks too early."""
         setting = config.cc
         with self.lock:
             if setting in self.made:

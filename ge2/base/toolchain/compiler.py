@@ -57,7 +57,7 @@ class Library:
         self.nbytes = nbytes
 
     def address(self, symbol: str) -> int:
-        """Where a function or a variable of the library is.
+        """The address of a function or a variable of the library.
 
         CompilerTrouble if it has none of that name.
         """
@@ -67,7 +67,7 @@ class Library:
 @final
 @record
 class Order:
-    """What is to be compiled, and what a list of the cache says of it."""
+    """A source to compile, and what a list of the cache says of it."""
 
     source: str
     name: str
@@ -136,8 +136,8 @@ def extension(
 
 
 def is_known(source: str, extra_flags: tuple[str, ...] = (), include_key: str = "") -> bool:
-    """Whether a library or an extension need not be compiled: it is loaded, in
-    the cache, or was refused.
+    """True if a library or an extension need not be compiled: it is loaded, in the cache, or was
+    refused.
     """
     tools = toolchain()
     if tools is None:
@@ -300,7 +300,7 @@ _numbers = count()
 
 
 def _loaded(content: bytes, order: Order) -> tuple[Any, str]:
-    """What loading gives, and the path by which it was loaded.
+    """The loaded library or module, and the path by which it was loaded.
 
     CompilerTrouble if it is no library.
     """
@@ -363,8 +363,8 @@ ELF_HEAD: Final = struct.Struct("<16xHHIQQQIHHHHHH")
 
 
 def _is_whole(content: bytes) -> bool:
-    """Whether all that an ELF library's own tables speak of is there; the
-    loader judges other formats.
+    """True if all that an ELF library's own tables speak of is there; the loader judges other
+    formats.
     """
     if not content.startswith(b"\x7fELF\x02\x01"):
         return bool(content) and not content.startswith(b"\x7fELF")

@@ -197,7 +197,7 @@ def _version(command: tuple[str, ...]) -> str:
 
 @once
 def _cpu() -> str:
-    """What `-march=native` stands for, as the system describes the processor; "" if it does not."""
+    """The processor that `-march=native` stands for, as the system describes it; "" if it does not."""
     try:
         with open("/proc/cpuinfo", "rb") as file:
             first = file.read(1 << 16).split(b"\n\n")[0].decode("utf-8", "replace")

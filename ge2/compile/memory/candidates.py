@@ -1,5 +1,5 @@
-"""What of a program may be computed again: the arrays that lie
-untouched at its fullest step, and how.
+"""The values of a program that may be computed again: the arrays that lie untouched at its fullest
+step, and how.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Candidate:
 
 @final
 class Waiting:
-    """What is known of a program at its fullest step."""
+    """The facts of a program at its fullest step."""
 
     def __init__(
         self, graph: Graph, program: Program, search: Search, needs: Sequence[Lifetime] = ()
@@ -93,7 +93,7 @@ class Waiting:
         return lives and self.fullest not in self.touched.get(id(buffer), ())
 
     def lies(self, var: Var) -> bool:
-        """Whether an array that is not given or returned is in memory at the fullest step."""
+        """True if an array that is not given or returned is in memory at the fullest step."""
         buffer = self.arena.get(var)
         return buffer is not None and buffer.first <= self.fullest <= buffer.last
 
@@ -121,7 +121,7 @@ class Waiting:
         return sorted((c for c in found if c is not None), key=lambda c: -c.worth)
 
     def candidate(self, var: Var, there: Callable[[Var, int], bool]) -> Candidate | None:
-        """How a value would be computed again for its readers behind the fullest step."""
+        """The way to compute a value again for its readers behind the fullest step."""
         seen = [var, *self.views([var])]
         readers = sorted({i for v in seen for i in self.readers.get(v, ())})
         late = [i for i in readers if self.is_late(self.graph.eqns[i])]
@@ -195,7 +195,7 @@ class Waiting:
         return in_order(self.place, found.values()), kept, longer
 
     def there(self, var: Var, step: int) -> bool:
-        """Whether a value lies in memory at a step anyway."""
+        """True if a value lies in memory at a step anyway."""
         if var in self.inputs:
             return True
         if var not in self.program.buffers:
@@ -258,7 +258,7 @@ def is_view(eqn: Eqn) -> bool:
 
 
 def operations(eqn: Eqn, search: Search) -> int:
-    """What it costs to compute an equation again; to move elements costs something too."""
+    """The cost of computing an equation again; to move elements costs something too."""
     found = computing(eqn)
     moved = 0 if eqn.op.is_view else sum(v.type.size for v in eqn.outs)
     return found.flops + search.transcendental * found.transcendentals or moved

@@ -44,7 +44,7 @@ Built = Callable[[Program], "Executable"]
 @final
 @record
 class Remat(Printed):
-    """What a program computes again to fit in its memory limit.
+    """The values that a program computes again to fit in its memory limit.
 
     Printed, a table by the user's lines.
     """
@@ -123,7 +123,7 @@ def estimated(
     seconds: float,
     search: Search = SEARCH,
 ) -> Remat | None:
-    """What a program that needs `peak` bytes would compute again to need at most about `limit`.
+    """The values that a program of `peak` bytes would compute again to need at most about `limit`.
 
     Nothing is compiled: the scratch of its kernels is taken to stay what it is. None if
     nothing is found in so much time.
@@ -141,8 +141,8 @@ def estimated(
 
 @final
 class Planner:
-    """How graphs of one kind become programs, and what is known of the graphs
-    that their steps run.
+    """The functions that make programs of graphs of one kind, and what is known of the graphs that
+    their steps run.
     """
 
     def __init__(self, planned: Planned, begun: Begun, search: Search) -> None:
@@ -202,7 +202,7 @@ class Within:
 
     @property
     def repeats(self) -> tuple[Repeat, ...]:
-        """What it computes again since the program before."""
+        """The values that it computes again since the program before."""
         return tuple(
             replace(r, operations=r.operations * self.times) for r in self.link.trial.latest
         )
@@ -244,7 +244,7 @@ class Trial:
 
     @property
     def latest(self) -> tuple[Repeat, ...]:
-        """What is computed again since the trial before."""
+        """The values that are computed again since the trial before."""
         if self.stack is not None:
             return (remade(self.stack, self.planner.search),)
         return tuple(c.repeat for c in self.batch) if self.within is None else self.within.repeats
@@ -305,7 +305,7 @@ class Trial:
 
 
 def need(program: Program, step: Step, links: Sequence[Link]) -> Lifetime:
-    """What a step needs to run one of these programs at a time."""
+    """The memory that a step needs to run one of these programs at a time."""
     nbytes = max(link.trial.scratch for link in links)
     if step.kind == "loop":
         nbytes += sum(spares(step.eqn.op, i, p) for i, p in enumerate(program.inner[step.number]))
@@ -376,7 +376,7 @@ def better(trial: Trial, waiting: Waiting, least: float, useless: set[Var]) -> T
 
 
 def remade(change: Unstacked, search: Search) -> Repeat:
-    """A stack that is made again round by round."""
+    """A stack that is made again iteration by iteration."""
     last = change.again[-1]
     work = change.length * sum(operations(eqn, search) for eqn in change.again)
     return Repeat(last.source, last.op.name, change.value.type.nbytes, work)

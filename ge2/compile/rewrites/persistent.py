@@ -1,4 +1,5 @@
-"""Which loops and branches become one kernel, together with the small steps around them.
+"""The pass that decides which loops and branches become one kernel, together with the small steps
+around them.
 
 Each alone, or with others as one kernel, is a question to `choose`: a persistent kernel, or launches
 step by step; `targets/cuda/persistent/steps.py` has the rule. What is asked is decided here:
@@ -142,7 +143,7 @@ class Sweep:
         return None
 
     def choice(self, steps: Sequence[Eqn], rows: int) -> Choice:
-        """What is chosen for steps as one problem, with all that was refused for them before."""
+        """The choice for steps as one problem, with all that was refused for them before."""
         made = dict.fromkeys(v for e in steps for v in e.outs)
         given = [a for e in steps for a in e.inputs if isinstance(a, Var) and a not in made]
         gone = set(steps)

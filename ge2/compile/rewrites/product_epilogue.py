@@ -111,7 +111,7 @@ class Epilogues:
         return matrix and not taken and None not in map(self.layout, eqn.inputs)
 
     def choice(self, eqn: Eqn) -> Choice:
-        """What is chosen for a product and a region: one kernel, or each its own."""
+        """The choice for a product and a region: one kernel, or each its own."""
 
         def operand(role: str, i: int, a: Atom) -> Operand:
             layout = self.layout(a) or plain(a.type.shape)
@@ -120,7 +120,7 @@ class Epilogues:
         return choose(Problem.of(eqn, "cuda", operand), self.caps, prefs(), CATALOG)
 
     def layout(self, a: Atom) -> Layout | None:
-        """How an operand lies in an array of C order, of which it may be a view."""
+        """The layout of an operand in an array of C order, of which it may be a view."""
         if not isinstance(a, Var) or a.type.weak:
             return None
         maker = self.makers.get(a)
@@ -277,5 +277,5 @@ def solid(region: Region, numbers: Iterable[int]) -> list[int]:
 
 
 def only_seen(region: Region, outputs: set[Atom]) -> bool:
-    """Whether a result is nothing but a view."""
+    """True if a result is nothing but a view."""
     return any(e.op.is_view and not outputs.isdisjoint(e.outs) for e in region.graph.eqns)

@@ -1,4 +1,6 @@
-"""What kind of step an equation is on a target, and whether its result may take an input's memory."""
+"""The kind of step that an equation is on a target, and whether its result may take an input's
+memory.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +48,7 @@ def kind_of(eqn: Eqn, target: str) -> str:
 
 
 def weakly(eqn: Eqn) -> bool:
-    """Whether Python numbers go in or come out."""
+    """True if Python numbers go in or come out."""
     return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
 
 
@@ -59,7 +61,7 @@ def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
 
 
 def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
-    """Whether result `i` of a step may be written over input `x` element by element."""
+    """True if result `i` of a step may be written over input `x` element by element."""
     op = eqn.op
     if isinstance(op, WRITES):
         return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1

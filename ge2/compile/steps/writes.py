@@ -238,7 +238,7 @@ def checks(eqn: Eqn) -> list[tuple[Index, Atom]]:
 
 
 def made_at_checked(graph: Graph) -> set[Var]:
-    """What is made at indices that an equation before it has looked at."""
+    """The values that are made at indices which an equation before them has checked."""
     looked: set[tuple[Op, Atom]] = set()
     found: set[Var] = set()
     for e in graph.eqns:

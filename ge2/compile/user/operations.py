@@ -40,8 +40,8 @@ Types = tuple[ArrayType, ...]
 @final
 @record
 class Role:
-    """What a kernel computes: its function, or the gradients by the arguments `wanted`; or `op`,
-    an operation that is of the kernel's.
+    """The computation of a kernel: its function, or the gradients by the arguments `wanted`; or
+    `op`, an operation that is of the kernel's.
     """
 
     kernel: Kernel
@@ -152,7 +152,7 @@ def structure_size(kernel: Kernel) -> int:
 
 
 def roles(kernel: Kernel) -> Iterator[Role]:
-    """What to look for, in this order: gradients, of most arguments first; then the function."""
+    """The roles to look for, in this order: gradients, of most arguments first; then the function."""
     if kernel.gradient is not None:
         inexact = [i for i, t in enumerate(types_of(kernel)) if t.dtype in INEXACT]
         counts = range(len(inexact), 0, -1) if len(inexact) <= MOST else (len(inexact),)
@@ -213,7 +213,7 @@ def operation(role: Role, types: Types, variant: Variant) -> Own:
 @final
 @record
 class Names:
-    """What a text may name: arrays with their types, the numbers of a variant, and sizes."""
+    """The names that a text may use: arrays with their types, the numbers of a variant, and sizes."""
 
     arrays: tuple[str, ...]
     types: Types
@@ -222,7 +222,7 @@ class Names:
 
 
 def foreign_in(language: str, text: Kernel, names: Names, graph: Graph) -> Foreign:
-    """What a kernel has in a language, for operands of some types."""
+    """The text of a kernel in a language, for operands of some types."""
     workspace = int(value_of(text.workspace, names.sizes, text, "workspace"))
     helpers = with_options(text.options_in(language)) + text.helpers
     function = dict(text.functions).get(language, "")

@@ -1,1 +1,1 @@
-"""What a function reads besides its arguments: found, observed at each call, and bound."""
+"""The values that a function reads besides its arguments: found, observed at each call, and bound."""

@@ -1,5 +1,5 @@
-"""What a function reads besides its arguments, looked at again at each call:
-arrays become hidden inputs.
+"""The values that a function reads besides its arguments, checked again at each call: arrays become
+hidden inputs.
 
 A function's code names cells and globals; functions found there are followed,
 containers are taken apart. Arrays are inputs that the user did not write down, numbers
@@ -84,7 +84,7 @@ class Token:
 
 
 class Seen(NamedTuple):
-    """What was found: the key, and the arrays in a fixed order."""
+    """The observed values: the key, and the arrays in a fixed order."""
 
     key: Any
     arrays: tuple[Any, ...]
@@ -130,7 +130,7 @@ class Scope:
         self.handed = reads.handed
 
     def values(self) -> list[Any]:
-        """What the names are bound to now."""
+        """The values that the names are bound to now."""
         found: list[Any] = [cell_value(c) for c in self.cells]
         if self.getter is not None:
             try:
@@ -185,7 +185,7 @@ def modules_of(imports: Set[str], package: str) -> set[str]:
 
 
 def of_package(function: FunctionType) -> bool:
-    """Whether it is ge2's own, such as what `grad` returns: only its closure is the user's."""
+    """True if it is ge2's own, such as what `grad` returns: only its closure is the user's."""
     return function.__code__.co_filename.startswith(PACKAGE)
 
 
@@ -271,7 +271,7 @@ def random_types() -> tuple[type, ...]:
 @final
 @record
 class Plan:
-    """Where to look, and what was there when the plan was made."""
+    """The places to look at, and what was there when the plan was made."""
 
     outer: Any
     scopes: tuple[Scope, ...]
@@ -345,7 +345,7 @@ def gets_by_name(value: Any) -> bool:
 
 
 def code_in(values: Iterable[Any]) -> tuple[int, ...]:
-    """Which functions a call may come to through containers and objects."""
+    """The functions that a call may come to through containers and objects."""
     return tuple(id(f) for v in values for f in functions_in(v))
 
 
@@ -372,8 +372,8 @@ def is_near(function: FunctionType, home: str) -> bool:
 
 
 def outer_values(function: Any) -> list[Any]:
-    """What a callable that is no plain function holds: the arguments of a
-    partial, the object of a method.
+    """The values that a callable holds which is no plain function: the arguments of a partial, the
+    object of a method.
     """
     if isinstance(function, FunctionType):
         return []
@@ -401,7 +401,7 @@ class Closure:
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to look at, ever."""
+        """True if there is nothing to look at, ever."""
         return not self.plan.values
 
     def look(self) -> Seen:
@@ -459,7 +459,7 @@ class Closure:
         return keys, arrays
 
     def names(self) -> dict[int, str]:
-        """What the user calls each array."""
+        """The user's name of each array."""
         found: dict[int, str] = {}
         for scope in self.plan.scopes:
             for label, value in zip(scope.labels, scope.values(), strict=False):
@@ -472,7 +472,7 @@ class Closure:
         return found
 
     def labels(self) -> list[str]:
-        """What the user calls each of the values that were found, in their order."""
+        """The user's names of the values that were found, in their order."""
         found = [""] * len(outer_values(self.plan.outer))
         for scope in self.plan.scopes:
             names = scope.labels + [f"a default of {scope.function.__name__}"] * len(scope.values())

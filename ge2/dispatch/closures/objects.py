@@ -69,7 +69,7 @@ class Path(NamedTuple):
 
 @record
 class Reads:
-    """What code reads: global names, free variables, and the paths that start at them."""
+    """The reads of some code: global names, free variables, and the paths that start at them."""
 
     globals: tuple[str, ...]
     free: frozenset[str]
@@ -227,7 +227,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
 
 
 def after_callback(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether what is loaded here is the first argument of a callback."""
+    """True if what is loaded here is the first argument of a callback."""
     before = steps[at - 1] if at else None
     return (
         before is not None and before.opname in (*ATTRIBUTES, *LOADS) and before.argval in CALLBACKS
@@ -244,16 +244,14 @@ def path_from(steps: Sequence[dis.Instruction], at: int) -> Path:
 
 
 def counts(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether the load of an attribute is part of `a.b += 1`."""
+    """True if the load of an attribute is part of `a.b += 1`."""
     after = [(i.opname, i.argval) for i in steps[at + 1 : at + 5]]
     kinds = [name for name, _ in after]
     return kinds[1:] == ["BINARY_OP", "SWAP", "STORE_ATTR"] and after[3][1] == steps[at].argval
 
 
 def only_writes(steps: Sequence[dis.Instruction], at: int) -> bool:
-    """Whether a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] +=
-    1`: nothing is learnt.
-    """
+    """True if a load begins `n += 1`, `xs.append(y)`, `d[k] = y` or `d[k] += 1`: nothing is learnt."""
     load, after = steps[at], [*steps[at + 1 : at + 10]]
     ops = [i.opname for i in after]
     if (
@@ -366,8 +364,8 @@ def slots_of(cls: type) -> tuple[str, ...]:
 
 
 def held_by(value: Any) -> tuple[Any, ...] | None:
-    """What a callable holds: the parts of a partial, the owner of a method, the functions that
-    `singledispatch` chooses from; None for what holds nothing.
+    """The values that a callable holds: the parts of a partial, the owner of a method, the
+    functions that `singledispatch` chooses from; None for what holds nothing.
     """
     if not callable(value):
         return None

@@ -108,7 +108,7 @@ class Conditions:
         self.add(f"{text} is {self.name(value)}")
 
     def entry(self, names: Mapping[str, Any], text: str, name: str) -> Any:
-        """What a name is bound to; MISSING if it is not."""
+        """The value that a name is bound to; MISSING if it is not."""
         value = names.get(name, MISSING)
         if value is MISSING:
             self.add(f"{name!r} not in {text}")
@@ -193,7 +193,7 @@ class Conditions:
     # -- what may change inside
 
     def inside(self, value: Any, around: tuple[int, ...] = ()) -> None:
-        """What `look_into` reads of a value."""
+        """Adds what `look_into` reads of a value."""
         kind: type = type(value)
         if is_plain(value) and id(value) in around:
             return

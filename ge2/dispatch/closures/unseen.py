@@ -373,7 +373,7 @@ def is_unseen_frame(frame: FrameType) -> bool:
 
 
 def names_any(frame: FrameType, lasti: int, wanted: Callable[[Any], bool]) -> bool:
-    """Whether the line has a name for something of that kind."""
+    """True if the line has a name for something of that kind."""
     return any(
         wanted(resolve(frame, chain))
         for chain in chains_of(frame.f_code, Source(frame.f_code, lasti).line)
@@ -421,7 +421,7 @@ def attribute(value: Any, name: str) -> Any:
 
 
 def draws(value: Any) -> bool:
-    """Whether calling it draws from one of NumPy's generators."""
+    """True if calling it draws from one of NumPy's generators."""
     return isinstance(getattr(value, "__self__", None), random_types())
 
 

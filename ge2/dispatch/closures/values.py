@@ -29,7 +29,7 @@ CONTAINERS: Final = (Set, MutableSequence, Mapping, ValuesView, np.ndarray, Cont
 
 
 def is_array(value: Any) -> bool:
-    """Whether it becomes a hidden input: an array that ge2 computes with, or a traced value."""
+    """True if it becomes a hidden input: an array that ge2 computes with, or a traced value."""
     if is_traced(value) or on_gpu(value):
         return True
     return (

@@ -87,7 +87,7 @@ class Key:
         return tuple([1 if i in new else next(rest) for i in range(len(self.gathered) + len(new))])
 
     def slices(self, t: ArrayType) -> bool:
-        """Whether the slices leave anything out."""
+        """True if the slices leave anything out."""
         return self.stop != t.shape or any(self.start) or any(s != 1 for s in self.step)
 
 
@@ -336,7 +336,7 @@ def read(x: Any, k: Key) -> Any:
 
 
 def viewed(x: Any, k: Key) -> Any:
-    """What slices leave, dropped axes at size 1."""
+    """The elements that slices leave, dropped axes at size 1."""
     y = Slice(k.start, k.stop, k.step)(x) if k.slices(type_of(x)) else x
     return Rev(k.flipped)(y) if k.flipped else y
 

@@ -156,7 +156,7 @@ def diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = UNSET, append: Any =
 
 
 def _end(v: Any, x: Any, axis: int) -> Any:
-    """What goes before or after, with a number repeated along the other axes."""
+    """The end that goes before or after, with a number repeated along the other axes."""
     if v is UNSET:
         return None
     v = array(v)

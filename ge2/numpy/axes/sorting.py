@@ -46,7 +46,7 @@ def in_order(a: Any, axis: int | None, order: Any) -> tuple[Any, int]:
 
 
 def check_kind(kind: Any, stable: Any) -> None:
-    """That `kind` is one that NumPy has, and given alone."""
+    """Refuses a `kind` that NumPy does not have, or that is given with `stable`."""
     if kind is None:
         return
     if stable is not None:
@@ -105,7 +105,7 @@ def top_k(x: Any, k: int, axis: int = -1) -> tuple[Any, Any]:
 
 
 def check_kth(a: Any, kth: Any, axis: int | None, kind: str) -> None:
-    """That the elements asked for are there; those of a traced `kth` are not known."""
+    """Refuses places that are outside; those of a traced `kth` are not known."""
     if kind != "introselect":
         what = f"select kind must be 'introselect'; got {kind!r}"
         raise ArgumentError(what, where=here(), fix="leave out kind=")
@@ -146,7 +146,7 @@ def isin(
     *,
     kind: Any = None,
 ) -> Any:
-    """Whether each element is among the others, by comparing all pairs, as `numpy.isin`."""
+    """True for each element that is among the others, by comparing all pairs, as `numpy.isin`."""
     if kind not in (None, "sort", "table"):
         what = f"Invalid kind: {kind!r}. Please use None, 'sort' or 'table'."
         raise ArgumentError(what, where=here())
@@ -156,7 +156,7 @@ def isin(
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
-    """Where each `v` belongs in the sorted `a`, as `numpy.searchsorted`."""
+    """The place of each `v` in the sorted `a`, as `numpy.searchsorted`."""
     if side not in ("left", "right"):
         raise ArgumentError(f"search side must be 'left' or 'right' (got {side!r})", where=here())
     line, values = array(a), lift(v)
@@ -225,7 +225,7 @@ def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
 
 
 def ends_in_nan(line: Any) -> Any:
-    """Whether a sorted line ends in NaN, without its axis."""
+    """True where a sorted line ends in NaN, without its axis."""
     last = type_of(line).ndim - 1
     end = part(line, last, type_of(line).shape[-1] - 1, type_of(line).shape[-1])
     return e.isnan(reshape(end, type_of(line).shape[:-1]))
@@ -276,9 +276,7 @@ def quantile(
 
 
 def check_fraction(a: Any, q: Any) -> None:
-    """That the quantiles lie between 0 and 1, where they are known, and the
-    elements have an order.
-    """
+    """Refuses quantiles that are known and not between 0 and 1, and elements without an order."""
     if type_of(array(a)).dtype in COMPLEX:
         raise InputError(
             "a must be an array of real numbers", where=here(), fix="np.abs(a), or a.real"

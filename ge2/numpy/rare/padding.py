@@ -69,7 +69,7 @@ def pad(array_: Any, pad_width: Any, mode: str = "constant", **kwargs: Any) -> A
 
 
 def widths(pad_width: Any, ndim: int, x: Any) -> list[tuple[int, int]]:
-    """How much goes before and after each axis."""
+    """The widths before and after each axis."""
     if isinstance(pad_width, dict):
         given = {one_axis(a, ndim, x): w for a, w in pad_width.items()}
         pad_width = [given.get(i, (0, 0)) for i in range(ndim)]

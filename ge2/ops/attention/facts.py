@@ -110,7 +110,7 @@ class Along:
         return self.result
 
     def fact(self, eqn: Eqn) -> Fact | None:
-        """What is known of the result of an equation."""
+        """The fact that is known of the result of an equation."""
         if len(eqn.outs) != 1:
             return None
         op, known = eqn.op, [self.facts.get(a) for a in eqn.inputs]
@@ -341,7 +341,7 @@ class Along:
     def unempty(
         self, mask: Fact, x: tuple[Fact | None, Atom], y: tuple[Fact | None, Atom]
     ) -> Fact | None:
-        """What stands for a sum of 0, and for its logarithm."""
+        """The fact of a sum of 0, and of its logarithm."""
         (chosen, number), (fact, _) = x, y
         if fact is None or chosen is not None or fact.scores is not mask.scores:
             return None

@@ -112,7 +112,7 @@ class Form:
 
 @final
 class Finder:
-    """What each value of a graph is made by, and what reads it."""
+    """The equation that makes each value of a graph, and those that read it."""
 
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
@@ -243,7 +243,7 @@ class Finder:
         return False
 
     def tail(self, product: Eqn, end: Var, along: Along) -> tuple[Eqn, ...] | None:
-        """What is done with weights times values but for the division by their sum, in order."""
+        """The equations after weights times values but for the division by their sum, in order."""
         found = list[Eqn]()
         a: Atom = end
         while a is not product.outs[0]:
@@ -342,7 +342,7 @@ class Builder:
         return leaves is not None and leaves < a.type.size
 
     def leaves(self, a: Atom, depth: int) -> int | None:
-        """How many elements a value is made of; None if that is not to be done again."""
+        """The number of elements that a value is made of; None if it is not to be computed again."""
         if not isinstance(a, Var):
             return 0
         n = self.finder.makers.get(a)

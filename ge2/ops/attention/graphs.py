@@ -96,7 +96,7 @@ def saving(form: Form, derive: Derive) -> Graph:
 
 
 def inputs_of(form: Form) -> tuple[Var, ...]:
-    """What scores are made of beside the products."""
+    """The inputs that scores are made of beside the products."""
     return (*form.others, *form.scalars)
 
 
@@ -163,7 +163,7 @@ def operand(chain: Chain, derive: Derive) -> Graph:
 
 
 def ending(form: Form, derive: Derive) -> Graph:
-    """What is made of the means of values, but for the division by sums."""
+    """The graph of what is made of the means of values, but for the division by sums."""
 
     def after(x: Any) -> Sequence[Any]:
         for e in form.after:
@@ -256,7 +256,9 @@ def of_operands(form: Form, s: Slopes, ct_product: Any) -> list[Any]:
 
 
 def of_others(form: Form, wanted: Flags) -> Flags:
-    """Which of what scores are made of beside the products is wanted, by the flags of all inputs."""
+    """Flags of the inputs that scores are made of beside the products and that are wanted, by the
+    flags of all inputs.
+    """
     return tuple(wanted[form.plain.inputs.index(v)] for v in inputs_of(form))
 
 

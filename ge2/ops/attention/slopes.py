@@ -171,7 +171,7 @@ def folded_type(form: Form, read: Read) -> ArrayType:
 
 
 def folded(form: Form, read: Read, ct: Any) -> Any:
-    """What a kernel leaves of cotangents that have the shape of the products."""
+    """The part of cotangents, which have the shape of the products, that a kernel leaves."""
     how, (_, dims) = way(form, read), read
     kept = {"rows": (form.row,), "keys": (form.key,), "both": (form.row, form.key)}[how]
     batch = form.batch if how != "both" else tuple(a for a in form.batch if a in dims)

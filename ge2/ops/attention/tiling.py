@@ -1,4 +1,6 @@
-"""How the operands of attention lie: along batches, queries, keys and features, each with its stride."""
+"""The layouts of the operands of attention: along batches, queries, keys and features, each with
+its stride.
+"""
 
 from __future__ import annotations
 
@@ -90,8 +92,8 @@ def refusal(form: Form) -> str:
 def tiling(
     form: Form, strides: Strides, sums: Strides = (), cotangents: Strides = ()
 ) -> Tiling | str:
-    """How operands lie that have these strides; or the reason why no kernel reads them so. `sums`: of
-    further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
+    """The layouts of operands that have these strides; or the reason why no kernel reads them so.
+    `sums`: of further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
     values for each batch and head.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape

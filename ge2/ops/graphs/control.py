@@ -83,7 +83,7 @@ def inexact(atoms: Sequence[Atom]) -> Flags:
 
 
 def with_tangents(results: Values, outputs: Sequence[Atom]) -> Pushed:
-    """What a graph of (outputs, tangents of the inexact outputs) gave, taken apart."""
+    """The results and tangents of a graph of (outputs, tangents of the inexact outputs)."""
     rest = iter(results[len(outputs) :])
     return results[: len(outputs)], [
         next(rest) if a.type.dtype in INEXACT else None for a in outputs

@@ -275,8 +275,8 @@ class CustomJvpSaving(Alike):
 
 
 class Rule(Protocol):
-    """How a graph is batched: given which inputs have the axis and its size, a graph over it, with
-    the inputs that need the axis there (at least those), and the results that have it.
+    """A function that batches a graph: given which inputs have the axis and its size, a graph over
+    it, with the inputs that need the axis there (at least those), and the results that have it.
     """
 
     def __call__(self, derive: Derive, batched: Flags, size: int) -> tuple[Graph, Flags, Flags]: ...

@@ -82,7 +82,7 @@ class Host:
 
     @property
     def title(self) -> str:
-        """What errors call the function."""
+        """The name of the function in errors."""
         name, place = getattr(self.function, "__name__", self.name), of_function(self.function)
         return f"{name} ({place.file.rpartition('/')[2]}:{place.line})" if place else name
 
@@ -110,7 +110,7 @@ def host(
 
 
 def token(x: Any) -> Hashable:
-    """What tells a part from others; the host keeps it alive."""
+    """A token that tells a part from others; the host keeps it alive."""
     try:
         hash(x)
     except TypeError:
@@ -241,8 +241,8 @@ def read_name(op: DebugCallback | PureCallback) -> None:
 @final
 @record
 class PureCallback(HostOp):
-    """What a Python function returns, which depends on its inputs alone: it may
-    be called never, or twice.
+    """The results of a Python function, which depend on its inputs alone: it may be called never,
+    or twice.
 
     `method` says how a batch of it is computed.
     """

@@ -57,10 +57,10 @@ def chosen(xs: Sequence[Any], flags: Sequence[bool]) -> list[Any]:
 @final
 @record
 class ScanLoop(GraphOp):
-    """`length` rounds of `body`: (constants, carry, elements) -> (carry, results).
+    """`length` iterations of `body`: (constants, carry, elements) -> (carry, results).
 
     Of the operation's inputs the elements are stacked along a first axis, and so are
-    its results after the carry of the last round. With `reverse` the last element comes
+    its results after the carry of the last iteration. With `reverse` the last element comes
     first, and its results lie last.
     """
 
@@ -94,7 +94,7 @@ class ScanLoop(GraphOp):
     def rounds(
         self, body: Callable[..., Sequence[Any]], *arrays: Any, empty: Callable[..., Any] = np.empty
     ) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round. `empty` makes the stacks."""
+        """The loop in Python, whatever computes an iteration. `empty` makes the stacks."""
         consts, carry, elements = self.parts(arrays)
         types = types_of(self.body.outputs[self.carry :])
         results = [empty((self.length, *t.shape), t.dtype) for t in types]
@@ -114,7 +114,9 @@ class ScanLoop(GraphOp):
     # -- derivatives
 
     def active(self, flags: Sequence[bool]) -> Flags:
-        """Which of the body's inputs vary, in any round, with the given ones of the operation's."""
+        """Flags of the body's inputs that vary, in any iteration, with the given ones of the
+        operation's.
+        """
         found = list(flags)
         while True:
             reached = self.reached(found)
@@ -126,7 +128,7 @@ class ScanLoop(GraphOp):
             found[self.consts : self.consts + self.carry] = grown
 
     def reached(self, flags: Sequence[bool]) -> list[bool]:
-        """Which outputs of the body depend on those of its inputs, and have a derivative."""
+        """Flags of the body's outputs that depend on those of its inputs, and have a derivative."""
         live = set(chosen(self.body.inputs, flags))
         for eqn in self.body.eqns:
             if not live.isdisjoint(eqn.inputs) and eqn.op.name != "stop_gradient":
@@ -146,7 +148,7 @@ class ScanLoop(GraphOp):
         )  # fmt: skip
 
     def pulled(self, kept: Residuals, active: Flags, derive: Derive) -> Graph:
-        """A round of the derivative: (fixed, cotangents and sums, residuals and
+        """An iteration of the derivative: (fixed, cotangents and sums, residuals and
         cotangents) -> the like.
         """
         consts, carry, elements = self.parts(active)
@@ -180,7 +182,7 @@ class ScanLoop(GraphOp):
         active = self.active(flags_of(ts))
         given = [
             zero_like(x) if t is None else t for t, x, a in zip(ts, xs, active, strict=True) if a
-        ]  # a carry may vary from the second round on only
+        ]  # a carry may vary from the second iteration on only
         return (self.pushed_apart if derive.apart else self.pushed)(derive, active, given, xs)
 
     def pushed(self, derive: Derive, active: Flags, ts: Values, xs: Values) -> Pushed:
@@ -270,8 +272,8 @@ class RepeatLoop(GraphOp):
     results: a Python loop, rolled up.
 
     The inputs are the constants, the carry, then for each element the arrays of all
-    rounds; the results are the carry, then for each result of a round those of all
-    rounds. It is made after all derivatives.
+    iterations; the results are the carry, then for each result of an iteration those of all
+    iterations. It is made after all derivatives.
     """
 
     body: Graph
@@ -297,7 +299,7 @@ class RepeatLoop(GraphOp):
         return self.rounds(self.body, *arrays)
 
     def rounds(self, body: Callable[..., Sequence[Any]], *arrays: Any) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round."""
+        """The loop in Python, whatever computes an iteration."""
         at, n = self.consts + self.carry, self.length
         consts, carry, elements = apart(arrays, self.consts, self.carry, None)
         results: list[list[Any]] = [[] for _ in self.body.outputs[self.carry :]]
@@ -315,7 +317,7 @@ def batched_body(
     derive: Derive, body: Graph, flags: Sequence[bool], carry: slice, size: int
 ) -> tuple[Graph, list[bool], Flags]:
     """A body over one more axis, which the carry has if it gets it in any
-    round; its flags, in and out.
+    iteration; its flags, in and out.
     """
     flags = list(flags)
     count = carry.stop - carry.start
@@ -343,7 +345,7 @@ def apart(xs: Sequence[Any], *counts: int | None) -> list[list[Any]]:
 
 @record
 class Residuals:
-    """What a later loop reads of the rounds of an earlier one, by how it is kept.
+    """The values of an earlier loop's iterations that a later loop reads, by how they are kept.
 
     What depends on constants alone is made once, by `fixed`; elements, and results that are stacked
     anyway, are read again; only the last `count` are stacked for it. `second` takes them in this
@@ -404,11 +406,11 @@ class Residuals:
 @final
 @record
 class ScanSaving(Alike):
-    """A scan whose last `residuals` results are what its derivative reads of each round.
+    """A scan whose last `residuals` results are what its derivative reads of each iteration.
 
-    `fixed` makes of the constants what no round changes; `elements` and `results` number the inputs
-    and the stacked results that it reads again; `backward` is a round of the derivative; `active`
-    says which inputs of the body that is by.
+    `fixed` makes of the constants what no iteration changes; `elements` and `results` number the
+    inputs and the stacked results that it reads again; `backward` is an iteration of the
+    derivative; `active` says which inputs of the body that is by.
     """
 
     body: Graph

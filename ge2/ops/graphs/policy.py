@@ -1,4 +1,4 @@
-"""Which values a checkpoint may keep: a rule that graphs can hold and print.
+"""The rule that says which values a checkpoint may keep, which graphs can hold and print.
 
 A rule is a tuple: its name, then labels or further rules. `Policy` is what users hold of it; like a
 policy in JAX it can be called with an operation, the types of its inputs and its parameters.
@@ -39,7 +39,7 @@ NOTHING: Rule = ("nothing_saveable",)
 
 
 def saves(rule: Rule, op: Any, labels: Labels = ()) -> bool:
-    """Whether a result of an operation, which `checkpoint_name` gave these labels, may be kept."""
+    """True if a result of an operation, which `checkpoint_name` gave these labels, may be kept."""
     return RULES[rule[0]](op, labels, rule[1:])
 
 
@@ -57,14 +57,12 @@ def check(rule: Rule) -> None:
 @final
 @record
 class Policy:
-    """What `ge2.checkpoint(policy=...)` takes: which values may be kept for the backward pass."""
+    """The argument of `ge2.checkpoint(policy=...)`: which values may be kept for the backward pass."""
 
     rule: Rule
 
     def __call__(self, op: Any, *types: Any, **params: Any) -> bool:
-        """Whether results of `op` may be kept; its label, if it is one that
-        marks, counts as one.
-        """
+        """True if results of `op` may be kept; its label, if it is one that marks, counts as one."""
         return saves(self.rule, op, (op.label,) if isinstance(op, Name) else ())
 
     def __repr__(self) -> str:

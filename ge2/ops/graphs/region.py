@@ -98,7 +98,7 @@ class ProductRegion(Fused):
 
     @property
     def place(self) -> Var:
-        """What the product is called in the region's graph."""
+        """The variable of the product in the region's graph."""
         return self.region.graph.inputs[self.rest.inputs.index(self.product.outs[0])]
 
     @property
@@ -135,7 +135,7 @@ class Resident(Fused):
 
     `grid`: all blocks of a GPU do it together, and what is wide lies in their registers and in its
     L2 cache. `rows` is 0, or the size of an axis along which no element knows of another: blocks
-    then share its rows. How many rows and rounds there are is handed to the kernel. It is made
+    then share its rows. How many rows and iterations there are is handed to the kernel. It is made
     after all derivatives, of steps that are already chosen for a GPU.
     """
 

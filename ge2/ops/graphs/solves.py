@@ -260,7 +260,7 @@ def transpose_of(graph: Graph, known: int, derive: Derive) -> Graph:
 
 
 def batched(axes: Axes, consts: int) -> Flags:
-    """Which inputs get the axis: constants that have it, and all of what is solved for."""
+    """Flags of the inputs that get the axis: constants that have it, and all of what is solved for."""
     return tuple(a is not None or i >= consts for i, a in enumerate(axes))
 
 

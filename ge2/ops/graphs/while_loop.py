@@ -30,7 +30,7 @@ from ge2.ops.graphs.loops import ScanLoop, Types, agree, apart, batched_body, ch
 @final
 @record
 class WhileLoop(GraphOp):
-    """Rounds of `body`: (constants, carry) -> carry, as long as `cond` of (its
+    """Iterations of `body`: (constants, carry) -> carry, as long as `cond` of (its
     constants, carry) holds.
 
     The inputs are the constants of `cond`, those of `body`, the carry.
@@ -70,7 +70,7 @@ class WhileLoop(GraphOp):
     def rounds(
         self, cond: Callable[..., Sequence[Any]], body: Callable[..., Sequence[Any]], *arrays: Any
     ) -> tuple[Any, ...]:
-        """The loop in Python, whatever computes a round."""
+        """The loop in Python, whatever computes an iteration."""
         by_cond, by_body, carry = self.parts(arrays)
         while cond(*by_cond, *carry)[0]:
             carry = list(body(*by_body, *carry))

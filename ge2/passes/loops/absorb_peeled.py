@@ -1,8 +1,9 @@
-"""A rolled loop takes the rounds at its ends that do less than the others.
+"""A rolled loop takes the iterations at its ends that do less than the others.
 
-The derivative of a loop begins with nothing to add to, and its last round leaves out what nobody
-reads; so both stay outside when equal rounds are rolled. The first becomes one of the loop that
-begins with -0.0, to which x may be added and is x, or 1.0; the last computes what is then not read.
+The derivative of a loop begins with nothing to add to, and its last iteration leaves out what
+nobody reads; so both stay outside when equal iterations are rolled. The first becomes one of the
+loop that begins with -0.0, to which x may be added and is x, or 1.0; the last computes what is then
+not read.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def whole(graph: Graph) -> Graph:
 
 @final
 class Loop:
-    """A rolled loop, and what is known of one more round of it, which is
+    """A rolled loop, and what is known of one more iteration of it, which is
     among the other equations.
     """
 
@@ -55,12 +56,12 @@ class Loop:
         self.env: dict[Atom, Atom] = dict(zip(inputs[0], consts, strict=True))
         self.reads = Counter(a for e in self.body.eqns for a in e.inputs)
         self.reads.update(self.body.outputs)
-        self.begins = False  # whether the round may be the first, with nothing to add to
+        self.begins = False  # whether the iteration may be the first, with nothing to add to
         self.matched: dict[Eqn, None] = {}
 
     def same(self, p: Atom, x: Atom) -> bool:
-        """Whether a value of the body can be `x` in this round, which then
-        settles what it is made of.
+        """True if a value of the body can be `x` in this iteration, which then settles what it is
+        made of.
         """
         if isinstance(p, Literal) or p in self.env:
             return self.env.get(p, p) == x
@@ -90,7 +91,7 @@ class Loop:
         return True
 
     def filled(self, p: Atom, x: Atom) -> bool:
-        """Whether a carry can be a number in the first round."""
+        """True if a carry can be a number in the first iteration."""
         number = isinstance(x, Literal) and not x.type.weak and x.type.dtype == p.type.dtype
         return number and self.begins and p in self.carry
 
@@ -128,7 +129,7 @@ class Loop:
         return [e for e in self.body.eqns if e in cone] if fine else None
 
     def find(self, values: Sequence[Atom]) -> None:
-        """Looks for values of the body in this round: first for what most of it goes into."""
+        """Looks for values of the body in this iteration: first for what most of it goes into."""
         depth: dict[Atom, int] = {}
         for eqn in self.body.eqns:
             depth.update(dict.fromkeys(eqn.outs, 1 + sum(depth.get(a, 0) for a in eqn.inputs)))
@@ -140,7 +141,7 @@ class Loop:
         return any(self.made(maker, p, v) for e in self.others if e.op == maker.op for v in e.outs)
 
     def settled(self, rows: Rows) -> list[Atom] | None:
-        """The elements of this round, if they are known and there before the
+        """The elements of this iteration, if they are known and there before the
         loop, in few arrays.
         """
         if not self.matched or any(v not in self.env for v in self.elements):
@@ -156,7 +157,7 @@ class Loop:
         return found
 
     def image(self, p: Atom, names: dict[Var, Atom]) -> Var:
-        """A result of this round, by a new name."""
+        """A result of this iteration, by a new name."""
         new, old = Var(p.type), self.env.get(p)
         if isinstance(old, Var):
             new = names.setdefault(old, new)  # type: ignore[assignment]
@@ -164,7 +165,7 @@ class Loop:
 
 
 def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
-    """The loop with the round that makes what it begins with; None if there is none."""
+    """The loop with the iteration that makes what it begins with; None if there is none."""
     loop = Loop(graph, at, graph.eqns[:at])
     loop.begins = True
     if not loop.carry or not all(
@@ -193,7 +194,7 @@ def with_first(graph: Graph, at: int, rows: Rows) -> Graph | None:
 
 
 def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
-    """The loop with the round that goes on from its end; None if there is none."""
+    """The loop with the iteration that goes on from its end; None if there is none."""
     loop, carried = Loop(graph, at, graph.eqns[at + 1 :]), graph.eqns[at].outs
     loop.env.update(zip(loop.carry, carried, strict=False))
     ends, results = loop.body.outputs[: loop.op.carry], loop.body.outputs[loop.op.carry :]
@@ -212,10 +213,11 @@ def with_last(graph: Graph, at: int, rows: Rows) -> Graph | None:
 
 
 def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
-    """The loop whose rounds begin with what they ended with, if it then takes the last round.
+    """The loop whose iterations begin with what they ended with, if it then takes the last
+    iteration.
 
-    That is a sum or a product with something that each round has of its own, as of a derivative:
-    the last round computes none for the round before.
+    That is a sum or a product with something that each iteration has of its own, as of a
+    derivative: the last iteration computes none for the iteration before.
     """
     for i, p in enumerate(graph.eqns[at].op.body.outputs[: graph.eqns[at].op.carry]):  # type: ignore[attr-defined]
         loop = Loop(graph, at, graph.eqns[:at])
@@ -233,7 +235,7 @@ def turned(graph: Graph, at: int, rows: Rows) -> Graph | None:
 
 
 def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tuple[Graph, int]:
-    """The loop that carries the rest of a total, which the next round makes; and where it is."""
+    """The loop that carries the rest of a total, which the next iteration makes; and where it is."""
     op, old, number = loop.op, loop.carry[i], neutral(total)
     assert isinstance(old, Var) and isinstance(number, Literal)
     carry, end, first = Var(rest.type), Var(rest.type), fill(number, rest.type, loop.eqn)
@@ -265,7 +267,7 @@ def begun(loop: Loop, i: int, total: Eqn, rest: Atom, cone: Sequence[Eqn]) -> tu
 
 
 def at_end(loop: Loop, eqns: Sequence[Eqn], result: Var, values: Mapping[Atom, Atom]) -> list[Eqn]:
-    """The equations of a round after the loop, the last of which makes the result."""
+    """The equations of an iteration after the loop, the last of which makes the result."""
     env: dict[Var, Atom] = dict(
         zip(loop.body.inputs, loop.eqn.inputs[: loop.op.consts], strict=False)
     )
@@ -303,7 +305,9 @@ def longer(
     ends: Sequence[Var],
     results: Sequence[Sequence[Var]],
 ) -> Eqn:
-    """The loop of one more round. What is carried at the end and a result is read as the latter."""
+    """The loop of one more iteration. What is carried at the end and a result is read as the
+    latter.
+    """
     op = RepeatLoop(loop.body, loop.op.length + 1, loop.op.consts, loop.op.carry)
     given = (*loop.eqn.inputs[: loop.op.consts], *start, *(a for each in lists for a in each))
     returned = [v for each in results for v in each]

@@ -1,4 +1,4 @@
-"""Scans without what nobody reads; what no round changes is computed before
+"""Scans without what nobody reads; what no iteration changes is computed before
 them, what is gathered after.
 """
 
@@ -34,7 +34,7 @@ def trim(graph: Graph) -> Graph:
 
 
 def by_rows(eqn: Eqn) -> bool:
-    """Whether it is a matrix times a vector."""
+    """True if it is a matrix times a vector."""
     op = eqn.op
     if not isinstance(op, DotGeneral) or [a.type.ndim for a in eqn.inputs] != [2, 1]:
         return False
@@ -71,12 +71,12 @@ class Scan:
         return [*(out for _, _, out, _ in self.carry), *(a for a, _ in self.results)]
 
     def live(self, outputs: Sequence[Atom]) -> set[Atom]:
-        """The inputs of a round that some of its outputs depend on."""
+        """The inputs of an iteration that some of its outputs depend on."""
         graph = without_dead_code(Graph(self.body.inputs, self.body.eqns, tuple(outputs)))
         return {a for e in graph.eqns for a in e.inputs} | set(outputs)
 
     def drop_carries(self) -> None:
-        """Those that are read neither after the loop nor by what is."""
+        """Drops the carries that are read neither after the loop nor by what is."""
         kept = [c for c in self.carry if c[3] in self.read]
         while True:
             live = self.live([*(c[2] for c in kept), *(a for a, _ in self.results)])
@@ -87,13 +87,13 @@ class Scan:
         self.carry = kept
 
     def unchanged(self) -> None:
-        """A carry that no round changes, and that is not read after the loop, is a constant."""
+        """A carry that no iteration changes, and that is not read after the loop, is a constant."""
         still = [c for c in self.carry if c[2] is c[0] and c[3] not in self.read]
         self.carry = [c for c in self.carry if c not in still]
         self.consts += [(c[0], c[1]) for c in still]
 
     def filled(self) -> None:
-        """Elements that are all the same number are made of it in each round."""
+        """Elements that are all the same number are made of it in each iteration."""
         made: list[Eqn] = []
         for inner, outer in list(self.elements):
             maker = self.makers.get(outer) if isinstance(outer, Var) else None
@@ -109,7 +109,7 @@ class Scan:
             self.body = Graph(self.body.inputs, (*made, *self.body.eqns), self.body.outputs)
 
     def hoist(self) -> None:
-        """What depends on constants alone is computed before the loop."""
+        """Computes before the loop what depends on constants alone."""
         outer: dict[Var, Atom] = dict(self.consts)
         stays: list[Eqn] = []
         moved: list[Eqn] = []
@@ -136,7 +136,7 @@ class Scan:
         )
 
     def turn(self) -> None:
-        """A constant matrix that multiplies a vector in each round is laid in columns, once."""
+        """A constant matrix that multiplies a vector in each iteration is laid in columns, once."""
         outer, eqns = dict(self.consts), []
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
@@ -175,11 +175,11 @@ class Scan:
 
 
 # -------------------------------------------------------------------------------------------- sink
-# What a scan's rounds only gather is computed after the loop, from what they stack anyway.
+# What a scan's iterations only gather is computed after the loop, from what they stack anyway.
 #
-# A carry to which each round adds a product of stacked values, as the derivative by a weight is,
-# becomes one product over all rounds. A carry that is stacked before and after each round is stacked
-# once, and shifted. Neither needs memory that the loop did not.
+# A carry to which each iteration adds a product of stacked values, as the derivative by a weight
+# is, becomes one product over all iterations. A carry that is stacked before and after each
+# iteration is stacked once, and shifted. Neither needs memory that the loop did not.
 
 
 def late(scan: Scan) -> list[Eqn]:
@@ -208,7 +208,7 @@ def shifted(scan: Scan) -> list[Eqn]:
 
 
 def moved_on(start: Atom, stack: Var, result: Var, reverse: bool, loop: Eqn) -> list[Eqn]:
-    """The values before each round, of the first one and of those after each."""
+    """The values before each iteration, of the first one and of those after each."""
     shape, source = stack.type.shape, loop.source
     first, rest = (
         Var(stack.type.with_shape((1, *shape[1:]))),
@@ -239,7 +239,7 @@ def summed(scan: Scan) -> list[Eqn]:
 
 
 def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
-    """The product that each round adds to a carry, the views of it, and the sum;
+    """The product that each iteration adds to a carry, the views of it, and the sum;
     nothing if it is another.
     """
     makers = {v: e for e in scan.body.eqns for v in e.outs}
@@ -269,7 +269,7 @@ def product_of(scan: Scan, carry: tuple[Var, Atom, Atom, Var]) -> list[Eqn]:
 
 
 def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list[Eqn]] | None:
-    """A round's value with those of all others: what is stacked, and the
+    """An iteration's value with those of all others: what is stacked, and the
     transpositions that make it so.
     """
     for inner, outer in (*scan.elements, *scan.results):
@@ -288,7 +288,7 @@ def stack_of(scan: Scan, a: Atom, makers: Mapping[Var, Eqn]) -> tuple[Atom, list
 
 
 def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]) -> list[Eqn]:
-    """The sum of all rounds' products as one, which is summed over the rounds too."""
+    """The sum of all iterations' products as one, which is summed over the iterations too."""
     product, *views, _ = chain
     op = product.op
     assert isinstance(op, DotGeneral)
@@ -319,7 +319,7 @@ def at_once(scan: Scan, carry: tuple[Var, Atom, Atom, Var], chain: Sequence[Eqn]
 
 
 def begins_with_nothing(scan: Scan, start: Atom) -> bool:
-    """Whether what is added to it stays what it is."""
+    """True if what is added to it stays what it is."""
     maker = scan.makers.get(start) if isinstance(start, Var) else None
     if maker is None or not isinstance(maker.op, BroadcastInDim):
         return False
@@ -340,9 +340,9 @@ def after_first(axes: Dims) -> Dims:
 # -------------------------------------------------------------------------------------- sums after
 # Sums of products that a scan carries become one product after it, at the price of stacks.
 #
-# `late.py` does so where both factors are stacked anyway. On a GPU the product of all rounds is many
-# times as fast as one a round, and without it the rows of a round know nothing of each other; so here
-# a factor is stacked for it, as long as a loop's stacks no more than double.
+# `late.py` does so where both factors are stacked anyway. On a GPU the product of all iterations is
+# many times as fast as one an iteration, and without it the rows of an iteration know nothing of
+# each other; so here a factor is stacked for it, as long as a loop's stacks no more than double.
 
 
 def sums_after(graph: Graph) -> Graph:
@@ -373,9 +373,7 @@ def stacking(eqn: Eqn, more: list[Var]) -> tuple[Eqn, list[Var]]:
 
 
 def factors(eqn: Eqn) -> list[Var]:
-    """What is to be stacked so that each sum of products may be taken;
-    nothing if it is too much.
-    """
+    """The values to stack so that each sum of products may be taken; nothing if they are too many."""
     op = eqn.op
     assert isinstance(op, ScanLoop)
     inputs = op.body.inputs
@@ -391,7 +389,7 @@ def factors(eqn: Eqn) -> list[Var]:
 
 
 def multiplied(body: Graph, old: Var, new: Var) -> list[Var]:
-    """The factors of the product that a round adds to a carry and that nothing else reads."""
+    """The factors of the product that an iteration adds to a carry and that nothing else reads."""
     makers = {v: e for e in body.eqns for v in e.outs}
     reads = [a for e in body.eqns for a in e.inputs] + list(body.outputs)
     total = makers.get(new)

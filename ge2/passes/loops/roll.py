@@ -1,11 +1,12 @@
-"""A Python loop of equal rounds, found in the graph again and made one loop:
-compiled once, not a round each.
+"""A Python loop of equal iterations, found in the graph again and made one loop:
+compiled once, not an iteration each.
 
-Equations in a row that repeat with a period are rounds if what each reads is made in the same
-round, or in the one before (a carry), or is the same for all (a constant), or is made before all of
-them (an element). What later equations read of every round is a result of every round. Rounds of
-elementwise work alone could be one kernel, which keeps values in registers and takes long to
-compile; several of them may be one of the loop. Which it is to be is a question of price.
+Equations in a row that repeat with a period are iterations if what each reads is made in the same
+iteration, or in the one before (a carry), or is the same for all (a constant), or is made before
+all of them (an element). What later equations read of every iteration is a result of every
+iteration. Iterations of elementwise work alone could be one kernel, which keeps values in registers
+and takes long to compile; several of them may be one of the loop. Which it is to be is a question
+of price.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ FUSED = (
     StopGradient,
     Barrier,
 )
-Place = tuple[int, int, int]  # round, equation of the round, result
+Place = tuple[int, int, int]  # iteration, equation of the iteration, result
 
 
 def roll(graph: Graph, context: Context = NOTHING) -> Graph:
@@ -112,7 +113,7 @@ def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
     """Views of the inputs that lie in one piece, which cost nothing and come
     first; the other equations.
 
-    Among those a view of what is made lies right after it, not in the round that reads it.
+    Among those a view of what is made lies right after it, not in the iteration that reads it.
     """
     known: set[Atom] = set(graph.inputs)
     first, rest = list[Eqn](), list[Eqn]()
@@ -148,8 +149,8 @@ def in_one_piece(eqn: Eqn) -> bool:
 
 
 def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, int]]:
-    """Where names of operations repeat: the first equation, the one after the
-    last, and the period.
+    """The ranges in which names of operations repeat: the first equation, the one after the last,
+    and the period.
     """
     # cheap; whether all else is equal is looked at where these repeat
     names = [e.op.name for e in eqns]
@@ -165,7 +166,7 @@ def repetitions(eqns: Sequence[Eqn], tuning: Rolling) -> list[tuple[int, int, in
 
 
 def runs(keys: Sequence[Any], period: int, tuning: Rolling) -> list[tuple[int, int]]:
-    """Where keys equal those a period later for so long that it may be a loop."""
+    """The ranges in which keys equal those a period later for so long that it may be a loop."""
     found, start = [], 0
     for i in range(len(keys) - period + 1):
         if i + period < len(keys) and keys[i] == keys[i + period]:
@@ -186,8 +187,8 @@ def key_of(eqn: Eqn) -> Any:
 @mutable
 class Rolled:
     equation: Eqn
-    start: int  # the first equation of the first round
-    end: int  # the first equation after the last round
+    start: int  # the first equation of the first iteration
+    end: int  # the first equation after the last iteration
 
 
 def rolled(
@@ -214,7 +215,7 @@ def rolled(
 @final
 @mutable
 class Rounds:
-    """Equations `start + t * period + o`: round t, equation o."""
+    """Equations `start + t * period + o`: iteration t, equation o."""
 
     graph: Graph
     eqns: Sequence[Eqn]
@@ -222,7 +223,7 @@ class Rounds:
     period: int
     count: int
     places: dict[Atom, Place] = field(default_factory=dict)
-    consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within a round
+    consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
     carries: dict[tuple[int, int], tuple[Var, Atom]] = field(default_factory=dict)
     elements: dict[tuple[Atom, ...], Var] = field(default_factory=dict)
@@ -248,7 +249,7 @@ class Rounds:
         stored += sum(self.value(0, o, i).type.nbytes for o, i in self.results()[0])
 
         def price(several: int) -> float:
-            """What is left over when the iterations are taken `several` at a time is a kernel too."""
+            """The price of iterations taken `several` at a time: the rest is a kernel too."""
             loops, left = divmod(self.count, several)
             traffic = (loops + (left > 0)) * traffic_seconds(stored, tuning)
             return once * (several + left) + tuning.calls * traffic
@@ -258,8 +259,9 @@ class Rounds:
 
     def from_product(self, equations: int) -> Rounds:
         """The same loop, of as many of so many equations, with the product that makes its only carry
-        as the first one of a round: only within a round is what follows a product one kernel with
-        it. Of several carries some are sums, which `stack` makes one product of all rounds.
+        as the first one of an iteration: only within an iteration is what follows a product one
+        kernel with it. Of several carries some are sums, which `stack` makes one product of all
+        iterations.
         """
         made = [o for o, _ in self.carries if isinstance(self.round(0)[o].op, DotGeneral)]
         if len(self.carries) != 1 or not made:
@@ -294,7 +296,7 @@ class Rounds:
         )
 
     def operand(self, o: int, k: int) -> bool:
-        """Finds out what input `k` of equation `o` is in every round."""
+        """Finds out what input `k` of equation `o` is in every iteration."""
         atoms = [self.eqns[self.start + t * self.period + o].inputs[k] for t in range(self.count)]
         found = [self.places.get(a) if isinstance(a, Var) else None for a in atoms]
         first, later = found[0], found[1:]
@@ -363,8 +365,8 @@ class Rounds:
         )
 
     def spread(self) -> list[Eqn]:
-        """The equations of constants that are smaller arrays, repeated: they stand in a round, which
-        reads the small ones.
+        """The equations of constants that are smaller arrays, repeated: they stand in an iteration,
+        which reads the small ones.
         """
         makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()
@@ -380,7 +382,7 @@ class Rounds:
         return found
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
-        """Which results of a round are read outside, and all that the loop makes."""
+        """The results of an iteration that are read outside, and all that the loop makes."""
         outside = {a for e in self.eqns[: self.start] for a in e.inputs}
         outside.update(
             a for e in self.eqns[self.start + self.count * self.period :] for a in e.inputs

@@ -1,5 +1,5 @@
 """A rolled loop over rows of arrays is a scan over the arrays, and what it
-makes of each round is stacked.
+makes of each iteration is stacked.
 
 What reads all of these one after another, as a concatenation or another such
 loop does, reads the stack.
@@ -136,7 +136,7 @@ def one_row(op: Slice, shape: Dims) -> bool:
 
 
 def rows_of(graph: Graph) -> Rows:
-    """All of a graph; what a rolled loop makes of each round counts as rows of a stack."""
+    """All of a graph; what a rolled loop makes of each iteration counts as rows of a stack."""
     found: Rows = {}
     for eqn in graph.eqns:
         note(found, eqn)
@@ -203,7 +203,7 @@ def stack(graph: Graph, context: Context = NOTHING) -> Graph:
 
 def stack_all(graph: Graph, context: Context = NOTHING) -> Graph:
     """The same, however many results the caller gets: on a GPU a copy of each costs less than its
-    round does as launches, and a scan of them may be one kernel.
+    iteration does as launches, and a scan of them may be one kernel.
     """
     return stacked_loops(graph, len(graph.outputs), context.tuning.stacking.deep)
 
@@ -258,9 +258,7 @@ class Stacking:
         return self.arrays[key]
 
     def few(self, atoms: Sequence[Atom], deep: int) -> bool:
-        """Whether arrays of one type are rows of few others, after what makes
-        each is done for all.
-        """
+        """True if arrays of one type are rows of few others, after what makes each is done for all."""
         if len(runs(atoms, self.rows)) <= RUNS:
             return True
         if not deep or any(isinstance(a, Literal) or a.type != atoms[0].type for a in atoms):
@@ -326,7 +324,7 @@ class Stacking:
         return out
 
     def backwards(self, lists: Sequence[Sequence[Atom]]) -> bool:
-        """Whether most rows come last first."""
+        """True if most rows come last first."""
         parts = [part for each in lists for part in runs(each, self.rows) if part.step]
         return sum(part.count if part.step > 0 else -part.count for part in parts) < 0
 
@@ -390,14 +388,14 @@ class Stacking:
 
 
 def kind(maker: Eqn | None) -> tuple[Op, tuple[ArrayType, ...]] | None:
-    """What equations have in common that may be done at once: the results of others may be alike,
-    and what they are made of not.
+    """The facts that equations have in common which may be done at once: the results of others may
+    be alike, and what they are made of not.
     """
     return None if maker is None else (maker.op, tuple(a.type for a in maker.inputs))
 
 
 def unshaped(body: Graph, a: Atom) -> Atom:
-    """What a result is a reshape of, which is stacked as well, and read by more."""
+    """The value that a result is a reshape of, which is stacked as well, and read by more."""
     makers = {v: e for e in body.eqns for v in e.outs}
     while (
         isinstance(a, Var)

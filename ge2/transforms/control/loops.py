@@ -47,7 +47,8 @@ def scan(
     the same container of their elements. The carry is a container that keeps its structure, shapes
     and dtypes. With `reverse` the last element comes first, and results lie where their elements
     do. `unroll`, 1 or more or a bool, is a hint that JAX takes: here the compiler decides how many
-    iterations stand together. TypeRuleError if a round returns another carry than it was given.
+    iterations stand together. TypeRuleError if an iteration returns another carry than it was
+    given.
 
     >>> scan(lambda total, x: (total + x, total * x), 0.0, np.array([1.0, 2.0, 3.0]))
     (array(6.), array([0., 2., 9.]))
@@ -91,7 +92,7 @@ def while_loop(
 
     `val` is a container of arrays that keeps its structure, shapes and dtypes. Under
     `vmap` elements go on until their own predicate fails. It has forward derivatives; a
-    reverse one is an error that says what to use instead, since how many rounds would
+    reverse one is an error that says what to use instead, since how many iterations would
     have to be kept is not known beforehand.
 
     >>> while_loop(lambda x: x < 100, lambda x: x * 2, 3)
@@ -113,7 +114,7 @@ def while_loop(
 
 
 def kind_of(x: Any) -> str:
-    """What a function returned, in words."""
+    """The result of a function, in words."""
     return str(type_of(x)) if is_array(x) else f"a {type(x).__name__}"
 
 
@@ -224,7 +225,7 @@ def map(f: Function, xs: Any, *, batch_size: int | None = None) -> Any:
 def associative_scan(
     fn: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:
-    """What `fn`, which is associative, makes of all elements up to each one, along an axis.
+    """All elements up to each one, combined by the associative `fn`, along an axis.
 
     `fn(a, b)` combines containers like `elems` of any size along the axis, element by element. It
     is called about twice for each halving of the axis, on arrays, not on single elements (G. E.
@@ -250,16 +251,14 @@ def associative_scan(
 @final
 @record
 class Prefixes:
-    """What an associative function makes of all elements up to each one, along an axis of each
-    leaf.
-    """
+    """All elements up to each one, combined by an associative function, along an axis of each leaf."""
 
     fn: Callable[[Any, Any], Any]
     structure: Structure
     axes: Sequence[int]
 
     def of(self, xs: Sequence[Any], n: int) -> Sequence[Any]:
-        """Those of n elements: of all pairs first, and so of every second element."""
+        """The prefixes of n elements: of all pairs first, and so of every second element."""
         if n < 2:
             return xs
         cut = self.cut
@@ -313,8 +312,8 @@ def interleaved(even: Any, odd: Any, n: int, axis: int) -> Any:
 
 
 class Carry:
-    """What a loop hands from one round to the next: its structure, its first
-    values, and their types.
+    """The carry of a loop from one iteration to the next: its structure, its first values, and
+    their types.
     """
 
     def __init__(self, values: list[Any], structure: Structure, what: str) -> None:
@@ -350,10 +349,10 @@ class Carry:
     def stage(
         self, f: Function, call: Function, elements: Sequence[ArrayType], kind: str
     ) -> tuple[Closed, Structure]:
-        """A round as a graph whose carry has one type throughout; the
+        """An iteration as a graph whose carry has one type throughout; the
         structure of its other results.
 
-        The carry is the loop's own: a round may write into it, and the first
+        The carry is the loop's own: an iteration may write into it, and the first
         values stay as they are.
         """
         rest = [
@@ -387,7 +386,7 @@ class Carry:
         return Closed(graph, closed.captured, closed.looked), found[0]
 
     def agreed(self, i: int, after: ArrayType, f: Function, kind: str) -> ArrayType:
-        """The type that a part of the carry has before and after a round."""
+        """The type that a part of the carry has before and after an iteration."""
         before = self.types[i]
         t = common(before, after)
         if t is None or (t != before and not before.weak):

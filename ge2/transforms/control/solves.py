@@ -246,7 +246,7 @@ def check(
     what: str,
     like: str,
 ) -> None:
-    """That a result is like the argument."""
+    """Refuses a result that is not like the argument."""
     if returned.main != wanted.main:
         why = mismatch(wanted.main, returned.main, like, what)
         raise GradientError(why, where=here(), fix="the same structure")

@@ -95,7 +95,7 @@ class Smoothing:
         return True
 
     def learn(self, eqn: Eqn) -> None:
-        """What the equation makes known."""
+        """Records what the equation makes known."""
         op, (out, *more) = eqn.op, eqn.outs
         if more or not eqn.inputs:
             return
@@ -156,7 +156,7 @@ def is_no_number(x: Atom) -> bool:
 
 
 def is_sum(eqn: Eqn, sums: set[Atom], positive: set[Atom]) -> bool:
-    """Whether the result is a sum of squares of real numbers, by a positive number."""
+    """True if the result is a sum of squares of real numbers, by a positive number."""
     op, a = eqn.op, eqn.inputs[0]
     if eqn.outs[0].type.dtype not in FLOATS:
         return False

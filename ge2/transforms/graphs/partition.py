@@ -115,9 +115,7 @@ AGAIN = (Pointlike, Reduce, ArgReduce, Pad, Concatenate, Gather)  # what may be 
 
 
 def effort(eqn: Eqn, dispatch: int) -> int:
-    """What it costs to compute an equation again, as a part of the time
-    that saving its bytes takes.
-    """
+    """The cost of computing an equation again, as a part of the time that saving its bytes takes."""
     op: Any = eqn.op
     if op.effect or not (op.cost is FREE or isinstance(op, AGAIN)):
         return NEVER
@@ -139,7 +137,7 @@ def effort(eqn: Eqn, dispatch: int) -> int:
 @final
 @record
 class Choice:
-    """What is saved, and the equations that are computed again."""
+    """The values that are saved, and the equations that are computed again."""
 
     saved: frozenset[Var]
     again: frozenset[Eqn]
@@ -245,7 +243,7 @@ def apart(joint: Graph, known: int, outputs: int) -> tuple[list[Eqn], list[Eqn]]
 
 
 def reads(graph: Graph, made: set[Any]) -> tuple[Var, ...]:
-    """What a graph reads from elsewhere, each value once."""
+    """The values that a graph reads from elsewhere, each once."""
     atoms = [a for e in graph.eqns for a in e.inputs] + list(graph.outputs)
     return tuple(dict.fromkeys(a for a in atoms if isinstance(a, Var) and a not in made))
 
@@ -294,7 +292,7 @@ class Network:
         return total, self.behind()
 
     def levels(self) -> list[int] | None:
-        """How far each node is from the source; None if the sink is out of reach."""
+        """The distance of each node from the source; None if the sink is out of reach."""
         found = [-1] * len(self.edges)
         found[0] = 0
         waiting = deque([0])

@@ -1,8 +1,8 @@
-"""What the policy of a checkpoint saves inside of loops and branches: the first
-run hands it to the second.
+"""The values that the policy of a checkpoint saves inside of loops and branches: the first run
+passes them to the second.
 
 A loop that is run again for the derivative is two: the first one stacks, beside its results, what
-the policy saves of each round; the second one reads that, and computes the rest of what the
+the policy saves of each iteration; the second one reads that, and computes the rest of what the
 derivative reads. Branches do the same without stacks.
 """
 
@@ -81,8 +81,8 @@ def is_constant(eqn: Eqn) -> bool:
 
 
 def may_save(rule: Rule, eqn: Eqn, marked: Mapping[Atom, Collection[str]]) -> bool:
-    """Whether the results of an equation may be kept: those of a loop if all
-    that it computes may be.
+    """True if the results of an equation may be kept: those of a loop if all that it computes may
+    be.
     """
     found = {label for v in eqn.outs for label in marked.get(v, ())}
     op = plain(eqn.op)
@@ -94,7 +94,7 @@ def may_save(rule: Rule, eqn: Eqn, marked: Mapping[Atom, Collection[str]]) -> bo
 
 
 def by_label(rule: Rule, v: Var, marked: Mapping[Atom, Collection[str]]) -> bool:
-    """Whether a result of a loop or a branch has a label for which it is kept."""
+    """True if a result of a loop or a branch has a label for which it is kept."""
     return v in marked and saves(rule, None, marked[v])
 
 

@@ -37,7 +37,7 @@ MOVES: Final = (BroadcastInDim, Reshape, Transpose)  # they may come after the r
 
 @record
 class Policy:
-    """How `ge2.autocast` computes.
+    """The way in which `ge2.autocast` computes.
 
     `product`: "bf16", "f16", or "tf32", in which float32 stays in memory what it is; None leaves
     products as they are, also to a policy around this one. `chains`: whether what is computed of
@@ -79,7 +79,7 @@ class Lowering:
         return Graph(self.given.inputs, tuple(self.eqns), tuple(outputs), self.given.consts)
 
     def pairs(self, atoms: Sequence[Atom]) -> list[tuple[Atom, np.dtype]]:
-        """What stands for each value, and the dtype that it is to have."""
+        """The atom that stands for each value, and the dtype that it is to have."""
         return [(a, old.type.dtype) for a, old in zip(rename(self.env, atoms), atoms, strict=True)]
 
     def equation(self, eqn: Eqn, inputs: Sequence[Atom]) -> Sequence[Atom]:

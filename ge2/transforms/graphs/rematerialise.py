@@ -45,19 +45,19 @@ def repeated(graph: Graph, again: Sequence[Eqn], at: int, after: Var | None) -> 
 
 
 # ----------------------------------------------------------------------------------------- unstack
-# What a loop stacks for a later one is computed again there, round by round,
+# What a loop stacks for a later one is computed again there, iteration by iteration,
 # from what that has anyway.
 #
-# A loop and its derivative are two scans over as many rounds: the second reads what the
+# A loop and its derivative are two scans over as many iterations: the second reads what the
 # first one stacked. A stack that can be made again from constants, elements and other
-# stacks of the same round need not be kept.
+# stacks of the same iteration need not be kept.
 
 
 @final
 @record
 class Unstacked:
     """A stack that is given up: the graph without it, and the equations of a
-    round that make it again.
+    iteration that make it again.
     """
 
     value: Var
@@ -87,8 +87,8 @@ def unstacked(graph: Graph, wanted: Callable[[Var], bool]) -> Iterator[Unstacked
 
 
 def reads_rounds(eqn: Eqn, v: Var, length: int) -> bool:
-    """Whether a loop reads a stack as its elements alone, and does not ask
-    where its values equal others.
+    """True if a loop reads a stack as its elements alone, and does not ask where its values equal
+    others.
 
     What is computed again may differ in its last bit.
     """
@@ -128,8 +128,8 @@ def given_up(graph: Graph, first: Eqn, i: int, later: list[Eqn]) -> Unstacked | 
 
 
 def in_memory(eqn: Eqn, i: int) -> dict[Var, Atom]:
-    """The values of a round that are there without stack `i`, and which array
-    holds each of all rounds.
+    """The values of an iteration that are there without stack `i`, and which array
+    holds each of all iterations.
     """
     op = eqn.op
     assert isinstance(op, ScanLoop)
@@ -141,7 +141,7 @@ def in_memory(eqn: Eqn, i: int) -> dict[Var, Atom]:
 
 
 def remade(body: Graph, wanted: Atom, there: Mapping[Var, Atom]) -> list[Eqn] | None:
-    """The equations of a round that make a value from what is there, in
+    """The equations of an iteration that make a value from what is there, in
     order; None if there are none.
 
     With x, if it is asked where x == max(x), goes max(x).
@@ -183,7 +183,7 @@ def remaking(
     consts: int,
     first: Eqn,
 ) -> Eqn:
-    """The later loop, each of whose rounds makes the value again instead of reading it."""
+    """The later loop, each of whose iterations makes the value again instead of reading it."""
     op = eqn.op
     assert isinstance(op, ScanLoop) and isinstance(first.op, ScanLoop)
     parts = op.parts(list(zip(op.body.inputs, eqn.inputs, strict=True)))

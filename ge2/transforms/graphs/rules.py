@@ -72,7 +72,7 @@ class blamed:
 
 
 def entries(found: Any, count: int, op: Op, rule: str) -> Any:
-    """What a rule returned, if it has an entry for each of so many."""
+    """The result of a rule, if it has an entry for each of so many."""
     if isinstance(found, list | tuple) and len(found) == count:
         return found
     got = str(len(found)) if isinstance(found, list | tuple) else f"a {type(found).__name__}"
@@ -323,7 +323,7 @@ def pushed(
 
 
 def tangent_or_zero(t: Any, x: Any) -> Any:
-    """What a linear operation is applied to; its integers (indices, masks) stay as they are."""
+    """The operand of a linear operation; its integers (indices, masks) stay as they are."""
     if t is not None:
         return t
     return zero(x.type) if x.type.dtype in INEXACT else x
