@@ -32,6 +32,7 @@ WRITERS = (
     "targets/cuda/emit",
 )  # folders of what writes texts
 LEAVES = (str, int, float, bool, bytes, type(None), np.dtype, np.generic)
+LEAF, MANY = ("a leaf",), ("a sequence",)
 
 
 @final
@@ -93,21 +94,21 @@ def spelt(x: Any, parts: list[str]) -> bool:
     text does not tell it.
     """
     kind: Any = type(x)
-    if kind is str or isinstance(x, LEAVES):
+    names = names_of(kind)
+    if names is LEAF:
         parts.append(f"{kind.__name__} {x!r}")
         return True
-    if isinstance(x, (tuple, list)):
+    if names is MANY:
         parts.append(f"{kind.__name__} {len(x)}")
         inside = x
+    elif names is not None:
+        parts.append(f"{kind.__module__}.{kind.__qualname__}")
+        inside = [getattr(x, name) for name in names]
     elif isinstance(x, frozenset) and all(isinstance(each, str | tuple) for each in x):
         parts.append("set")
         inside = (sorted(x),)
     else:
-        names = names_of(kind)
-        parts.append(f"{kind.__module__}.{kind.__qualname__}")
-        if names is None:
-            return False
-        inside = [getattr(x, name) for name in names]
+        return False
     for each in inside:  # noqa: SIM110 - `all` of a generator takes twice as long
         if not spelt(each, parts):
             return False
@@ -116,7 +117,13 @@ def spelt(x: Any, parts: list[str]) -> bool:
 
 @once
 def names_of(kind: type) -> tuple[str, ...] | None:
-    """The fields of a record; None of anything else, and where equal ones are two: variables."""
+    """The fields of a record, or how a value of another kind is spelt; None of what is not, and
+    where equal ones are two: variables.
+    """
+    if issubclass(kind, LEAVES):
+        return LEAF
+    if issubclass(kind, (tuple, list)):
+        return MANY
     if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return None
     return tuple(f.name for f in fields(kind))

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
 from ge2.base.errors import CompileError
 from ge2.cli.compile import assemblers
@@ -62,6 +63,7 @@ def orders(name: str, rng: np.random.Generator) -> list[Order]:
     return [Order(text, arch) for text in found.values() for arch in architectures(text)]
 
 
+@pytest.mark.exhaustive
 @every_op
 def test_kernels_are_compiled(batch: Batch) -> None:
     batch.check(orders, compiled)
