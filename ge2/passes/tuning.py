@@ -97,6 +97,8 @@ class Tuning:
 
     `columns`: of rows of which one element is read, up to which all are compared with its index.
     `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
+    `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
+    most of several sums at indices that become one.
     """
 
     fusion: Fusion = Fusion()
@@ -107,6 +109,8 @@ class Tuning:
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
     joined: int = 3
+    sliced: int = 8
+    scattered: int = 1 << 22
 
 
 TUNING = Tuning()
