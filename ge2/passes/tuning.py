@@ -106,6 +106,8 @@ class Tuning:
     `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
+    `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
+    most of several sums at indices that become one.
     """
 
     fusion: Fusion = Fusion()
@@ -118,6 +120,8 @@ class Tuning:
     columns_beside_gathers: int = 16
     statistics: int = 16
     joined: int = 3
+    sliced: int = 8
+    scattered: int = 1 << 22
 
 
 TUNING = Tuning()

@@ -130,7 +130,8 @@ def test_the_pipelines_are_lists_of_names():
         "c": f"user_kernels attention {tidy} order_statistics roll whole stack split_edges fuse writes grounded"
         " with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} half_results recompute tiny_products roll whole stack stack_all"
-        " sums_after products_to_sums fuse epilogue indexed drawn resident with_copies views_first",
+        " sums_after slices_first join_scatters products_to_sums fuse epilogue indexed drawn resident"
+        " with_copies views_first",
     }
 
 
