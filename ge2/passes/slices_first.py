@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 
 from ge2.ir import Atom, Eqn, Graph, Var
-from ge2.ops.elementwise import Pointlike
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Slice
 from ge2.passes.context import NOTHING, Context
 
