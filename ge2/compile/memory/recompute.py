@@ -171,12 +171,14 @@ class Inlined:
     def equation(self) -> Eqn:
         names = dict(zip(self.source.outs, self.given.graph.outputs, strict=True))
         env: dict[Atom, Atom] = {}
+        done: dict[Dims, dict[Atom, Var]] = {}  # by the axes that they have here
         for v, inside in self.gone.items():
             inner = as_var(names[v])
             at = axes_read(self.reader, v)
             assert at is not None
             axes = dict(zip(self.makers[inner][1], at, strict=True))
-            env[inside] = self.rounded(self.value(inner, axes, {}), at)
+            found = self.value(inner, axes, done.setdefault((*axes, *axes.values()), {}))
+            env[inside] = self.rounded(found, at)
         eqns = [
             replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)) for e in self.op.graph.eqns
         ]

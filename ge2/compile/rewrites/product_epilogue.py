@@ -66,6 +66,7 @@ class Epilogues:
         self.first: dict[Atom, int] = {}  # the equation that reads a value first
         for n, e in enumerate(graph.eqns):
             self.first.update((a, n) for a in e.inputs if a not in self.first)
+        self.known: dict[Problem, Choice] = {}
         self.gone: set[int] = set()  # products that are part of a region now
         self.looped = any(isinstance(e.op, ScanLoop | WhileLoop | Cond) for e in graph.eqns)
 
@@ -117,7 +118,10 @@ class Epilogues:
             layout = self.layout(a) or plain(a.type.shape)
             return Operand(role, i, layout.strides, layout.offset)
 
-        return choose(Problem.of(eqn, "cuda", operand), self.caps, prefs(), CATALOG)
+        problem = Problem.of(eqn, "cuda", operand)
+        if problem not in self.known:  # layers of a network are alike
+            self.known[problem] = choose(problem, self.caps, prefs(), CATALOG)
+        return self.known[problem]
 
     def layout(self, a: Atom) -> Layout | None:
         """The layout of an operand in an array of C order, of which it may be a view."""

@@ -12,7 +12,7 @@ from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention.facts import Along, reshaped
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import DIV, MUL, WHERE, ConvertElementType
+from ge2.ops.elementwise import DIV, EXP, MUL, WHERE, ConvertElementType
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.random import RandomBits
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
@@ -129,12 +129,30 @@ class Finder:
         values of the graph that it reads. None of them reads what is inside of another.
         """
         taken: set[int] = set()
+        starts = self.starts()
         for eqn in self.graph.eqns:
-            if isinstance(eqn.op, DotGeneral) and (found := self.at(eqn)) is not None:
+            if eqn.outs[:1] and eqn.outs[0] in starts and (found := self.at(eqn)) is not None:
                 _, numbers, _ = found
                 if taken.isdisjoint(numbers):
                     taken |= numbers
                     yield found
+
+    def starts(self) -> set[Var]:
+        """Products from which a way without another product leads to an exponential, and from that
+        to a product: of all others, no scores are made.
+        """
+        multiplied, raised, found = set[Atom](), set[Atom](), set[Var]()
+        for eqn in reversed(self.graph.eqns):
+            is_product = isinstance(eqn.op, DotGeneral)
+            if is_product and eqn.outs[0] in raised:
+                found.update(eqn.outs)
+            if is_product or not multiplied.isdisjoint(eqn.outs):
+                multiplied.update(eqn.inputs)
+                if eqn.op is EXP:
+                    raised.update(eqn.inputs)
+            if not is_product and not raised.isdisjoint(eqn.outs):
+                raised.update(eqn.inputs)
+        return found
 
     def at(self, dot: Eqn) -> tuple[Form, set[int], tuple[Var, ...]] | None:
         """Attention whose scores begin with this product."""
