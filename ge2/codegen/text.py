@@ -30,6 +30,13 @@ class Text:
     end: str = ""  # what follows the closing brace of a body
 
 
+def guard(test: str, done: str | Sequence[Text]) -> Text:
+    """A statement, or a block of some, for where a test holds."""
+    if isinstance(done, str):
+        return Text(f"if ({test}) {done}")
+    return Text(f"if ({test})", body=tuple(done))
+
+
 # in place of a number of threads: a kernel so small, and called so often, that it has no team
 ALONE = 0
 

@@ -27,7 +27,7 @@ from tests.kernels.wgmma_cases import (
     emulated,
     odd,
     precision,
-    rounded_to_tf32,
+    turned,
     with_sum,
 )
 from tests.nvrtc import needs_nvrtc
@@ -76,13 +76,8 @@ def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
 @pytest.mark.parametrize("shape", [(133, 87, 71), (72, 90, 34), (16, 64, 264)])
 @pytest.mark.parametrize("turn", TURNS)
 def test_products_as_they_lie(turn: str, shape: tuple[int, int, int], dtype: Any) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(3)
-    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
-    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
-    called = rounded_to_tf32(function) if dtype == F32 else function
-    emulated(BOTH, called, (a, b), BARE, k, exact=function)
+    called, xs, exact = turned(turn, shape, dtype, 3)
+    emulated(BOTH, called, xs, BARE, shape[2], exact=exact)
 
 
 @needs_compiler

@@ -16,7 +16,7 @@ from typing import final
 from ge2.base.dtypes import FLOAT32
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Loop, Work
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.fast_reductions import Pick, largest_of, paired, pick, without
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -166,7 +166,11 @@ class Rows:
         """A thread has less of a row than others."""
         if not self.ragged:
             return []
-        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+        return [self.past(self.places.letters[self.lane])]
+
+    def past(self, at: str) -> Text:
+        """The end of a loop at a place behind the last of a row."""
+        return guard(f"{at} >= {self.total(self.row)}", "break;")
 
     def total(self, axes: Sequence[int]) -> str:
         return " * ".join(map(self.places.extent, axes)) or "1"
@@ -326,7 +330,7 @@ class Rows:
             Text(f"{state} = {reductions.merged(each.fold, state, said.operand(each.x))};"),
         ]
         said.packs, said.widened = known, wider
-        return [Text(f"if ({at} >= 0 && {at} < {self.total(self.row)})", body=tuple(body))]
+        return [guard(f"{at} >= 0 && {at} < {self.total(self.row)}", body)]
 
     def stripe(self, loop: Loop) -> list[Work]:
         """Sums over long rows: a thread adds up each of its neighbours for itself, so that none
@@ -375,18 +379,14 @@ class Rows:
         """The places along the axes of a row, where it has several."""
         if self.lane >= 0:
             return []
-        guard = (
-            [Text(f"if (at >= {self.total(self.row)}) break;")]
-            if self.plan.resident and self.ragged
-            else []
-        )
+        guard = [self.past("at")] if self.plan.resident and self.ragged else []
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
     def end_of_packs(self) -> list[Text]:
         """Where a thread has fewer packs than others, all of them whole."""
         if not self.ragged or not self.whole_packs:
             return []
-        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+        return [self.past(self.places.letters[self.lane])]
 
     @property
     def whole_packs(self) -> bool:
@@ -453,7 +453,7 @@ class Rows:
         lines = [each for w in works for each in self.element(w)]
         if self.pack > 1 and lines and self.ragged and not self.whole_packs:
             letter = self.places.letters[self.lane]
-            return [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
+            return [self.past(f"{letter} + v"), *lines]
         return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
@@ -479,7 +479,7 @@ class Rows:
         if w.kind == "store" and w.param not in self.said.written:
             return self.guarded(w, [line])
         outside = w.kind == "fold" and bool(w.over - set(self.row)) and self.shape.rows > 1
-        return [Text("if (here)", body=(line,))] if outside else [line]
+        return [guard("here", [line])] if outside else [line]
 
     def guarded(self, w: Work, lines: Sequence[Text]) -> list[Text]:
         """A store, by one of the threads that know the value."""
@@ -505,11 +505,7 @@ class Rows:
         line = self.said.line(w)
         if w.kind == "store":
             return self.guarded(w, [line])
-        return (
-            [Text("if (here)", body=(line,))]
-            if w.kind == "fold" and self.shape.rows > 1
-            else [line]
-        )
+        return [guard("here", [line])] if w.kind == "fold" and self.shape.rows > 1 else [line]
 
     # -- reductions
 
@@ -526,12 +522,7 @@ class Rows:
         if any(p.fold is w for p in self.partials.parts):
             place = self.places_of(self.walked)
             tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
-            lines.append(
-                Text(
-                    f"if ({' && '.join(tests)})",
-                    body=(self.partials.leave(w, "blockIdx.y", place, name),),
-                )
-            )
+            lines += tested(tests, [self.partials.leave(w, "blockIdx.y", place, name)])
         return lines
 
     def left_over(self, w: Work) -> list[Reduction]:
@@ -546,10 +537,10 @@ class Rows:
             leaves = self.leaves_along(w, number, group)
             if not meets:
                 return [leaves]
-            return [*self.met(w), Text("if (team == 0)", body=(leaves,))]
+            return [*self.met(w), guard("team == 0", [leaves])]
         first = "threadIdx.x == 0" if meets else "t == 0"
         leave = self.partials.leave(w, number, group, name)
-        return [*self.met(w), Text(f"if ({first})", body=(leave,))]
+        return [*self.met(w), guard(first, [leave])]
 
     def met(self, w: Work) -> list[Reduction]:
         """What the threads and teams of a block have becomes one, where they meet for it."""
@@ -568,8 +559,8 @@ class Rows:
         value = f"{reductions.state(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
         leave = self.partials.leave(w, number, place, value)
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
-        test = f"{letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}"
-        inner = [*([Text(f"if ({test}) break;")] if self.ragged else []), leave]
+        at = f"{letter} + v" if self.pack > 1 else letter
+        inner = [self.past(at), leave] if self.ragged else [leave]
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 
