@@ -8,6 +8,9 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -34,6 +37,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs begin so
         signal.signal(signal.SIGINT, signal.default_int_handler)
     SAMPLING.every, SAMPLING.seed = config.getoption("--all"), config.getoption("--sample-seed")
+    gc.set_threshold(
+        10_000
+    )  # collections take a hundredth of the time; where jax is imported, more
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -64,12 +70,26 @@ def pytest_collection() -> Iterator[None]:
     would look through while they are made and in each test.
     """
     gc.disable()
+    import_share()
     try:
         return (yield)
     finally:
         gc.collect()
         gc.freeze()
         gc.enable()
+
+
+def import_share() -> None:
+    """Workers of a run begin with different tests, so that each writes a part of the bytecode, with
+    its assertions rewritten, and finds that of the others.
+    """
+    worker, count = (os.environ.get(f"PYTEST_XDIST_WORKER{name}") for name in ("", "_COUNT"))
+    if worker is None or count is None:
+        return
+    tests = sorted(Path(__file__).parent.glob("tests/*/test_*.py"))
+    for path in tests[int(worker.removeprefix("gw")) :: int(count)]:
+        with suppress(Exception, pytest.skip.Exception):  # which it says where it is collected
+            import_module(f"tests.{path.parent.name}.{path.stem}")
 
 
 def is_published(item: DoctestItem) -> bool:

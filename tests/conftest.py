@@ -66,6 +66,15 @@ def compiler_is_looked_for() -> None:
         native()  # which programs of a machine's first process do without until it is there
 
 
+@pytest.fixture(autouse=True, scope="session")
+def texts_are_read_back() -> None:
+    """Under `--all` also those of equations that differ from others in their numbers alone."""
+    from ge2.trace import stage
+
+    if SAMPLING.every:
+        stage.alike = stage.look
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Tests compile at -Og, but for a seeded tenth of them, which compile C as users do, and those

@@ -89,22 +89,14 @@ class Together:
 
     def text(self) -> str:
         sources = [part.source for part in self.parts.values()]
-        headers = dict.fromkeys(name for text in sources for name in INCLUDE.findall(text))
-        before = [
-            '#include "shim/shim.h"',
-            "namespace {",
-            *(f'#include "{name}"' for name in headers),
-            "}",
-        ]
         kernels = ["GE2_SHIM_MODULE"]
         for n, text in enumerate(sources):
-            body = KERNEL.sub(lambda found, n=n: renamed(found, n), INCLUDE.sub("", text))
-            before.append(f'namespace {{ namespace part{n} {{\n#line 1 "part{n}.cu"\n{body}\n}} }}')
             for entry in entries(text):
                 kernels += [
                     f"using part{n}::{entry.name}_{n};",
                     f"GE2_SHIM_KERNEL({entry.name}_{n})",
                 ]
+        before = '#include "shim/shim.h"', "namespace {", *one_file(sources), "}"
         return "\n".join([*before, *kernels, ""])
 
     @property
@@ -118,6 +110,16 @@ class Together:
                 except CompilerTrouble:
                     self.made = None
             return self.made
+
+
+def one_file(sources: list[str]) -> list[str]:
+    """The headers of all sources, then each source in a namespace, its kernels renamed."""
+    headers = dict.fromkeys(name for text in sources for name in INCLUDE.findall(text))
+    parts = [f'#include "{name}"' for name in headers]
+    for n, text in enumerate(sources):
+        body = KERNEL.sub(lambda found, n=n: renamed(found, n), INCLUDE.sub("", text))
+        parts.append(f'namespace part{n} {{\n#line 1 "part{n}.cu"\n{body}\n}}')
+    return parts
 
 
 def renamed(found: re.Match[str], n: int) -> str:

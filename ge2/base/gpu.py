@@ -65,24 +65,31 @@ def expecting(architecture: str) -> Iterator[None]:
         _expected.reset(token)
 
 
-def has_hopper() -> bool:
-    """True if an array may be on a GPU of compute capability 9.0, or on what emulates one."""
-    if config.executor == "shim" or _expected.get().startswith("sm_90"):
+AMPERE: Final = 80  # the first generation whose warps have tensor cores that kernels of ours use
+
+
+def has_tensor_cores() -> bool:
+    """True if an array may be on a GPU of compute capability 8.0 or newer, or on an emulator."""
+    if config.executor == "shim" or _is_new(_expected.get().strip("sm_af")):
         return True
     for cuda in loaded("cupy", "cuda"):
-        if id(cuda) not in _hoppers:
-            _hoppers[id(cuda)] = cuda, _is_hopper(cuda)
-        return _hoppers[id(cuda)][1]
+        if id(cuda) not in _new:
+            _new[id(cuda)] = cuda, _has_new(cuda)
+        return _new[id(cuda)][1]
     return False
 
 
-_hoppers: dict[int, tuple[Any, bool]] = {}  # of modules of CuPy's, kept: an id is given again
+_new: dict[int, tuple[Any, bool]] = {}  # of modules of CuPy's, kept: an id is given again
 
 
-def _is_hopper(cuda: Any) -> bool:
+def _is_new(capability: str) -> bool:
+    return capability.isdigit() and int(capability) >= AMPERE
+
+
+def _has_new(cuda: Any) -> bool:
     try:
         devices = map(cuda.Device, range(cuda.runtime.getDeviceCount()))
-        return any(getattr(device, "compute_capability", "") == "90" for device in devices)
+        return any(_is_new(getattr(device, "compute_capability", "")) for device in devices)
     except RuntimeError:  # CuPy's, without a driver
         return False
 

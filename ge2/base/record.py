@@ -76,8 +76,10 @@ def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
     found = fields(made)  # type: ignore[arg-type]
 
     def finish() -> None:
-        names: dict[str, Any] = {"_set": object.__setattr__, "_absent": MISSING}
+        names: dict[str, Any] = {"_absent": MISSING}
         for f in found:
+            # that of the slot: half of the time of `object.__setattr__`, which looks for it by name
+            names[f"_set_{f.name}"] = getattr(made, f.name).__set__
             names[f"_default_{f.name}"] = f.default
             names[f"_new_{f.name}"] = f.default_factory
         exec(_methods(tuple(map(_outline, found)), hasattr(cls, "__post_init__"), frozen), names)
@@ -157,7 +159,7 @@ def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeT
     }
     value |= {f.name: f"_default_{f.name}" for f in found if f.default and not f.init}
     value |= {f.name: f"_new_{f.name}()" for f in found if f.made and not f.init}
-    store = " _set(self, '{}', {})" if frozen else " self.{} = {}"
+    store = " _set_{}(self, {})" if frozen else " self.{} = {}"
     stores = [store.format(*item) for item in value.items()]
     own, other = (
         "".join(f"{who}.{f.name}, " for f in found if f.compared) for who in ("self", "other")

@@ -438,8 +438,9 @@ class Known:
 def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The choice for a problem whose layouts are known by now.
 
-    `kept`: what a pass chose for its equation before. If that is a family of the catalog it stays;
-    else the equation was part of a larger problem, whose refusals come first.
+    `kept`: what a pass chose for its equation before. If that is a family of the catalog it stays,
+    unless it refuses what is known now; else the equation was part of a larger problem, whose
+    refusals come first.
     """
     mine = saved(problem, catalog)
     if isinstance(kept, Choice) and kept.caps == caps and kept.problem == problem:
@@ -449,7 +450,9 @@ def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Ca
         return choose(problem, caps, first, (*mine, *catalog))
     if not isinstance(kept, Choice):
         return choose(problem, caps, prefs, catalog)
-    if kept.family.name in {family.name for family in catalog}:
+    offered = kept.family.name in {family.name for family in catalog}
+    if offered and not kept.family.refuses(problem, caps):
         return replace(kept, problem=problem, caps=caps)
     found = choose(problem, caps, prefs, catalog)
-    return replace(found, refused=(*kept.refused, *found.refused))
+    earlier = () if offered else kept.refused
+    return replace(found, refused=(*earlier, *found.refused))

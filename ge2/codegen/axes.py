@@ -107,16 +107,31 @@ class Axes:
             self.tasks(works, folded)
 
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
-        """True if each stage goes through all rows once: a panel of them would not stay in
-        cache.
+        """True if all rows are gone through once for each stage: only one stage reads them, or a panel
+        of them would not stay in cache.
 
         Nothing is kept between the stages, so what is costly to make again speaks against it.
         """
+        if self.sizes[self.lane] >= tuning.wide:
+            return False
+        if not self.read_again(whole, works):
+            return True
         panel = math.prod(self.sizes[a] for a in whole) * tuning.lanes * 4
         costly = any(
             w.cost >= BRANCHING.instructions and not w.axes.isdisjoint(whole) for w in works
         )
-        return panel > tuning.cache and self.sizes[self.lane] < tuning.wide and not costly
+        return panel > tuning.cache and not costly
+
+    def read_again(self, whole: frozenset[int], works: Sequence[Work]) -> bool:
+        """True if something along the axes of a reduction waits for its result."""
+        late = set[int]()
+        for w in works:
+            waits = any(id(x) in late for x in w.xs)
+            if waits and not w.axes.isdisjoint(whole):
+                return True
+            if waits or (w.kind == "fold" and w.over & whole):
+                late.add(id(w.y))
+        return False
 
     def panels(self, whole: frozenset[int], folded: frozenset[int], wide: int) -> bool:
         """True if the innermost axis is cut into panels, each of which goes through all rows."""

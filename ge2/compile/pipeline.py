@@ -16,12 +16,16 @@ from ge2.ir import Graph
 from ge2.ops.attention.ops import ATTENTION
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
+from ge2.passes.half_results import half_results
+from ge2.passes.join_scatters import join_scatters
 from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
+from ge2.passes.slices_first import slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
 from ge2.passes.wrap_indices import drawn, indexed
@@ -77,12 +81,13 @@ FIRST: Final[tuple[Pass, ...]] = (user_kernels, attention, *TIDY)
 PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
-        *FIRST, roll, whole, stack, split_edges, fuse,
+        *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
         writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, recompute, tiny_products, roll, whole, stack, stack_all, sums_after, products_to_sums, fuse,
-        epilogue, indexed, drawn, resident, with_copies, views_first,
+        *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
+        slices_first, join_scatters, products_to_sums, fuse, epilogue, indexed, drawn, resident,
+        with_copies, views_first,
     ),
 }
 
@@ -91,10 +96,13 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
 # when it has ended, if the program still fits, and what would keep more values is left out.
 LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
-    "c": (whole, stack, split_edges, fuse, writes, grounded, with_copies, views_first, checked_early),
+    "c": (
+        order_statistics, whole, stack, split_edges, fuse,
+        writes, grounded, with_copies, views_first, checked_early,
+    ),
     "cuda": (
-        tiny_products, whole, stack, products_to_sums, fuse, indexed, drawn, resident, with_copies,
-        views_first,
+        half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
+        indexed, drawn, resident, with_copies, views_first,
     ),
 }
 # fmt: on

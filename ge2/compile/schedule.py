@@ -20,6 +20,7 @@ from ge2.compile.steps.slice_writes import join_update
 from ge2.compile.steps.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import Atom, Eqn, Graph, Names, Var
+from ge2.ops.attention.ops import FusedBackward
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.shape import (
@@ -353,6 +354,9 @@ class Scheduler:
                     continue
                 whole = whole.base
             for i, place in places_in(eqn, around).items():
+                if self.target == "cuda" and self.write_cotangent(eqn.inputs[i], place, whole):
+                    self.there.setdefault(n, set()).add((0, i))
+                    continue
                 made = self.made_for(eqn.inputs[i], place)
                 if made is not None:
                     x, layout = made
@@ -387,6 +391,35 @@ class Scheduler:
         ):
             return None
         return (a, place) if self.kinds[source.first] == "kernel" else None
+
+    def write_cotangent(self, a: Atom, place: Layout, whole: Buffer) -> bool:
+        """Has the kernel write there what is, transposed and reshaped, the cotangent of queries, keys or
+        values; what is between are views of the whole then.
+        """
+        chain = list[tuple[Var, Layout]]()
+        while isinstance(a, Var) and self.reads[a] == 1:
+            maker = self.makers.get(a)
+            chain.append((a, place))
+            if maker is None or not isinstance(maker.op, Reshape | Transpose):
+                break
+            found = before(maker, place)
+            if found is None:
+                return False
+            a, place = maker.inputs[0], found
+        else:
+            return False
+        if maker is None or not isinstance(maker.op, FusedBackward) or maker.outs.index(a) > 2:
+            return False
+        made = self.buffers[a]
+        if made.storage != "arena" or a in self.layouts or not is_mappable(place, a):
+            return False
+        whole.first = min(whole.first, made.first)
+        for v, layout in chain:
+            self.kinds[self.number(v)] = "kernel" if v is a else "view"
+            self.buffers[v].storage, self.buffers[v].base = "view", whole
+            self.layouts[v] = layout
+        self.parts.add(a)
+        return True
 
     def over_alone(self, eqn: Eqn, x: Atom) -> bool:
         """True if an equation may write over an array: what else it reads of
@@ -525,6 +558,23 @@ def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
         offset = sum(n * s for n, s in zip(op.low, whole.strides, strict=True))
         return {0: Layout(whole.offset + offset, whole.strides)}
     return {}
+
+
+def before(eqn: Eqn, place: Layout) -> Layout | None:
+    """Where what is reshaped or transposed goes, if the result of that goes to `place`."""
+    op, (x, *_), (out, *_) = eqn.op, eqn.inputs, eqn.outs
+    if isinstance(op, Reshape):
+        return reshaped(place, out.type.shape, x.type.shape)
+    assert isinstance(op, Transpose)
+    strides = tuple(place.strides[op.order.index(i)] for i in range(len(op.order)))
+    return Layout(place.offset, strides)
+
+
+def is_mappable(place: Layout, v: Var) -> bool:
+    """Whether tensor maps write an array there: in multiples of 16 bytes, along the last axis."""
+    *outer, last = place.strides
+    some = max(1, 16 // v.type.dtype.itemsize)
+    return last == 1 and not any(each % some for each in (place.offset, *outer))
 
 
 def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:

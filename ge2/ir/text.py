@@ -182,18 +182,16 @@ class _Parser:
         at, text, token_at = 0, text.rstrip(), tokens().match
         while at < len(text):
             found = token_at(text, at)
-            if found is None or found.lastgroup is None:
+            kind = found.lastgroup if found is not None else None
+            if found is None or kind is None:
                 at += len(text[at:]) - len(text[at:].lstrip())
                 raise ParseError(
                     f"this is no part of a graph: {text[at : at + 20]!r}", where=_place(text, at)
                 )
-            token = found[found.lastgroup]
-            if found.lastgroup == "number" and len(token) > DIGITS:
-                raise ParseError(
-                    f"a number has {len(token)} digits", where=_place(text, found.start("number"))
-                )
-            self.tokens.append((found.lastgroup, token, found.start(found.lastgroup)))
-            at = found.end()
+            start, at = found.span(kind)
+            if kind == "number" and at - start > DIGITS:
+                raise ParseError(f"a number has {at - start} digits", where=_place(text, start))
+            self.tokens.append((kind, text[start:at], start))
         self.text = text
 
     # -- tokens

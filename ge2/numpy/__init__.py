@@ -79,11 +79,11 @@ from ge2.numpy.axes.sorting import (
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__
-from ge2.numpy.late import SHARING, as_ufuncs, functions, sharing, ufunc_method
+from ge2.numpy.late import OUT_AT, SHARING, as_ufuncs, functions, sharing, ufunc_method, writing
 
 __all__ = [  # noqa: RUF022 the tables first
     "FUNCTIONS", "UFUNCS", "__array_api_version__", "__array_namespace_info__",
-    "fft", "linalg", "operators", "ufunc_method",
+    "fft", "lib", "linalg", "operators", "ufunc_method",
     "abs", "absolute", "acos", "acosh", "add", "all", "allclose", "amax", "amin", "angle", "any",
     "append", "arange", "arccos", "arccosh", "arcsin", "arcsinh", "arctan", "arctan2", "arctanh",
     "argmax", "argmin", "argpartition", "argsort", "argwhere", "around", "array", "array_equal",
@@ -128,6 +128,7 @@ __all__ = [  # noqa: RUF022 the tables first
 FUNCTIONS = functions(globals(), __all__)  # from NumPy's function objects to the functions here
 as_ufuncs(UFUNCS)
 __all__.extend(late.OFFERED)
+globals().update({name: writing(globals()[name], name) for name in OUT_AT if name in globals()})
 globals().update({name: sharing(globals()[name], getattr(_np, name)) for name in SHARING})
 _publish(globals())
 

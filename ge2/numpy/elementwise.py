@@ -28,7 +28,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ArgumentError, Ge2Error, NotAValue, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
-from ge2.numpy.options import options
+from ge2.numpy.options import into, options
 from ge2.numpy.promotion import (
     array,
     broadcast,
@@ -101,8 +101,10 @@ def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
     weak_inner = inner or (lambda x, dtype=None: elementwise(ufunc, op, (x,), dtype))
 
     def function(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
-        if out is not None or where is not True or more:
-            return strong(weak_inner(x, options(ufunc, (x,), out, where, more)))
+        if out is not None:
+            return into(ufunc, (x,), {"out": out, "where": where, **more})
+        if where is not True or more:
+            return strong(weak_inner(x, options(ufunc, (x,), where, more)))
         t = getattr(x, "type", None)
         if inner is None and t is not None and not t.weak and direct[t.dtype]:
             return op(x)
@@ -141,8 +143,10 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
         return general(a, b) if other is None else other.of_elements(operator, a, b)
 
     def function(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
-        if out is not None or where is not True or more:
-            return strong(general(x1, x2, options(ufunc, (x1, x2), out, where, more)))
+        if out is not None:
+            return into(ufunc, (x1, x2), {"out": out, "where": where, **more})
+        if where is not True or more:
+            return strong(general(x1, x2, options(ufunc, (x1, x2), where, more)))
         y = operator(x1, x2)
         t = getattr(y, "type", None)
         return y if (t is not None and not t.weak) or answering((y,)) else strong(y)
@@ -160,7 +164,9 @@ def entered(ufunc: np.ufunc, inner: Function, function: Function) -> Function:
     function.__name__ = function.__qualname__ = ufunc.__name__
     summary = (ufunc.__doc__ or "").split("\n\n")
     text = " ".join(summary[1].split()) if len(summary) > 1 else ""
-    function.__doc__ = f"{text}\n\nAs `numpy.{ufunc.__name__}`; `out=` and `where=` are errors that name the way round."
+    function.__doc__ = (
+        f"{text}\n\nAs `numpy.{ufunc.__name__}`; `where=` without `out=` is an error."
+    )
     UFUNCS[ufunc], INNER[ufunc] = function, inner
     return function
 
@@ -298,13 +304,13 @@ def _divmod(a: Any, b: Any, dtype: Any = None) -> Any:
 
 def divmod(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """`x1 // x2` and `x1 % x2`, as `numpy.divmod`."""
-    dtype = options(np.divmod, (x1, x2), out, where, more)
+    dtype = options(np.divmod, (x1, x2), where, more)
     return floor_divide(x1, x2, dtype=dtype), remainder(x1, x2, dtype=dtype)
 
 
 def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """The fractional and the whole part, both with the sign of `x`, as `numpy.modf`."""
-    dtype = options(np.modf, (x,), out, where, more)
+    dtype = options(np.modf, (x,), where, more)
     x = array(x)
     x = cast(x, resolve(np.modf, (type_of(x).dtype,), dtype)[0])
     none = type_of(x).dtype.type(0)
@@ -316,7 +322,7 @@ def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
 
 def frexp(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """Mantissa in [0.5, 1) and int32 exponent, as `numpy.frexp`."""
-    dtype = options(np.frexp, (x,), out, where, more)
+    dtype = options(np.frexp, (x,), where, more)
     x = array(x)
     x = cast(x, resolve(np.frexp, (type_of(x).dtype,), dtype)[0])
     return ops.MANTISSA(x), ops.EXPONENT(x)

@@ -7,6 +7,7 @@ not, with the reason and what to write instead.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, wraps
 from importlib import import_module
@@ -17,8 +18,7 @@ import numpy as np
 
 from ge2.base.tracebacks import hides_methods, published
 from ge2.numpy.creation import OUTSIDE
-from ge2.numpy.options import any_traced, in_trace
-from ge2.numpy.promotion import array
+from ge2.numpy.options import in_trace, into
 
 # fmt: off
 MODULES: dict[str, tuple[str, ...]] = {
@@ -74,7 +74,6 @@ REFUSED: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("asmatrix", "bmat", "matrix"), MATRICES),
     **dict.fromkeys(("rec", "recarray", "record"), RECORDS),
     **dict.fromkeys(("core", "ctypeslib", "f2py", "test", "__version__"), INNER),
-    "lib": (INNER[0], "np.sliding_window_view; numpy.lib itself for what else there is"),
     **dict.fromkeys(("complex256", "float128"), ("GPUs and vector units have no such numbers", "float64")),
     "emath": ("the dtype of its results depends on the values", "x.astype(complex) before np.sqrt"),
     "ma": ("a masked array is two arrays", "the data and a mask, with np.where"),
@@ -88,7 +87,7 @@ EARLIER = {  # names of NumPy 1
 }
 # fmt: on
 LISTED = "docs/functions.md lists those it does"
-PARTS = ("fft", "linalg")  # of NumPy, whole: modules here, too
+PARTS = ("fft", "lib", "linalg")  # of NumPy, whole: modules here, too
 OFFERED: list[str] = [*(n for names in MODULES.values() for n in names), *PASSED]
 HOME = {name: module for module, names in MODULES.items() for name in names}
 FROM_ELSEWHERE = {name: home for home, names in OTHERS.items() for name in names}
@@ -99,6 +98,7 @@ def find(name: str) -> Any:
     """The object of that name; KeyError if there is none."""
     if name in HOME:
         found = getattr(import_module(f"ge2.numpy.{HOME[name]}"), name)
+        found = writing(found, name) if name in OUT_AT else found
         return published(found, "ge2.numpy") if type(found) is FunctionType else found
     if name in PASSED:
         return getattr(np, name)
@@ -199,6 +199,42 @@ def sharing(ours: Function, theirs: Function) -> Function:
     return function
 
 
+# --------------------------------------------------------------------------------- arrays to write to
+
+# Functions that take `out=`, each with the place of it among its arguments.
+# fmt: off
+OUT_AT = {
+    **dict.fromkeys(("isneginf", "isposinf", "fix", "modf", "frexp"), 1),
+    **dict.fromkeys((
+        "all", "amax", "amin", "any", "argmax", "argmin", "around", "choose", "concat", "concatenate", "dot",
+        "max", "median", "min", "nanargmax", "nanargmin", "nanmax", "nanmedian", "nanmin", "outer", "ptp",
+        "round", "stack", "divmod", "matmul", "matvec", "vecdot", "vecmat",
+    ), 2),
+    **dict.fromkeys((
+        "clip", "compress", "cumprod", "cumsum", "cumulative_prod", "cumulative_sum", "mean", "nancumprod",
+        "nancumsum", "nanmean", "nanpercentile", "nanprod", "nanquantile", "nanstd", "nansum", "nanvar",
+        "percentile", "prod", "quantile", "std", "sum", "take", "var",
+    ), 3),
+    "trace": 5,
+    "einsum": sys.maxsize,
+}
+# fmt: on
+OUT_OF: dict[Function, int] = {getattr(np, name): at for name, at in OUT_AT.items()}
+
+
+def writing(ours: Function, name: str) -> Function:
+    """The function, which with `out=` is NumPy's own: that asks the traced values among its arguments."""
+    at = OUT_AT[name]
+
+    @wraps(ours)
+    def function(*args: Any, **more: Any) -> Any:
+        if more.get("out") is None and (len(args) <= at or args[at] is None):
+            return ours(*args, **more)
+        return into(getattr(np, name), args, more)
+
+    return function
+
+
 # -------------------------------------------------------------------------------- methods of ufuncs
 
 
@@ -224,9 +260,7 @@ class Method:
         self.ufunc, self.name = ufunc, name
 
     def __call__(self, *args: Any, **more: Any) -> Any:
-        args = tuple([array(x) if isinstance(x, list) and any_traced(x) else x for x in args])
-        # which asks traced values by protocol
-        return in_trace(getattr(self.ufunc, self.name)(*args, **more))
+        return in_trace(into(getattr(self.ufunc, self.name), args, more))
 
     def __repr__(self) -> str:
         return f"<ge2.numpy.{self.ufunc.__name__}.{self.name}>"

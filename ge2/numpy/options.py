@@ -9,21 +9,19 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import BOOL, can_cast, known
-from ge2.base.errors import ArgumentError, InPlaceError, InputError, TypeRuleError
+from ge2.base.errors import ArgumentError, InputError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import current, is_traced, type_of
-from ge2.numpy.promotion import as_dtype, kind_of, lift, resolve
+from ge2.numpy.promotion import array, as_dtype, kind_of, lift, resolve
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
 
 
 def options(
-    ufunc: np.ufunc, xs: tuple[Any, ...], out: Any, where: Any, more: dict[str, Any]
+    ufunc: np.ufunc, xs: tuple[Any, ...], where: Any, more: dict[str, Any]
 ) -> np.dtype | None:
     """The dtype that a call of a ufunc asks for; what is not supported is an error that says so."""
     name = ufunc.__name__
-    if out is not None and any(o is not None for o in (out if isinstance(out, tuple) else (out,))):
-        raise InPlaceError(f"{name}: out= is not supported here", where=here(), fix="y = f(x)")
     if where is not True:
         what = f"{name}: where= leaves the other elements undefined"
         raise InputError(what, where=here(), fix="np.where(mask, f(x), other)")
@@ -96,6 +94,12 @@ def any_traced(x: Any) -> bool:
     if isinstance(x, dict):
         return any(map(any_traced, x.values()))
     return is_traced(x)
+
+
+def into(theirs: Function, args: tuple[Any, ...], more: dict[str, Any]) -> Any:
+    """NumPy's own function, which asks the traced values among its arguments by protocol."""
+    args = tuple([array(x) if isinstance(x, list) and any_traced(x) else x for x in args])
+    return theirs(*args, **more)
 
 
 def plainly(theirs: Function) -> Callable[[Function], Function]:

@@ -124,7 +124,7 @@ def matmul(
     >>> matmul([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("matmul", a, b, (1, 1))
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
     if rank_a <= 2 or rank_b <= 2:
@@ -169,7 +169,7 @@ def vecdot(
     **more: Any,
 ) -> Any:
     """The products of vectors along an axis, `x1` conjugated, as `numpy.vecdot`."""
-    a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, (x1, x2), out, True, more))
+    a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, (x1, x2), True, more))
     no_scalars("vecdot", a, b, (1, 1))
     a, b = conjugated(moveaxis(a, axis, -1)), moveaxis(b, axis, -1)
     if type_of(a).shape[-1] != type_of(b).shape[-1]:
@@ -185,7 +185,7 @@ def matvec(
     x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
 ) -> Any:
     """Matrices times vectors, axes before them broadcast, as `numpy.matvec`."""
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("matvec", a, b, (2, 1))
     y = matmul(a, reshape(b, (*type_of(b).shape, 1)), precision=precision)
     return reshape(y, type_of(y).shape[:-1])
@@ -195,7 +195,7 @@ def vecmat(
     x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
 ) -> Any:
     """Vectors, conjugated, times matrices, axes before them broadcast, as `numpy.vecmat`."""
-    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), out, True, more))
+    a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("vecmat", a, b, (1, 2))
     a = conjugated(a)
     shape = type_of(a).shape

@@ -30,7 +30,7 @@ from ge2.numpy.promotion import (
     reshape,
 )
 from ge2.numpy.reductions import all as every
-from ge2.numpy.reductions import mean
+from ge2.numpy.reductions import average, mean
 from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import diagonal, flip, part, transpose
 
@@ -265,11 +265,7 @@ def polyval(p: Any, x: Any) -> Any:
 
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
         fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:  # fmt: skip
-    """The covariance of variables, a row each, as `numpy.cov`; without weights."""
-    if fweights is not None or aweights is not None:
-        raise ArgumentError(
-            "cov: weights are not supported", where=here(), fix="np.average, and products by hand"
-        )
+    """The covariance of variables, a row each, as `numpy.cov`."""
     if ddof is not None and ddof != int(ddof):
         raise ArgumentError("ddof must be integer", where=here(), fix="ddof=1")
     if dtype is not None and as_dtype(dtype) not in INEXACT:
@@ -278,11 +274,36 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
     x = _variables(m, rowvar)
     x = x if y is None else concatenate([x, _variables(y, rowvar)], 0)
     x = cast(x, as_dtype(dtype) if dtype is not None else common_dtype((x, np.float64(0))))
-    apart = e.subtract(x, mean(x, 1, keepdims=True))
-    other = e.conjugate(apart) if type_of(apart).dtype in COMPLEX else apart
-    count = type_of(x).shape[1] - (ddof if ddof is not None else 0 if bias else 1)
-    c = e.divide(matmul(apart, transpose(other)), float(max(count, 0)))
+    ddof = ddof if ddof is not None else 0 if bias else 1
+    if fweights is None and aweights is None:
+        apart, count = (
+            e.subtract(x, mean(x, 1, keepdims=True)),
+            float(max(type_of(x).shape[1] - ddof, 0)),
+        )
+        weighted = apart
+    else:
+        w, count = _weights(fweights, aweights, ddof, type_of(x).shape[1])
+        apart = e.subtract(x, reshape(average(x, 1, w), (type_of(x).shape[0], 1)))
+        weighted = e.multiply(apart, w)
+    other = e.conjugate(weighted) if type_of(x).dtype in COMPLEX else weighted
+    c = e.divide(matmul(apart, transpose(other)), count)
     return reshape(c, tuple([n for n in type_of(c).shape if n != 1]))
+
+
+def _weights(fweights: Any, aweights: Any, ddof: int, n: int) -> tuple[Any, Any]:
+    """The weight of each observation, and the divisor of their products."""
+    given = [array(w) for w in (fweights, aweights) if w is not None]
+    if any(type_of(w).shape != (n,) for w in given):
+        what = f"cov: weights are a row of {n}; got {', '.join(str(type_of(w)) for w in given)}"
+        raise ShapeError(what, where=here(), fix="weights, one for each observation")
+    if fweights is not None and type_of(given[0]).dtype in INEXACT:
+        raise TypeRuleError("fweights must be integer", where=here(), fix="fweights.astype(int)")
+    w = reduce(e.multiply, given)
+    whole = total(w)
+    lost = (
+        float(ddof) if aweights is None else e.divide(e.multiply(ddof, total(w * given[-1])), whole)
+    )
+    return w, whole if not ddof else e.maximum(e.subtract(whole, lost), 0.0)
 
 
 def _variables(m: Any, rowvar: bool) -> Any:

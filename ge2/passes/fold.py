@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ge2.base.dtypes import INTEGERS, PYTHON
-from ge2.base.gpu import has_hopper
+from ge2.base.gpu import has_tensor_cores
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
 from ge2.ops.attention.band import Band, band_of
 from ge2.ops.attention.ops import has_attention
@@ -110,7 +110,7 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
     found = list[tuple[int, int | Literal | Band]]()
-    attends = has_attention(graph) and has_hopper()
+    attends = has_attention(graph) and has_tensor_cores()
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
         # a GPU has a copy of each captured array, from when it was first needed
         if attends and type(x) is np.ndarray and (band := band_of(x)) is not None:

@@ -15,13 +15,13 @@ import math
 from collections.abc import Mapping
 from typing import final
 
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ir.graph import without_dead_code
 from ge2.ir.op import DIVISION
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import MUL
+from ge2.ops.elementwise import MUL, ConvertElementType
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ReduceSum, kept
 from ge2.ops.shape import Barrier, BroadcastInDim, Transpose, inverse
@@ -48,10 +48,11 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
 def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
     """True for a product that is worth a reduction."""
     op = eqn.op
-    if not isinstance(op, DotGeneral) or op.out is not None or op.precision in ("tf32", "bf16"):
+    if not isinstance(op, DotGeneral) or not op.contract[0]:
         return False
     a, b = (x.type for x in eqn.inputs)
-    if a.dtype not in (FLOAT32, FLOAT64) or a.weak or b.weak or not op.contract[0]:
+    out = eqn.outs[0].type.dtype
+    if a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32):
         return False
     free_a, free_b = op.free(a, b)
     rows, columns = math.prod(a.shape[i] for i in free_a), math.prod(b.shape[i] for i in free_b)
@@ -61,6 +62,8 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
         return True
     if min(rows, columns) == 1:
         return result * terms >= tuning.smallest
+    if a.dtype in HALF or op.precision in ("tf32", "bf16"):
+        return False  # tensor cores are for such
     few = result <= tuning.few and terms >= tuning.long
     return few and result * terms <= tuning.most
 
@@ -115,15 +118,23 @@ class Sums:
     def eqns(self) -> list[Eqn]:
         order = self.order()
         space = tuple(self.sizes[axis] for axis in order)
-        left, right = (self.spread(each, order, space) for each in self.factors)
+        left, right = (self.summed_in(self.spread(each, order, space)) for each in self.factors)
         product = self.add(MUL, left, right)
         over = tuple(n for n, axis in enumerate(order) if axis >= self.rank)
         result = tuple(order[n] for n in kept(over, len(order)))
-        if result == tuple(range(self.rank)):
-            return [*self.made, self.last(ReduceSum(over), product)]
-        total = self.add(ReduceSum(over), product)
-        turned = tuple(result.index(axis) for axis in range(self.rank))
-        return [*self.made, self.last(Transpose(turned), total)]
+        ops: list[Op] = [ReduceSum(over)]
+        if result != tuple(range(self.rank)):
+            ops.append(Transpose(tuple(result.index(axis) for axis in range(self.rank))))
+        if self.eqn.outs[0].type.dtype in HALF:
+            ops.append(ConvertElementType(self.eqn.outs[0].type.dtype))
+        for op in ops[:-1]:
+            product = self.add(op, product)
+        return [*self.made, Eqn(ops[-1], (product,), self.eqn.outs, self.eqn.source)]
+
+    def summed_in(self, value: Atom) -> Atom:
+        """A factor in the type of sums."""
+        half = value.type.dtype in HALF
+        return self.add(ConvertElementType(FLOAT32), value) if half else value
 
     def order(self) -> Dims:
         """The axes of the larger factor as they are stored; those that only the other has keep
@@ -151,9 +162,6 @@ class Sums:
         var = Var(*op.infer(*(x.type for x in inputs)))
         self.made.append(Eqn(op, inputs, (var,), self.eqn.source))
         return var
-
-    def last(self, op: Op, value: Var) -> Eqn:
-        return Eqn(op, (value,), self.eqn.outs, self.eqn.source)
 
 
 def plain(value: Atom, axes: Mapping[int, int], makers: Makers) -> Factor:

@@ -61,7 +61,10 @@ def match(graph: Graph, context: Context = NOTHING) -> Graph:
         for eqn in graph.eqns
     ):
         return graph
-    sweep = Sweep(RULES, tuning=context.tuning)
+    tuning = context.tuning
+    if context.gathers:
+        tuning = replace(tuning, columns=tuning.columns_beside_gathers)
+    sweep = Sweep(RULES, tuning=tuning)
     sweep.uses.update(a for eqn in graph.eqns for a in eqn.inputs if isinstance(a, Var))
     sweep.uses.update(a for a in graph.outputs if isinstance(a, Var))
     sweep.folded.update(e.inputs[0] for e in graph.eqns if folds_rows(e))

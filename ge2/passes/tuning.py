@@ -46,6 +46,12 @@ class Rolling:
     from_cache: float = 4e10  # bytes a second
     from_memory: float = 8e9  # bytes a second
     dispatch: float = 1e-7  # seconds for a call of a kernel
+    planning: float = 3e-4  # seconds in which an equation of straight code is compiled for a GPU
+    steps: int = 2000  # calls over which those are spread: a program of large arrays trains
+    device_memory: float = 4e12  # bytes a second
+    # the part of a round's traffic that a loop on a GPU adds: what would be a view or be written
+    # over its argument is copied, what would be fused with the round before is not
+    apart: float = 0.05
 
 
 @final
@@ -96,8 +102,12 @@ class ProductsToSums:
 class Tuning:
     """The numbers of each pass.
 
-    `columns`: of rows of which one element is read, up to which all are compared with its index.
+    `columns`: of rows of which one element is read, up to which all are compared with its index;
+    `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
+    `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
     `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
+    `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
+    most of several sums at indices that become one.
     """
 
     fusion: Fusion = Fusion()
@@ -107,7 +117,11 @@ class Tuning:
     tiny_products: TinyProducts = TinyProducts()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024
+    columns_beside_gathers: int = 16
+    statistics: int = 16
     joined: int = 3
+    sliced: int = 8
+    scattered: int = 1 << 22
 
 
 TUNING = Tuning()

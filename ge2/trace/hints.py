@@ -49,9 +49,7 @@ OF_PYTHON: Final[dict[Any, str]] = {
 }
 # fmt: on
 RANDOM: Final = "ge2.random.normal(key, shape) and its like, which take a key and traced values"
-WRITABLE: Final = (
-    "{0} = np.zeros_like(x), or ge2.numpy.zeros(...), in place of np.zeros(...): it can be written"
-)
+WRITABLE: Final = "{0} = ge2.numpy.array({0}) before this line, to write to; or ge2.numpy.zeros(...) for np.zeros(...)"
 STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
 
 
@@ -78,6 +76,9 @@ def of_known(name: str) -> str:
 def in_place(found: Expression | None) -> str:
     """The fix for a traced value that is written into an array which is not traced."""
     if found is not None and isinstance(found.node, ast.AugAssign):
+        target = found.node.target
+        if isinstance(target, ast.Subscript):
+            return WRITABLE.format(found.text(target.value, "a"))
         return of_augmented(found, "", "")
     return (
         "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"

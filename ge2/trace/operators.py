@@ -138,36 +138,18 @@ class Operators(ArrayMethods):
         what = f"x.{name} = value changes an array itself; {self.label()} keeps its {name}"  # type: ignore[attr-defined]
         raise InPlaceError(what, where=here(), fix=fix)
 
-    def sum(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.sum(self, axis, dtype, out=out, **more)
-
-    def prod(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.prod(self, axis, dtype, out=out, **more)
-
-    def max(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.max(self, axis, out=out, **more)
-
-    def min(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.min(self, axis, out=out, **more)
-
-    def mean(self, axis: Any = None, dtype: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.mean(self, axis, dtype, out=out, **more)
-
-    def var(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any
-    ) -> Any:
-        return np.var(self, axis, dtype, out=out, ddof=ddof, **more)
-
-    def std(
-        self, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **more: Any
-    ) -> Any:
-        return np.std(self, axis, dtype, out=out, ddof=ddof, **more)
-
-    def any(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.any(self, axis, out=out, **more)
-
-    def all(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
-        return np.all(self, axis, out=out, **more)
+    # their arguments are those of the functions, in the same order
+    # fmt: off
+    def sum(self, *args: Any, **more: Any) -> Any: return np.sum(self, *args, **more)
+    def prod(self, *args: Any, **more: Any) -> Any: return np.prod(self, *args, **more)
+    def max(self, *args: Any, **more: Any) -> Any: return np.max(self, *args, **more)
+    def min(self, *args: Any, **more: Any) -> Any: return np.min(self, *args, **more)
+    def mean(self, *args: Any, **more: Any) -> Any: return np.mean(self, *args, **more)
+    def var(self, *args: Any, **more: Any) -> Any: return np.var(self, *args, **more)
+    def std(self, *args: Any, **more: Any) -> Any: return np.std(self, *args, **more)
+    def any(self, *args: Any, **more: Any) -> Any: return np.any(self, *args, **more)
+    def all(self, *args: Any, **more: Any) -> Any: return np.all(self, *args, **more)
+    # fmt: on
 
     def argmax(self, axis: Any = None, out: Any = None, **more: Any) -> Any:
         return np.argmax(self, axis, out=out, **more)
@@ -243,8 +225,8 @@ class Operators(ArrayMethods):
     def nonzero(self) -> Any:
         return np.nonzero(self)
 
-    def compress(self, condition: Any, axis: Any = None) -> Any:
-        return np.compress(condition, self, axis)
+    def compress(self, condition: Any, axis: Any = None, out: Any = None) -> Any:
+        return np.compress(condition, self, axis, out=out)
 
     def astype(
         self,
@@ -370,13 +352,13 @@ class Operators(ArrayMethods):
             raise ShapeError(
                 f"x {sign} y: the result {y.type} does not fit into {self.type}",
                 where=here(),
-                fix="x = x + y",
+                fix=f"x = x {sign[:-1]} y",
             )
         if not can_cast(y.type.dtype, self.type.dtype, "same_kind"):
             raise InPlaceError(
                 f"x {sign} y: the result {y.type} cannot be cast to {self.type}",
                 where=here(),
-                fix="x = x + y",
+                fix=f"x = x {sign[:-1]} y",
             )
         self._replace(y, f"x {sign} y")
         return self

@@ -98,7 +98,9 @@ class Protocols:
         call = gnp.FUNCTIONS.get(function) or gnp.late.ours_of(function)
         if call is None:
             raise missing(f"{function.__module__}.{function.__name__}")
-        out = kwargs.pop("out", None)
+        out, at = kwargs.pop("out", None), gnp.late.OUT_OF.get(function)
+        if at is not None and len(args) > at:
+            out, args = args[at], (*args[:at], None, *args[at + 1 :])
         if function in SUMMING and len(args) < 3:  # by position 2 comes the dtype
             kwargs |= summed_as(out, args[0] if args else None, kwargs)
         y = settled(function, args, kwargs, call(*args, **kwargs))

@@ -43,6 +43,8 @@ def test_what_is_found_multiplies(letter):
         pytest.skip("this NumPy's BLAS hides its names")
     assert works(at, letter, services().ilp64)
     assert blas.works_on_vectors(getattr(services(), f"{letter}gemv"), letter, services().ilp64)
+    if letter in "sd":
+        assert blas.works_on_itself(getattr(services(), f"{letter}syrk"), letter, services().ilp64)
 
 
 def test_what_does_not_multiply_is_not_believed(monkeypatch):
@@ -60,10 +62,10 @@ def test_without_symbols_there_are_zeros(monkeypatch, library):
 
 
 def test_packed_as_c_reads_it():
-    numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10)
+    numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10, 11, 12)
     products = blas.PRODUCTS.ctypes.data
-    packed = struct.unpack("=QQQQQQQQqQQQQQQ", Blas(*numbers).pack())
-    assert packed == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 1, 9, 10, products, *blas.python())
+    packed = struct.unpack("=10QqQQQQQQ", Blas(*numbers).pack())
+    assert packed == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 9, 10, 1, 11, 12, products, *blas.python())
     assert all(blas.python())
 
 

@@ -58,6 +58,29 @@ def test_the_bits_are_those_of_any_number_of_threads(dtype, rng):
         assert np.abs(found[0] - wide).max() <= bound
 
 
+def with_itself(x):
+    return x @ x.T
+
+
+@needs_compiler
+@pytest.mark.parametrize(("n", "k"), [(17, 300), (150, 700)])
+@pytest.mark.parametrize(("dtype", "transposed"), [("f4", True), ("f8", False)])
+def test_of_a_matrix_and_its_transpose_half_is_computed(n, k, dtype, transposed, rng):
+    x = operand(rng, (n, k), dtype, transposed)
+    f, found = ge2.jit(with_itself), []
+    for threads in (1, 3):
+        with ge2.config.using(threads=threads):
+            found.append(f(x))
+    kernels = "".join(map(str, f.lower(x).kernels))
+    assert "product_with_itself" in kernels and "product_with_itself" not in str(
+        ge2.jit(product).lower(x, x.T).kernels[0]
+    )
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_array_equal(found[0], found[0].T)
+    wide = with_itself(x.astype("f8"))
+    assert np.abs(found[0] - wide).max() <= 8 * np.finfo(dtype).eps * np.sqrt(k) * wide.max()
+
+
 TEAMS = """#include <ge2/core.h>
 int ge2_run(int n) {
     int total = 0;

@@ -22,6 +22,7 @@ class Pair(NamedTuple):
     right: Any
 
 
+LETTERS = "a'\"\\\0\n é€𝄞"  # of all that there are, hypothesis makes tables for seconds
 LEAVES = st.one_of(
     st.integers(),
     st.floats(allow_nan=False),
@@ -33,7 +34,7 @@ TREES = st.recursive(
     lambda t: st.one_of(
         st.lists(t, max_size=3),
         st.lists(t, max_size=3).map(tuple),
-        st.dictionaries(st.text(max_size=2), t, max_size=3),
+        st.dictionaries(st.text(LETTERS, max_size=2), t, max_size=3),
         st.builds(Pair, t, t),
     ),
     max_leaves=8,

@@ -11,3 +11,4 @@ def briefly(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("benchmarks.timing.PAUSE", 0.0)
     monkeypatch.setattr("benchmarks.cuda.measure.SAMPLE", 0.0)
     monkeypatch.setattr("benchmarks.cuda.small_products.COUNT", 2)
+    monkeypatch.setattr("ge2.cli.demo.ROUNDS", 3)

@@ -255,18 +255,20 @@ def test_sums_at_indices_come_in_an_order_that_changes_nothing() -> None:
     first, places = "by the first of each place", "in the order of their places, by"
     ranks, digits = f"{places} ranks", f"{places} digits"
     floats = "not as they come: float32 depends on the order of updates"
-    assert summed(9, np.int32)[0] == "as they come"
-    few = "not by parts that are exact: there are 9 updates, fewer than 2048"
-    assert summed(9) == [floats, few, first, f"or {ranks}", f"or {digits}"]
-    exact = "by parts that are exact"
-    assert summed(5000) == [floats, exact, f"or {ranks}", f"or {digits}"]
-    assert summed(9000) == [floats, exact, f"or {digits}"]
-    wide = "not by parts that are exact: updates are few for the places"
+    shared, exact = "in shared memory, by blocks", "by parts that are exact"
+    few = "there are 9 updates, fewer than 2048"
+    assert summed(9, np.int32)[:2] == [f"not {shared}: {few}", "as they come"]
+    too_few = [f"not {shared}: {few}", floats, f"not {exact}: {few}"]
+    assert summed(9) == [*too_few, first, f"or {ranks}", f"or {digits}"]
+    assert summed(5000) == [shared, f"or {exact}", f"or {ranks}", f"or {digits}"]
+    assert summed(9000) == [shared, f"or {exact}", f"or {digits}"]
+    wide = "updates are few for the places"
     many = [
         f"not {first}: 9000 updates are not compared each with all others",
         f"not {ranks}: each of 9000 updates is compared with all others, more than 8192",
     ]
-    assert summed(9000, places=1 << 16) == [floats, wide, *many, digits]
+    wide = [f"not {shared}: {wide}", floats, f"not {exact}: {wide}"]
+    assert summed(9000, places=1 << 16) == [*wide, *many, digits]
 
 
 # ------------------------------------------------------------------------------------------- in C

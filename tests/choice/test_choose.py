@@ -8,7 +8,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import InputError, NoRuleError
-from ge2.choice.choose import choose
+from ge2.choice.choose import choose, settled
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant, prefs
 from ge2.cli.main import main
 from ge2.ir import ArrayType
@@ -65,6 +65,19 @@ def test_what_is_switched_off() -> None:
     assert taken(Offer("a"), Offer("b"), off=("a",)) == "b, only"
     with pytest.raises(NoRuleError, match="no kernel for"):
         taken(Offer("a"), off=("a",))
+
+
+def test_what_a_pass_chose_stays_unless_it_refuses_what_is_known_later() -> None:
+    """Such as rows that turn out to begin between multiples of 16 bytes."""
+    picky, other = Offer("a", 2, one=1.0), Offer("b", two=2.0)
+    kept = choose(PROBLEM, 3, Prefs(), (other, picky))
+    assert kept.taken.title == "a, one"
+
+    def later(caps: int) -> str:
+        return str(settled(kept, PROBLEM, caps, Prefs(), (other, picky)))
+
+    assert later(2).startswith("a, one")
+    assert later(1) == "b, two, predicted 2e+06 us"
 
 
 def test_what_is_preferred() -> None:

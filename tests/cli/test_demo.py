@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -14,6 +15,7 @@ from ge2.cli import demo, demo_gpt
 from ge2.cli import demo as digits
 from ge2.cli.main import main
 from tests import fake_cupy
+from tests.exhaustive import SAMPLING
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -96,8 +98,13 @@ def test_without_scikit_learn_it_says_what_to_install(monkeypatch, capsys):
 
 @needs_compiler
 def test_training_on_a_gpu(monkeypatch, capsys):
-    """Through what stands for CuPy where there is no GPU; the same numbers as on the CPU."""
+    """Through what stands for CuPy where there is no GPU; the same numbers as on the CPU. Three
+    steps of an epoch, and all twelve under `--all`.
+    """
     monkeypatch.setattr(demo, "ROUNDS", 1)
+    data, rows = demo.load(), None if SAMPLING.every else 3 * demo.BATCH
+    some = replace(data, train_x=data.train_x[:rows], train_y=data.train_y[:rows])
+    monkeypatch.setattr(demo, "load", lambda seed: some)
     briefly = ["demo", "--epochs", "1", "--json"]
     main(briefly)
     want = json.loads(capsys.readouterr().out)

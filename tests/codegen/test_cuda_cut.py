@@ -118,3 +118,23 @@ def test_as_many_rows_as_you_like_have_one_kernel_that_merges() -> None:
         return {text for kernel, text in found if kernel.kind == "finish"}
 
     assert texts(1 << 15) == texts(40000) == texts(1 << 17)
+
+
+@needs_compiler
+def test_parts_of_a_result_that_lacks_an_axis_of_the_rows() -> None:
+    """All rows along that axis have the same part: one leaves it, where the merge reads it."""
+
+    def f(c: Any, d: Any, m: Any) -> Any:
+        p = np.exp(c - c.max(-1, keepdims=True))
+        t = p * d - p * (p * d).sum(-1, keepdims=True)
+        z = ((-t).sum(0) * m).sum((1, 2))
+        return p, t * 0.5, z
+
+    c, d, m = drawn(3, 2, 128, 256), drawn(3, 2, 128, 256), drawn(128, 256)
+    text = "".join(text for _, text in kernels(f, c, d, m))
+    assert "f_sum_parts[blockIdx.y * n_j + j] = f_sum;" in text
+    assert "if (t == 0 && i == 0)" in text
+    with config.using(executor="shim"):
+        found = ge2.jit(f)(c, d, m)
+    for y, w in zip(found, f(c, d, m), strict=True):
+        np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-5)

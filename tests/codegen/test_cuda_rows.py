@@ -136,6 +136,24 @@ def test_results_with_the_same_axes_are_merged_by_one_kernel(rng: np.random.Gene
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_what_divides_a_row_is_prepared_once(dtype: Any, rng: np.random.Generator) -> None:
+    """The quotients are NumPy's, at the ends of the range and for what is no number, too."""
+    info = np.finfo(dtype)
+    sizes = [1, 3, 1e-3, info.max, info.tiny, info.tiny / 8, np.inf, 0, 7e20, 1e-20]
+    by = np.array([*sizes, *(-n for n in sizes), np.nan], dtype)
+
+    def f(x: Any, by: Any) -> Any:
+        return x / (by + 0 * x.max(1))[:, None]
+
+    with np.errstate(all="ignore"):
+        x = by[:, None] * rng.uniform(0.1, 2, (len(by), 40)).astype(dtype)
+        x[~np.isfinite(x)] = 0.5
+        np.testing.assert_array_max_ulp(on_shim(f, x, by), f(x, by), 1)
+    ((_, text),) = kernels(f, x, by)
+    assert f"ge2_divisor_f{info.bits}(" in text
+
+
 def test_weights_are_read_where_they_are_needed() -> None:
     def norm(x: Any, w: Any) -> Any:
         away = x - x.mean(-1, keepdims=True)
@@ -202,6 +220,17 @@ def test_rows_of_each_group_leave_one_part(rows: int, width: int, rng: np.random
     centres[-1] = centres[0]  # of equals the first
     np.testing.assert_array_equal(on_shim(nearest, x, centres), nearest(x, centres))
     assert (len(kernels(nearest, x, centres)) == 1) == (rows <= 64)
+
+
+@pytest.mark.parametrize(("rows", "teams"), [(16, 2), (5, 4), (40, 1)])
+def test_many_groups_leave_one_part_each(rows: int, teams: int, rng: np.random.Generator) -> None:
+    """No lane of a group of few rows is idle, and its parts are not more than what they are of."""
+    x, centres = rng.normal(size=(37, 8)), rng.normal(size=(rows, 8))
+    few = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=64)
+    with config.using(tuning=(few,)):
+        np.testing.assert_array_equal(on_shim(nearest, x, centres), nearest(x, centres))
+    ((_, text),) = kernels(nearest, x, centres, chip=few)
+    assert f"TEAM     = {teams:4};" in text
 
 
 def largest_of_groups(x: Any) -> Any:

@@ -144,10 +144,20 @@ def test_blocks_share_the_rows_of_large_sums() -> None:
 
 def test_rows_that_no_other_block_may_share_are_read_by_many_blocks() -> None:
     """Unless those of 128 columns are enough to keep memory busy."""
-    for shape, blocks in (((16384, 256), 32), ((16384, 4096), 256), ((16384, 8192), 64)):
+    for shape, blocks in (((1100, 1024), 128), ((16384, 4096), 256), ((16384, 8192), 64)):
         x, m = (np.broadcast_to(np.float32(0), s) for s in (shape, shape[1:]))
         ((kernel, _),) = kernels(lambda x, m: (x.sum(0) + m) * m, x, m)
         assert kernel.grid == (blocks, 1)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_few_columns_of_many_rows_are_shared_and_what_follows_is_a_kernel_of_its_own(
+    dtype: Any,
+) -> None:
+    x, m = np.broadcast_to(np.zeros((), dtype), (32768, 256)), np.zeros(256, np.float32)
+    (first, _), *rest = kernels(lambda x, m: (x.astype("f4").sum(0) + m) * m, x, m)
+    assert first.grid[0] * first.grid[1] >= 132
+    assert [kernel.kind for kernel, _ in rest] == ["finish", "pointwise"]
 
 
 # --------------------------------------------------------------------- rows and columns of a block

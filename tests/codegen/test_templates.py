@@ -186,6 +186,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
 LIBRARIES = (
     "c/loops.c.jinja",
     "cuda/attention/products.cu.jinja",
+    "cuda/attention/scores.cu.jinja",
     "cuda/packs.cu.jinja",
     "cuda/product/sums.cu.jinja",
     "cuda/reduce.cu.jinja",

@@ -205,6 +205,7 @@ program.add("reduce_columns_narrow", reduce_columns, "f32[512,96]")
 program.add("reduce_columns_of_integers", lambda n: (n.sum(0), n.argmin(0)), "i32[300,20]")
 program.add("reduce_middle", lambda x: x.sum(1), "f64[20,30,40]", targets=ALL)
 program.add("reduce_columns_streamed", lambda x: x - x.mean(0), "f32[20000,64]", targets=C)
+program.add("reduce_columns_and_reduce", lambda x: (x.sum(0) ** 2).sum(), "f32[700,64]", targets=C)
 program.add("reduce_columns_wide", lambda x: x.sum(0), "f32[300,5000]", targets=C)
 program.add("reduce_short_axis", lambda x: x / x.sum(-1, keepdims=True), "f32[5000,3]")
 program.add("reduce_complex", lambda z: (z.sum(), z.mean(0)), "c128[64,8]")
@@ -269,8 +270,9 @@ def add_at(x, i, u):
 
 
 program.add("scatter_add_few", add_at, "f32[100,32]", "i32[6]", "f32[6,32]")
-program.add("scatter_add_ranked", add_at, "f32[100,32]", "i32[3000]", "f32[3000,32]")
-program.add("scatter_add_exact", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
+program.add("scatter_add_ranked", add_at, "f32[30000,32]", "i32[3000]", "f32[3000,32]")
+program.add("scatter_add_exact", add_at, "f64[200000]", "i64[200000]", "f64[200000]")
+program.add("scatter_add_blocks", add_at, "f64[1000]", "i64[20000]", "f64[20000]")
 program.add("scatter_add_by_digits", add_at, "f16[70000]", "i32[20000]", "f16[20000]")
 program.add(
     "scatter_add_two_axes", lambda x, i, j: x.at[i, j].add(1), "i32[9,9]", "i64[300]", "i64[300]"
@@ -556,6 +558,14 @@ program.add(
     "attention_in_one_kernel",
     lambda q, k, v: ge2.op_call("sdpa", q, k, v, causal=True),
     *("bf16[2,4,300,64]",) * 3,
+    targets=CUDA,
+)
+
+
+program.add(
+    "attention_by_warps",
+    ge2.autocast(lambda q, k, v: ge2.op_call("sdpa", q, k, v, causal=True), "tf32"),
+    *("f32[2,4,300,64]",) * 3,
     targets=CUDA,
 )
 

@@ -1,5 +1,5 @@
-"""Attention as it is written in NumPy, and its gradient, on a GPU: one kernel on Hopper's tensor
-cores, or two quotients of a row in one kernel.
+"""Attention as it is written in NumPy, and its gradient, on a GPU: one kernel on tensor cores, or two
+quotients of a row in one kernel.
 """
 
 from __future__ import annotations
@@ -12,20 +12,26 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.choice.problem import Pin
 from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BOUNDS,
     BY_KEYS,
     DERIVED,
     DERIVED_SCORES,
     F16,
     FAMILY,
     FEW,
+    FORWARD,
     LAYOUTS,
+    MMA,
     SCORES,
     SPELLINGS,
+    WARPS,
     Attention,
+    Kind,
     drawn,
     exactly,
     few,
@@ -82,43 +88,63 @@ def test_attention_and_its_gradient(
 def hopper() -> Any:
     gpu = current_gpu()
     if gpu.limits.generation != 90:
-        pytest.skip("this kernel is for compute capability 9.0")
+        pytest.skip("these kernels are for compute capability 9.0")
     with config.using(prefer=(FAMILY,)):
         yield gpu.xp
 
 
-def checked(xp: Any, function: Attention, xs: Any) -> None:
+def checked(xp: Any, function: Attention, xs: Any, kind: str = "") -> None:
     """The kernel's result is that of NumPy, with the same bits each time."""
     given = tuple(map(xp.asarray, xs))
-    compiled = ge2.jit(function)
-    assert FAMILY in kinds(compiled.lower(*given))
-    first = xp.asnumpy(compiled(*given))
-    judge(first, exactly(function, *xs), xs[0].dtype)
-    for _ in range(10):
-        again = xp.asnumpy(compiled(*given))
-        assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
+    made = FORWARD[kind] if kind else Kind(FAMILY, xs[0].dtype)
+    with config.using(prefer=(made.family,)):
+        compiled = ge2.jit(made.of(function))
+        assert made.family in kinds(compiled.lower(*given))
+        first = xp.asnumpy(compiled(*given))
+        judge(first, exactly(function, *xs), made.bound)
+        for _ in range(10):
+            again = xp.asnumpy(compiled(*given))
+            assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
-def test_spellings(hopper: Any, function: Attention, dtype: Any) -> None:
+def test_spellings(hopper: Any, function: Attention, kind: str) -> None:
     shape = (2, 3, 300, 128)
-    checked(hopper, function, drawn(np.random.default_rng(0), shape, shape, dtype))
+    xs = drawn(np.random.default_rng(0), shape, shape, FORWARD[kind].dtype)
+    checked(hopper, function, xs, kind)
 
 
+@pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("name", SCORES)
-def test_scores(hopper: Any, name: str, width: int) -> None:
-    rng, shape = np.random.default_rng(1), (2, 3, 1000, width)
-    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
-    checked(hopper, SCORES[name][0], xs)
+def test_scores(hopper: Any, name: str, width: int, kind: str) -> None:
+    rng, shape, dtype = np.random.default_rng(1), (2, 3, 1000, width), FORWARD[kind].dtype
+    xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
+    checked(hopper, SCORES[name][0], xs, kind)
 
 
-@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layouts(hopper: Any, name: str, dtype: Any) -> None:
+def test_layouts(hopper: Any, name: str, kind: str) -> None:
     function, q, k = LAYOUTS[name]
-    checked(hopper, function, drawn(np.random.default_rng(2), q, k, dtype))
+    checked(hopper, function, drawn(np.random.default_rng(2), q, k, FORWARD[kind].dtype), kind)
+
+
+@pytest.mark.parametrize("kind", WARPS)
+@pytest.mark.parametrize("width", [4, 20, 24, 64, 80, 128, 192, 256])
+def test_tiles_of_warps(hopper: Any, width: int, kind: str) -> None:
+    """Each tile that may be taken, of rows that copies bring by 16, 8 or 4 bytes."""
+    shape, made = (2, 3, 1000, width), FORWARD[kind]
+    xs = drawn(np.random.default_rng(4), shape, shape, made.dtype)
+    given = tuple(map(hopper.asarray, xs))
+    with config.using(prefer=(MMA,)):
+        (kernel,) = ge2.jit(made.of(masked(0))).lower(*given).kernels
+    offered = [c for c in kernel.choice.candidates if c.family.name == MMA and not c.refusal]
+    assert offered
+    for each in offered:
+        with config.using(pins=(Pin(MMA, each.variant.name),)):
+            checked(hopper, masked(0), xs, kind)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -134,8 +160,6 @@ def test_lengths(hopper: Any, lengths: tuple[int, int], width: int, causal: bool
 @pytest.mark.parametrize("tile", ["192 x 128", "128 x 128"])
 @pytest.mark.parametrize("name", ["causal", "window", "alibi"])
 def test_tiles(hopper: Any, name: str, tile: str) -> None:
-    from ge2.choice.problem import Pin
-
     rng, shape = np.random.default_rng(4), (2, 3, 1000, 64)
     xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
     with config.using(pins=(Pin(FAMILY, tile),)):
@@ -193,7 +217,7 @@ def checked_by_keys(xp: Any, function: Attention, xs: Any) -> None:
     with config.using(prefer=()):
         assert BY_KEYS in kinds(compiled.lower(*given))
         first = xp.asnumpy(compiled(*given))
-        judge(first, exactly(function, *xs), xs[0].dtype)
+        judge(first, exactly(function, *xs), BOUNDS[xs[0].dtype])
         for _ in range(10):
             again = xp.asnumpy(compiled(*given))
             assert np.array_equal(again.view(np.uint8), first.view(np.uint8))

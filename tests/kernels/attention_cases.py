@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -14,14 +14,40 @@ from ge2 import random
 from ge2.numpy import logsumexp
 from ge2.random import bernoulli
 
-BF16, F16 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2")
+BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
 FAMILY: Final = "wgmma attention"
 BACKWARD: Final = "wgmma attention backward"
+MMA: Final = "mma attention"
 BY_KEYS: Final = "attention by keys"
 # rounding of weights, of the result, and of values between in the program of NumPy's own order
-BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9}
+BOUNDS: Final = {BF16: 2.0**-7, F16: 2.0**-9, F32: 2.0**-19}
+TF32: Final = 2.0**-8  # that of float32 whose factors lose 13 bits
 Attention = Callable[..., Any]
 Shape = tuple[int, ...]
+
+
+class Kind(NamedTuple):
+    """A family of kernels, the type of its operands, and whether float32 may be rounded to tf32."""
+
+    family: str
+    dtype: Any
+    rounded: bool = False
+
+    @property
+    def bound(self) -> float:
+        return TF32 if self.rounded else BOUNDS[self.dtype]
+
+    def of(self, function: Attention) -> Attention:
+        """The function as this family takes it."""
+        return ge2.autocast(function, "tf32") if self.rounded else function
+
+
+WGMMA: Final = {"wgmma bf16": Kind(FAMILY, BF16), "wgmma f16": Kind(FAMILY, F16)}
+WARPS: Final = {
+    "mma bf16": Kind(MMA, BF16), "mma f16": Kind(MMA, F16), "mma f32": Kind(MMA, F32),
+    "mma tf32": Kind(MMA, F32, True),
+}  # fmt: skip
+FORWARD: Final = {**WGMMA, **WARPS}
 
 
 def scale(q: Any) -> float:
@@ -360,18 +386,18 @@ def few(rng: np.random.Generator, name: str, dtype: Any) -> tuple[Attention, lis
 
 def exactly(function: Attention, *xs: Any) -> Any:
     """The function in float64."""
-    floats = (BF16, F16)
+    floats = (BF16, F16, F32)
     with np.errstate(all="ignore"):
         return function(*(np.asarray(x, np.float64) if x.dtype in floats else x for x in xs))
 
 
-def judge(found: Any, wanted: Any, dtype: Any) -> None:
+def judge(found: Any, wanted: Any, bound: float) -> None:
     """Weights and the result are rounded; values are normal numbers, of which a mean is no larger."""
     found = np.asarray(found, np.float64)
     assert found.shape == wanted.shape
     assert np.array_equal(np.isnan(found), np.isnan(wanted))
     error = np.abs(found - wanted) / np.maximum(np.abs(wanted), 1.0)
-    assert np.nanmax(error) <= 2 * BOUNDS[np.dtype(dtype)], np.nanmax(error)
+    assert np.nanmax(error) <= 2 * bound, np.nanmax(error)
 
 
 def kinds(lowered: Any) -> list[str]:

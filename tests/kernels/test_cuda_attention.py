@@ -1,4 +1,6 @@
-"""Attention on Hopper's tensor cores: in the emulator against NumPy, and compiled for the chip."""
+"""Attention on Hopper's tensor cores, on those of warps, and by multiply-adds: in the emulator against
+NumPy.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +14,18 @@ from ge2.base.config import config
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
+    BOUNDS,
     BY_KEYS,
     DERIVED,
     DERIVED_SCORES,
     F16,
     FAMILY,
     FEW,
+    FORWARD,
     LAYOUTS,
     SCORES,
     SPELLINGS,
+    WARPS,
     Attention,
     drawn,
     exactly,
@@ -36,50 +41,66 @@ from tests.kernels.attention_cases import (
 )
 
 
-def checked(function: Attention, xs: Any) -> None:
+def checked(function: Attention, xs: Any, kind: str) -> None:
     """Runs a function by the kernel, whose result is that of NumPy."""
-    with config.using(executor="shim", prefer=(FAMILY,)):
-        compiled = ge2.jit(function)
-        assert FAMILY in kinds(compiled.lower(*xs))
-        judge(compiled(*xs), exactly(function, *xs), xs[0].dtype)
+    made = FORWARD[kind]
+    with config.using(executor="shim", prefer=(made.family,)):
+        compiled = ge2.jit(made.of(function))
+        assert made.family in kinds(compiled.lower(*xs))
+        judge(compiled(*xs), exactly(function, *xs), made.bound)
 
 
-@pytest.mark.exhaustive("dtype")
-@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
-def test_spellings(function: Attention, dtype: Any) -> None:
-    checked(function, drawn(np.random.default_rng(0), (1, 2, 72, 64), (1, 2, 72, 64), dtype))
+def test_spellings(function: Attention, kind: str) -> None:
+    shape = (1, 2, 72, 64)
+    checked(function, drawn(np.random.default_rng(0), shape, shape, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("width")
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize(
+    ("kind", "width"), [("wgmma bf16", 64), ("wgmma bf16", 128), *((kind, 32) for kind in WARPS)]
+)
 @pytest.mark.parametrize("name", SCORES)
-def test_scores(name: str, width: int) -> None:
-    rng, shape = np.random.default_rng(1), (2, 2, 200, width)
-    checked(SCORES[name][0], drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16))
+def test_scores(name: str, kind: str, width: int) -> None:
+    rng, shape, dtype = np.random.default_rng(1), (2, 2, 200, width), FORWARD[kind].dtype
+    xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
+    checked(SCORES[name][0], xs, kind)
 
 
-@pytest.mark.exhaustive("dtype")
-@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_layouts(name: str, dtype: Any) -> None:
+def test_layouts(name: str, kind: str) -> None:
     function, q, k = LAYOUTS[name]
-    checked(function, drawn(np.random.default_rng(2), q, k, dtype))
+    checked(function, drawn(np.random.default_rng(2), q, k, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("width")
-@pytest.mark.parametrize("width", [128])
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize(("kind", "width"), [("wgmma bf16", 128), ("mma tf32", 32)])
 @pytest.mark.parametrize("lengths", [(1, 129), (128, 128), (257, 511)])
-def test_lengths(lengths: tuple[int, int], width: int) -> None:
+def test_lengths(lengths: tuple[int, int], kind: str, width: int) -> None:
     q, k = ((1, n, width) for n in lengths)
-    checked(plain, drawn(np.random.default_rng(3), q, k, BF16))
+    checked(plain, drawn(np.random.default_rng(3), q, k, FORWARD[kind].dtype), kind)
 
 
-def test_queries_that_see_no_key_are_not_numbers() -> None:
+@pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
+def test_queries_that_see_no_key_are_not_numbers(kind: str) -> None:
     """The first 150 of 200; one tile has no block of keys, another has some."""
-    xs = drawn(np.random.default_rng(4), (1, 200, 64), (1, 200, 64), BF16)
-    checked(masked(150), xs)
-    checked(masked(150, None, -1e9), xs)  # they see all alike
+    shape = (1, 200, 64)
+    xs = drawn(np.random.default_rng(4), shape, shape, FORWARD[kind].dtype)
+    checked(masked(150), xs, kind)
+    checked(masked(150, None, -1e9), xs, kind)  # they see all alike
+
+
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", WARPS)
+@pytest.mark.parametrize("width", [4, 20, 24, 80, 192, 256])
+def test_widths_by_warps(width: int, kind: str) -> None:
+    """Rows of which copies bring 16, 8 or 4 bytes."""
+    shape = (1, 72, width)
+    checked(masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind)
 
 
 @pytest.mark.exhaustive("dtype")
@@ -91,7 +112,7 @@ def test_few_queries(name: str, dtype: Any) -> None:
     with config.using(executor="shim"):
         compiled = ge2.jit(function)
         assert BY_KEYS in kinds(compiled.lower(*xs))
-        judge(compiled(*xs), exactly(function, *xs), dtype)
+        judge(compiled(*xs), exactly(function, *xs), BOUNDS[dtype])
 
 
 def test_few_queries_have_a_gradient() -> None:
@@ -136,6 +157,27 @@ def test_widths(width: int) -> None:
         compiled = ge2.jit(slopes(masked(0)))
         assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
         judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
+
+
+@pytest.mark.parametrize("axis", [1, 2])
+def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(axis: int) -> None:
+    """Heads beside each other in a row, queries, keys and values beside or after each other."""
+
+    def layer(x: Any) -> Any:
+        parts = np.split(x * x, 3, axis=axis)
+        q, k, v = (np.swapaxes(each.reshape(2, 72, 2, 64), 1, 2) for each in parts)
+        return masked(0)(q, k, v)
+
+    shape = [2, 72, 128]
+    shape[axis] *= 3
+    x = (np.random.default_rng(9).standard_normal(shape) * 0.9 + 0.1).astype(BF16)
+    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+        compiled = ge2.jit(slopes(layer, (0,)))
+        lowered = compiled.lower(x)
+        titles = [k.choice.taken.title for k in lowered.kernels]
+        assert {FAMILY, BACKWARD} <= {*kinds(lowered)}
+        assert not any("concatenate" in title or "copy" in title for title in titles)
+        judge_slopes(compiled(x), exactly(slopes(layer, (0,)), x))
 
 
 def test_queries_that_see_no_key_have_no_slope() -> None:

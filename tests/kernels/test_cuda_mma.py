@@ -36,6 +36,7 @@ from tests.together import needs_compiler
 
 BOTH = BARE, FUSED = "mma product", "mma product and region"
 TILES = ["128 x 256 by 8", "128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
+SKINNY = ["64 x 16 by 4", "16 x 64 by 4"]
 
 
 @needs_compiler
@@ -107,10 +108,11 @@ def test_parts_of_sums(name: str) -> None:
 @needs_nvrtc
 @pytest.mark.exhaustive("architecture")
 @pytest.mark.parametrize("shape", [(512, 512, 512), (512, 510, 514), (511, 513, 515)])
-@pytest.mark.parametrize("tile", TILES)
+@pytest.mark.parametrize("tile", [*TILES, *SKINNY])
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
 def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
+    m, n = (8 if tile == SKINNY[1] else m), (8 if tile == SKINNY[0] else n)
     xs = [np.zeros(s, BF16) for s in ((m, k), (k, n), (n,))]
     with config.using(prefer=BOTH, pins=(Pin(FUSED, tile),)):
         found = kernels(biased("gelu"), *xs, arch=architecture)
@@ -119,9 +121,24 @@ def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) ->
     assert not usage.spills and usage.registers * kernel.block <= 1 << 16
 
 
-def test_few_rows_are_for_others() -> None:
+@needs_compiler
+@pytest.mark.exhaustive("turn")
+@pytest.mark.parametrize("dtype", [BF16, F32])
+@pytest.mark.parametrize("shape", [(3, 134, 600), (130, 8, 600), (16, 70, 72), (70, 2, 1100)])
+@pytest.mark.parametrize("turn", TURNS)
+def test_few_rows_or_columns(turn: str, shape: tuple[int, int, int], dtype: Any) -> None:
+    """Tiles that are as thin, with the work on the result; watched."""
+    product, xs, function = turned(turn, shape, dtype, 7)
+    with config.using(shim_watch=True):
+        emulated(
+            BOTH, lambda a, b: np.maximum(product(a, b), 0), xs, FUSED, shape[2],
+            exact=lambda a, b: np.maximum(function(a, b), 0),
+        )  # fmt: skip
+
+
+def test_few_terms_are_for_others() -> None:
     rng = np.random.default_rng(6)
-    a, b = drawn(rng, (8, 71), BF16), drawn(rng, (71, 87), BF16)
+    a, b = drawn(rng, (71, 8), BF16), drawn(rng, (8, 87), BF16)
     with config.using(executor="shim", prefer=BOTH):
         assert not {*BOTH} & {
             str(k.choice.family.name) for k in ge2.jit(np.matmul).lower(a, b).kernels

@@ -228,7 +228,8 @@ def added(x: Any, updates: Any, index: Any, chip: Limits = EMULATED) -> list[Any
     return [*results(programs, 0, 1, 2, chip=chip), *programs.wanted]
 
 
-RANKED = [EMULATED, planned_by(EMULATED, "scatters", ranked=16)]  # by counting, and by digits
+# by counting, and by digits, where no block has all sums
+RANKED = [planned_by(EMULATED, "scatters", ranges=0, ranked=n) for n in (1 << 13, 16)]
 
 
 @pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
@@ -294,8 +295,8 @@ def test_extremes_have_the_references_bits(
 def test_which_kernels_add() -> None:
     f32, i32, at = (np.dtype(t) for t in (np.float32, np.int32, np.int64))
 
-    def kernels(dtype: np.dtype, count: int) -> list[str]:
-        types = ArrayType((300, 32), dtype), ArrayType((count, 32), dtype), ArrayType((count,), at)
+    def kernels(dtype: np.dtype, count: int, rows: int = 300) -> list[str]:
+        types = ArrayType((rows, 32), dtype), ArrayType((count, 32), dtype), ArrayType((count,), at)
         return names(ScatterAdd((0,)), *types)[1:]
 
     ordered = ["digit_count", "digit_start", "digit_move"]
@@ -306,7 +307,9 @@ def test_which_kernels_add() -> None:
     assert kernels(f32, 1) == ["scatter_add"]
     assert kernels(f32, 64) == ["scatter_add"]
     assert kernels(f32, 65) == ["placing", "ranking", "partial_sum", "sum_by_place"]
-    assert kernels(f32, 8193) == ["placing", *ordered, *ordered, "partial_sum", "sum_by_place"]
+    assert kernels(f32, 8193) == ["block_sum", "merged_sum"]
+    summed = ["partial_sum", "sum_by_place"]
+    assert kernels(f32, 8193, 1 << 16) == ["placing", *ordered, *ordered, *summed]
 
 
 def test_no_two_threads_meet() -> None:

@@ -6,6 +6,7 @@ They run on the CPU, a fibre a thread.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
@@ -72,6 +73,7 @@ def test_operations_in_cuda(batch: Batch) -> None:
     batch.check(operations, emulated)
 
 
+@pytest.mark.exhaustive
 @every_op
 def test_derivatives_in_cuda(batch: Batch) -> None:
     batch.check(derivatives, emulated)

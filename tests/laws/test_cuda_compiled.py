@@ -11,10 +11,13 @@ import zlib
 from collections.abc import Iterator
 
 import numpy as np
+import pytest
 
+from ge2.base.errors import CompileError
 from ge2.cli.compile import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
+from ge2.targets.cuda.emulator.source import KERNEL
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
@@ -26,6 +29,7 @@ from tests.laws.batched import selected as selected
 from tests.laws.test_laws import every_op
 from tests.laws.test_targets import chosen, differentiated
 from tests.nvrtc import needs_nvrtc
+from tests.together_in_cuda import one_file
 
 pytestmark = needs_nvrtc
 ARCHITECTURES = ("sm_80", "sm_90a", "sm_100")
@@ -59,19 +63,41 @@ def orders(name: str, rng: np.random.Generator) -> list[Order]:
     return [Order(text, arch) for text in found.values() for arch in architectures(text)]
 
 
+@pytest.mark.exhaustive
 @every_op
 def test_kernels_are_compiled(batch: Batch) -> None:
     batch.check(orders, compiled)
 
 
 def compiled(orders: list[Order]) -> list[str]:
-    """The faults of each kernel; some are compiled twice."""
-    made = compile_all(orders)
-    errors = ["\n".join(faults(order, each)) for order, each in zip(orders, made, strict=True)]
-    for i in range(0, len(orders), AGAIN):
-        if nvrtc._asked(nvrtc.nvrtc(), orders[i]) != (made[i].cubin, made[i].log):
-            errors[i] += f"{orders[i].file} for {orders[i].arch} is another the second time"
-    return errors
+    """The faults of each kernel, which are compiled as one file for each architecture: NVRTC takes
+    longer to begin and to read the headers than for most of them. Where the file has a fault, and
+    where spilled bytes are known, each is compiled by itself; some are compiled twice.
+    """
+    alone = [order for order in orders if known(order)]
+    for arch in ARCHITECTURES:
+        some = [order for order in orders if order.arch == arch and not known(order)]
+        if some and not is_faultless(some):
+            alone += some
+    errors = dict.fromkeys(orders, "")
+    for order, binary in zip(alone, compile_all(alone), strict=True):
+        errors[order] = "\n".join(faults(order, binary))
+    for order in orders[::AGAIN]:
+        first = compile_all([order])[0]
+        if nvrtc._asked(nvrtc.nvrtc(), order) != (first.cubin, first.log):
+            errors[order] += f"{order.file} for {order.arch} is another the second time"
+    return [errors[order] for order in orders]
+
+
+def is_faultless(orders: list[Order]) -> bool:
+    """Whether sources for one architecture compile as one file without a fault."""
+    text = "\n".join(one_file([order.source for order in orders]))
+    try:
+        (binary,) = compile_all([Order(text, orders[0].arch, name="together")])
+    except CompileError:
+        return False
+    assert len(binary.kernels) == sum(len(KERNEL.findall(order.source)) for order in orders)
+    return not list(faults(orders[0], binary))
 
 
 def architectures(text: str) -> tuple[str, ...]:
@@ -119,6 +145,7 @@ def test_faults_are_seen() -> None:
         for order, binary in zip(orders, compile_all(orders), strict=True)
     ]
     assert [len(each) for each in found] == [0, 1, 1]
+    assert compiled(orders) == ["", *("".join(each) for each in found[1:])]
     assert "never referenced" in found[1][0]
     assert "bytes are spilled" in found[2][0]
     text = "{ lambda ; a:f64[3]. let\n    b:f64[3] = sin a\n  in (b,) } */"

@@ -201,6 +201,7 @@ def test_operations_in_c(batch: Batch) -> None:
 
 
 @needs_compiler
+@pytest.mark.exhaustive
 @every_op
 def test_derivatives_in_c(batch: Batch) -> None:
     batch.check(derivatives, run)

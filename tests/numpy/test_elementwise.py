@@ -4,6 +4,7 @@ broadcasting, weak numbers.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 import ge2.numpy as gnp
 from ge2.base.dtypes import BFLOAT16, FP8
-from ge2.base.errors import ArgumentError, InPlaceError, InputError, ShapeError, TypeRuleError
+from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.tracebacks import inside
 from ge2.ir import type_of
 from ge2.trace import Input, stage
@@ -49,7 +50,7 @@ def test_every_ufunc_is_there() -> None:
     # SciPy's are added to the table when a program that uses them is traced
     assert set(ALL) == {f for f in gnp.UFUNCS if getattr(np, f.__name__, None) is f}
     for f in ALL:
-        assert inside(getattr(gnp, f.__name__)) is gnp.UFUNCS[f]
+        assert inspect.unwrap(inside(getattr(gnp, f.__name__))) is gnp.UFUNCS[f]
 
 
 @pytest.mark.parametrize("f", UNARY, ids=name)
@@ -419,10 +420,8 @@ def test_masked_arrays_are_refused() -> None:
         gnp.add(np.ma.masked_array([1, 2], [True, False]), 1)
 
 
-def test_out_and_where_are_errors_that_name_the_way_round() -> None:
+def test_where_without_out_is_an_error_that_names_the_way_round() -> None:
     x = np.ones(3)
-    with pytest.raises(InPlaceError, match="out="):
-        gnp.add(x, x, out=x)
     with pytest.raises(InputError, match=r"np.where\(mask"):
         gnp.add(x, x, where=x > 0)
     with pytest.raises(InputError, match="signature= is not supported"):

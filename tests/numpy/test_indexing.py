@@ -264,6 +264,22 @@ def test_one_hot() -> None:
     compare([np.moveaxis(want, -1, 0)], [gnp.one_hot(x, 3, axis=0)], True, "one_hot")
 
 
+@pytest.mark.parametrize("wrap", [False, True])
+def test_diagonals_are_filled_as_numpys(wrap: bool) -> None:
+    for shape in ((7, 3), (3, 7), (3, 3, 3)):
+        for value in (9, np.arange(1.0, 6.0)):
+
+            def run(x: Any, value: Any = value) -> Any:
+                y = x.copy()
+                np.fill_diagonal(y, value, wrap)
+                return y
+
+            x = np.zeros(shape)
+            compare([run(x)], [traced(run, x)], True, f"{shape} {value}")
+    with pytest.raises(ShapeError, match="equal sides"):
+        traced(lambda x: np.fill_diagonal(x.copy(), 1), np.zeros((2, 3, 2)))
+
+
 def test_writing_functions() -> None:
     def run(x: Any) -> Any:
         y = x.copy()

@@ -7,6 +7,7 @@ that has no candidates fails, as does one that answers where NumPy raises.
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -156,3 +157,34 @@ def test_each_keyword_is_honoured_or_refused(name: str) -> None:
                 continue
             want = called(np, name, args, more)
             compared(want, called(gnp, name, args, more), f"{name}({keyword}={value})")
+
+
+WRITTEN: dict[str, tuple[Any, ...]] = {  # arguments up to `out`, where None would not do
+    "around": (X, 1), "concat": ([X, X], 0), "concatenate": ([X, X], 0), "matmul": (X, X.T),
+    "round": (X, 1), "stack": ([X, X], 0), "trace": (X, 0, 0, 1, None), "matvec": (X, V), "vecmat": (V, X.T),
+}  # fmt: skip
+
+
+@pytest.mark.skipif(not NEWEST, reason="keywords are those of NumPy 2.4")
+@pytest.mark.parametrize("name", [*gnp.late.OUT_AT, "sin", "add", "maximum"])
+def test_out_is_written_by_keyword_and_by_position(name: str) -> None:
+    """Of ge2.numpy as of NumPy: both ask the traced array that is to be written."""
+    f: Any = getattr(np, name)
+    nin = getattr(f, "nin", 1)
+    args = WRITTEN.get(name) or ARGUMENTS.get(name, (X,) * nin)
+    want = leaves(quietly(f, *args))
+    between = (None,) * (gnp.late.OUT_AT.get(name, nin) - len(args) if name != "einsum" else 0)
+
+    def written(module: Any, *ys: Any) -> Any:
+        out = ys if len(ys) > 1 else ys[0]
+        getattr(module, name)(*args, out=out)
+        if name != "einsum" and "cumulative" not in name:
+            for y in ys:
+                y[...] = 1
+            getattr(module, name)(*args, *between, *(ys if isinstance(f, np.ufunc) else (out,)))
+        return [y.copy() for y in ys]
+
+    given = [np.zeros_like(w) for w in want]
+    for module in (gnp, np):
+        traced = quietly(ge2.make_jaxpr(partial(written, module)), *given)
+        compared(want, leaves(quietly(traced, *given))[: len(given)], name)

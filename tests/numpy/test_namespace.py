@@ -147,6 +147,9 @@ def test_written_in_turn() -> None:
         compare(list(f(X)), list(ge2.make_jaxpr(f)(X)(X)), True, str(value))
     with pytest.raises(errors.InputError, match="rule 'safe'"):
         ge2.make_jaxpr(lambda k: np.putmask(k.copy(), k > 1, W))(K)
+    for write in (np.putmask, np.place):
+        with pytest.raises(OverflowError, match="300 out of bounds"):
+            ge2.make_jaxpr(lambda k, write=write: write(k.copy(), k > 1, [300]))(K.astype("u1"))
 
 
 def test_what_runs_when_it_should() -> None:

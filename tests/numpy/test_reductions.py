@@ -333,7 +333,7 @@ def test_errors() -> None:
         ShapeError, match=r"zero-size array to reduction operation maximum(.|\n)*try  initial="
     ):
         gnp.max(np.ones(0))
-    with pytest.raises(InputError, match="out= is not supported"):
+    with pytest.raises(ValueError, match="output"):  # NumPy's own
         gnp.sum(x, out=x)
     agree(np.argmax, np.ones((2, 0)))
 

@@ -9,7 +9,7 @@ import pytest
 
 import ge2
 import ge2.numpy as gnp
-from ge2.base.errors import ArgumentError
+from ge2.base.errors import ShapeError, TypeRuleError
 from tests.numpy.agreement import DTYPES, FEW, agree, draw
 
 
@@ -84,8 +84,15 @@ def test_covariance(rng: np.random.Generator) -> None:
         agree(f, x + 1j * x[::-1])
     agree(np.cov, x, bias=True)
     agree(np.cov, x, ddof=0)
-    with pytest.raises(ArgumentError, match="weights"):
-        gnp.cov(x, fweights=np.ones(8, int))
+    times, importance = rng.integers(1, 4, 8), rng.random(8)
+    for weights in ({"fweights": times}, {"aweights": importance},
+                    {"fweights": times, "aweights": importance}):  # fmt: skip
+        for more in ({}, {"ddof": 0}, {"ddof": 2}, {"y": y}):
+            agree(np.cov, x, **weights, **more)
+            agree(np.cov, x + 1j * x[::-1], **weights, **more)
+    for wrong in (times[:7], times / 2):
+        with pytest.raises((ShapeError, TypeRuleError), match="weights"):
+            gnp.cov(x, fweights=wrong)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -11,6 +11,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.compile.runners import interpret
+from ge2.passes.context import Context
 from ge2.passes.take_to_mask import match
 from ge2.passes.tuning import TUNING
 from ge2.passes.wrap_indices import Wrap, indexed
@@ -50,6 +51,13 @@ def test_of_long_rows_only_those_that_are_gone_through_anyway() -> None:
     )
     for seen in (made, folded, PUT.replace("4,5]", f"4,{LONG}]").replace("4, 5", f"4, {LONG}")):
         assert not {"gather", "scatter_add"} & {e.op.name for e in match(graph(seen)).eqns}
+
+
+def test_where_regions_read_at_indices_only_short_rows_are_compared() -> None:
+    text = PICK.replace("4,5]", "4,300]")
+    beside_gathers = Context(gathers=True)
+    assert match(graph(text), beside_gathers) == graph(text) != match(graph(text))
+    assert match(graph(PICK), beside_gathers) != graph(PICK)
 
 
 REGION = """{ lambda ; z:f32[4,5] y:i64[4]. let

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2.base.config import config
+from ge2.base.dtypes import BFLOAT16
 from ge2.compile.runners import interpret
 from ge2.ir import Graph, verify
 from ge2.passes.context import Context
@@ -31,6 +32,7 @@ EINSUMS = {
     "bki,kbj->bij": ((2, 2100, 3), (2100, 2, 5)),
     "abi,abj->ij": ((50, 50, 3), (50, 50, 4)),
 }
+DTYPES = {"f4": "f4", "f8": "f8", "f2": "f2", "bf16": BFLOAT16}
 ANY = Context(tuning=TUNING.__class__(products_to_sums=ProductsToSums(smallest=1, long=1)))
 
 
@@ -40,7 +42,7 @@ def names(graph: Graph) -> list[str]:
 
 def same(spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str, context: Context) -> Graph:
     rng = np.random.default_rng(0)
-    arrays = [rng.integers(-9, 9, shape).astype(dtype) for shape in shapes]
+    arrays = [rng.integers(-9, 9, shape).astype(DTYPES[dtype]) for shape in shapes]
     graph = ge2.make_jaxpr(lambda a, b: np.einsum(spec, a, b))(*arrays).graph
     found = verify(products_to_sums(graph, context))
     for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
@@ -49,9 +51,12 @@ def same(spec: str, shapes: tuple[tuple[int, ...], ...], dtype: str, context: Co
 
 
 @pytest.mark.parametrize("spec", EINSUMS)
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_the_same(spec: str, dtype: str) -> None:
-    assert "dot_general" not in names(same(spec, EINSUMS[spec], dtype, Context()))
+    """Of half types products with vectors alone: tensor cores are for the others."""
+    found = names(same(spec, EINSUMS[spec], dtype, Context()))
+    matrix = dtype in ("f2", "bf16") and spec in list(EINSUMS)[7:]
+    assert ("dot_general" in found) is matrix
 
 
 @settings(max_examples=examples(60))
@@ -92,11 +97,13 @@ def test_of_two_vectors_there_is_no_product() -> None:
     assert "dot_general" not in text and "reduce_sum" in text
 
 
-def test_what_may_be_rounded_is_left_to_tensor_cores() -> None:
-    text = """{ lambda ; a:f32[200,300] b:f32[300]. let
-        c:f32[200] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=tf32 out=None] a b
-        in (c,) }"""
-    assert "dot_general" in after(products_to_sums, text)
+@pytest.mark.parametrize("columns", ["", ",3"])
+def test_what_may_be_rounded_is_left_to_tensor_cores(columns: str) -> None:
+    """But not a product with a vector, which waits for memory in either case."""
+    text = f"""{{ lambda ; a:f32[9,3000] b:f32[3000{columns}]. let
+        c:f32[9{columns}] = dot_general[contract=((1,), (0,)) beside=((), ()) precision=tf32 out=None] a b
+        in (c,) }}"""
+    assert ("dot_general" in after(products_to_sums, text)) is bool(columns)
 
 
 def test_a_transposed_matrix_is_read_as_it_lies() -> None:
@@ -155,3 +162,35 @@ def test_long_sums_of_few_elements(rng: np.random.Generator) -> None:
         low = ge2.jit(moments).lower(x, y)
         assert {s.kind for s in low.executable.program.steps} == {"kernel"}
         np.testing.assert_allclose(ge2.jit(moments)(x, y), moments(x, y), rtol=1e-12)
+
+
+@needs_compiler
+@pytest.mark.parametrize("way", ["a @ x", "x @ a", "batched"])
+def test_half_types_by_a_vector(rng: np.random.Generator, way: str) -> None:
+    """Sums are float32 and rounded once; where blocks share rows, the kernel that merges rounds."""
+
+    def product(a, x):
+        return {"a @ x": a @ x, "x @ a": x @ a, "batched": np.einsum("bij,j->bi", a[None], x)}[way]
+
+    a, x = (rng.normal(size=s).astype(BFLOAT16) for s in ((192, 192), 192))
+    with config.using(executor="shim"):
+        low = ge2.jit(product).lower(a, x)
+        kinds = [s.kind for s in low.executable.program.steps]
+        assert kinds == ["kernel"]
+        found = ge2.jit(product)(a, x)
+    wanted = product(a.astype("f8"), x.astype("f8"))
+    np.testing.assert_allclose(found.astype("f8"), wanted, rtol=2**-8, atol=1e-3)
+
+
+@needs_compiler
+def test_a_sum_of_few_columns_is_shared_by_blocks(rng: np.random.Generator) -> None:
+    """What comes after it is a kernel of its own then."""
+
+    def step(a, x, b):
+        return np.tanh(x @ a + b)
+
+    a, x, b = (rng.normal(size=s).astype("f4") for s in ((8192, 64), 8192, 64))
+    with config.using(executor="shim"):
+        low = ge2.jit(step).lower(a, x, b)
+        assert str(low.kernels[0]).count("__global__") > 1
+        np.testing.assert_allclose(ge2.jit(step)(a, x, b), step(a, x, b), rtol=1e-4, atol=1e-5)

@@ -12,6 +12,7 @@ from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.tuning import Rolling, Tuning
+from ge2.targets.cuda.limits import H200
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((4, 5))
@@ -118,6 +119,15 @@ def test_elementwise_iterations_are_rolled_by_their_price(size, length, of_one):
     assert [sum(e.op.name == "sin" for e in loop.body.eqns) for loop in found] == (
         [of_one] if length else []
     )
+
+
+@pytest.mark.parametrize(("width", "rolled"), [(64, True), (4096, False)])
+def test_rounds_of_several_kernels_on_a_gpu_are_rolled_by_their_price(width, rolled):
+    """Large arrays in straight code are written over their arguments and fused across rounds."""
+    x, b = np.empty((width, width), np.float32), np.empty(width, np.float32)
+    ws = [(x, b)] * 12
+    assert bool(loops(layers, ws, x, context=Context(H200))) is rolled
+    assert loops(layers, ws, x)
 
 
 def test_several_iterations_in_one_of_a_loop_compute_the_same():

@@ -310,7 +310,7 @@ def change_argument(x):
 
 
 def test_writing_into_arrays():
-    refused(errors.TraceError, "depends on x", fill, X, fix="np.zeros_like(x)")
+    refused(errors.TraceError, "depends on x", fill, X, fix="y = ge2.numpy.array(y)")
     refused(errors.TraceError, "not known while fill_all", fill_all, X)
     refused(errors.InPlaceError, "a traced value into a real array", add_to, X, fix="y = y + x")
     same(fill_traced, X)

@@ -257,6 +257,22 @@ def test_every_method_and_attribute_of_an_array_is_there_or_says_that_it_is_not(
     }  # fmt: skip
 
 
+def test_arguments_of_methods_are_numpys_in_the_same_order() -> None:
+    x = np.arange(6.0).reshape(2, 3)
+    out, called = np.zeros((1, 3)), {
+        "sum": (0, None, None, True), "prod": (0, None, None, True), "mean": (0, None, None, True),
+        "max": (0, None, True, 2.0), "min": (0, None, True, 2.0, x > 1),
+        "var": (0, None, None, 1, True), "std": (0, None, None, 1, True),
+        "compress": ([True, False], 0, None),
+    }  # fmt: skip
+    for name, args in called.items():
+        want = getattr(x, name)(*args)
+        got = ge2.make_jaxpr(lambda x: getattr(x, name)(*args))(x)(x)[0]  # noqa: B023
+        agrees(got, want, name)
+    agrees(ge2.make_jaxpr(lambda x, y: (x.sum(0, None, y, True), y)[1] * 1)(x, out)(x, out)[-1],
+           x.sum(0, keepdims=True), "out")  # fmt: skip
+
+
 def test_the_array_namespace_is_ge2_numpy() -> None:
     def f(x: Any) -> Any:
         xp = x.__array_namespace__()

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterator
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.base.gpu import has_hopper
+from ge2.base.gpu import has_tensor_cores
 from ge2.compile.rewrites.attention import attention
 from ge2.ir import Graph
 from ge2.ops.attention.ops import recognised
@@ -138,7 +139,7 @@ def test_what_is_no_attention_is_left(function: Attention) -> None:
     assert recognised(graph) is graph
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("dtype", [ml_dtypes.float8_e4m3fn, np.float64])
 def test_types_without_a_kernel_are_left(dtype: Any) -> None:
     graph = graph_of(plain, *arguments("plain", dtype))
     assert recognised(graph) is graph
@@ -181,7 +182,7 @@ def test_without_a_kernel_it_is_the_program_that_it_was(kind: str, name: str) ->
         assert np.asarray(y).tobytes() == np.asarray(w).tobytes()
 
 
-@pytest.mark.parametrize("capability", ["90", "80", ""])
+@pytest.mark.parametrize("capability", ["100", "90", "80", "75", ""])
 def test_it_is_looked_for_where_a_gpu_has_the_kernels(
     capability: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -192,12 +193,12 @@ def test_it_is_looked_for_where_a_gpu_has_the_kernels(
     monkeypatch.setitem(sys.modules, "cupy", module)
     with config.using(executor="c"):
         graph = graph_of(ge2.grad(loss(plain)), *arguments("plain"))
-    assert ("attention_backward" in names(graph)) == (capability == "90")
+    assert ("attention_backward" in names(graph)) == (capability in ("100", "90", "80"))
 
 
 def test_another_module_where_one_lay_is_asked_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     runtime = SimpleNamespace(getDeviceCount=lambda: 1)
-    for capability in ["90"] * 20 + ["80"] * 20:
+    for capability in ["90"] * 20 + ["75"] * 20:
         module, device = (
             ModuleType("cupy"),
             SimpleNamespace(compute_capability=capability),
@@ -205,7 +206,7 @@ def test_another_module_where_one_lay_is_asked_anew(monkeypatch: pytest.MonkeyPa
         module.cuda = SimpleNamespace(Device=lambda n, of=device: of, runtime=runtime)  # type: ignore[attr-defined]
         monkeypatch.setitem(sys.modules, "cupy", module)
         with config.using(executor="c"):
-            assert has_hopper() == (capability == "90")
+            assert has_tensor_cores() == (capability == "90")
         monkeypatch.undo()
         del module
 

@@ -258,13 +258,23 @@ class Flat:
     def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
         """Ties what is read again to the last of what the region reads: no pass computes it sooner."""
         given = dict.fromkeys(as_var(env[v]) for v in read)
-        makers = self.work.makers
-        last = max((v for v in inputs if isinstance(v, Var)), key=lambda v: makers.get(v, -1))
+        last = self.latest(inputs)
         tied = [*given, *([last] if last not in given else [])]
         outs = tuple(Var(v.type) for v in tied)
         self.eqns.append(Eqn(Barrier(), tuple(tied), outs))
         after = dict(zip(tied, outs, strict=True))
         env.update({v: after[as_var(a)] for v, a in env.items() if a in given})
+
+    def latest(self, inputs: Sequence[Atom]) -> Var:
+        """The value that is made last; for what a product makes, what it reads: with another
+        reader, even a barrier, the product and the region could not be one kernel.
+        """
+        makers, eqns = self.work.makers, self.work.eqns
+        found = max((v for v in inputs if isinstance(v, Var)), key=lambda v: makers.get(v, -1))
+        made = makers.get(found)
+        if made is None or not is_product(eqns[made]):
+            return found
+        return self.latest(eqns[made].inputs)
 
 
 def as_var(a: Atom) -> Var:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 
+from ge2.base.gpu import AMPERE
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
 from ge2.ir import Atom, Eqn, Graph, Var
@@ -36,19 +37,18 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
 from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
-from ge2.targets.cuda.kernels.attention import AttentionOfFew
-from ge2.targets.cuda.kernels.products import HOPPER
+from ge2.targets.cuda.kernels.attention import AttentionOfFew, AttentionOfWarps
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (AttentionOfFew(), Kernel(), BackwardKernel(), Apart())
+CATALOG: Final = (AttentionOfFew(), Kernel(), AttentionOfWarps(), BackwardKernel(), Apart())
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 
 def attention(graph: Graph, context: Context) -> Graph:
     """The graph with a kernel's step for each attention that one is chosen for."""
     limits, found = context.caps, graph
-    served = isinstance(limits, Limits) and limits.generation == HOPPER and not context.body
+    served = isinstance(limits, Limits) and limits.generation >= AMPERE and not context.body
     if served:
         found = recognised(inlined(graph, OTHERS))
     if not any(isinstance(e.op, ATTENTION) for e in found.eqns):

@@ -22,6 +22,7 @@ from ge2.codegen.layout import Layout, plain, viewed
 from ge2.codegen.text import Operand
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import ProductRegion, Region
@@ -62,36 +63,38 @@ class Epilogues:
         self.graph, self.caps, self.tuning = graph, Caps.before(limits), limits.tuning.products
         self.makers = {v: e for e in graph.eqns for v in e.outs}
         self.reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
+        self.first: dict[Atom, int] = {}  # the equation that reads a value first
+        for n, e in enumerate(graph.eqns):
+            self.first.update((a, n) for a in e.inputs if a not in self.first)
+        self.gone: set[int] = set()  # products that are part of a region now
         self.looped = any(isinstance(e.op, ScanLoop | WhileLoop | Cond) for e in graph.eqns)
 
     def run(self) -> Graph:
         eqns: list[Eqn] = []
-        gone: set[int] = set()
-        for eqn in self.graph.eqns:
-            first, *rest = self.joined(eqn)
-            eqns += (first, *rest)
-            if isinstance(first.op, ProductRegion):
-                gone.add(id(first.op.product))
-        kept = tuple(e for e in eqns if id(e) not in gone)
+        for n, eqn in enumerate(self.graph.eqns):
+            eqns += self.joined(eqn, n)
+        kept = tuple(e for e in eqns if id(e) not in self.gone)
         return Graph(self.graph.inputs, kept, self.graph.outputs, self.graph.consts)
 
-    def joined(self, eqn: Eqn) -> tuple[Eqn, ...]:
-        """A region with the product that it reads, and what is left of it, if that is chosen for
-        one; else as it is.
+    def joined(self, eqn: Eqn, n: int) -> tuple[Eqn, ...]:
+        """Equation `n`, a region, with the product that it reads, and what is left of it, if that is
+        chosen for one; else as it is. What others read of the product, the kernel writes as well.
         """
         if not isinstance(eqn.op, Region) or not all(isinstance(a, Var) for a in eqn.inputs):
             return (eqn,)
         for a in eqn.inputs:
             product = self.makers.get(a)  # type: ignore[arg-type]
-            if product is None or self.reads[a] > 1 or not self.possible(product):
+            if product is None or self.first[a] != n or not self.possible(product):
                 continue
+            kept = self.reads[a] > 1
             large = a.type.nbytes > self.caps.speed.launch * self.caps.speed.moved
             ways = [*parted(eqn, product, self.tuning.arrays, large)]
-            ones = [together(product, parts[0]) for parts in ways]
+            ones = [together(product, parts[0], kept) for parts in ways]
             found = [*zip(map(self.choice, ones), ones, ways, strict=True)]
             found.sort(key=lambda way: way[0].family is not CATALOG[0])  # which sums nothing
             for choice, one, parts in found:
                 if choice.family is not CATALOG[-1]:
+                    self.gone.add(id(product))
                     return (replace(one, choice=choice), *parts[1:])
                 eqn = replace(eqn, choice=choice)
         return (eqn,)
@@ -127,11 +130,29 @@ class Epilogues:
         return None if source is None else viewed(maker, source)
 
 
-def together(product: Eqn, rest: Eqn) -> Eqn:
+def together(product: Eqn, rest: Eqn, kept: bool = False) -> Eqn:
+    """A product and a region as one; `kept`: it gives the product's result, too."""
     (y,) = product.outs
+    if kept:
+        inner = Var(y.type)
+        product, rest = replace(product, outs=(inner,)), keeping(rest, y, inner)
+        y = inner
     given = tuple(dict.fromkeys(a for a in (*product.inputs, *rest.inputs) if a is not y))
     op = ProductRegion(Graph(given, (product, rounded(rest, y)), rest.outs))  # type: ignore[arg-type]
     return Eqn(op, given, rest.outs, product.source)
+
+
+def keeping(rest: Eqn, y: Var, inner: Var) -> Eqn:
+    """The region with a result more: `y`, the product's, which it is given as `inner`."""
+    region = rest.op
+    assert isinstance(region, Region)
+    graph, n = region.graph, rest.inputs.index(y)
+    stored = Eqn(ConvertElementType(y.type.dtype), (graph.inputs[n],), (Var(y.type),), rest.source)
+    more = Graph(graph.inputs, (*graph.eqns, stored), (*graph.outputs, *stored.outs), graph.consts)
+    axes = (*region.axes, tuple(range(len(region.space))))
+    inputs = (*rest.inputs[:n], inner, *rest.inputs[n + 1 :])
+    op = replace(region, graph=more, axes=axes)
+    return replace(rest, op=op, inputs=inputs, outs=(*rest.outs, y))
 
 
 def rounded(rest: Eqn, product: Var) -> Eqn:

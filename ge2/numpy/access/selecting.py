@@ -23,6 +23,7 @@ from ge2.numpy.composite import choose_by, clip, flatnonzero, known_elements, no
 from ge2.numpy.creation import owned
 from ge2.numpy.elementwise import equal, floor_divide, less, remainder
 from ge2.numpy.joining import stack
+from ge2.numpy.options import any_traced
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -308,6 +309,8 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
 def safely(given: Any, values: Any, dtype: np.dtype) -> Any:
     """Values in a dtype; those of an array that would lose something are an error, as in NumPy."""
     own = type_of(values).dtype
+    if not hasattr(given, "dtype") and not any_traced(given):
+        np.array(given, dtype)  # OverflowError for Python's numbers that the dtype does not hold
     if hasattr(given, "dtype") and not can_cast(own, dtype, "safe"):
         what = f"Cannot cast array data from {own} to {dtype} according to the rule 'safe'"
         raise InputError(what, where=here(), fix=f"values.astype('{dtype}')")
@@ -328,16 +331,20 @@ def place(arr: Any, mask: Any, vals: Any) -> None:
 
 
 def fill_diagonal(a: Any, val: Any, wrap: bool = False) -> None:
-    """Writes a number along the main diagonal of a matrix, in place, as `numpy.fill_diagonal`."""
-    t = type_of(a)
-    if t.ndim != 2 or wrap or type_of(lift(val)).shape:
-        raise ArgumentError(
-            "fill_diagonal takes a matrix and a number",
-            where=here(),
-            fix="a[np.arange(n), np.arange(n)] = values",
-        )
-    n = np.arange(min(t.shape))
-    write(a, setitem(a, (n, n), val), "fill_diagonal")
+    """Writes a number, or an array's elements over again, along the main diagonal, in place, as
+    `numpy.fill_diagonal`.
+    """
+    shape = type_of(a).shape
+    if len(shape) < 2 or (len(shape) > 2 and len(set(shape)) > 1):
+        what = f"fill_diagonal takes a matrix, or an array of equal sides; got {type_of(a)}"
+        raise ShapeError(what, where=here(), fix="a[np.arange(n), np.arange(n)] = values")
+    step = sum(math.prod(shape[1 + i :]) for i in range(len(shape)))
+    end = shape[1] ** 2 if len(shape) == 2 and not wrap else None
+    places = np.arange(math.prod(shape))[:end:step]
+    if type_of(lift(val)).shape:
+        line = ravel(val)
+        val = getitem(line, np.arange(places.size) % type_of(line).size)
+    write(a, setitem(a, np.unravel_index(places, shape), val), "fill_diagonal")
 
 
 # ------------------------------------------------------------------------------------------ chosen

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, final
 
-from ge2.base.dtypes import HALF
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.ir import Dims
 from ge2.ops.attention.facts import FEATURE
@@ -18,15 +18,17 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
 WIDEST: Final = 256  # features of a head that kernels have tiles for
-MOST: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
+TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32))  # that kernels multiply
+SUMS: Final = (4, 5)  # among the operands, those that are as the sums: they have no features
+MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
 
 
 @final
 @record
 class Batch:
-    """An axis of batches: its size, and the stride of queries, keys, values, result, and what has the
-    shape of the sums along it.
+    """An axis of batches: its size, and the stride of queries, keys, values, result, of what has the
+    shape of the sums, and of cotangents along it.
     """
 
     size: int
@@ -59,6 +61,17 @@ class Tiling:
         """Batches and heads, all together."""
         return math.prod(b.size for b in self.batches)
 
+    def unaligned(self, bytes_: int, size: int) -> str:
+        """The reason why rows of elements of a size are no multiples of so many bytes; "" if they are."""
+        some = max(1, bytes_ // size)
+        if self.width % some:
+            return f"heads are not a multiple of {some} features wide"
+        apart = (*self.rows, *(s for b in self.batches for s in b.strides))
+        lines = len(self.rows)
+        if any(s % some for n, s in enumerate(apart) if n % lines not in SUMS):
+            return f"rows are no multiples of {bytes_} bytes apart"
+        return ""
+
 
 def c_order(shape: Dims) -> Dims:
     """The strides of an array in C order."""
@@ -69,16 +82,19 @@ def refusal(form: Form) -> str:
     """The reason why no kernel serves attention of these types; "" if one may."""
     dtypes = {c.base.type.dtype for c in form.chains}
     y = form.plain.outputs[0].type
-    if len(dtypes) != 1 or not dtypes <= HALF or y.dtype not in dtypes:
-        return "queries, keys, values and result are not of one half type"
+    if len(dtypes) != 1 or not dtypes <= TYPES or y.dtype not in dtypes:
+        return "queries, keys, values and result are not of one half type, or of float32"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
     found = tiling(form, strides)
-    return found if isinstance(found, str) else ""
+    return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)
 
 
-def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
+def tiling(
+    form: Form, strides: Strides, sums: Strides = (), cotangents: Strides = ()
+) -> Tiling | str:
     """The layouts of operands that have these strides; or the reason why no kernel reads them so.
-    `sums`: of further arrays, which have the shape of the sums.
+    `sums`: of further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
+    values for each batch and head.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
@@ -89,28 +105,36 @@ def tiling(form: Form, strides: Strides, sums: Strides = ()) -> Tiling | str:
     pairs = zip((*axes, form.result), (*parts, y), strict=True)
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
     lines = [dict(zip((*form.batch, form.row), split(form.sums, s), strict=True)) for s in sums]
+    order = form.row, form.key, form.key, form.row
+    backs = [
+        dict(
+            zip(
+                (*form.batch, row),
+                split(tuple(shape[a] for a in (*form.batch, row)), s[:-1]),
+                strict=True,
+            )
+        )
+        for row, s in zip(order, cotangents, strict=False)
+    ]
     if any(len(p) > 1 for f in found for a, p in f.items() if a in (form.key, form.row, FEATURE)):
         return "its rows or features are several axes"
     widths = [f.get(FEATURE, []) for f in found]
     if any(len(w) != 1 or w[0][1] != 1 for w in widths):
         return "features are not side by side"
     width = widths[0][0][0]
-    if width % 8 or width > WIDEST or any(w[0][0] != width for w in widths):
-        return f"heads are not a multiple of 8 features wide, {WIDEST} at most"
-    everything = (*found, *lines)
+    if width > WIDEST or any(w[0][0] != width for w in widths):
+        return f"heads are more than {WIDEST} features wide, or of several widths"
+    everything = (*found, *lines, *backs)
     batches = merged(
         [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
-    if len(batches) > MOST:
-        return "it has too many axes of batches"
     if form.key in found[0] or form.row in found[1]:
         return "queries depend on keys"
-    order = form.row, form.key, form.key, form.row
     rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
-    apart = [s for b in batches for s in b.strides[:4]] + [*rows]
-    if any(s < 0 or s % 8 for s in apart):
-        return "rows are no multiples of 16 bytes apart"
+    if any(s < 0 for s in (*rows, *(s for b in batches for s in b.strides[:4]))):
+        return "an operand has no strides along axes that others have"
     rows += tuple(step(f.get(form.row, [])) for f in lines)
+    rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
 
 

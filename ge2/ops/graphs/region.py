@@ -74,7 +74,7 @@ def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
 @record
 class ProductRegion(Fused):
     """A graph of two equations: a `dot_general`, and a pointwise region
-    that alone reads its result.
+    that alone reads its result, and may give it as well.
 
     It is made after all derivatives, of steps that are already chosen for a GPU.
     """
@@ -100,6 +100,17 @@ class ProductRegion(Fused):
     def place(self) -> Var:
         """The variable of the product in the region's graph."""
         return self.region.graph.inputs[self.rest.inputs.index(self.product.outs[0])]
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the product itself is a result, rounded to its type."""
+        inner = self.region.graph
+        return any(
+            e.inputs == (self.place,)
+            and e.outs[0] in inner.outputs
+            and e.outs[0].type == self.place.type
+            for e in inner.eqns
+        )
 
     @property
     def flat(self) -> Graph:

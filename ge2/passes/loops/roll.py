@@ -83,12 +83,30 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     at = 0
     for start, stop, period in repetitions(eqns, tuning):
         found = rolled(graph, eqns, max(start, at), stop, period, tuning)
+        if found is not None and context.caps is not None and not worth_planning(found, tuning):
+            found = None
         if found is not None:
             made += [*eqns[at : found.start], found.equation]
             at = found.end
     if not made:
         return graph
     return Graph(graph.inputs, (*first, *made, *eqns[at:]), graph.outputs, graph.consts)
+
+
+def worth_planning(found: Rolled, tuning: Rolling) -> bool:
+    """Whether a loop on a GPU saves more of the compiler's time than it costs over many calls.
+
+    Rounds that are several kernels are compiled once in straight code, too; there, values need not
+    lie in arrays of their own between rounds.
+    """
+    op = found.equation.op
+    assert isinstance(op, RepeatLoop)
+    body = op.body.eqns
+    if all(isinstance(e.op, FUSED) for e in body):
+        return True
+    moved = op.length * sum(v.type.nbytes for e in body if not e.op.is_view for v in e.outs)
+    saved = tuning.planning * (found.end - found.start)
+    return tuning.steps * tuning.apart * moved / tuning.device_memory < saved
 
 
 def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:

@@ -20,12 +20,12 @@ from ge2.targets.c.kernels.moves import (
 from ge2.targets.c.kernels.products import CProduct
 from ge2.targets.c.kernels.random import CBits, CFold
 from ge2.targets.c.kernels.scan import CScan
-from ge2.targets.c.kernels.sort import CSearch, CSort, CTop
+from ge2.targets.c.kernels.sort import CSearch, CSelect, CSort, CTop
 from ge2.targets.c.kernels.user_kernels import COwn
 
 FAMILIES: Catalog = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
-    CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(), CTop(),
-    CSearch(), COwn(),
+    CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
+    CSelect(), CTop(), CSearch(), COwn(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

@@ -17,6 +17,7 @@ from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard
 from ge2.ir import Eqn, Graph, Literal, Var
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
@@ -219,8 +220,18 @@ class Native:
             self.made.append(self.made_of(step, named, choice))
 
     def problem(self, step: Step) -> Problem:
-        """What a kernel of a step is chosen for, its arrays where they are in the program."""
-        return Problem.of(step.eqn, "c", self.program.operand, self.surely_shared(step))
+        """What a kernel of a step is chosen for, its arrays where they are in the program. An
+        array that a product reads twice, as itself and as its transpose, has one number.
+        """
+        given = self.program.operand
+        found = Problem.of(step.eqn, "c", given, self.surely_shared(step))
+        if not isinstance(step.eqn.op, DotGeneral):
+            return found
+        a, b = step.eqn.inputs
+        if not (isinstance(a, Var) and isinstance(b, Var) and self.buffer(a) is self.buffer(b)):
+            return found
+        left, right, out = found.operands
+        return replace(found, operands=(left, replace(right, index=left.index), out))
 
     def buffer(self, v: Var) -> Buffer:
         """The buffer whose memory a value lies in."""

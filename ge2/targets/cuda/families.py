@@ -6,7 +6,12 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
-from ge2.targets.cuda.kernels.attention import Attention, AttentionBackward, AttentionOfFew
+from ge2.targets.cuda.kernels.attention import (
+    Attention,
+    AttentionBackward,
+    AttentionOfFew,
+    AttentionOfWarps,
+)
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
@@ -33,6 +38,6 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), AttentionOfFew(), Attention(),
-    AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
+    AttentionOfWarps(), AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

@@ -156,6 +156,8 @@ class Parts:
     block: int = 256  # threads
     largest: int = 1024  # threads, where parts are many
     at_once: int = 64  # bytes of parts that a thread reads at once
+    blocks: int = 128  # blocks, at least, as many as a large chip has multiprocessors,
+    narrow: int = 8  # while their columns are no fewer: 32 bytes in a row, as memory hands them out
 
 
 @final
@@ -218,6 +220,13 @@ class Scatters:
     copies: int = 32
     addresses: int = 1 << 16
     meeting: int = 8  # updates of a copy of a sum, on average, that are worth a copy
+    # sums in the shared memory of blocks: their threads, the updates of a block at least, and in how
+    # many ranges the result is cut at most, for each of which blocks read all indices
+    shared_block: int = 1024
+    shared_run: int = 1024
+    shared_some: int = 4  # updates of a thread at once
+    ranges: int = 8
+    busy: int = 2  # updates of a block for each sum of whole numbers, which it adds to the result
 
 
 @final
@@ -355,6 +364,29 @@ class AttentionTile:
 
 @final
 @record
+class AttentionMmaTile:
+    """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
+    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches.
+    """
+
+    width: int
+    warps: int
+    high: int
+    keys: int
+    part: float
+
+    @property
+    def rows(self) -> int:
+        """Queries of a block."""
+        return 16 * self.warps * self.high
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+
+@final
+@record
 class Mma:
     """Products by the tensor cores of warps."""
 
@@ -368,7 +400,11 @@ class Mma:
     # times the prediction on Hopper where rows are multiples of 16 bytes apart: a library was faster
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
-    thin: int = 16  # of rows or columns: fewer fill too little of a tile
+    thin: int = 16  # terms: fewer fill no fragment
+    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes
+    skinny: tuple[MmaTile, ...] = (
+        MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
+    )  # fmt: skip
 
 
 @final
@@ -386,6 +422,13 @@ class Attention:
         AttentionTile(64, 2, 64, 4),
         AttentionTile(256, 2, 32, 2),
     )
+    # by the tensor cores of warps; none was measured
+    mma: tuple[AttentionMmaTile, ...] = (
+        AttentionMmaTile(64, 4, 2, 64, 0.5), AttentionMmaTile(64, 4, 1, 64, 0.35),
+        AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
+        AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
+        AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
+    )  # fmt: skip
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are
     share: int = 128  # keys at least that a warp has, where warps share them,

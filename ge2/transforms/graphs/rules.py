@@ -11,7 +11,7 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
-from ge2.base.gpu import has_hopper
+from ge2.base.gpu import has_tensor_cores
 from ge2.base.interpreter import collector_paused
 from ge2.base.source import here
 from ge2.ir import (
@@ -143,7 +143,7 @@ def fused(graph: Graph) -> Graph:
     """The graph with attention as one operation, whose derivative is by rule, where a GPU may have
     kernels for both.
     """
-    wanted = "attention" not in config.passes_off and possible(graph) and has_hopper()
+    wanted = "attention" not in config.passes_off and possible(graph) and has_tensor_cores()
     return recognised(graph) if wanted else graph
 
 

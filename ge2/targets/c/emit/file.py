@@ -23,6 +23,10 @@ PRODUCTS = {
 
 
 VECTORS = {suffix: f"ge2_product_with_vector_{suffix}(" for suffix in ("f32", "f64")}
+ITSELF = {
+    suffix: (f"ge2_product_with_itself_{suffix}(", syrk)
+    for suffix, syrk in (("f32", "ssyrk"), ("f64", "dsyrk"))
+}
 KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
 
@@ -91,7 +95,8 @@ class CFile:
         if self.helpers:
             found.add("complex")  # a user's own C may calculate with them
         vectors = ("vector_product",) if self.vectors else ()
-        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors)
+        itself = ("self_product",) if self.itself else ()
+        return ("core", *sorted(found), *(("product",) if self.products else ()), *vectors, *itself)
 
     @property
     def definitions(self) -> tuple[str, ...]:
@@ -100,14 +105,22 @@ class CFile:
             for suffix, ctype in sorted(self.products)
         )
         ctypes = dict(self.products)
-        return (*products, *(f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors))
+        vectors = (f"GE2_PRODUCT_WITH_VECTOR({s}, {ctypes[s]})" for s in self.vectors)
+        itself = (f"GE2_PRODUCT_WITH_ITSELF({s}, {ctypes[s]}, {ITSELF[s][1]})" for s in self.itself)
+        return (*products, *vectors, *itself)
 
     @property
     def vectors(self) -> tuple[str, ...]:
         """The types of which a kernel multiplies a matrix and a vector."""
-        return tuple(
-            s for s, call in VECTORS.items() if any(call in kernel for kernel in self.kernels)
-        )
+        return tuple(s for s, call in VECTORS.items() if self.calls(call))
+
+    @property
+    def itself(self) -> tuple[str, ...]:
+        """The types of which a kernel multiplies a matrix and its transpose."""
+        return tuple(s for s, (call, _) in ITSELF.items() if self.calls(call))
+
+    def calls(self, call: str) -> bool:
+        return any(call in kernel for kernel in self.kernels)
 
     def text(self) -> str:
         return render(PROGRAM, self)

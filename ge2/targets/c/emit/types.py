@@ -87,6 +87,8 @@ def header(name: str, suffix: str) -> str:
         return "fold"
     if name.startswith("random"):
         return "random"
+    if name.startswith(("select", "sort_value")):
+        return "select"
     if name.split("_")[0] in ("search", "sort", "top", "turned"):
         return "sort"
     if name.split("_")[0] == "index":

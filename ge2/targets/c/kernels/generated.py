@@ -24,7 +24,7 @@ from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import headers
 
 Operands = Sequence[Operand]
-PRODUCTS = "product", "vector_product"  # the headers of matrix products
+PRODUCTS = "product", "vector_product", "self_product"  # the headers of matrix products
 
 
 @final

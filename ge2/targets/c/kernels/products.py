@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOATS, accumulator
+from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, FLOATS, accumulator
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, length, whole
@@ -25,6 +25,7 @@ Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, term
 TINY = 4096  # multiplications; GE2_TINY of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
+ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
 THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
 
@@ -67,15 +68,18 @@ class CProduct(Generated):
             usual.insert(0, THIN_LOOPS)
         elif small(sizes, tuning.products.few):
             usual.insert(0, SMALL_LOOPS)
+        elif caps.blas and is_of_itself(problem):
+            usual.insert(0, ITSELF)
         return shared(usual, problem, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """By BLAS at the rate of its products; loops compute at that of ours, and wait for sums."""
-        if not variant.name.startswith(BLAS.name):
+        half = variant.name.startswith(ITSELF.name)
+        if not half and not variant.name.startswith(BLAS.name):
             return shared_seconds(problem, variant, caps, rate=0.25)
         given = (variant.caps or caps).threads
         speed = (caps if given > 1 else replace(caps, threads=1)).speed
-        return speed.of(problem, rate=speed.products / speed.single)
+        return speed.of(problem, rate=(1 + half) * speed.products / speed.single)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         return Multiply(problem, variant, caps).run()
@@ -92,6 +96,23 @@ def sides(problem: Problem) -> Sides:
 def is_tiny(problem: Problem) -> bool:
     """True if loops do as well as BLAS, or there is none for the type."""
     return product_dtype(problem) not in FLOATS | COMPLEX or math.prod(sides(problem)) <= TINY
+
+
+def is_of_itself(problem: Problem) -> bool:
+    """True for `a @ a.T` and `a.T @ a` of a matrix that BLAS reads as it is."""
+    (a, _), op, (count, m, n, k) = problem.inputs, problem.op, sides(problem)
+    assert isinstance(op, DotGeneral)
+    if not problem.settled or a.ndim != 2 or count != 1 or not 1 < m == n or m * n * k <= TINY:
+        return False
+    left, right, _ = problem.operands
+    (i,), (j,) = op.contract
+    return (
+        (left.index, left.offset, left.strides[i]) == (right.index, right.offset, right.strides[j])
+        and left.strides[1 - i] == right.strides[1 - j]
+        and a.dtype == problem.outs[0].dtype
+        and a.dtype in (FLOAT32, FLOAT64)
+        and leads(left.strides[1 - i], left.strides[i], m, k)
+    )
 
 
 def product_dtype(problem: Problem) -> np.dtype:
@@ -171,6 +192,8 @@ class Multiply:
             Argument("int64_t count", "size", sizes[0]),
         ]
         named = self.variant.name
+        if named.startswith(ITSELF.name):
+            return self.with_itself(arguments[::2], a, sizes)
         write = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
         few = self.variant.name.startswith(SMALL_LOOPS.name)
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
@@ -187,6 +210,22 @@ class Multiply:
             "product", f"{self.op} of {types}", tuple(arguments), (), 1,
             template="c/elements.c.jinja", view=view,
         )  # fmt: skip
+
+    def with_itself(self, arrays: Sequence[Argument], a: Matrix, sizes: Sides) -> CKernel:
+        """A product of a matrix and its transpose, given the matrix and the result."""
+        suffix, (_, m, _, k) = SUFFIX[self.dtype], sizes
+        given = {"rows": m, "inner": k, "a_row": a.row, "a_column": a.column}
+        arguments = (
+            *arrays,
+            *(Argument(f"int64_t {name}", "size", n) for name, n in given.items()),
+            Argument("const ge2_services *lib", "services"),
+            Argument("int threads", "threads", self.caps.threads),
+        )
+        call = (
+            f"ge2_product_with_itself_{suffix}(lib, threads, rows, inner, a, a_row, a_column, c);"
+        )
+        title = f"{self.op} of {self.problem.inputs[0]} and itself"
+        return CKernel("product", title, arguments, (Text(call),), 1)
 
 
 def small(sizes: Sides, few: int) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import math
 from typing import final
 
-from ge2.base.dtypes import COMPLEX
+import numpy as np
+
+from ge2.base.dtypes import COMPLEX, HALF
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.text import Argument, Sharing, Text
 from ge2.ops.reduce import kept
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
+from ge2.passes.order_statistics import OrderStatistics
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
@@ -98,6 +101,64 @@ class CSort(Generated):
             nest_of(letters, ends), sharing, pair, f"ge2_sort_{suffix}", key, write, found
         )
         return Pieces((head.skeleton(op.name, problem, "sort", view),))
+
+
+@final
+@record
+class Selecting:
+    """What `templates/c/order_statistics.c.jinja` prints."""
+
+    over: tuple[tuple[str, str], ...]
+    sharing: Sharing | None
+    key: str
+    suffix: str
+    read: str
+    ranks: tuple[str, ...]
+    to: str
+
+
+@final
+class CSelect(Generated):
+    """Each thread selects, among the keys of a line, those of some ranks."""
+
+    name = "order statistics in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        is_it = isinstance(problem.op, OrderStatistics)
+        return "" if is_it else f"{problem.op.name} selects no elements by rank"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        ((x,), (y,)), op, (t,) = problem.arrays, problem.op, problem.inputs
+        assert isinstance(op, OrderStatistics)
+        head, suffix, n = Head(caps), SUFFIX[t.dtype], t.shape[op.axis]
+        others = kept((op.axis,), t.ndim)
+        over, (x_over, y_over) = merged(
+            *(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides))
+        )
+        letters = LETTERS[: len(over)]
+        head.array("x", x, t.dtype)
+        head.array("y", y, t.dtype, written=True)
+        ends = head.sizes(letters, over)
+        head.size("n", n)
+        head.size("per_thread", own := -(-2 * n * max(t.dtype.itemsize, 4) // 64) * 64)
+        place, step = head.place("x", letters, x_over), x.strides[op.axis]
+        along = "" if step == 1 else f" * {head.size('x_t', step)}"
+        write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
+        ranks = tuple(head.size(f"rank{i}", rank) for i, rank in enumerate(op.ranks))
+        work = caps.tuning.sorts.selecting * t.size
+        sharing = shared(head, len(ends), work, lines=6) if ends else None
+        head.arguments["scratch"] = Argument(
+            "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
+        )
+        key = key_type(t.dtype)
+        read = f"x[{place} + t{along}]"
+        view = Selecting(nest_of(letters, ends), sharing, key, suffix, read, ranks, write)
+        return Pieces((head.skeleton(op.name, problem, "order_statistics", view),))
+
+
+def key_type(dtype: np.dtype) -> str:
+    """The C type of the keys of a line: unsigned; half types are ordered as float32."""
+    return "uint32_t" if dtype in HALF else f"uint{8 * dtype.itemsize}_t"
 
 
 @final

@@ -51,14 +51,15 @@ THREADS = (
 # fmt: on
 DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
 LOOKING = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
-ROW_MAJOR, PLAIN = 101, 111
+ROW_MAJOR, PLAIN, LOWER = 101, 111, 122
 PRODUCTS = np.zeros(2, np.int64)  # a `ge2_products`, one a process
 
 
 @final
 @record
 class Blas:
-    """Addresses of `cblas_?gemm`, of `cblas_?gemv` and of what counts threads, 0 where not found.
+    """Addresses of `cblas_?gemm`, `cblas_?gemv`, `cblas_?syrk` and of what counts threads, 0 where
+    not found.
 
     `ilp64`: whether their integers have 64 bits.
     """
@@ -72,6 +73,8 @@ class Blas:
     dgemv: int = 0
     cgemv: int = 0
     zgemv: int = 0
+    ssyrk: int = 0
+    dsyrk: int = 0
     get_threads: int = 0
     set_threads: int = 0
 
@@ -84,8 +87,10 @@ class Blas:
         """The head of a `ge2_services`: all but the address of an error."""
         matrices = self.sgemm, self.dgemm, self.cgemm, self.zgemm
         vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
+        triangles = self.ssyrk, self.dsyrk
         threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
-        return np.array([*matrices, *vectors, self.ilp64, *threads, *python()], np.uint64).tobytes()
+        found = *matrices, *vectors, *triangles, self.ilp64, *threads, *python()
+        return np.array(found, np.uint64).tobytes()
 
 
 @cache
@@ -110,6 +115,7 @@ def services() -> Blas:
         if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
             mention("matrix products by %s", spelling.format("?"))
             each = {f"{t}gemm": at for t, at in found.items()} | vectors(library, spelling, ilp64)
+            each |= triangles(library, spelling, ilp64)
             return Blas(**each, **counters(library), ilp64=ilp64)
     mention("NumPy's BLAS was not found; np.matmul serves")
     return Blas()
@@ -119,6 +125,12 @@ def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
     """The products of a matrix and a vector beside those of matrices."""
     found = {t: address(library, spelling.replace("gemm", "gemv").format(t)) for t in DTYPES}
     return {f"{t}gemv": at for t, at in found.items() if at and works_on_vectors(at, t, ilp64)}
+
+
+def triangles(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
+    """The products of a matrix and its transpose, of which they write a half."""
+    found = {t: address(library, spelling.replace("gemm", "syrk").format(t)) for t in "sd"}
+    return {f"{t}syrk": at for t, at in found.items() if at and works_on_itself(at, t, ilp64)}
 
 
 def counters(library: CDLL | None) -> dict[str, int]:
@@ -200,6 +212,17 @@ def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
     scale, keep = (one.item(), zero.item()) if real else (one.ctypes.data, zero.ctypes.data)
     gemv(ROW_MAJOR, PLAIN, 2, 3, scale, a.ctypes.data, 3, x.ctypes.data, 2, keep, y.ctypes.data, 1)
     return bool(y.tolist() == [10, 28])
+
+
+def works_on_itself(at: int, letter: str, ilp64: bool) -> bool:
+    """True if the function at an address writes the lower half of a matrix times its transpose."""
+    size = c_int64 if ilp64 else c_int32
+    scalar = c_float if letter == "s" else c_double
+    order = (c_int, c_int, c_int, size, size, scalar, c_void_p, size, scalar, c_void_p, size)
+    syrk, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
+    a, y = np.arange(6).astype(dtype), np.full((2, 2), 7, dtype)
+    syrk(ROW_MAJOR, LOWER, PLAIN, 2, 3, 1, a.ctypes.data, 3, 0, y.ctypes.data, 2)
+    return bool(y.tolist() == [[5, 7], [14, 50]])
 
 
 # ------------------------------------------------------------------------------------------ threads

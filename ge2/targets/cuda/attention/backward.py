@@ -57,6 +57,7 @@ class Part:
     what: str
 
 
+OF_KEYS: Final = (1, 2, 7, 8)  # the operands that have rows of keys
 FIRST: Final = Part(False, True, False, "queries")
 BOTH_OF_KEYS: Final = Part(True, True, True, "keys and values")
 FIRST_OF_KEYS: Final = Part(True, True, False, "keys")
@@ -79,6 +80,7 @@ class BackwardView:
     in_place: bool
     batch: tuple[Text, ...]
     places: tuple[tuple[str, ...], ...]
+    goes: tuple[tuple[str, ...], ...]
     reversed: bool
     low: bool
     high: bool
@@ -95,7 +97,7 @@ class BackwardView:
 @final
 class AttentionBackward:
     """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
-    of queries, keys and values, these in C order by batch and head, and what is left of others,
+    of queries, keys and values, these by batch and head, and what is left of others,
     `lefts` (ops/attention/slopes.py).
     """
 
@@ -198,16 +200,18 @@ class AttentionBackward:
             declared = f"const float *__restrict__ {name}"
             self.arguments[name] = Argument(declared, "array", (self.operands[n], FLOAT32))
         rows_at = tuple(self.line(n, name, names) for n, name in ((4, "logs"), (5, "sums")))
+        goes: tuple[tuple[str, ...], ...] = ()
         if part.first:
-            self.left("first_tiles", 7 if turned else 6, t.keys if turned else t.queries)
+            goes += (self.mapped("first_tiles", 7 if turned else 6, 64, names, "result"),)
         if part.second:
-            self.left("second_tiles", 8, t.keys)
+            goes += (self.mapped("second_tiles", 8, 64, names, "result"),)
         low, high = band.low is not None, band.high is not None
         few, many = tile.registers
         kind = "bf16" if self.dtype == BFLOAT16 else "f16"
         ends = high if turned else low  # what bounds the last lines
         return BackwardView(
-            kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch), places,
+            kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch),
+            places, goes,
             ends and not turned, low, high, edge != whole, rows_at,
             tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first, *drop.first))), edge, whole,
             None if slopes is NOTHING else slopes, None if drop is NOTHING else drop,
@@ -226,16 +230,18 @@ class AttentionBackward:
                 found.append(Total(name, pair))
         return tuple(found)
 
-    def mapped(self, name: str, n: int, box: int, names: Sequence[str]) -> tuple[str, ...]:
+    def mapped(
+        self, name: str, n: int, box: int, names: Sequence[str], kind: str = "array"
+    ) -> tuple[str, ...]:
         """The tensor map of an operand among the arguments; the places that name its tiles."""
-        t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in (1, 2)]
+        t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in OF_KEYS]
         pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
         outer = [(size, step, 1) for size, step, _ in pairs if step]
         inner = [(length, t.rows[n] or t.width, box), (t.width, 1, LINE // 2)]
         shape, strides, boxes = zip(*outer, *inner, strict=True)
         tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
         declared = f"const __grid_constant__ ge2_tensor_map {name}"
-        self.arguments[name] = Argument(declared, "array", (self.operands[n], tiles))
+        self.arguments[name] = Argument(declared, kind, (self.operands[n], tiles))
         return tuple(p for _, step, p in reversed(pairs) if step)
 
     def line(self, n: int, name: str, names: Sequence[str]) -> Text:
@@ -247,16 +253,6 @@ class AttentionBackward:
             terms.append(f"{place} * {size}")
         self.arguments[f"{name}_step"] = Argument(f"int {name}_step", "size", t.rows[n])
         return Text(f"const float *const {name}_at = {' + '.join(terms)};")
-
-    def left(self, name: str, n: int, length: int) -> None:
-        """The tensor map of a result among the arguments."""
-        t = self.tiling
-        strides = (length * t.width, t.width, 1)
-        tiles = Tiles(
-            self.dtype, (t.heads, length, t.width), strides, (1, 64, LINE // 2), LINE, 256
-        )
-        declared = f"const __grid_constant__ ge2_tensor_map {name}"
-        self.arguments[name] = Argument(declared, "result", (self.operands[n], tiles))
 
 
 def sees_none(scores: Scores, queries: int, keys: int) -> bool:

@@ -15,7 +15,7 @@ from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ops.attention.tiling import Batch, Tiling
-from ge2.targets.cuda.attention.kernel import LOG2E
+from ge2.targets.cuda.attention.kernel import LOG2E, NAMES, steps_of
 from ge2.targets.cuda.attention.scores import Scores
 from ge2.targets.cuda.attention.statements import Statements
 from ge2.targets.cuda.chip import Chip
@@ -24,7 +24,6 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import SUFFIX
 
 WARPS: Final = 4  # of a block
-NAMES: Final = ("q", "k", "v", "y")
 UINT8: Final = np.dtype(np.uint8)
 
 
@@ -164,14 +163,9 @@ class AttentionByKeys:
 
     def at(self, n: int) -> tuple[str, dict[str, Argument]]:
         """What is added to an operand for the places along axes of batches, and the sizes in it."""
-        name, found, sizes = NAMES[n], "", dict[str, Argument]()
-        for i, b in enumerate(self.tiling.batches):
-            if b.strides[n]:
-                found += f" + axis{i} * {name}_{i}"
-                sizes[f"{name}_{i}"] = Argument(f"int64_t {name}_{i}", "size", b.strides[n])
-        step = self.tiling.rows[n]
-        sizes[f"{name}_step"] = Argument(f"int {name}_step", "size", step)
-        return found, sizes
+        names = [f"axis{i}" for i, _ in enumerate(self.tiling.batches)]
+        found, sizes = steps_of(self.tiling, n, NAMES[n], names)
+        return "".join(f" + {each}" for each in found), sizes
 
     def main(self) -> CudaKernel:
         t, (first, last), (count, share) = self.tiling, self.seen, self.shares

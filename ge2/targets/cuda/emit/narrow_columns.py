@@ -58,7 +58,8 @@ def narrow(problem: Problem, over: frozenset[int], chip: Chip) -> Narrow | None:
         for p in problem.axes.strides
         if p not in problem.outs and not problem.operands[p.var].value
     ]
-    bytes_of = [p.var.type.dtype.itemsize for p in read] or [4]
+    rowed = [p for p in read if any(problem.axes.strides[p].get(a) for a in over)]
+    bytes_of = [p.var.type.dtype.itemsize for p in rowed or read] or [4]
     at_once = min(tuning.at_once, 1 << max((tuning.bytes // sum(bytes_of)).bit_length() - 1, 0))
     columns = min(WARP, max(SECTOR // max(bytes_of), power(width // (2 * chip.multiprocessors)), 2))
     parts = [part(problem, w, kept) for w in problem.folded]

@@ -300,8 +300,9 @@ class Statements:
                 if sums
                 else operands[0]
             )
-        if w.xs[-1] in self.divisors and op.name == "div":
-            return f"ge2_over{self.near}_f32({operands[0]}, {self.divisors[w.xs[1]]})"
+        if w.xs[-1] in self.divisors and op.name == "div" and w.y is not None:
+            over = f"ge2_over{self.near}_{SUFFIX[w.y.dtype]}"
+            return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
         if isinstance(op, Draw):
             if w.y in self.drawn:
                 return self.drawn[w.y]

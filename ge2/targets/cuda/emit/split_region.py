@@ -20,7 +20,7 @@ def cut(region: Region) -> tuple[Region, Region]:
     middle one of the reductions, and those after it.
     """
     eqns = region.graph.eqns
-    late = after_rows(region)
+    late = after_one(region) or after_rows(region)
     if not late:
         folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
         assert len(folds) > 1, "a region of one reduction is one kernel"
@@ -37,7 +37,25 @@ def is_divisible(region: Region) -> bool:
     come after all rows.
     """
     folds = [e for e in region.graph.eqns if isinstance(e.op, Reduce | ArgReduce)]
-    return len(folds) > 1 or bool(after_rows(region))
+    return len(folds) > 1 or bool(after_one(region) or after_rows(region))
+
+
+def after_one(region: Region) -> list[int]:
+    """The equations that need the sole reduction of a region, and are more than its rounding, if all
+    have fewer elements than the space: then blocks may share its rows.
+    """
+    eqns, behind, late = region.graph.eqns, set[Any](), list[int]()
+    folds = [e for e in eqns if isinstance(e.op, Reduce | ArgReduce)]
+    if len(folds) != 1:
+        return []
+    for n, e in enumerate(eqns):
+        if e is folds[0] or not behind.isdisjoint(e.inputs):
+            behind.update(e.outs)
+            late += [n] if e is not folds[0] else []
+    made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
+    few = made and max(made) < math.prod(region.space)
+    rounding = all(eqns[n].op.retypes and eqns[n].inputs[0] in folds[0].outs for n in late)
+    return sorted({*late, *for_them_alone(region, late)}) if few and not rounding else []
 
 
 def after_rows(region: Region) -> list[int]:

@@ -18,7 +18,7 @@ from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.file import content_of
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.kernel_parameters import Places
-from ge2.targets.cuda.emit.region import Problem
+from ge2.targets.cuda.emit.region import Problem, is_rounding
 from ge2.targets.cuda.emit.types import SUFFIX
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.load.nvrtc import FLAGS
@@ -99,13 +99,18 @@ class Finish:
 
 
 def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
-    """The reduction, if another kernel may finish it."""
+    """The reduction, if another kernel may finish it: it is stored as it is, or rounded."""
     assert w.y is not None
-    readers = [r for r in problem.works if w.y in r.xs]
-    axes = frozenset(w.y.axes)
-    if not readers or any(r.kind != "store" or r.axes != axes for r in readers):
-        return None
-    return Part(w, tuple(readers), tuple(a for a in order if a in axes))
+    stores, axes = list[Work](), frozenset(w.y.axes)
+    waiting = [r for r in problem.works if w.y in r.xs]
+    for r in waiting:
+        if r.axes != axes or not (r.kind == "store" or is_rounding(r)):
+            return None
+        if r.kind == "store":
+            stores.append(r)
+        else:
+            waiting += (each for each in problem.works if r.y in each.xs)
+    return Part(w, tuple(stores), tuple(a for a in order if a in axes)) if stores else None
 
 
 @final
@@ -165,7 +170,7 @@ class Partials:
         """One column of parts an element, whose rows the threads of a block share."""
         axes, total = parts[0].axes, self.total(parts[0])
         places = Places(self.problem.axes, self.problem.operands, axes)
-        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        columns = self.columns(total)
         at_once = max(self.tuning.at_once // max(reductions.state_bytes(p.fold) for p in parts), 2)
         block, largest = self.tuning.block, self.tuning.largest
         block = block if self.most * columns <= at_once * block else largest
@@ -188,6 +193,13 @@ class Partials:
             "finish", what, arguments, (), block, (-(-total // columns), 1), fixed,
             template="cuda/finish.cu.jinja", view=view,
         )  # fmt: skip
+
+    def columns(self, total: int) -> int:
+        """Elements side by side in a block: few where blocks would be too few for the chip."""
+        columns = min(32, 1 << (total - 1).bit_length()) if total else 1
+        while columns > self.tuning.narrow and -(-total // columns) < self.tuning.blocks:
+            columns //= 2
+        return columns
 
     def gathered(self, p: Part, places: Places, extent: str) -> Gathered:
         """How an element's parts become one."""

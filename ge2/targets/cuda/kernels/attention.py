@@ -1,25 +1,32 @@
-"""Attention as one kernel, where Hopper's tensor cores serve it."""
+"""Attention as one kernel: on Hopper's tensor cores, on those of warps, or by multiply-adds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, final
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import ClassVar, Final, final
+
+import numpy as np
 
 from ge2.base.dtypes import FLOAT32, FLOATS, HALF
+from ge2.base.gpu import AMPERE
 from ge2.choice.problem import Problem, Variant
 from ge2.choice.speed import bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
+from ge2.ops.attention.core import core_shapes
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
 from ge2.ops.attention.slopes import way
-from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
+from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, product_axes, tiling
 from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
+from ge2.targets.cuda.attention.kernel import Forward as ForwardKernel
+from ge2.targets.cuda.attention.mma import AttentionMma, Room
 from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import (
     NOTHING,
@@ -32,42 +39,120 @@ from ge2.targets.cuda.attention.statements import (
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.kernels.gemm.speed import CLOCK, LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
-from ge2.targets.cuda.kernels.products import HOPPER
-from ge2.targets.cuda.tuning import AttentionTile
+from ge2.targets.cuda.kernels.products import HOPPER, precision
+from ge2.targets.cuda.tuning import AttentionMmaTile, AttentionTile
 
+# sums of a thread beside which registers do not spill: with dropout; with other scores, or float32;
+# of products alone
+CROWDED: Final = (112, 160, 192)
 MOST_ROWS: Final = 32  # that share keys, if warps share these: 16 read them once
 
 
-@final
-class Attention(Cuda):
-    """softmax(f(q k)) v in one pass over keys and values."""
+class OnTensorCores(Cuda):
+    """Attention, or its derivative, in tiles."""
 
-    name = "wgmma attention"
+    dtypes: ClassVar[frozenset[np.dtype]] = HALF
+    bytes_: ClassVar[int] = 16  # of which rows are multiples
+
+    @abstractmethod
+    def too_old(self, generation: int) -> str:
+        """The reason why a GPU of a generation has no such kernels; "" if it may."""
+
+    def lying(
+        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
+    ) -> Tiling | str:
+        return lying(form, problem, out, sums, (), self.bytes_, self.dtypes)
+
+
+class Forward(OnTensorCores):
+    """softmax(f(q k)) v in one pass over keys and values."""
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, FusedAttention):
             return f"{op.name} is no attention"
-        if caps is not None and caps.limits.generation != HOPPER:
-            return "only GPUs of compute capability 9.0 have these instructions"
+        if caps is not None and (reason := self.too_old(caps.limits.generation)):
+            return reason
         form = form_of(op.plain)
-        found = lying(form, problem)
+        found = self.lying(form, problem)
         if isinstance(found, str):
             return found
         if caps is None:
             return ""
-        scores = scores_of(form)
-        of = Written(form, operands_of(form, problem), caps.chip, {})
-        made = (statements(scores.edge, of), statements(scores.whole, of), drop_statements(of))
-        return next((each for each in made if isinstance(each, str)), "")
+        if not any(self.variants(problem, caps)):
+            return "no tile finds room in shared memory"
+        return next((x for x in self.statements(form, problem, caps) if isinstance(x, str)), "")
 
-    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+    def statements(self, form: Form, problem: Problem, caps: Caps) -> list[Statements | str]:
+        """Those of scores where some keys are not seen, where all are, and of dropout."""
+        scores, of = scores_of(form), Written(form, operands_of(form, problem), caps.chip, {})
+        found = [statements(graph, of) for graph in (scores.edge, scores.whole)]
+        return [*found, drop_statements(of)]
+
+    def found(self, problem: Problem) -> tuple[Form, Tiling]:
+        """The form of a problem that is not refused, and how its operands lie."""
+        assert isinstance(problem.op, FusedAttention)
+        form = form_of(problem.op.plain)
+        found = self.lying(form, problem)
+        assert isinstance(found, Tiling)
+        return form, found
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op = problem.op
         assert isinstance(op, FusedAttention)
-        form = form_of(op.plain)
-        found = lying(form, problem)
-        assert isinstance(found, Tiling)
+        form, found = self.found(problem)
+        operands, scores, outs = operands_of(form, problem), scores_of(form), problem.arrays[1]
+        written = sure(self.statements(form, problem, caps))
+        bases = [operands[c.base] for c in form.chains]
+        make, more = self.maker(form)
+        kernel = make(
+            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, written, variant.plan,
+            caps.chip, outs[1] if op.logs else None, is_guarded(scores, form), str(op.plain), *more,
+        )  # fmt: skip
+        return kernel.kernels()
+
+    @abstractmethod
+    def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
+        """What makes the kernels, and what it takes beside what all such take."""
+
+
+def not_hopper(generation: int) -> str:
+    return (
+        ""
+        if generation == HOPPER
+        else "only GPUs of compute capability 9.0 have these instructions"
+    )
+
+
+def mapped(found: Tiling | str) -> Tiling | str:
+    """How operands lie; or the reason why no tensor map copies them."""
+    if isinstance(found, Tiling) and len(found.batches) > MAPPED:
+        return "it has too many axes of batches"
+    return found
+
+
+def seen_part(form: Form) -> float:
+    """The part of all keys that queries see."""
+    band = scores_of(form).band
+    return 0.5 if band.low is not None or band.high is not None else 1.0
+
+
+@final
+class Attention(Forward):
+    name = "wgmma attention"
+
+    def too_old(self, generation: int) -> str:
+        return not_hopper(generation)
+
+    def lying(
+        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
+    ) -> Tiling | str:
+        return mapped(super().lying(form, problem, out, sums))
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        form, found = self.found(problem)
         simple = scores_of(form).is_simple and form.soft is None
         tiles = fitting(caps.chip.tuning.attention.tiles, found)
         for tile in sorted(tiles, key=lambda t: not simple and t.groups > 2):
@@ -75,15 +160,11 @@ class Attention(Cuda):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """Both products of whole tiles, where keys are seen, at the rate of tensor cores."""
-        op, tuning, tile = problem.op, caps.chip.tuning.wgmma, variant.plan
-        assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
-        form = form_of(op.plain)
-        found = lying(form, problem)
-        assert isinstance(found, Tiling)
-        band = scores_of(form).band
-        seen = 0.5 if band.low is not None or band.high is not None else 1.0
+        tuning, tile = caps.chip.tuning.wgmma, variant.plan
+        form, found = self.found(problem)
+        assert isinstance(tile, AttentionTile)
         queries = -(-found.queries // (64 * tile.groups)) * 64 * tile.groups
-        done = 4 * found.heads * queries * found.keys * found.columns * seen
+        done = 4 * found.heads * queries * found.keys * found.columns * seen_part(form)
         rate = (
             tuning.clock
             * tuning.rate
@@ -92,23 +173,81 @@ class Attention(Cuda):
         )
         return caps.speed.launch + done / rate
 
-    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        op, tile = problem.op, variant.plan
-        assert isinstance(op, FusedAttention) and isinstance(tile, AttentionTile)
-        form = form_of(op.plain)
-        found, operands, scores = lying(form, problem), operands_of(form, problem), scores_of(form)
-        of = Written(form, operands, caps.chip, {})
-        graphs = scores.edge, scores.whole
-        edge, whole, drop = sure((*(statements(g, of) for g in graphs), drop_statements(of)))
-        assert isinstance(found, Tiling)
-        outs = problem.arrays[1]
-        bases = [operands[c.base] for c in form.chains]
-        logs = outs[1] if op.logs else None
-        kernel = AttentionWgmma(
-            (*bases, outs[0]), form.queries.base.type.dtype, found, scores, edge, whole, drop, tile,
-            caps.chip, logs, is_guarded(scores, form), str(op.plain),
-        )  # fmt: skip
-        return kernel.kernels()
+    def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
+        return AttentionWgmma, ()
+
+
+class OfWarps(OnTensorCores):
+    """By the tensor cores of warps, or of IEEE float32 by multiply-adds, in which case predictions
+    decide: the library's products are faster.
+    """
+
+    dtypes = HALF | {FLOAT32}
+    bytes_ = 4
+
+    def too_old(self, generation: int) -> str:
+        if generation >= AMPERE:
+            return ""
+        return "GPUs older than compute capability 8.0 do not have these instructions"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        op = problem.op
+        return isinstance(op, FusedAttention | FusedBackward) and is_exact(form_of(op.plain))
+
+
+@final
+class AttentionOfWarps(OfWarps, Forward):
+    name = "mma attention"
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        form, found = self.found(problem)
+        tiles = [
+            t
+            for t in caps.chip.tuning.attention.mma
+            if t.width >= found.columns and room_of(form, found, t).forward <= caps.chip.most
+        ]
+        tiles = [t for t in tiles if t.width == min(t.width for t in tiles)]
+        times = {t: mma_seconds(form, found, t, 2, found.queries, caps) for t in tiles}
+        for tile in sorted(tiles, key=lambda t: (is_crowded(form, t), times[t])):
+            yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        form, found = self.found(problem)
+        return mma_seconds(form, found, variant.plan, 2, found.queries, caps)
+
+    def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
+        return AttentionMma, (is_exact(form),)
+
+
+def is_exact(form: Form) -> bool:
+    """True of float32 that is not to be rounded before it is multiplied."""
+    rounds = all(precision(e.op) is not None for e in (form.dot, form.values))
+    return form.queries.base.type.dtype == FLOAT32 and not rounds
+
+
+def is_crowded(form: Form, tile: AttentionMmaTile) -> bool:
+    """True if registers spill beside the sums of a tile, as NVRTC showed."""
+    simple, half = scores_of(form).is_simple, form.queries.base.type.dtype != FLOAT32
+    most = CROWDED[0 if form.soft is not None else 1 + (simple and half)]
+    return tile.high * (tile.width + tile.keys) // 2 > most
+
+
+def room_of(form: Form, found: Tiling, tile: AttentionMmaTile) -> Room:
+    return Room(form.queries.base.type.dtype, found.columns, tile, is_exact(form))
+
+
+def mma_seconds(
+    form: Form, found: Tiling, tile: AttentionMmaTile, products: int, rows: int, caps: Caps
+) -> float:
+    """Waves of tiles of rows, that many products each, where keys are seen."""
+    limits, size = caps.limits, form.queries.base.type.dtype.itemsize
+    waves = -(-found.heads * -(-rows // tile.rows) // limits.multiprocessors)
+    others = found.queries * found.keys / rows
+    done = products * waves * tile.rows * others * found.columns * seen_part(form)
+    rate = RATE.get(limits.generation, LEAST) // (size // 2) * CLOCK
+    if is_exact(form):
+        rate = caps.speed.single / 2 / limits.multiprocessors
+    return caps.speed.launch + done / (rate * tile.part)
 
 
 @final
@@ -266,12 +405,20 @@ def lying_back(form: Form, problem: Problem) -> Tiling | str:
         if problem.settled
         else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
     )
-    found = lying(form, problem, ct, (logs.strides, rows.strides))
+    cotangents = cotangents_of(form, problem)
+    found = mapped(lying(form, problem, ct, (logs.strides, rows.strides), cotangents))
     shape = form.product.type.shape
     axes = product_axes(form)
     if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
         return "an operand has no axis of some heads"
     return found
+
+
+def cotangents_of(form: Form, problem: Problem) -> tuple[Operand, ...]:
+    """Where those of queries, keys and values go; in C order, where that is not known yet."""
+    if problem.settled:
+        return problem.arrays[1][:3]
+    return tuple(Operand("out", n, c_order(shape)) for n, shape in enumerate(core_shapes(form)))
 
 
 def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
@@ -283,20 +430,30 @@ def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
 
 
 def lying(
-    form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
-) -> Tiling | str:
-    """How the operands lie, `out`, which is as the result, and what is as the sums; or the reason why
-    no tensor map copies them.
+    form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
+    cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
+) -> Tiling | str:  # fmt: skip
+    """How the operands lie, `out`, which is as the result, what is as the sums, and `cotangents` of
+    queries, keys and values; or the reason why no copies of so many bytes bring them. `dtypes`: of
+    which kernels are.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
+    if y.dtype not in dtypes:
+        return "queries, keys, values and result are not of one half type"
     if out is None:
         out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
-    given = [*(operands[c.base] for c in form.chains), out]
-    if any((x.offset % 8) or (x.loose % 8) for x in given):
-        return "an operand does not begin at a multiple of 16 bytes"
-    q, k, v, o = (x.strides for x in given)
-    return tiling(form, (q, k, v, o), sums)
+    given = [*(operands[c.base] for c in form.chains), out, *cotangents]
+    some = max(1, bytes_ // y.dtype.itemsize)
+    if any((x.offset % some) or (x.loose % some) for x in given):
+        return f"an operand does not begin at a multiple of {bytes_} bytes"
+    strides = [x.strides for x in given]
+    if any(each[-1] != 1 for each in strides[4:]):
+        return "features are not side by side"
+    found = tiling(form, strides[:4], sums, strides[4:])
+    if isinstance(found, str):
+        return found
+    return found.unaligned(bytes_, y.dtype.itemsize) or found
 
 
 def is_guarded(scores: Scores, form: Form) -> bool:

@@ -15,6 +15,7 @@ from ge2.ops.shape import Iota
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.region_variants import regional, variants
+from ge2.targets.cuda.emit.split_region import after_one
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 
 Operands = Sequence[Operand]
@@ -34,6 +35,10 @@ class Cuda(Family[Caps, Kernels]):
 
 
 COLUMN = 32  # threads that one column of a reduction keeps busy
+LATENCY = 8e-7  # seconds from the request of bytes to their arrival, under load
+# bytes requested at once: for a row along threads, for a column of narrow blocks, and for one of wide
+# blocks, by the bytes of an element
+OF_ROW, OF_COLUMN, OF_WIDE = 1 << 15, 1 << 11, 1 << 7
 NOTHING = Variant("nothing", lambda: Kernels(()))  # where there are no elements
 
 
@@ -43,6 +48,17 @@ class CudaWays(Cuda):
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         found: Kernels = variant.plan()
         return found
+
+
+def in_flight(problem: Problem, variant: Variant, kept: int, caps: Caps) -> int:
+    """Bytes that a fold into so many results has requested at once."""
+    if variant.name.startswith("rows"):
+        return OF_ROW * kept
+    if kept > COLUMN * caps.limits.multiprocessors:
+        return kept * OF_WIDE * max(t.dtype.itemsize for t in problem.inputs)
+    # narrow blocks have a sector of each row: of smaller elements more columns, so fewer rows at once
+    size = max(problem.inputs, key=lambda t: t.size).dtype.itemsize
+    return kept * OF_COLUMN * size * size // 16
 
 
 @final
@@ -55,6 +71,10 @@ class CudaRegion(CudaWays):
             return f"{op.name} is not a region"
         return unspoken(op.graph)
 
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """Where one sum is gone on with, its rows may be few, or its columns."""
+        return isinstance(problem.op, Region) and bool(after_one(problem.op))
+
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
         """What is folded into few results leaves most of a GPU idle, unless it is done in two: then
         what is between them is written and read.
@@ -62,6 +82,11 @@ class CudaRegion(CudaWays):
         op = problem.op
         assert isinstance(op, Region)
         speed, kept = caps.speed, max((t.size for t in problem.outs), default=1)
+        if after_one(op):
+            if variant.name == "in two":
+                return speed.of(problem, launches=3)
+            part = in_flight(problem, variant, kept, caps) / (speed.moved * LATENCY)
+            return speed.of(problem, passes=max(1 / max(part, 1e-6), 1.0))
         if variant.name == "in two":
             return speed.of(problem, passes=1.5, launches=2)
         if not variant.name.startswith("columns"):

@@ -94,7 +94,8 @@ def longest_seconds(problem: Problem, caps: Caps) -> float:
     """What a library takes for such a product."""
     tuning, (a, *_) = caps.chip.tuning.wgmma, problem.inputs
     rate = tuning.rate_of(a.dtype) * caps.limits.multiprocessors
-    return caps.speed.launch + tuning.library * operations(problem, 1) / rate
+    found = caps.speed.launch + tuning.library * operations(problem, 1) / rate
+    return max(found, caps.speed.of(problem, rate=TENSOR))
 
 
 def is_ranked(problem: Problem, caps: Caps | None) -> bool:

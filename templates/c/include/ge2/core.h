@@ -62,6 +62,7 @@ typedef struct {
 typedef struct {
     void *sgemm, *dgemm, *cgemm, *zgemm; /* cblas_?gemm */
     void *sgemv, *dgemv, *cgemv, *zgemv; /* cblas_?gemv */
+    void *ssyrk, *dsyrk;                 /* cblas_?syrk */
     int64_t ilp64;                       /* whether their integers have 64 bits, or else 32 */
     int (*blas_threads)(void);           /* null with the next where the BLAS has no such functions */
     void (*set_blas_threads)(int);

@@ -10,6 +10,7 @@
 GE2_FN uint32_t ge2_word_of(float x) { uint32_t u; memcpy(&u, &x, 4); return u; }
 GE2_FN float ge2_float_of(uint32_t u) { float x; memcpy(&x, &u, 4); return x; }
 GE2_FN uint64_t ge2_long_word_of(double x) { uint64_t u; memcpy(&u, &x, 8); return u; }
+GE2_FN double ge2_double_of(uint64_t u) { double x; memcpy(&x, &u, 8); return x; }
 
 /* The magnitude `a` of a float, rounded to M bits of fraction and exponents of that bias; `top` where it is too large.
  * Below the least normal number, the sum with a power of two whose last place is the wanted one rounds it. */

@@ -18,7 +18,7 @@
 #define GE2_LACKS(gemm) 0
 #endif
 
-enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112 };
+enum { GE2_ROW_MAJOR = 101, GE2_PLAIN = 111, GE2_TURNED = 112, GE2_LOWER = 122 };
 
 /* The loops: rows of c are sums of rows of b, so that the innermost loop runs along both. */
 #define GE2_PRODUCT_LOOPS(S, T, W)                                                                                  \

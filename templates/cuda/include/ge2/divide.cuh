@@ -43,4 +43,29 @@ GE2_FN float ge2_over_f32(float x, ge2_divisor by) {
     return fmaf(scaled, by.high, scaled * by.low);
 }
 
+/* ---- the same in float64: a division is a dozen instructions and a branch, of which each waits for the one before */
+
+struct ge2_divisor_of_f64 {
+    double scale, high, low;
+};
+
+GE2_FN ge2_divisor_of_f64 ge2_divisor_f64(double d) {
+    const double size = fabs(d);
+    const double scale = size > 0x1p512 ? 0x1p-512 : size < 0x1p-512 ? 0x1p512 : 1.0;
+    const double scaled = d * scale;
+    double high = 1.0 / scaled;
+    if (!(size > 0.0 && size < GE2_INFINITY_F64)) return {scale, high, high};
+    if (fma(-scaled, high, 1.0) < 0.0) high = __longlong_as_double(__double_as_longlong(high) - 1); /* towards 0 */
+    const double rest = fma(-scaled, high, 1.0);
+    return {scale, high, (rest > 0.0 ? rest : 0x1p-120) * high}; /* not 0, or infinity times it would be NaN */
+}
+
+GE2_FN bool ge2_divisor_near(ge2_divisor_of_f64 by) { return by.scale == 1.0; }
+GE2_FN double ge2_over_near_f64(double x, ge2_divisor_of_f64 by) { return fma(x, by.high, x * by.low); }
+
+GE2_FN double ge2_over_f64(double x, ge2_divisor_of_f64 by) {
+    const double scaled = x * by.scale;
+    return fma(scaled, by.high, scaled * by.low);
+}
+
 #endif

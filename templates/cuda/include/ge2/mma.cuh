@@ -27,8 +27,9 @@ GE2_FN void ge2_mma_bring(unsigned char *to, const T *from, Pitch pitch, Step st
     const int x = (int)threadIdx.x % PIECES * WIDE, y = (int)threadIdx.x / PIECES;
     const int some = min(max(inner - x, 0), WIDE);
 #pragma unroll
-    for (int n = 0; n < OUTER / ROWS; n++) {
+    for (int n = 0; n < (OUTER + ROWS - 1) / ROWS; n++) {
         const int row = y + n * ROWS;
+        if (OUTER % ROWS && row >= OUTER) break;  /* more threads than a thin tile has pieces */
         const int bytes = row < outer ? some * (int)sizeof(T) : 0;
         unsigned char *const place = to + row * ge2_mma_pitch<T, INNER, TURNED>() + x * (int)sizeof(T);
         ge2_ahead_part<WIDE * sizeof(T)>(place, from + row * pitch + x * step, bytes);
@@ -38,7 +39,7 @@ GE2_FN void ge2_mma_bring(unsigned char *to, const T *from, Pitch pitch, Step st
 /* Of elements of two bytes that lie anyhow, what a thread holds between reading and writing: neighbours. */
 template <int INNER, int OUTER, int THREADS>
 struct ge2_mma_held {
-    enum { PIECES = INNER / 2, ROWS = THREADS / PIECES, COUNT = OUTER / ROWS };
+    enum { PIECES = INNER / 2, ROWS = THREADS / PIECES, COUNT = (OUTER + ROWS - 1) / ROWS };
     uint16_t low[COUNT], high[COUNT];
 
     template <class Pitch, class Step>
@@ -58,6 +59,7 @@ struct ge2_mma_held {
 #pragma unroll
         for (int n = 0; n < COUNT; n++) {
             const int row = y + n * ROWS;
+            if (OUTER % ROWS && row >= OUTER) break;
             *(uint32_t *)(to + row * (INNER * 2 + 16) + x * 2) = (uint32_t)high[n] << 16 | low[n];
         }
     }

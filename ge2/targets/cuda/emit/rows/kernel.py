@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.dtypes import FLOAT32
+from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Loop, Work
 from ge2.codegen.text import Text, guard
@@ -42,7 +42,10 @@ from ge2.targets.cuda.emit.rows.stages import (
     Stage,
 )
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emit.types import HELD, STORED
+from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX
+
+# what many elements are divided by, prepared: of these types
+DIVISOR = {FLOAT32: "ge2_divisor", FLOAT64: "ge2_divisor_of_f64"}
 
 
 @final
@@ -65,11 +68,8 @@ class Rows:
             return Kernels(())
         fixed = [Fixed("TEAM", shape.team, "threads a row")]
         fixed += [Fixed("ROWS", shape.rows, "teams of a block")] if shape.rows > 1 else []
-        fixed += (
-            [Fixed("PACK", self.pack, "neighbours that a thread has at once")]
-            if self.pack > 1
-            else []
-        )
+        if self.pack > 1:
+            fixed.append(Fixed("PACK", self.pack, "neighbours that a thread has at once"))
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
         stages = [*self.held_rows(False, 4), *self.inside(self.root, 4)]
         view = RowsView(
@@ -362,12 +362,11 @@ class Rows:
             if w.step is None or w.step.eqn is None or w.step.eqn.op.name != "div" or w.y is None:
                 continue
             x, by = w.xs
-            if by in self.said.divisors or w.y.dtype != FLOAT32 or not self.alike(x, by):
+            if by in self.said.divisors or w.y.dtype not in DIVISOR or not self.alike(x, by):
                 continue
             name = self.said.divisors[by] = self.said.fresh("by")
-            lines.append(
-                Text(f"const ge2_divisor {name} = ge2_divisor_f32({self.said.operand(by)});")
-            )
+            made = f"ge2_divisor_{SUFFIX[w.y.dtype]}({self.said.operand(by)})"
+            lines.append(Text(f"const {DIVISOR[w.y.dtype]} {name} = {made};"))
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:
@@ -520,8 +519,8 @@ class Rows:
         if self.shape.team > 1 and w not in self.picks:
             lines.append(self.together_with_others(w))
         if any(p.fold is w for p in self.partials.parts):
-            place = self.places_of(self.walked)
-            tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0"]
+            place, once = self.part_place(w, self.walked)
+            tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0", *once]
             lines += tested(tests, [self.partials.leave(w, "blockIdx.y", place, name)])
         return lines
 
@@ -530,17 +529,23 @@ class Rows:
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
-        group = self.places_of(self.groups)
         if self.plan.single:
             return self.met(w)
+        group, once = self.part_place(w, self.groups)
         if self.said.homes[w.y].dims:
             leaves = self.leaves_along(w, number, group)
-            if not meets:
-                return [leaves]
-            return [*self.met(w), guard("team == 0", [leaves])]
+            return [*self.met(w), *tested([*(["team == 0"] if meets else []), *once], [leaves])]
         first = "threadIdx.x == 0" if meets else "t == 0"
         leave = self.partials.leave(w, number, group, name)
-        return [*self.met(w), guard(first, [leave])]
+        return [*self.met(w), *tested([first, *once], [leave])]
+
+    def part_place(self, w: Work, axes: Sequence[int]) -> tuple[str, list[str]]:
+        """The element of a result that a thread has a part of, and the tests that let one thread
+        leave it: along axes that the result does not have, all have the same part.
+        """
+        (p,) = (p for p in self.partials.parts if p.fold is w)
+        tests = [f"{self.places.letters[a]} == 0" for a in axes if a not in p.axes]
+        return self.places_of([a for a in axes if a in p.axes]), tests
 
     def met(self, w: Work) -> list[Reduction]:
         """What the threads and teams of a block have becomes one, where they meet for it."""

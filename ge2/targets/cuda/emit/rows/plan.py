@@ -184,10 +184,25 @@ class Plan:
         team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
         if n <= min(most, self.tuning.brief) and self.plenty():
             team = 1
+        if self.groups:  # a block has the rows of one group, which may be few: no lane is idle
+            team = max(team, min(WARP // power(self.count), power(-(-n // pack))))
+        self.pack = pack = self.fitting(team)
         block = min(self.tuning.block, self.tuning.largest)
-        if self.groups:  # a block has the rows of one group, which may be few
+        if self.sums() and team > WARP:
+            # a block a row: its next row may be read ahead, and more of them are at once
+            block = team
+        if self.groups:
             block = min(block, max(power(self.count) * team, WARP))
         return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    def fitting(self, team: int) -> int:
+        """Elements of a pack: half as many where fewer threads are then without any."""
+        half = self.pack // 2
+
+        def each(pack: int) -> int:
+            return -(-self.length // (team * pack)) * pack
+
+        return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def plenty(self) -> bool:
         """Whether the chip has work if each thread takes a row: then none does what another of its
@@ -199,10 +214,12 @@ class Plan:
     @property
     def left(self) -> int:
         """Parts that a block leaves of what is gathered over rows: that of each row it has at once,
-        or one, if its threads have few elements for which to wait for each other.
+        or one, if its threads have few elements for which to wait for each other. Of many groups the
+        parts would be more than all that the rows are made of.
         """
         few = self.shape.packs * self.pack <= self.tuning.met
-        return 1 if few and not self.alone else self.shape.rows
+        one = bool(self.groups) and not self.sums()
+        return 1 if (few or one) and not self.alone else self.shape.rows
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
         """How many blocks share a row, and how many share the rows."""

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Final, final
+from typing import final
 
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32
+from ge2.base.gpu import AMPERE
 from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
@@ -27,12 +28,12 @@ from ge2.targets.cuda.kernels.gemm.families import (
 )
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
 from ge2.targets.cuda.kernels.products import HOPPER
+from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.mma import Mma, lying, merged, warps_down
 from ge2.targets.cuda.products.tensor_cores import tiles_down, unmatched
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue, packs_alone
+from ge2.targets.cuda.tuning import Mma as Tuning
 from ge2.targets.cuda.tuning import MmaTile
-
-AMPERE: Final = 80  # the first generation that has these instructions
 
 
 class MmaKernels(OnTensorCores):
@@ -51,16 +52,14 @@ class MmaKernels(OnTensorCores):
         if why := unmatched(axes):
             return why
         thin = caps.chip.tuning.mma.thin
-        if min(axes.rows[0].size, axes.columns[0].size, axes.sums[0].size) < thin:
-            return f"it has fewer than {thin} rows, columns or terms"
-        return ""
+        return f"it has fewer than {thin} terms" if axes.sums[0].size < thin else ""
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
         axes, narrow = product.axes, narrow_factors(product)
         found = [
             split
             for copies in dict.fromkeys(((), narrow))
-            for tile in caps.chip.tuning.mma.tiles
+            for tile in tiles_for(axes, caps.chip.tuning.mma)
             if of_tile(copied(product, copies), tile, after, caps.chip).fits
             for split in splits(axes, tile, copies, caps)
             if split.parts == 1 or not after.sums
@@ -73,8 +72,10 @@ class MmaKernels(OnTensorCores):
         return copied(product, tile.copies)
 
     def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
-        alone = mma_seconds(product.axes, product.factors, product.dtype, tile, caps)
+        alone = mma_seconds(product.axes, product.factors, product.dtype, tile, after.moved, caps)
         found = copy_seconds(product, caps) + alone
+        if tile.tile in caps.chip.tuning.mma.skinny:
+            return found
         aligned = not product.copies and not narrow_factors(product)
         doubted = aligned and caps.limits.generation == HOPPER
         return found * caps.chip.tuning.mma.doubt if doubted else found
@@ -93,6 +94,16 @@ class MmaKernels(OnTensorCores):
         first = of_tile(product, tile.tile, alone, chip, parts).kernel()
         second = merged(axes, parts, chip.tuning.parts, after, kept)
         return Kernels((first, second), (rows * columns * 4,))
+
+
+def tiles_for(axes: Contraction, tuning: Tuning) -> tuple[MmaTile, ...]:
+    """The tiles for a result: of few rows or columns those that are as thin."""
+    (rows,), (columns,) = axes.rows, axes.columns
+    thin = (
+        t for t in tuning.skinny
+        if rows.size <= t.rows < t.columns or columns.size <= t.columns < t.rows
+    )  # fmt: skip
+    return tuple(thin) or tuning.tiles
 
 
 def narrow_factors(product: Product) -> tuple[int, ...]:

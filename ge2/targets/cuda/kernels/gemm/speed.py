@@ -60,18 +60,30 @@ def count(axes: Contraction, tile: MmaTile) -> int:
 
 
 def mma_seconds(
-    axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, split: Split, caps: Caps
-) -> float:
+    axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, split: Split, moved: int,
+    caps: Caps,
+) -> float:  # fmt: skip
     """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
-    elements of two bytes are read one by one; and the parts of sums, which are written and read.
+    elements of two bytes are read one by one, or all bytes once, if that takes longer: `moved` of
+    each element of the result; and the parts of sums, which are written and read.
     """
     (sums,), tuning, tile = axes.sums, caps.chip.tuning.mma, split.tile
     waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
     done = waves * tile.rows * tile.columns * sums.size / split.parts
-    found = caps.speed.launch + done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
+    multiplied = done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
+    elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
+    found = caps.speed.launch + max(multiplied, memory_seconds(axes, dtype, moved * elements, caps))
     if split.parts == 1:
         return found
-    elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     return found + caps.speed.launch + 2 * split.parts * 4 * elements / caps.speed.cached
+
+
+def memory_seconds(axes: Contraction, dtype: np.dtype, moved: int, caps: Caps) -> float:
+    """What both factors take to come from memory once, and so many bytes beside them."""
+    for name, lines in ("a", axes.rows), ("b", axes.columns):
+        every = (x for x in (*axes.batches, *lines, *axes.sums) if getattr(x, name))
+        moved += math.prod(x.size for x in every) * dtype.itemsize
+    speed = caps.speed
+    return moved / (speed.cached if moved < speed.cache else speed.moved)

@@ -21,7 +21,7 @@ from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit.kernel import Fixed
 from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.kernels.element_grid import Elements, Grid, added, lettered
+from ge2.targets.cuda.kernels.element_grid import Elements, Grid, Spread, added, lettered
 from ge2.targets.cuda.kernels.generated import filling
 from ge2.targets.cuda.kernels.indices.updates import Writes, loaded
 
@@ -45,18 +45,60 @@ def unserved(writes: Writes) -> str:
     return "" if rows.places <= rows.count * tuning.sparse else "updates are few for the places"
 
 
-@final
-class ExactSums:
-    """The kernels that add updates by atomics."""
+class Cells:
+    """The sums of a result: one for each element, two for one that is complex."""
 
     def __init__(self, writes: Writes) -> None:
         self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
         held = accumulator(self.dtype)
         self.parts = (".re", ".im") if held in COMPLEX else ("",)
         self.double = held.itemsize // len(self.parts) == DOUBLE.itemsize
+        self.cells = self.rows.places * self.rows.length * len(self.parts)
+
+    def begun(self, grid: Grid) -> list[Text]:
+        """Statements: an update, and the number of the element that it is for."""
+        rows = self.rows
+        update = grid.element("updates", rows.of_y, self.dtype, rows.in_y(grid, "updates"))
+        indices, cell = rows.wrapped(grid), rows.place(grid)
+        for letter, n in zip(rows.u, rows.along, strict=True):
+            size = grid.size(f"n_{letter}", n)
+            cell = f"{cell if ' ' not in cell else f'({cell})'} * {size} + {letter}"
+        return [
+            *indices,
+            Text(f"const {grid.whole} cell = {cell};"),
+            Text(f"const {HELD[self.dtype]} update = {loaded(update, self.dtype)};"),
+        ]
+
+    def of_result(self, grid: Grid) -> tuple[Spread, str]:
+        """A thread for each element of the result, and where that is."""
+        rows = self.rows
+        sizes, steps = merged(rows.sizes, rows.steps)
+        letters = lettered(WHERE, len(sizes))
+        spread = grid.spread([*letters, *rows.u], [*sizes, *rows.along])
+        to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
+        return spread if spread.number else replace(spread, number="p", count="1"), to
+
+    def numbered(self, cell: str, n: int) -> str:
+        """The number of the sum of part `n` of an element."""
+        if len(self.parts) == 1:
+            return cell
+        return f"{cell} * 2 + {n}" if n else f"{cell} * 2"
+
+    def stored(self, text: str) -> str:
+        """A double as an element of the result, or as a part of one."""
+        if self.dtype in HALF:
+            return f"ge2_cast_f64_{SUFFIX[self.dtype]}({text})"
+        return text if self.double else f"(float)({text})"
+
+
+@final
+class ExactSums(Cells):
+    """The kernels that add updates by atomics."""
+
+    def __init__(self, writes: Writes) -> None:
+        super().__init__(writes)
         self.folds = 2 if self.double else 1
         self.bits = max((self.rows.count - 1).bit_length(), 2)
-        self.cells = self.rows.places * self.rows.length * len(self.parts)
         self.copies = self.copied()
         count = self.copies * self.cells * self.folds
         self.words = writes.temp(count + -(-self.cells // 2), WORD)
@@ -97,19 +139,16 @@ class ExactSums:
     def finish(self) -> None:
         """What there is, where an update was."""
         rows, grid, dtype = self.rows, self.rows.grid(), self.dtype
-        sizes, steps = merged(rows.sizes, rows.steps)
-        letters = lettered(WHERE, len(sizes))
-        spread = grid.spread([*letters, *rows.u], [*sizes, *rows.along])
+        spread, to = self.of_result(grid)
         grid.array("tops", self.tops, INT)
         grid.array("sums", self.words, DOUBLE)
         folds, copies = self.fixed(grid), grid.size("copies", self.copies)
         cells = grid.size("cells", self.cells)
         grid.result("x", rows.of_x, dtype)
-        to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
         there = loaded(f"x[{to}]", dtype)
         lines: list[Text] = []
         for n, part in enumerate(self.parts):
-            cell = self.numbered(spread.number or "0", n)
+            cell = self.numbered(spread.number, n)
             at = f"({cell})" if " " in cell else cell
             apart = f"{copies}, {cells} * {folds}"
             total = f"ge2_exact_total<{folds}>(sums + {at} * {folds}, tops[{cell}], {apart})"
@@ -121,20 +160,6 @@ class ExactSums:
 
     # -- one update
 
-    def begun(self, grid: Grid) -> list[Text]:
-        """Statements: an update, and the number of the element that it is for."""
-        rows = self.rows
-        update = grid.element("updates", rows.of_y, self.dtype, rows.in_y(grid, "updates"))
-        indices, cell = rows.wrapped(grid), rows.place(grid)
-        for letter, n in zip(rows.u, rows.along, strict=True):
-            size = grid.size(f"n_{letter}", n)
-            cell = f"{cell if ' ' not in cell else f'({cell})'} * {size} + {letter}"
-        return [
-            *indices,
-            Text(f"const {grid.whole} cell = {cell};"),
-            Text(f"const {HELD[self.dtype]} update = {loaded(update, self.dtype)};"),
-        ]
-
     def each(self, grid: Grid, kind: str, begin: Sequence[Text], line: str) -> None:
         """Does something with each update, with both parts of one that is complex."""
         rows = self.rows
@@ -145,18 +170,6 @@ class ExactSums:
         view = Elements(rows.threads(grid, 1), (*begin, *lines))
         self.writes.add(grid, kind, view, rows.count * rows.length, f"{kind} of each element")
 
-    def numbered(self, cell: str, n: int) -> str:
-        """The number of the sum of part `n` of an element."""
-        if len(self.parts) == 1:
-            return cell
-        return f"{cell} * 2 + {n}" if n else f"{cell} * 2"
-
     def fixed(self, grid: Grid) -> str:
         grid.fixed.append(Fixed("FOLDS", self.folds, "parts that an update is cut into"))
         return "FOLDS"
-
-    def stored(self, text: str) -> str:
-        """A double as an element of the result, or as a part of one."""
-        if self.dtype in HALF:
-            return f"ge2_cast_f64_{SUFFIX[self.dtype]}({text})"
-        return text if self.double else f"(float)({text})"

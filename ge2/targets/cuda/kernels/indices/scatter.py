@@ -3,7 +3,7 @@ comes first changes nothing.
 
 Of several updates of a place the last one is found by an atomic maximum of their
 numbers; among few, each looks for a later one. Sums and extremes of whole numbers are the same
-in any order, by atomics; for others see `exact_sums` and `scatter_sums`.
+in any order, by atomics; for others see `block_sums`, `exact_sums` and `scatter_sums`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.element_grid import Elements
 from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.indices.block_sums import BlockSums
 from ge2.targets.cuda.kernels.indices.exact_sums import ExactSums, unserved
 from ge2.targets.cuda.kernels.indices.gather import Rows, nowhere
 from ge2.targets.cuda.kernels.indices.scatter_sums import Sums
@@ -115,6 +116,7 @@ class CudaScatterReduce(CudaWriting):
         free = writes.rows.count == 1 or writes.dtype in ATOMIC
         ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
         exact = "any order gives the same bits" if free else unserved(writes)
+        shared = BlockSums(writes).unserved() if writes.rows.count > 1 else "there is one update"
         no_order, n, ranked = (
             exact if free else "",
             writes.rows.count,
@@ -123,6 +125,7 @@ class CudaScatterReduce(CudaWriting):
         few = "" if writes.few else f"{n} updates are not compared each with all others"
         many = f"each of {n} updates is compared with all others, more than {ranked}"
         return (
+            Variant("in shared memory, by blocks", lambda w: BlockSums(w).add(), shared),
             Variant("as they come", self.at_once, ordered),
             Variant("by parts that are exact", lambda w: ExactSums(w).add(), exact),
             Variant(

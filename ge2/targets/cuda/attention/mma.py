@@ -1,0 +1,127 @@
+"""The forward kernel of attention on the tensor cores of warps, or of IEEE float32 by multiply-adds.
+
+What a block does is `templates/cuda/attention/mma.cu.jinja` and `attend.cuh`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.record import record
+from ge2.codegen.text import Argument, Operand
+from ge2.ops.attention.tiling import Tiling
+from ge2.targets.cuda.attention.kernel import NAMES, AttentionView, Forward, steps_of
+from ge2.targets.cuda.attention.scores import Scores
+from ge2.targets.cuda.attention.statements import Statements
+from ge2.targets.cuda.chip import Chip
+from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
+from ge2.targets.cuda.emit.two_stage_reduce import Kernels
+from ge2.targets.cuda.emit.types import STORED
+from ge2.targets.cuda.products.tensor_cores import TYPES
+from ge2.targets.cuda.tuning import AttentionMmaTile
+
+WIDEST: Final = 16  # bytes of a copy, of which it may move 8 or 4 as well
+ARRAYS: Final = ("queries", "keys", "values", "result")
+
+
+@final
+@record
+class Room:
+    """Bytes of shared memory: from row to row of a tile, and what tiles of rows, of lines, and factors on
+    their way take. `exact`: float32 is not rounded, and its factors go through shared memory.
+    """
+
+    dtype: np.dtype
+    columns: int
+    tile: AttentionMmaTile
+    exact: bool
+
+    @property
+    def pitch(self) -> int:
+        """As `ge2_attend_pitch` has it."""
+        return self.columns * self.dtype.itemsize + 16
+
+    @property
+    def rows(self) -> int:
+        return self.tile.rows * self.pitch
+
+    @property
+    def lines(self) -> int:
+        return self.tile.keys * self.pitch
+
+    @property
+    def apart(self) -> int:
+        return self.tile.rows * (self.tile.keys + 4) * 4 if self.exact else 0
+
+    @property
+    def forward(self) -> int:
+        return self.rows + 2 * self.lines + self.apart
+
+
+def kind_of(dtype: np.dtype, exact: bool) -> str:
+    """The numbers that are multiplied, as `attend.cuh` names them."""
+    return "f32" if exact else TYPES[dtype]
+
+
+def wide_of(operand: Operand, tiling: Tiling, n: int, dtype: np.dtype) -> int:
+    """Elements that one copy of an operand moves; 0 if rows are no multiples of 4 bytes apart."""
+    steps = (*(b.strides[n] for b in tiling.batches), tiling.rows[n], tiling.width)
+    wide = math.gcd(WIDEST // dtype.itemsize, operand.offset, operand.loose, *steps)
+    return wide if wide * dtype.itemsize >= 4 else 0
+
+
+@final
+class AttentionMma(Forward):
+    """Attention by warps, which copy their operands. `exact`: float32 is not rounded."""
+
+    def __init__(
+        self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
+        statements: Sequence[Statements], tile: AttentionMmaTile, chip: Chip, logs: Operand | None,
+        guarded: bool, text: str, exact: bool,
+    ) -> None:  # fmt: skip
+        self.tile, self.room = tile, Room(dtype, tiling.columns, tile, exact)
+        super().__init__(
+            operands, dtype, tiling, scores, statements, tile.keys, chip, logs, guarded, text
+        )
+
+    @property
+    def rows(self) -> int:
+        return self.tile.rows
+
+    def mapped(self, n: int, names: Sequence[str]) -> tuple[str, ...]:
+        terms, sizes = steps_of(self.tiling, n, NAMES[n], names)
+        role, word = ("result", "") if n == 3 else ("array", "const ")
+        declared = f"{word}{STORED[self.dtype]} *__restrict__ {ARRAYS[n]}"
+        self.arguments[ARRAYS[n]] = Argument(declared, role, (self.operands[n], self.dtype))
+        self.arguments.update(sizes)
+        return terms
+
+    def kernels(self) -> Kernels:
+        return Kernels((self.kernel(),))
+
+    def kernel(self) -> CudaKernel:
+        view, tile, room, t = self.view(), self.tile, self.room, self.tiling
+        self.arguments["n_features"] = Argument("int n_features", "size", t.width)
+        fixed = (
+            Fixed("THREADS", tile.threads, "of a block"),
+            Fixed("SIXTEENS", tile.high, "times 16 queries that a warp has"),
+            Fixed("PITCH", room.pitch, "bytes from row to row of a tile"),
+            Fixed("KEYS_AT", room.rows, "their place in shared memory"),
+            Fixed("VALUES_AT", room.rows + room.lines, "likewise"),
+            Fixed("APART", room.forward - room.apart, "the place of factors on their way"),
+        )
+        return CudaKernel(
+            "attention", self.text, tuple(self.arguments.values()), (), tile.threads,
+            (max(1, t.heads * self.down),), (*fixed, *self.fixed), room.forward, 2 + self.edge.equations,
+            self.helpers, template="cuda/attention/mma.cu.jinja", view=view,
+        )  # fmt: skip
+
+    def view(self, few: int = 0, many: int = 0) -> AttentionView:
+        wide = tuple(wide_of(x, self.tiling, n, self.dtype) for n, x in enumerate(self.operands))
+        found = super().view(few, many)
+        return replace(found, type=kind_of(self.dtype, self.room.exact), wide=wide)

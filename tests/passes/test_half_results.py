@@ -1,0 +1,58 @@
+"""Products of mixed precision on a GPU: low where they are stored, float32 where they are results."""
+
+from __future__ import annotations
+
+import numpy as np
+
+import ge2
+from ge2.base.config import config
+from ge2.passes.half_results import half_results
+from tests.together import needs_compiler
+
+X, W = (np.random.default_rng(n).normal(size=(6, 6)).astype("f4") for n in range(2))
+
+
+def lowered(f, *xs):
+    graph = half_results(ge2.make_jaxpr(ge2.autocast(f))(*xs).graph)
+    return [v.type.dtype.name for e in graph.eqns if e.op.name == "dot_general" for v in e.outs]
+
+
+def test_what_is_read_is_low_and_what_is_returned_is_not() -> None:
+    assert lowered(lambda x, w: np.tanh(x @ w), X, W) == ["bfloat16"]
+    assert lowered(lambda x, w: (x @ w).reshape(4, 9), X, W) == ["float32"]
+    assert lowered(lambda x, w: np.tanh(x @ w) @ w, X, W) == ["bfloat16", "float32"]
+
+
+def test_a_rounding_of_it_is_the_product_itself() -> None:
+    """`x @ w` is read by a product and by a sum: one array of half the bytes serves both."""
+
+    def f(x, w):
+        y = x @ w
+        return y @ w, y.sum()
+
+    graph = half_results(ge2.make_jaxpr(ge2.autocast(f))(X, W).graph)
+    first, second = (e for e in graph.eqns if e.op.name == "dot_general")
+    assert first.outs[0] in second.inputs
+
+
+def test_products_that_the_user_made_wide_stay_so() -> None:
+    def f(x, w):
+        dims = (((1,), (0,)), ((), ()))
+        return np.tanh(ge2.lax.dot_general(x, w, dims, preferred_element_type=np.float32))
+
+    low = X.astype(ge2.bfloat16), W.astype(ge2.bfloat16)
+    graph = ge2.make_jaxpr(f)(*low).graph
+    assert half_results(graph) is graph
+
+
+@needs_compiler
+def test_the_numbers_are_those_of_a_product_rounded_once_at_most() -> None:
+    def f(x, w):
+        h = x @ w
+        return np.tanh(h).sum(0), h.max(1)
+
+    with config.using(executor="shim"):
+        found = ge2.jit(ge2.autocast(f))(X, W)
+    wanted = f(X.astype(ge2.bfloat16).astype("f8"), W.astype(ge2.bfloat16).astype("f8"))
+    for y, w in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, w, rtol=2**-8, atol=6 * 2**-9)

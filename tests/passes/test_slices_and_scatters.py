@@ -1,0 +1,110 @@
+"""Slices before elementwise work, and one sum at indices for several, on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.ir import verify
+from ge2.passes.join_scatters import join_scatters
+from ge2.passes.pipeline import TIDY, run
+from ge2.passes.slices_first import slices_first
+
+
+def cloud(x: Any, charge: Any) -> Any:
+    """Charges at the corners of cells: sums at indices that come from columns."""
+    n = 4
+    low = np.floor(x).astype(np.int64)
+    part = x - low
+    grid = np.zeros(n * n)
+    for i in (0, 1):
+        for j in (0, 1):
+            at = (low + np.array([i, j])) % n
+            w = np.abs(1 - i - part[:, 0]) * np.abs(1 - j - part[:, 1]) * charge
+            grid = grid + np.bincount(at[:, 0] * n + at[:, 1], weights=w, minlength=n * n)
+    return grid
+
+
+def names(graph: Any) -> list[str]:
+    return [e.op.name for e in graph.eqns]
+
+
+def alike(f: Any, by: Any, *args: Any) -> Any:
+    """The graph after a pass, which is valid and has the values of the one before."""
+    before = ge2.make_jaxpr(f)(*args).graph
+    tidy = run(TIDY, before)
+    after = by(tidy)
+    verify(after)
+    consts = ge2.make_jaxpr(f)(*args).captured
+    for found, wanted in zip(after(*consts, *args), tidy(*consts, *args), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-14)
+    return tidy, after
+
+
+def test_columns_are_sliced_before_what_is_done_to_them(rng: np.random.Generator) -> None:
+    def f(x: Any, y: Any) -> Any:
+        z = np.floor(x + y) * 2.0
+        return z[:, 0] * z[:, 1] + z[:, 0], (z[:, 1:2] - z[:, 2:])[1:, 0]
+
+    before, after = alike(f, slices_first, rng.normal(size=(9, 3)), rng.normal(size=3))
+    assert {e.outs[0].type.shape for e in after.eqns if e.op.name == "floor"} == {(9, 1)}
+    assert names(after).count("floor") == 3 > names(before).count("floor")
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: np.exp(x)[:, :2] + np.exp(x)[:, 1:],  # more elements than there are
+        lambda x: (np.exp(x)[:, 0], np.exp(x)),  # the whole is a result
+        lambda x: np.exp(x)[:, 0] + np.exp(x).sum(1),  # or is read
+        lambda x: np.exp(np.concatenate([x] * 4, 1))[:, 0],  # many columns
+    ],
+)
+def test_what_is_read_whole_is_computed_whole(f: Any, rng: np.random.Generator) -> None:
+    before, after = alike(f, slices_first, rng.normal(size=(9, 3)))
+    assert after is before
+
+
+def test_a_slice_of_a_slice(rng: np.random.Generator) -> None:
+    def f(x: Any) -> Any:
+        y = np.exp(x)
+        return y[:, 0][2:] + y[:, 0][:-2], y[:, 1][3:]
+
+    alike(f, slices_first, rng.normal(size=(9, 2)))
+
+
+def test_sums_at_indices_one_after_another_are_one(rng: np.random.Generator) -> None:
+    x, charge = rng.uniform(0, 4, (50, 2)), rng.normal(size=50)
+    before, after = alike(cloud, join_scatters, x, charge)
+    assert names(before).count("scatter_add") == 4
+    assert names(after).count("scatter_add") == 1
+    with config.using(executor="shim"):
+        np.testing.assert_allclose(ge2.jit(cloud)(x, charge), cloud(x, charge), rtol=1e-13)
+
+
+def test_zeros_keep_their_sign() -> None:
+    def f(x: Any, i: Any, u: Any) -> Any:
+        return x + np.bincount(i, weights=u, minlength=3) + np.bincount(i, weights=u, minlength=3)
+
+    args = np.array([-0.0, -0.0, 0.0]), np.array([1, 1]), np.array([-0.0, -0.0])
+    _, after = alike(f, join_scatters, *args)
+    assert names(after).count("scatter_add") == 1
+    assert not np.signbit(after(*args)[0]).any() and not np.signbit(f(*args)).any()
+
+
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x, i, u: (lambda s: (s, s.at[i].add(u)))(x.at[i].add(u)),  # the first is a result
+        lambda x, i, u: x.at[i].add(u).at[i].max(u),
+        lambda x, i, u: x.at[i].add(1.0).at[i].add(u),  # a number is no array to join
+    ],
+)
+def test_other_updates_stay_apart(f: Any, rng: np.random.Generator) -> None:
+    args = ge2.numpy.asarray(rng.normal(size=9)), rng.integers(0, 9, 5), rng.normal(size=5)
+    before, after = alike(lambda x, i, u: f(x, i, u), join_scatters, *args)
+    assert names(after) == names(before)
