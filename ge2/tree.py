@@ -1,6 +1,6 @@
 """Functions of containers of arrays, under the names of `jax.tree`.
 
-What a container is, and what counts as a leaf, is told in `ge2.tree_util`, where
+What a container is, and what counts as a leaf, is said in `ge2.tree_util`, where
 classes are registered too.
 """
 

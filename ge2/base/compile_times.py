@@ -281,7 +281,7 @@ def had(name: str, found: Sequence[Found]) -> Had:
 
 
 # ---------------------------------------------------------------------------------------- progress
-# Who waits longer than a second for a first call is told once what it is doing.
+# Who waits longer than a second for a first call is told once in a message what it is doing.
 
 
 PATIENCE: Final = 1.0  # seconds

@@ -464,7 +464,7 @@ def cuda_folders() -> tuple[str, ...]:
 
 @contextmanager
 def brief_waits() -> Iterator[None]:
-    """OpenMP that is loaded inside lets idle threads sleep soon, unless the user told it otherwise.
+    """OpenMP that is loaded inside lets idle threads sleep soon, unless the user set it otherwise.
 
     By default they spin for milliseconds on the cores that NumPy's matrix products need. Only the C
     library's environment changes, for a moment; `os.environ` does not.

@@ -1,4 +1,4 @@
-"""Arrays that lie on a GPU, told by their class: no CUDA is imported to find
+"""Arrays on a GPU, known by their class: no CUDA is imported to find
 that there are none.
 """
 
@@ -38,7 +38,7 @@ def host(x: Any) -> Any:
 
 
 def beside(x: Any, other: Any) -> Any:
-    """NumPy's array on the GPU of `other`, if that lies on one; anything else as it is."""
+    """NumPy's array on the GPU of `other`, if that is on one; anything else as it is."""
     if not on_gpu(other) or not hasattr(x, "dtype") or on_gpu(x):
         return x
     cupy = sys.modules[type(other).__module__.partition(".")[0]]
@@ -48,7 +48,7 @@ def beside(x: Any, other: Any) -> Any:
 
 
 def gpu_of(x: Any) -> int:
-    """The number of the GPU that an array lies on."""
+    """The number of the GPU that an array is on."""
     return int(x.data.device_id)  # `x.device` makes an object each time
 
 
@@ -69,7 +69,7 @@ AMPERE: Final = 80  # the first generation whose warps have tensor cores that ke
 
 
 def has_tensor_cores() -> bool:
-    """True if an array may lie on a GPU of compute capability 8.0 or newer, or on what emulates one."""
+    """True if an array may be on a GPU of compute capability 8.0 or newer, or on an emulator."""
     if config.executor == "shim" or _is_new(_expected.get().strip("sm_af")):
         return True
     for cuda in loaded("cupy", "cuda"):
@@ -95,7 +95,7 @@ def _has_new(cuda: Any) -> bool:
 
 
 def gpu_key(x: Any) -> tuple[Any, ...] | None:
-    """Shape, dtype and GPU of an array of a class that was met before and lies
+    """Shape, dtype and GPU of an array of a class that was met before and is
     on one; None for all else.
     """
     return (x.shape, x.dtype, x.data.device_id) if _known.get(type(x)) else None
@@ -113,7 +113,7 @@ class Look:
 
 
 def same(arrays: tuple[Any, ...], keys: tuple[Any, ...]) -> bool:
-    """True if there are as many, and all lie on a GPU, each with that `gpu_key`."""
+    """True if there are as many, and all are on a GPU, each with that `gpu_key`."""
     if len(arrays) != len(keys):
         return False
     return all(gpu_key(x) == key for x, key in zip(arrays, keys, strict=True))
@@ -123,7 +123,7 @@ look: Final = Look()
 
 
 def look_by(extension: Any) -> None:
-    """Has an extension look, which is told of the classes met so far, and of later ones."""
+    """Has an extension look, which is given the classes met so far, and of later ones."""
     extension.know(_known)
     look.same, look.stands = extension.same, extension.stands
 

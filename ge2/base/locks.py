@@ -46,7 +46,7 @@ def _finish_imports() -> None:
         - finished
     ):
         for name in names:
-            with suppress(Exception):  # that is told where it was asked for
+            with suppress(Exception):  # the error is raised where it was asked for
                 import_module(name)
         finished |= names
 

@@ -28,7 +28,7 @@ class Lifetime:
 @final
 @record
 class Room:
-    """A place in the arena by the name of what lies there: an array, or what
+    """A place in the arena by the name of what is there: an array, or what
     a step needs besides.
     """
 

@@ -1,6 +1,6 @@
 """One step of a program on a bench: memory in which its candidates run, and what they should make.
 
-Every array lies between guard bands, results are filled with NaN before each run, and everything
+Every array is between guard bands, results are filled with NaN before each run, and everything
 that is not a result must be as it was. So what is wrong, or writes outside, is found before it is
 timed.
 """
@@ -125,7 +125,7 @@ class Array:
 
 
 def aligned(nbytes: int) -> Any:
-    """Bytes of an array between guard bands; it lies where the widest access may begin."""
+    """Bytes of an array between guard bands; it is where the widest access may begin."""
     memory = np.full(nbytes + 3 * GUARD, NOTHING, np.uint8)
     return memory[-memory.ctypes.data % GUARD :][: nbytes + 2 * GUARD]
 

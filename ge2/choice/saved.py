@@ -1,7 +1,7 @@
 """Kernels that ge2 wrote, saved as a file, edited, and pinned to the problem that they were of.
 
 The head of such a file says of which problem it is and how each kernel is launched. What it is
-handed is as ge2 has it, so the parameters stay; a file whose kernels ge2 writes otherwise by now is
+passed is as ge2 has it, so the parameters stay; a file whose kernels ge2 writes otherwise by now is
 stale. `docs/design/user_kernels.md` has the reasons.
 """
 

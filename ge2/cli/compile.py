@@ -131,7 +131,7 @@ def assemblers(executable: Executable) -> Iterator[CudaAssembler]:
 
 
 def lines_of(source: Source, known: KernelRecord | None) -> str:
-    """The user's lines, as the program tells them of a step; not of a copy, or
+    """The user's lines, as the program has them of a step; not of a copy, or
     a second kernel of a step.
     """
     if known is None:

@@ -52,7 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """The exit code tells whether something is broken; what is merely absent is no failure."""
+    """The exit code says whether something is broken; what is merely absent is no failure."""
     lines = [looked(name, look) for name, look in CHECKS.items()]
     broken = [line.name for line in lines if line.state == BROKEN]
     if options.json:
@@ -366,7 +366,7 @@ def asked(*words: str) -> tuple[bool, str]:
 
 
 def library(name: str, stem: str, function: str, packages: tuple[str, ...], wheel: str) -> Line:
-    """A library of NVIDIA's that tells its version."""
+    """A library of NVIDIA's that reports its version."""
     path = library_path(stem, *packages)
     if not path:
         return Line(name, ABSENT, "not installed", f"{EXTRA}, or pip install {wheel}")

@@ -38,7 +38,7 @@ WIDTH = 30
 @dataclass(slots=True)
 class Progress:
     """Reports the progress of `total` things of one kind, on standard output
-    unless told otherwise.
+    by default.
     """
 
     label: str

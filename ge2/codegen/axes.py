@@ -151,7 +151,7 @@ class Axes:
         return frozenset(found)
 
     def along(self, a: int) -> int:
-        """The number of arrays whose elements lie side by side along an axis, less those that lie
+        """The number of arrays whose elements are side by side along an axis, less those that are
         apart.
         """
         total = 0
@@ -162,7 +162,7 @@ class Axes:
         return total
 
     def across(self, few: int) -> int | None:
-        """The axis along which elements lie side by side in arrays in which
+        """The axis along which elements are side by side in arrays in which
         they do not along the lane; None where they are fewer than `few`.
         """
         found = [
@@ -175,7 +175,7 @@ class Axes:
         return found[0] if found and self.sizes[self.lane] >= few else None
 
     def by_stride(self, axes: Sequence[int], outs: Sequence[Param]) -> list[int]:
-        """In the order in which the largest result lies in memory."""
+        """In the order in which the largest result is in memory."""
         if not outs:
             return list(axes)
         largest = self.strides[

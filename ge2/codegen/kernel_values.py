@@ -40,7 +40,7 @@ class Tiling:
     """Axes `single` are walked one element at a time, then `axis` in steps of
     `step`; the rest are whole.
 
-    The blocks are handed out in `parts` runs of `run` blocks. Nothing here depends on the number of
+    The blocks are dealt out in `parts` runs of `run` blocks. Nothing here depends on the number of
     threads, so neither do the results.
     """
 

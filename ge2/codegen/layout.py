@@ -56,7 +56,7 @@ def viewed(eqn: Eqn, x: Layout) -> Layout | None:
 
 
 def reshaped(x: Layout, old: Dims, new: Dims) -> Layout | None:
-    """Axes may be split anywhere, and merged where they lie tight."""
+    """Axes may be split anywhere, and merged where they are tight."""
     if 0 in old:
         return Layout(x.offset, strides_of(new))
     sizes = [(n, s) for n, s in zip(old, x.strides, strict=True) if n != 1]

@@ -104,7 +104,7 @@ def nest(
 ) -> Loop:
     """The tree of loops. What costs no more than `again` operations is made again rather than kept.
 
-    All of it lies in the loop `around`, also what does not run along its axes:
+    All of it is in the loop `around`, also what does not run along its axes:
     on a GPU it is the threads.
     """
     root = Loop(None, None)
@@ -130,7 +130,7 @@ def build(works: list[Work], specs: list[Spec], parent: Loop, kernel: Kernel) ->
     if not works:
         return
     if not specs:
-        # last, since a result may lie where an input does
+        # last, since a result may share the memory of an input
         stores = [w for w in works if w.kind == "store"]
         parent.children += [*(w for w in works if w.kind != "store"), *stores]
         for w in works:

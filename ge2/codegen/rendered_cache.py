@@ -91,7 +91,7 @@ def page(template: str, view: object) -> tuple[Pages, str] | None:
 
 def spelt(x: Any, parts: list[str]) -> bool:
     """Adds all that a value consists of; False if it holds something whose
-    text does not tell it.
+    text does not say it.
     """
     kind: Any = type(x)
     names = names_of(kind)
@@ -168,7 +168,8 @@ def contents(places: Sequence[str], ending: str = "") -> list[str | bytes]:
 
 # ------------------------------------------------------------------------------ compiled templates
 # A program that is new renders its texts; what Jinja made of the templates is Python's byte code, and
-# lies where that of this package does; in the cache where that cannot be written, or a user's are among them.
+# is where that of this package does; in the cache where that cannot be written, or a user's are
+# among them.
 
 
 def compiled_templates(jinja: str, users: str) -> dict[str, bytes]:

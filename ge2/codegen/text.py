@@ -30,6 +30,13 @@ class Text:
     end: str = ""  # what follows the closing brace of a body
 
 
+def guard(test: str, done: str | Sequence[Text]) -> Text:
+    """A statement, or a block of some, for where a test holds."""
+    if isinstance(done, str):
+        return Text(f"if ({test}) {done}")
+    return Text(f"if ({test})", body=tuple(done))
+
+
 # in place of a number of threads: a kernel so small, and called so often, that it has no team
 ALONE = 0
 
@@ -124,7 +131,7 @@ class Argument:
 @final
 @record
 class CKernel:
-    """A C function, and what is handed to it.
+    """A C function, and what is passed to it.
 
     With a `total`, the body is a part of the work, iterations `from` to `to` of so many: a function
     of its own, which one thread calls for all, or several for tasks of `chunk` iterations.
@@ -163,7 +170,7 @@ class Operand:
     """An array that a step reads (`in`), makes (`out`), or has for itself
     (`temp`), or a part of one.
 
-    Strides and offset count elements. `value`: it is a number that is handed over as
+    Strides and offset count elements. `value`: it is a number that is passed as
     such. `loose`: elements of which the array's place is a multiple, if it is not known
     to be that of the widest access.
     """

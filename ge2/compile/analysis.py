@@ -30,9 +30,9 @@ class Memory(Printed):
 
     `arena` is scratch, allocated once for each call that runs at the same time;
     `arguments` and `outputs` count arrays and Python numbers; `donated` is that part of
-    `outputs` that lies in the memory of donated arguments; `kept` is the most that
+    `outputs` that is in the memory of donated arguments; `kept` is the most that
     stays in past results that nobody holds, for results of later calls; `passing` the
-    most that lies at any time in results of branches and loops which Python runs;
+    most that is at any time in results of branches and loops which Python runs;
     `repeated` is what is computed again instead of waiting in the arena, for the sake
     of a memory limit; `code` the machine code, each executable's as if it had it alone.
     """
@@ -110,7 +110,7 @@ def memory(
 
 
 def plan_text(program: Program, offsets: Mapping[str, int], arena: int) -> str:
-    """The steps in order, and where each array lies and when it is needed: two tables."""
+    """The steps in order, and the offset of each array and when it is needed: two tables."""
     steps = [("step", "how", "what", "from")]
     for step in program.steps:
         place = "" if step.eqn.source is None else str(step.eqn.source)
@@ -153,7 +153,7 @@ def cost_analysis(program: Program) -> dict[str, float]:
 
 
 SHOWN: Final = 8  # arrays that the error lists
-MARGIN: Final = 0.95  # of what is free, which may lie in pieces
+MARGIN: Final = 0.95  # of what is free, which may be in pieces
 
 
 @final

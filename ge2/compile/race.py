@@ -36,7 +36,7 @@ from ge2.targets.c.native import made
 
 ROUNDS: Final = 7  # medians of so many times of each
 AGAIN: Final = 9  # of the best two, once more
-BUDGET: Final = 30.0  # seconds for a program, unless told otherwise
+BUDGET: Final = 30.0  # seconds for a program, by default
 NOISE: Final = 0.1  # of a spread, beyond which the best two run again, so many times
 TRIES: Final = 3
 LEAST: Final = 2e-4  # seconds that a time is of: as many runs as that takes

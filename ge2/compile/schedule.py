@@ -1,4 +1,4 @@
-"""From a graph of regions to a Program: how each equation runs, and where its results lie."""
+"""From a graph of regions to a Program: how each equation runs, and where its results are."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ class Scheduler:
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
-        self.parts = set[Var]()  # those that lie in the memory of what joins them
+        self.parts = set[Var]()  # those that are in the memory of what joins them
         # of an iteration: what alone may be written over what
         self.homes: dict[Var, Var] | None = None
         self.kinds = [self.kind(n, eqn) for n, eqn in enumerate(graph.eqns)]
@@ -252,7 +252,7 @@ class Scheduler:
         self.add(var, "view", n, source.base or source)
 
     def made_there(self, n: int, eqn: Eqn, x: Var, var: Var) -> bool:
-        """Has what is only returned in another form made right where the result lies."""
+        """Has what is only returned in another form made right where the result is."""
         source, op = self.buffers[x], eqn.op
         # what may write in any order
         strided = (Region, Gather) if self.target == "cuda" else (Region,)
@@ -464,7 +464,7 @@ class Scheduler:
                     break
 
     def may_take(self, buffer: Buffer, x: Var) -> bool:
-        """True if a result may lie in the memory of an input: it is first
+        """True if a result may be in the memory of an input: it is first
         written when that was read last.
         """
         last, first = self.buffers[x].last, buffer.first

@@ -178,7 +178,7 @@ class Entry:
         self.writes: Writes | None = None  # the arguments that it changes in place
         # leaves of which it matters whether they are NumPy's scalars
         self.scalars: dict[int, bool] = {}
-        self.device: int | None = None  # the GPU that its arrays lie on; None: none
+        self.device: int | None = None  # the GPU that its arrays are on; None: none
         self.limit: int | None = None  # bytes that scratch and results may take
         self.settings = config.key
         self.names: list[str] = []
@@ -199,7 +199,9 @@ class Entry:
         self.single, self.build = False, returned.build
 
     def spell(self) -> bool:
-        """True if another call of this signature can be told without a walk through its arguments."""
+        """True if another call of this signature can be recognised without a walk through its
+        arguments.
+        """
         if not self.spelt:
             self.spelt = True
             args, kwargs = self.key.structure.children

@@ -73,7 +73,7 @@ def stands(
     memory twice.
 
     It says no sooner than `accepted` does, which then says why. `device`: the
-    GPU that they lie on, if one.
+    GPU that they are on, if one.
     """
     if device is not None and look.stands is not None:
         return look.stands(leaves, donated, others)

@@ -35,13 +35,13 @@ from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
 UNSEEN: Final = ("host", "view")  # steps that launch nothing
-MOST: Final = 3  # neighbours that a kernel tells of: those that would save most
+MOST: Final = 3  # neighbours that a kernel's text names: those that would save most
 
 
 def explain(
     function: Callable[..., Any], *, arch: str = "", time: bool = False
 ) -> Callable[..., Explanation]:
-    """A function of the same arguments that tells what the function becomes for them, and why.
+    """A function of the same arguments that says what the function becomes for them, and why.
 
     Arguments may be arrays, or `ShapeDtypeStruct`s; nothing is run unless `time` asks for it, which
     needs arrays. `arch`, such as "sm_90a": as CUDA for a GPU that need not be at hand; without it,

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 ROUNDS, LEAST, SECONDS = 20, 3, 20.0
-ROUGH: Final = 3  # times what nothing takes: what takes less is told roughly
+ROUGH: Final = 3  # times what nothing takes: what takes less is timed roughly
 SPOILED: Final = 1 << 28  # bytes that no cache of a processor holds
 
 

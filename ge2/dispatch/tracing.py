@@ -135,7 +135,7 @@ def unread(closed: Closed, hidden: Sequence[Input]) -> set[int]:
     """The arrays that the function closes over but the graph does not read, by identity.
 
     Something made of them may stand in the graph as a constant, where code ran that could not be
-    handed the traced array: such arrays are compared at each call.
+    given the traced array: such arrays are compared at each call.
     """
     graph, first = closed.graph, len(closed.captured)
     read = {a for e in graph.eqns for a in e.inputs if type(a) is Var} | set(graph.outputs)

@@ -136,7 +136,7 @@ def check(
 ) -> Checked:
     """Runs the texts of a folder on its examples, beside the NumPy function.
 
-    Results are filled with NaN before and lie between guard bands. CUDA is run by a GPU if there is
+    Results are filled with NaN before and are between guard bands. CUDA is run by a GPU if there is
     one, else by the emulator, and compiled alone where neither can. What passed is kept, with
     the texts it was, for `register`. `apart`: each language in a process of its own for at most
     `limit` seconds, so that what crashes or hangs stops nothing. `only` names one language; `tell`

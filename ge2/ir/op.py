@@ -152,7 +152,7 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 
 
 class Derive(Protocol):
-    """Derivatives and batches of graphs, handed to the rules of operations that hold graphs.
+    """Derivatives and batches of graphs, passed to the rules of operations that hold graphs.
 
     With `apart`, forward rules record values in equations that read no
     tangents, so that these can wait.
@@ -202,7 +202,7 @@ class Derive(Protocol):
 
 
 class GraphOp(Op):
-    """An operation that holds graphs; its rules are handed `derive`.
+    """An operation that holds graphs; its rules are given `derive`.
 
     Before reverse mode reads an equation's results, the operation may become one that also yields
     what its cotangents need (`saving`); `vjp` is then asked of that one.

@@ -224,7 +224,7 @@ class _Parser:
 
     def fail(self, wanted: str, at: int | None = None) -> NoReturn:
         """The error that says what was wanted at token `at`, the current one
-        unless told otherwise.
+        by default.
         """
         self.at = self.at if at is None else at
         place = self.tokens[self.at][2] if self.at < len(self.tokens) else len(self.text)

@@ -367,7 +367,7 @@ def geomspace(
 ) -> Any:
     """Numbers evenly spaced on a logarithmic scale, between two of one sign, as `numpy.geomspace`.
 
-    Complex ends lie on a spiral. A zero is an error where it is known, else NaN.
+    Complex ends are on a spiral. A zero is an error where it is known, else NaN.
     """
     num = operator.index(num)
     given = [value_of(x) for x in (start, stop)]
@@ -480,7 +480,7 @@ def vander(x: Any, N: int | None = None, increasing: bool = False) -> Any:
 
 
 def all_beside(arrays: Iterable[Any], x: Any) -> tuple[Any, ...]:
-    """Arrays where another one lies."""
+    """Arrays on the device of another one."""
     return tuple(beside(each, x) for each in arrays)
 
 

@@ -126,7 +126,7 @@ def rfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: A
 
 def irfft(a: Any, n: Size = None, axis: int = -1, norm: str | None = None, out: Any = None) -> Any:
     """The inverse of `rfft`, n real numbers, as `numpy.fft.irfft`; n is even
-    unless told otherwise.
+    by default.
     """
     no_out("irfft", out)
     x = as_complex(a)
@@ -197,7 +197,7 @@ def over(a: Any, pairs: Sequence[tuple[int, int]], inverse: bool, norm: str | No
 def fftn(
     a: Any, s: Sizes = None, axes: Axes = None, norm: str | None = None, out: Any = None
 ) -> Any:
-    """The transform along several axes, all unless told otherwise, as `numpy.fft.fftn`."""
+    """The transform along several axes, all by default, as `numpy.fft.fftn`."""
     no_out("fftn", out)
     x = array(a)
     return over(x, lengths(x, s, axes), False, norm)

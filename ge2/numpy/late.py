@@ -172,8 +172,8 @@ def functions(namespace: Mapping[str, Any], names: Iterable[str]) -> dict[Functi
 
 # ------------------------------------------------------------------------------------ shared memory
 
-# Functions whose result shares memory with what they were given; a traced value is told, so that a
-# later change in place is seen by both.
+# Functions whose result shares memory with what they were given; a traced value is notified, so
+# that a later change in place is seen by both.
 SHARING = (
     "transpose", "permute_dims", "swapaxes", "moveaxis", "rollaxis", "matrix_transpose", "reshape", "ravel",
     "squeeze", "expand_dims", "atleast_1d", "atleast_2d", "atleast_3d", "flip", "fliplr", "flipud", "rot90",

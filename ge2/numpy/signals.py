@@ -74,7 +74,7 @@ BLOCK = 32
 
 
 def _by_slices(a: Any, v: Any) -> Any:
-    """The sums of windows of `a` that lie inside, each times `v`: slices of `a`, times one number."""
+    """The sums of windows of `a` that are inside, each times `v`: slices of `a`, times one number."""
     n, m = type_of(a).size, type_of(v).size
     terms = [e.multiply(part(a, 0, k, n - m + 1 + k), getitem(v, k)) for k in range(m)]
     return reduce(e.add, terms)

@@ -1,7 +1,7 @@
 """Reading and writing elements at indices: by integer arrays along some axes,
 or along a regular slice.
 
-Indices wrap and are checked as NumPy's: -1 is the last element, and what lies
+Indices wrap and are checked as NumPy's: -1 is the last element, and what is
 outside is an IndexError.
 """
 
@@ -146,7 +146,7 @@ class Gather(Indexed):
 
     axes: Dims
     name = "gather"
-    cost = DIVISION  # of an element that may lie anywhere
+    cost = DIVISION  # of an element that may be anywhere
 
     def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
         x, *indices = types

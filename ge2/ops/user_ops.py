@@ -74,7 +74,7 @@ class Own(Op):
     those of `*xs` are `xs0`, `xs1`, ...; the result is `y`, or `y0`, `y1`, ... of several. For an
     array `x` there are also the type `x_t` of its elements, `x_shape[]`, `x_ndim` and `x_size`. The
     fields that are numbers have their names; `threads` is how many threads may be used. Half types
-    are handed over as float32, and results rounded to them. `$t` stands for the dtype of the first
+    are passed as float32, and results rounded to them. `$t` stands for the dtype of the first
     operand as our functions spell it (`ge2_tanh_$t`), `$T` for its C type. `helpers` stands before
     the function, once. Without `c`, the reference runs.
 

@@ -91,7 +91,7 @@ class Group:
         """True if what reads so many single elements, or computes so many costly ones, may not join.
 
         Reads that wait for memory overlap as far as the instructions between them are few, and
-        elements that lie anywhere keep costly ones from being computed side by side.
+        elements at arbitrary places keep costly ones from being computed side by side.
         """
         picked, costly = max(picked, self.picked), max(costly, self.costly)
         return picked > 0 and costly * self.tuning.seldom > picked
@@ -111,7 +111,7 @@ class Group:
         return least
 
     def place(self, uses: Uses, shape: Dims) -> Dims | None:
-        """The axes that a result of `shape` has here, given where its operands lie;
+        """The axes that a result of `shape` has here, given where its operands are;
         None if it does not fit.
 
         An axis of which nothing is known may be any axis of its size: two loops
@@ -155,7 +155,7 @@ class Group:
         return found
 
     def agrees(self, uses: Uses, entry: Dims) -> bool:
-        """True if all that is made here lies as an equation with that entry reads it."""
+        """True if all values made here have the axes by which an equation with that entry reads them."""
         return all(
             var not in self.made or self.embed[var] == seen_from(entry, dims) for var, dims in uses
         )

@@ -41,7 +41,7 @@ def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
     eqns = [
         new for e in graph.eqns for new in (Sums(e, makers).eqns() if id(e) in found else (e,))
     ]  # fmt: skip
-    # a transposed array that was read as it lies
+    # a transposed array that was read as it is stored
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
@@ -71,7 +71,7 @@ def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
 @final
 @record
 class Factor:
-    """An operand, read where it lies: which axis of the product each of its axes is."""
+    """An operand, read where it is: which axis of the product each of its axes is."""
 
     value: Atom
     axes: Dims
@@ -137,8 +137,8 @@ class Sums:
         return self.add(ConvertElementType(FLOAT32), value) if half else value
 
     def order(self) -> Dims:
-        """The axes of the larger factor as they lie; those that only the other has are where
-        they lie in it, behind the axes before them, or last.
+        """The axes of the larger factor as they are stored; those that only the other has keep
+        their place in it, behind the axes before them, or last.
         """
         large, small = sorted(self.factors, key=lambda each: -each.value.type.size)
         order = list(large.axes)

@@ -1,7 +1,7 @@
 """Elementwise work on shifted, padded or joined arrays is cut where those are cut.
 
   y = add (pad low=1 a) (concatenate b c)
-  ->  y = concatenate (the first element) (all that reads a and b where they lie) (the rest)
+  ->  y = concatenate (the first element) (all that reads a and b where they are) (the rest)
 
 A stencil written with `np.roll`, the derivative of one written with slices, or work on the parts of
 `np.concatenate`, reads arrays that have the same elements as others, a few places away. A cell
@@ -161,7 +161,7 @@ def cuts_of(v: Var, uses: Uses) -> Cuts:
 
 
 def sources(eqn: Eqn) -> list[tuple[Atom, Dims]]:
-    """The values that a copy or a part is made of, and where in it the first element of each lies."""
+    """The values that a copy or a part is made of, and where in it the first element of each is."""
     op: Any = eqn.op
     if isinstance(op, Pad):
         return [(eqn.inputs[0], op.low)]
@@ -291,7 +291,7 @@ class Cells:
         )
 
     def moved(self, maker: Eqn, box: Box, alone: bool) -> Atom:
-        """Of a pad, or of arrays side by side: of each the part that lies in the box."""
+        """Of a pad, or of arrays side by side: of each the part that is in the box."""
         found = []
         for x, offset in sources(maker):
             bounds = zip(box, offset, x.type.shape, strict=True)

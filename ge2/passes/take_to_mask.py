@@ -36,7 +36,7 @@ INT32 = np.dtype(np.int32)
 @record
 class Index(Op):
     """The indices counted from the start of an axis of `size` elements;
-    IndexError if one lies outside.
+    IndexError if one is outside.
     """
 
     size: int
@@ -207,7 +207,7 @@ RULES: Rules = {**FOLDS, **INDEXING, "transpose": (*FOLDS["transpose"], turned_p
 @final
 @record
 class Part:
-    """A part that lies from `start` along `axis`, among zeros."""
+    """A part from `start` on along `axis`, among zeros."""
 
     value: Atom
     axis: int

@@ -153,7 +153,7 @@ def word(eqn: Eqn, n: int) -> tuple[Eqn, Eqn]:
 
 
 def inner(eqn: Eqn, var: Var) -> bool:
-    """True if a region reads the value once, in the order in which it lies."""
+    """True if a region reads the value once, in the order in which it is stored."""
     op = eqn.op
     if not isinstance(op, Region) or op.kind != "pointwise" or eqn.inputs.count(var) != 1:
         return False

@@ -1,4 +1,4 @@
-"""The arena of a program while its text is written: what lies in it, and then where."""
+"""The arena of a program while its text is written: what is in it, and then where."""
 
 from __future__ import annotations
 

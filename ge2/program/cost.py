@@ -57,7 +57,7 @@ class Cost:
 
 
 def cost(eqn: Eqn, nbytes: Callable[[Atom], int] | None = None) -> Cost:
-    """The cost of a step of a program; `nbytes` tells what of an array it reads, if not all."""
+    """The cost of a step of a program; `nbytes` says what of an array it reads, if not all."""
     found = computing(eqn)
     sizes = nbytes or array_bytes
     return found + Cost(

@@ -1,4 +1,4 @@
-"""The program that the runtime sees of a graph: steps in order, and where each array lies and how
+"""The program that the runtime sees of a graph: steps in order, and where each array is and how
 long it is needed.
 """
 
@@ -65,7 +65,7 @@ class Step:
     name: str
     eqn: Eqn
     number: int
-    shared: frozenset[tuple[int, int]] = frozenset()  # results that lie in the memory of inputs
+    shared: frozenset[tuple[int, int]] = frozenset()  # results that are in the memory of inputs
 
 
 @final
@@ -103,7 +103,7 @@ class Program:
 # Operands that a loop or a branch may write over, so that it works
 # where they are and copies nothing.
 #
-# A carry can be updated where it lies if the body does so itself: its result is made in
+# A carry can be updated where it is if the body does so itself: its result is made in
 # the memory of the carry it was given. So loops in loops, branches in loops and loops in
 # branches hand one array through.
 
@@ -284,7 +284,7 @@ def passes(program: Program) -> dict[Var, Buffer]:
 
 
 def passing(program: Program) -> int:
-    """The most bytes that lie in results of loops and branches which Python
+    """The most bytes that are in results of loops and branches which Python
     runs, but for those returned.
 
     The iterations of a loop make arrays of their own, and a carry is there twice

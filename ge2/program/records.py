@@ -65,7 +65,7 @@ class KernelRecord:
     `name` is its own in the program, `function` that in the file, which `calls` steps share.
     `computes` are the `ops` that do more than move elements. `read` and `written` are bytes of
     arrays, `operations` those on elements. `slow` says what makes it slow on its GPU that could be
-    otherwise. `choice` is that of its family: printed, it tells which were refused, and why.
+    otherwise. `choice` is that of its family: printed, it says which were refused, and why.
     Printed, it is code, its graph on top.
     """
 

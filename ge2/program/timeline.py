@@ -175,7 +175,7 @@ def line(eqn: Eqn, i: int) -> str:
 
 
 def reusing(rows: Iterable[Row]) -> Iterator[Row]:
-    """Rows in the order of their birth, those of the arena with the ones that lay there last."""
+    """Rows in the order of their birth, those of the arena with the ones that were there last."""
     starts: list[int] = []  # of parts of the arena that follow each other
     owners: list[tuple[int, str]] = []  # where each ends, and who had it last
     for row in rows:
@@ -197,12 +197,13 @@ def reusing(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 # --------------------------------------------------------------------------------- concurrent plan
-# Where arrays lie so that steps that know nothing of each other need not wait for each other.
+# Where arrays are so that steps that know nothing of each other need not wait for each other.
 #
-# What follows in time may lie at the same place, and that is how little memory is enough. But in a
+# What follows in time may be at the same place, and that is how little memory is enough. But in a
 # captured graph steps run at once that need nothing of each other, unless one writes where the
-# other's arrays lie: the gradient of one layer's weights would wait for that of the next layer's. So
-# an array takes the place of a small one only if all who read that are steps that it needs anyway.
+# other's arrays are: the gradient of one layer's weights would wait for that of the next layer's.
+# So an array takes the place of a small one only if all who read that are steps that it needs
+# anyway.
 
 
 Touching = dict[str, set[int]]

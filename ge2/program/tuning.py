@@ -32,7 +32,7 @@ class CompilePrice:
 @final
 @record
 class Concurrent:
-    """The choice of arrays that lie apart, since their steps may run at once, though their
+    """The choice of arrays that are apart, since their steps may run at once, though their
     lifetimes do not meet.
     """
 

@@ -383,7 +383,7 @@ def part(x: Any, of: Any, keeps: bool) -> Any:
 
 
 def gathered(x: Any, order: str) -> Any:
-    """A copy whose elements lie in order."""
+    """A copy whose elements are in order."""
     checked_order(order)
     y = x.__copy__()
     y.cell.packed = order == "C"

@@ -56,7 +56,7 @@ SUMMING = frozenset((np.sum, np.prod, np.cumsum, np.cumprod))
 
 @final
 class OfTheClass:
-    """A method for who asks the class for it; who asks a value is told None.
+    """A method for who asks the class for it; who asks a value gets None.
 
     NumPy looks on the class for `__array_ufunc__`. CuPy's operators look on the value,
     and leave `x + y` to us where they find None (NEP 13); else they would take us for

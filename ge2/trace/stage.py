@@ -22,18 +22,18 @@ from ge2.trace.tracer import Closed, Trace, Tracer, check_type, is_traced
 from ge2.trace.views import Argument
 
 # ----------------------------------------------------------------------------------------- devices
-# Where the arrays of a call lie: all on the CPU, or all on one GPU.
+# Where the arrays of a call are: all on the CPU, or all on one GPU.
 
 
 def place_of(arrays: Sequence[Any]) -> int | None:
-    """The GPU that some of the arrays lie on; None if there is none."""
+    """The GPU that some of the arrays are on; None if there is none."""
     return next((gpu_of(x) for x in arrays if on_gpu(x)), None)
 
 
 def common_place(title: str, given: Sequence[tuple[str, Any]]) -> int | None:
-    """The GPU that all arrays of a call, each with a name, lie on; None for the CPU.
+    """The GPU that all arrays of a call, each with a name, are on; None for the CPU.
 
-    DeviceError, which names two of them, if some lie elsewhere. NumPy's scalars and
+    DeviceError, which names two of them, if some are elsewhere. NumPy's scalars and
     Python's numbers go anywhere.
     """
     found: dict[int | None, str] = {}

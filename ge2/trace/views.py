@@ -67,7 +67,7 @@ class Cell:
         self.fixed = ""  # whose it is, if it must not be written
         self.doubt = ""  # why its contents are not known
         self.array = False  # whether NumPy gives an array here although it has no axes
-        self.packed = False  # whether its elements surely lie in order, without gaps
+        self.packed = False  # whether its elements surely are in order, without gaps
         self.argument: Argument | None = None  # of a caller, who is to see what is written to it
 
     @property
@@ -116,7 +116,7 @@ def packed(shape: Dims) -> Ghost:
 
 
 def turned(base: Any, function: Any, args: Any, more: Any) -> Put:
-    """Axes in another order: the strides of a ghost tell which."""
+    """Axes in another order: the strides of a ghost say which."""
     ndim = base.type.ndim
     axes = function(ghost((1,) * ndim, tuple(range(ndim))), *args, **more).strides
     back = tuple(np.argsort(axes).tolist())

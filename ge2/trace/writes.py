@@ -161,7 +161,7 @@ def is_view(x: Any) -> bool:
 
 
 def share(x: Any, y: Any) -> bool:
-    """True if two arrays have an element in common, or that cannot be told soon."""
+    """True if two arrays have an element in common, or that cannot be decided quickly."""
     if on_gpu(x) or on_gpu(y):
         return on_gpu(x) and on_gpu(y) and share_on_gpu(x, y)
     return isinstance(y, np.ndarray) and bool(np.may_share_memory(x, y, WORK))

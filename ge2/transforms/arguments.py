@@ -39,7 +39,7 @@ OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
 
 def is_array(leaf: Any) -> bool:
-    """True if a leaf is an array or a number, traced or real; anything else is handed on as it is.
+    """True if a leaf is an array or a number, traced or real; anything else is passed on as it is.
 
     So is the derivative by an integer (float0), which has no bytes that could travel.
     """
@@ -379,7 +379,7 @@ def owned(results: Sequence[Any], args: Sequence[Any] = ()) -> list[Any]:
     """Results that are the caller's own: writable, contiguous, sharing memory
     with no input and no other.
 
-    They lie on the GPU of the arguments, if those lie on one. Python
+    They are on the GPU of the arguments, if those are on one. Python
     numbers and traced values pass.
     """
     seen, near = {id(x) for x in args}, next(filter(on_gpu, args), None)

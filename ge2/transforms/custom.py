@@ -62,7 +62,7 @@ class Made:
 
 
 class CustomRule(ABC, Generic[P, R]):
-    """A function with a rule of its own; `nondiff_argnums` are handed on as
+    """A function with a rule of its own; `nondiff_argnums` are passed on as
     they are, and have no derivative.
 
     `nondiff_argnames` names such arguments instead of counting them; their

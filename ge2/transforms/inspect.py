@@ -66,7 +66,7 @@ def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def as_struct(x: Any) -> Any:
-    """A ShapeDtypeStruct of what only tells its shape and dtype; an array as it is."""
+    """A ShapeDtypeStruct of what only has a shape and dtype; an array as it is."""
     if is_array(x) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
         return x
     return ShapeDtypeStruct(x.shape, x.dtype)

@@ -104,7 +104,7 @@ def split_arguments(
     """The chosen arguments, and a call of the function of them, then of the other
     arrays, which it may write.
 
-    Whatever else the function is given is handed on as it is.
+    Whatever else the function is given is passed on as it is.
     """
     numbers = [placed(n, len(args), title_of(fun)) for n in numbered(argnums)]
     arrays = [n for n, x in enumerate(args) if n not in numbers and holds_arrays(x)]

@@ -210,7 +210,7 @@ def same(value: Any, contents: Any) -> bool:
 
 
 def fingerprint(value: Any) -> Any:
-    """A key that equal values share, and no others; None where only identity tells.
+    """A key that equal values share, and no others; None where only identity decides.
 
     LookupError: unknown.
     """

@@ -18,6 +18,7 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.agreement import agree, drawn
+from tests.codegen.loop_programs import either
 from tests.small import SMALL_CHIP, name_of
 from tests.together import needs_compiler
 
@@ -44,11 +45,6 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int = 1) -> None:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_ten_conds_are_one_kernel(n: int) -> None:
-    def either(x: Any) -> Any:
-        for _ in range(10):
-            x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
-        return x
-
     same(either, drawn(n), rtol=1e-4)
 
 

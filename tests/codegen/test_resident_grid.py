@@ -22,7 +22,8 @@ from ge2.base.config import config
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.limits import H200
 from tests.codegen.agreement import agree, drawn
-from tests.codegen.test_resident_random import ROWS, SEEDS, program
+from tests.codegen.loop_programs import either
+from tests.codegen.test_resident_random import SEEDS, arguments, program
 from tests.codegen.texts import kernels as kernels_of
 from tests.fuzz.test_nested_loops import agrees
 from tests.small import SMALL_CHIP, SMALL_GRIDS, name_of, planned_by, with_small_grids
@@ -64,12 +65,7 @@ def same(f: Any, *xs: Any, rtol: float = 1e-5, kernels: int | None = 1) -> str:
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", SEEDS[::2])
 def test_a_random_round(seed: int) -> None:
-    rng = np.random.default_rng(100 + seed)
-    n = (3, 8, 33, 64)[int(rng.integers(4))]
-    h = rng.standard_normal((ROWS, n)).astype(np.float32)
-    xs = rng.standard_normal((3, ROWS, n)).astype(np.float32)
-    w = (rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
-    same(program(seed), h, xs, w, rtol=2e-4, kernels=None)
+    same(program(seed), *arguments(seed), rtol=2e-4, kernels=None)
 
 
 @pytest.mark.exhaustive
@@ -86,12 +82,9 @@ def test_a_loop_whose_threads_know_their_own_elements_never_waits_for_other_bloc
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", SIZES)
 def test_conds_by_sums(n: int) -> None:
-    def either(x: Any) -> Any:
-        for _ in range(4):
-            x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
-        return x
-
-    assert same(either, drawn(n), rtol=1e-4).count("ge2_grid_wait();") == (4 if n > 24 else 3)
+    assert same(lambda x: either(x, 4), drawn(n), rtol=1e-4).count("ge2_grid_wait();") == (
+        4 if n > 24 else 3
+    )
 
 
 @pytest.mark.exhaustive("reverse")

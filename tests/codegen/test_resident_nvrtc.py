@@ -11,6 +11,7 @@ import pytest
 
 import ge2
 from ge2 import lax
+from tests.codegen.loop_programs import counted, either
 from tests.codegen.test_resident_random import ROWS, program
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc
@@ -38,18 +39,6 @@ def gated(w: Any, u: Any, h: Any, xs: Any) -> Any:
     return (lax.scan(step, h, xs)[1] ** 2).mean()
 
 
-def tiny(x: Any) -> Any:
-    return lax.while_loop(
-        lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
-    )[1]
-
-
-def either(x: Any) -> Any:
-    for _ in range(10):
-        x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
-    return x
-
-
 def neighbours(x: Any) -> Any:
     def step(c: Any, _: Any) -> Any:
         c = c * 0.5 + (np.roll(c, 1) + np.roll(c, -1)) * 0.25
@@ -71,9 +60,9 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
         ge2.grad(gated, (0, 1, 3)), zeros(128, 128), zeros(128, 128), zeros(64, 128),
         zeros(99, 64, 128),
     ),
-    "while": (tiny, zeros(64)),
+    "while": (counted, zeros(64)),
     "conds": (either, zeros(64)),
-    "while of the whole GPU": (tiny, zeros(1 << 20)),
+    "while of the whole GPU": (counted, zeros(1 << 20)),
     "conds of the whole GPU": (either, zeros(1 << 20)),
     "neighbours": (neighbours, zeros(1 << 20)),
     "wide rnn": (

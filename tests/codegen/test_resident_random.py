@@ -92,15 +92,18 @@ def program(seed: int) -> Callable[..., Any]:
     return counted if seed % 3 == 0 else scanned
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_random_round(seed: int) -> None:
+def arguments(seed: int) -> tuple[Any, Any, Any]:
     rng = np.random.default_rng(100 + seed)
     n = int(pick(rng, [3, 8, 33, 64]))
     h = rng.standard_normal((ROWS, n)).astype(np.float32)
     xs = rng.standard_normal((3, ROWS, n)).astype(np.float32)
-    w = (rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
-    f = program(seed)
+    return h, xs, (rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_random_round(seed: int) -> None:
+    (h, xs, w), f = arguments(seed), program(seed)
     with config.using(executor="shim", shim_watch=True):
         g = ge2.jit(f)
         found = g(h, xs, w)

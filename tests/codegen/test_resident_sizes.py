@@ -22,6 +22,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emulator.device import EMULATED
 from ge2.targets.cuda.limits import H200, Limits
 from ge2.targets.cuda.load.offline import OfflineDevice
+from tests.codegen.loop_programs import inner_stacks
 from tests.codegen.test_resident import drawn, rnn, same
 from tests.together import needs_compiler
 
@@ -198,12 +199,10 @@ def test_small_loops(length: int) -> None:
 
 @needs_compiler
 def test_blocks_have_their_own_stacks_of_a_loop_in_a_round() -> None:
-    def f(w: Any, h: Any, xs: Any) -> Any:
-        def step(h: Any, x: Any) -> Any:
-            h = np.tanh(h @ w + x)
-            _, ys = lax.scan(lambda c, _: (c * 0.5 + h, c), h, None, length=3)
-            return h + ys[::-1].sum(0) * 0.1, (ys * 2).max(0)
-
-        return lax.scan(step, h, xs)
-
-    same(f, drawn(WIDTH, WIDTH) / 12, drawn(5, WIDTH), drawn(4, 5, WIDTH, seed=1), rtol=1e-4)
+    same(
+        inner_stacks,
+        drawn(WIDTH, WIDTH) / 12,
+        drawn(5, WIDTH),
+        drawn(4, 5, WIDTH, seed=1),
+        rtol=1e-4,
+    )

@@ -14,6 +14,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
+from tests.codegen.loop_programs import counted, either
 from tests.gpu.names import kernels_of
 from tests.gpu.test_gpu_resident import by_hand
 
@@ -22,15 +23,7 @@ REPLAYS = 1000
 
 
 def long(x: Any) -> Any:
-    return lax.while_loop(
-        lambda c: c[0] < 1000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
-    )[1]
-
-
-def either(x: Any) -> Any:
-    for _ in range(10):
-        x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
-    return x
+    return counted(x, 1000)[1]
 
 
 def neighbours(x: Any) -> Any:

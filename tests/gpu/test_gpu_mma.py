@@ -26,7 +26,7 @@ from tests.kernels.wgmma_cases import (
     odd,
     on_gpu,
     precision,
-    rounded_to_tf32,
+    turned,
 )
 
 BARE, FUSED = "mma product", "mma product and region"
@@ -79,14 +79,9 @@ def test_operands_that_lie_anyhow(ampere: Any, name: str, dtype: Any) -> None:
 def test_products_as_they_lie(
     ampere: Any, turn: str, shape: tuple[int, int, int], tile: str, dtype: Any
 ) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(3)
-    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
-    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
-    called = rounded_to_tf32(function) if dtype == F32 else function
+    called, xs, exact = turned(turn, shape, dtype, 3)
     with config.using(pins=(Pin(BARE, tile),)):
-        on_gpu(ampere, called, (a, b), BARE, k, exact=function)
+        on_gpu(ampere, called, xs, BARE, shape[2], exact=exact)
 
 
 @pytest.mark.parametrize("tile", TILES)

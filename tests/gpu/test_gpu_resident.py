@@ -15,7 +15,8 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.dispatch import cache
 from ge2.targets.cuda.launch import extension
-from tests.codegen.test_resident_random import ROWS, program
+from tests.codegen.loop_programs import counted, either, inner_stacks
+from tests.codegen.test_resident_random import arguments, program
 from tests.gpu.names import kernels_of
 
 TIME, BATCH, WIDTH = 512, 32, 256
@@ -133,20 +134,13 @@ def test_lengths_and_rows_of_one_kernel(cp: Any, rng: np.random.Generator, rever
 
 def test_a_loop_in_a_round_of_rows(cp: Any, rng: np.random.Generator) -> None:
     """Each block has its own stack of what the inner loop gives."""
-
-    def f(w: Any, h: Any, xs: Any) -> Any:
-        def step(h: Any, x: Any) -> Any:
-            h = np.tanh(h @ w + x)
-            _, ys = lax.scan(lambda c, _: (c * 0.5 + h, c), h, None, length=3)
-            return h + ys[::-1].sum(0) * 0.1, (ys * 2).max(0)
-
-        return lax.scan(step, h, xs)
-
     w, h, xs = (
         rng.standard_normal(s).astype(np.float32) for s in ((128, 128), (70, 128), (40, 70, 128))
     )
     w /= 30
-    for y, want in zip(ge2.jit(f)(*map(cp.asarray, (w, h, xs))), f(w, h, xs), strict=True):
+    for y, want in zip(
+        ge2.jit(inner_stacks)(*map(cp.asarray, (w, h, xs))), inner_stacks(w, h, xs), strict=True
+    ):
         np.testing.assert_allclose(y.get(), want, rtol=1e-4, atol=1e-4)
 
 
@@ -165,13 +159,8 @@ def test_a_recurrent_net_forwards_is_as_exact_as_float32(cp: Any, rng: np.random
 
 @pytest.mark.parametrize("n", [1, 31, 64, 1023, 6000])
 def test_ten_thousand_tiny_steps(cp: Any, rng: np.random.Generator, n: int) -> None:
-    def tiny(x: Any) -> Any:
-        return lax.while_loop(
-            lambda c: c[0] < 10_000, lambda c: (c[0] + 1, c[1] * 0.999 + 1), (np.int32(0), x)
-        )
-
     x = rng.standard_normal(n).astype(np.float32)
-    f = ge2.jit(tiny)
+    f = ge2.jit(counted)
     count, y = f(cp.asarray(x))
     assert kernels_of(f) == ["resident_kernel"] and int(count) == 10_000
     want = x.copy()
@@ -182,11 +171,6 @@ def test_ten_thousand_tiny_steps(cp: Any, rng: np.random.Generator, n: int) -> N
 
 @pytest.mark.parametrize("n", [1, 64, 1000, 6000])
 def test_ten_conds(cp: Any, rng: np.random.Generator, n: int) -> None:
-    def either(x: Any) -> Any:
-        for _ in range(10):
-            x = lax.cond(x.sum() > 0, lambda x: x * 0.5 - 1, lambda x: x * 2.0 + 1, x)
-        return x
-
     f = ge2.jit(either)
     for shift in (-3, 0, 5):
         x = rng.standard_normal(n).astype(np.float32) + np.float32(shift)
@@ -196,11 +180,7 @@ def test_ten_conds(cp: Any, rng: np.random.Generator, n: int) -> None:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_random_rounds(cp: Any, seed: int) -> None:
-    rng = np.random.default_rng(100 + seed)
-    n = (3, 8, 33, 64)[int(rng.integers(4))]
-    h = rng.standard_normal((ROWS, n)).astype(np.float32)
-    xs = rng.standard_normal((3, ROWS, n)).astype(np.float32)
-    w = (rng.standard_normal((n, n)) / np.sqrt(n)).astype(np.float32)
+    h, xs, w = arguments(seed)
     f: Callable[..., Any] = program(seed)
     found = ge2.jit(f)(*map(cp.asarray, (h, xs, w)))
     for y, want in zip(*map(ge2.tree_util.tree_leaves, (found, f(h, xs, w))), strict=True):

@@ -28,7 +28,7 @@ from tests.kernels.wgmma_cases import (
     odd,
     on_gpu,
     precision,
-    rounded_to_tf32,
+    turned,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -72,13 +72,9 @@ def test_products_as_they_lie(
 ) -> None:
     from ge2.choice.problem import Pin
 
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(2)
-    a = drawn(rng, (k, m) if first else (m, k), BF16)
-    b = drawn(rng, (n, k) if second else (k, n), BF16)
+    function, xs, _ = turned(turn, shape, BF16, 2)
     with config.using(pins=(Pin(BARE, tile),)):
-        on_gpu(hopper, function, (a, b), BARE, k)
+        on_gpu(hopper, function, xs, BARE, shape[2])
 
 
 @pytest.mark.parametrize("tile", ["128 x 192", "128 x 128", "64 x 64"])
@@ -135,11 +131,6 @@ def test_copies_of_operands(hopper: Any, name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("turn", TURNS)
 @pytest.mark.parametrize("dtype", [BF16, F32])
 def test_products_of_copies(hopper: Any, turn: str, dtype: Any) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = 1001, 2055, 519
-    rng = np.random.default_rng(6)
-    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
-    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
-    called = rounded_to_tf32(function) if dtype == F32 else function
+    called, xs, exact = turned(turn, (1001, 2055, 519), dtype, 6)
     with config.using(prefer=COPIED):
-        on_gpu(hopper, called, (a, b), COPIED[0], k, exact=function)
+        on_gpu(hopper, called, xs, COPIED[0], 519, exact=exact)

@@ -27,7 +27,7 @@ from tests.kernels.wgmma_cases import (
     emulated,
     odd,
     precision,
-    rounded_to_tf32,
+    turned,
     with_sum,
 )
 from tests.nvrtc import needs_nvrtc
@@ -77,13 +77,8 @@ def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
 @pytest.mark.parametrize("shape", [(133, 87, 71), (72, 90, 34), (16, 64, 264)])
 @pytest.mark.parametrize("turn", TURNS)
 def test_products_as_they_lie(turn: str, shape: tuple[int, int, int], dtype: Any) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(3)
-    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
-    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
-    called = rounded_to_tf32(function) if dtype == F32 else function
-    emulated(BOTH, called, (a, b), BARE, k, exact=function)
+    called, xs, exact = turned(turn, shape, dtype, 3)
+    emulated(BOTH, called, xs, BARE, shape[2], exact=exact)
 
 
 @needs_compiler
@@ -133,18 +128,12 @@ def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) ->
 @pytest.mark.parametrize("turn", TURNS)
 def test_few_rows_or_columns(turn: str, shape: tuple[int, int, int], dtype: Any) -> None:
     """Tiles that are as thin, with the work on the result; watched."""
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(7)
-    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
-    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
-
-    def exact(a, b):
-        return np.maximum(function(a, b), 0)
-
-    called = rounded_to_tf32(exact) if dtype == F32 else exact
+    product, xs, function = turned(turn, shape, dtype, 7)
     with config.using(shim_watch=True):
-        emulated(BOTH, called, (a, b), FUSED, k, exact=exact)
+        emulated(
+            BOTH, lambda a, b: np.maximum(product(a, b), 0), xs, FUSED, shape[2],
+            exact=lambda a, b: np.maximum(function(a, b), 0),
+        )  # fmt: skip
 
 
 def test_few_terms_are_for_others() -> None:

@@ -31,6 +31,7 @@ from tests.kernels.wgmma_cases import (
     odd,
     precision,
     silu,
+    turned,
 )
 
 BARE, FUSED = "wgmma product", "wgmma product and region"
@@ -65,12 +66,8 @@ def test_layers(name: str, dtype: Any) -> None:
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("turn", TURNS)
 def test_products_as_they_lie(turn: str, dtype: Any, shape: tuple[int, int, int]) -> None:
-    function, first, second = TURNS[turn]
-    m, n, k = shape
-    rng = np.random.default_rng(2)
-    a = drawn(rng, (k, m) if first else (m, k), dtype)
-    b = drawn(rng, (n, k) if second else (k, n), dtype)
-    checked(function, (a, b), BARE, k)
+    function, xs, _ = turned(turn, shape, dtype, 2)
+    checked(function, xs, BARE, shape[2])
 
 
 @pytest.mark.exhaustive("dtype")

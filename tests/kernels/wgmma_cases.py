@@ -162,6 +162,19 @@ def odd(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(n + 1 if n >= 72 else n for n in shape)
 
 
+def turned(
+    turn: str, shape: tuple[int, int, int], dtype: Any, seed: int
+) -> tuple[Callable[..., Any], tuple[Any, Any], Callable[..., Any]]:
+    """A product of TURNS as it is called, its operands, of numbers that bfloat16 has, and the exact
+    product.
+    """
+    (function, first, second), (m, n, k) = TURNS[turn], shape
+    rng = np.random.default_rng(seed)
+    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
+    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
+    return (rounded_to_tf32(function) if dtype == F32 else function), (a, b), function
+
+
 def rounded_to_tf32(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of TURNS, whose product rounds float32."""
     matmul = ge2.numpy.matmul

@@ -242,7 +242,7 @@ def _after_fork() -> None:
 
 # -------------------------------------------------------------------------------- background build
 # An extension in C that is compiled once a machine, in another thread; who
-# asks for it before is told later.
+# asks for it earlier is notified.
 #
 # So the first program of a machine waits for no compiler but its own.
 
@@ -292,7 +292,7 @@ class Awaited:
         return config.cc in self.made or config.cc in self.waiting
 
     def tell(self, waiting: Waiting) -> bool:
-        """True if a thread will tell somebody of it, who asks too early."""
+        """True if a thread will notify somebody who asks too early."""
         setting = config.cc
         with self.lock:
             if setting in self.made:
@@ -310,7 +310,7 @@ class Awaited:
         self.settle(setting)
 
     def settle(self, setting: str) -> None:
-        """Makes it, or finds that this cannot be done, and tells all that wait for it."""
+        """Makes it, or finds that this cannot be done, and notifies all that wait for it."""
         made = self.make()
         with self.lock:
             self.made[setting] = made
@@ -349,7 +349,7 @@ _all: list[Awaited] = []
 
 @after_fork
 def _forget_waiting() -> None:
-    """The threads that would tell of them do not exist in the child: who asks next begins anew."""
+    """The threads that would notify them do not exist in the child: who asks next begins anew."""
     for each in _all:
         each.lock = Lock()
         each.waiting.clear()

@@ -1,4 +1,4 @@
-"""The values of a program that may be computed again: the arrays that lie untouched at its fullest
+"""The values of a program that may be computed again: the arrays that are untouched at its fullest
 step, and how.
 """
 
@@ -195,7 +195,7 @@ class Waiting:
         return in_order(self.place, found.values()), kept, longer
 
     def there(self, var: Var, step: int) -> bool:
-        """True if a value lies in memory at a step anyway."""
+        """True if a value is in memory at a step anyway."""
         if var in self.inputs:
             return True
         if var not in self.program.buffers:

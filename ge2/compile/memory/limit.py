@@ -1,7 +1,7 @@
 """A program that fits in so much memory: values that wait long are computed
 again, the dearest first.
 
-The plan of a program tells at which step most memory is in use, and which arrays only wait there
+The plan of a program says at which step most memory is in use, and which arrays only wait there
 for a later reader. Of these some are given up: those that free the most bytes for each operation
 that is done again. If the step runs a loop or a branch, whose own program needs memory, values may
 be given up within that instead. Then the program is planned anew, and so on, in an order that does

@@ -101,7 +101,7 @@ class Epilogues:
         return (eqn,)
 
     def possible(self, eqn: Eqn) -> bool:
-        """True of a product of matrices that lie in arrays of C order, and not beside a loop that
+        """True of a product of matrices that are in arrays of C order, and not beside a loop that
         takes it in.
         """
         op, (y, *_) = eqn.op, eqn.outs or (None,)

@@ -140,7 +140,7 @@ def reads_elsewhere(makers: Mapping[Var, Eqn], eqn: Eqn) -> bool:
 
 # ----------------------------------------------------------------------------------- before writes
 # Graphs of functions that write their arguments, made such that what is
-# written can lie in the arguments.
+# written can be in the arguments.
 #
 # What is read of an argument after it was written is copied before: a view of it, where
 # that is less work than to write a copy of the argument and copy that back; and another
@@ -213,7 +213,7 @@ def views_first(graph: Graph, context: Context) -> Graph:
 def checked_early(graph: Graph, context: Context) -> Graph:
     """The graph with all indices looked at as soon as they are known, if arguments are written.
 
-    An update may write where an argument lies if no index is found out of range after that.
+    An update may write where an argument is if no index is found out of range after that.
     """
     users = [e for e in graph.eqns if isinstance(e.op, Indexed) and all(map(is_var, indices(e)))]
     one = len(users) < 2 and all(
@@ -282,7 +282,7 @@ def op_outs(op: Index, index: Atom) -> tuple[Var, ...]:
 
 
 def saved_views(graph: Graph, contents: dict[Var, Var]) -> set[Atom]:
-    """The views of arguments to be copied, so that updates can write where the arguments lie.
+    """The views of arguments to be copied, so that updates can write where the arguments are.
 
     `contents`: the inputs that are written, by their last contents.
     """

@@ -305,7 +305,7 @@ class Plan:
 def plan(function: Any, more: frozenset[str] | None = NO_NAMES) -> Plan:
     """Follows functions from the first until no new ones are found.
 
-    `more` are the attributes that other code reads, to which the function is handed; None for all.
+    `more` are the attributes that other code reads, to which the function is passed; None for all.
     """
     values = outer_values(function)
     home = (getattr(function, "__module__", "") or "").partition(".")[0]
@@ -417,7 +417,7 @@ class Closure:
         return seen
 
     def expect(self, seen: Seen) -> None:
-        """Has code made that tells the same again, once it was seen often enough in a row."""
+        """Has code generated that finds the same again, once it was seen often enough in a row."""
         was = seen.key, [id(x) for x in seen.arrays]  # holding the arrays would keep their memory
         self.times = self.times + 1 if was == self.was else 0
         self.was = was

@@ -1,4 +1,4 @@
-"""One function of straight code that tells that a closure is as it was when somebody last looked.
+"""One function of straight code that checks that a closure is as it was when somebody last looked.
 
 What a function closes over hardly ever changes. So all that a look reads (cells, globals,
 attributes, the elements of containers) is compared with what was there by identity, and arrays by

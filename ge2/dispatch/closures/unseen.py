@@ -2,7 +2,7 @@
 see that they have changed.
 
 Clocks, files, the environment, random bytes, names that are worked out (`globals()`, `eval`). The
-byte code tells which lines name one of these; a trace that comes to such a line is an error there.
+byte code shows which lines name one of these; a trace that comes to such a line is an error there.
 What it names in a branch that is not taken, or in a callback, does not matter, and a function that
 names none is not watched.
 """
@@ -316,7 +316,7 @@ class Purity:
 
 @final
 class Watcher:
-    """Runs a function line by line, and tells after which line a generator had changed."""
+    """Runs a function line by line, and finds after which line a generator had changed."""
 
     def __init__(self, generators: Generators, unseeded: frozenset[tuple[CodeType, int]]) -> None:
         self.generators, self.unseeded = generators, unseeded

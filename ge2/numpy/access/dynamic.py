@@ -1,6 +1,6 @@
 """Parts of an array of known sizes at starts that may be traced, under their names in `jax.lax`.
 
-A start is clamped, so that the part lies inside: it reads and writes what it
+A start is clamped, so that the part is inside: it reads and writes what it
 touches, and nothing else.
 """
 
@@ -26,7 +26,7 @@ from ge2.ops import elementwise as ops
 
 
 def dynamic_slice(operand: Any, start_indices: Sequence[Any], slice_sizes: Sequence[int]) -> Any:
-    """The part of `operand` of those sizes from `start_indices` on, clamped so that it lies inside.
+    """The part of `operand` of those sizes from `start_indices` on, clamped so that it is inside.
 
     A negative start counts from the end. As `jax.lax.dynamic_slice`.
 
@@ -40,7 +40,7 @@ def dynamic_slice(operand: Any, start_indices: Sequence[Any], slice_sizes: Seque
 
 def dynamic_update_slice(operand: Any, update: Any, start_indices: Sequence[Any]) -> Any:
     """`operand` with `update` in place of the part from `start_indices` on,
-    which is clamped to lie inside.
+    which is clamped to be inside.
 
     As `jax.lax.dynamic_update_slice`; both have one dtype.
 
@@ -110,14 +110,14 @@ def along(x: Any, axis: int) -> tuple[Any, int, ArrayType]:
 
 
 def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
-    """The `slice_size` elements from `start_index` on along one axis, clamped to lie inside."""
+    """The `slice_size` elements from `start_index` on along one axis, clamped to be inside."""
     x, at, t = along(operand, axis)
     sizes = (*t.shape[:at], slice_size, *t.shape[at + 1 :])
     return dynamic_slice(x, [start_index if i == at else 0 for i in range(t.ndim)], sizes)
 
 
 def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
-    """`operand` with `update` from `start_index` on along one axis, clamped to lie inside."""
+    """`operand` with `update` from `start_index` on along one axis, clamped to be inside."""
     x, at, t = along(operand, axis)
     return dynamic_update_slice(x, update, [start_index if i == at else 0 for i in range(t.ndim)])
 

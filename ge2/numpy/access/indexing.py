@@ -275,7 +275,7 @@ def common_index(arrays: Sequence[Any], sizes: Sequence[int], t: ArrayType) -> t
 
 
 def checked_index(index: Any, n: int) -> Any:
-    """The indices, none of which may lie outside `n`: an IndexError when the
+    """The indices, none of which may be outside `n`: an IndexError when the
     program runs, on the CPU.
     """
     return ops.ADD(index, getitem(full((n,), 0, INT64), (index,)))

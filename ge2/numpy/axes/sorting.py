@@ -297,7 +297,7 @@ def whole(rounded: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
     return lambda n, q: rounded(e.multiply(q, n - 1))
 
 
-# Methods of quantiles: the place of the fraction q among n elements, which may lie between two.
+# Methods of quantiles: the place of the fraction q among n elements, which may be between two.
 PLACES: dict[str, Callable[[int, Any], Any]] = {
     "linear": lambda n, q: e.multiply(q, n - 1),
     "lower": whole(e.floor),

@@ -198,7 +198,7 @@ def matrix_norm(x: Any, /, *, keepdims: bool = False, ord: Any = "fro") -> Any:
 
 
 def cond(x: Any, p: Any = None) -> Any:
-    """The condition number in the norm of order p, 2 unless told otherwise,
+    """The condition number in the norm of order p, 2 by default,
     as `numpy.linalg.cond`.
     """
     x = matrices(x, "cond")

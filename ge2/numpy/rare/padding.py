@@ -28,7 +28,7 @@ __all__ = ["pad"]
 STATISTICS: dict[str, Callable[..., Any]] = {
     "maximum": reductions.max, "mean": reductions.mean, "median": median, "minimum": reductions.min,
 }  # fmt: skip
-ODD = {"reflect": 1, "symmetric": 0}  # by how many elements the mirror lies inside
+ODD = {"reflect": 1, "symmetric": 0}  # by how many elements the mirror is inside
 OWN = ("edge", "wrap", *ODD)
 KEYWORDS = {  # the keyword of each mode
     "constant": "constant_values", "linear_ramp": "end_values", "empty": "", "edge": "", "wrap": "",

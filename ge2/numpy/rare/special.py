@@ -173,7 +173,7 @@ def logsumexp(
 
 
 def softmax(x: Any, axis: Axes = None) -> Any:
-    """exp(x) by their sum, as `scipy.special.softmax`: over all axes unless told otherwise."""
+    """exp(x) by their sum, as `scipy.special.softmax`: over all axes by default."""
     x = floating(x, "softmax")
     y = e.exp(e.subtract(x, reductions.max(x, axis, keepdims=True)))
     return e.divide(y, reductions.sum(y, axis, keepdims=True))

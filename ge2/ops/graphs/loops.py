@@ -61,7 +61,7 @@ class ScanLoop(GraphOp):
 
     Of the operation's inputs the elements are stacked along a first axis, and so are
     its results after the carry of the last iteration. With `reverse` the last element comes
-    first, and its results lie last.
+    first, and its results are last.
     """
 
     body: Graph

@@ -133,9 +133,9 @@ class Resident(Fused):
     """A graph, loops and branches and what is around them, whose values live in
     a block's shared memory.
 
-    `grid`: all blocks of a GPU do it together, and what is wide lies in their registers and in its
+    `grid`: all blocks of a GPU do it together, and what is wide is in their registers and in its
     L2 cache. `rows` is 0, or the size of an axis along which no element knows of another: blocks
-    then share its rows. How many rows and iterations there are is handed to the kernel. It is made
+    then share its rows. How many rows and iterations there are is passed to the kernel. It is made
     after all derivatives, of steps that are already chosen for a GPU.
     """
 

@@ -110,10 +110,10 @@ def worth_planning(found: Rolled, tuning: Rolling) -> bool:
 
 
 def parted(graph: Graph) -> tuple[list[Eqn], list[Eqn]]:
-    """Views of the inputs that lie in one piece, which cost nothing and come
+    """Views of the inputs that are in one piece, which cost nothing and come
     first; the other equations.
 
-    Among those a view of what is made lies right after it, not in the iteration that reads it.
+    Among those a view of what is made is right after it, not in the iteration that reads it.
     """
     known: set[Atom] = set(graph.inputs)
     first, rest = list[Eqn](), list[Eqn]()

@@ -331,7 +331,7 @@ class Stacking:
     # -- loops
 
     def scan(self, eqn: Eqn, op: RepeatLoop) -> bool:
-        """Adds the loop as a scan, if its elements lie in few arrays."""
+        """Adds the loop as a scan, if its elements are in few arrays."""
         n, results = op.length, eqn.outs[op.carry :]
         consts, carry, rest = apart(eqn.inputs, op.consts, op.carry, None)
         lists = [rest[i : i + n] for i in range(0, len(rest), n)]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable
 from ge2.choice.problem import Family, Problem, Variant
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.ir import Atom, Eqn, Graph, Literal, Var
 from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
@@ -271,7 +271,7 @@ class Loop:
 
     def called(self, turn: Round, name: str = "q") -> Text:
         call = turn.call.format(name)
-        return Text(f"if ({call}) {STOPS}" if turn.fails else f"{call};")
+        return guard(call, STOPS) if turn.fails else Text(f"{call};")
 
     def looks(self, turn: Round) -> tuple[Text, ...]:
         """The statement that lets an interrupt end the loop; of short
@@ -280,7 +280,7 @@ class Loop:
         self.native.fails = True
         often = self.tuning.often
         seldom = "" if turn.work > self.tuning.small else f"(t & {often}) == {often} && "
-        return (Text(f"if ({seldom}ge2_interrupted(lib)) {STOPS}"),)
+        return (guard(f"{seldom}ge2_interrupted(lib)", STOPS),)
 
     def array(self, name: str, pointers: Sequence[str]) -> Text:
         """Pointers as an array, a few of them a line."""
@@ -329,7 +329,7 @@ class Loop:
         self.each.append(Text(f"ge2_turn(q, {slot}, {target}, {places[1]}, t);"))
         if length is None:
             self.after.append(
-                Text(f"if (q[{slot}] != {result}) memcpy({result}, q[{slot}], {self.bytes(a)});")
+                guard(f"q[{slot}] != {result}", f"memcpy({result}, q[{slot}], {self.bytes(a)});")
             )
 
     def moved(self, i: int, slot: int, target: int, a: Atom) -> None:
@@ -464,7 +464,7 @@ class Loop:
             inputs = [f"q[{i + op.body_consts}]" for i in range(carry)]
             pointers.append(Text("char on[8];"))
             stops = [self.array("c", [*self.given[:consts], *inputs, "on"]), self.called(test, "c")]
-        stops.append(Text(f"if (!*(const uint8_t *){place}) break;"))
+        stops.append(guard(f"!*(const uint8_t *){place}", "break;"))
         return self.iterations(turn, tuple(pointers), "", self.looks(turn), tuple(stops))
 
     def cond(self) -> Branches:

@@ -15,7 +15,7 @@ from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import Problem, prefs
-from ge2.codegen.text import ALONE, Argument, CKernel, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard
 from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
@@ -196,7 +196,7 @@ class Native:
         if step.kind in ("view", "host"):
             return
         if self.fails and any(self.buffer(v).written for v in step.eqn.outs):
-            segment.calls.append(Text("if (lib->error->code) return lib->error->code;"))
+            segment.calls.append(guard("lib->error->code", "return lib->error->code;"))
         if step.kind == "loop":
             segment.calls.append(Loop(self, segment, step).stage())
             return

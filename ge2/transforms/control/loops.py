@@ -45,7 +45,7 @@ def scan(
 
     `xs` is a container of arrays (or None, with a `length`) that agree in the first axis; `x` is
     the same container of their elements. The carry is a container that keeps its structure, shapes
-    and dtypes. With `reverse` the last element comes first, and results lie where their elements
+    and dtypes. With `reverse` the last element comes first, and results are where their elements
     do. `unroll`, 1 or more or a bool, is a hint that JAX takes: here the compiler decides how many
     iterations stand together. TypeRuleError if an iteration returns another carry than it was
     given.

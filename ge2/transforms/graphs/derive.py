@@ -1,5 +1,5 @@
 """Derivatives and batches of graphs, as the rules of operations that hold
-graphs are handed them.
+graphs are given them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ def obeying(joint: Graph, known: int, outputs: int, rule: Rule) -> Halves:
     """As `split`, where a policy says what is saved if it is needed; all else is computed again.
 
     An equation with an effect never is: a loop or a branch is run again without those within. What
-    the policy saves within loops and branches is handed on, too.
+    the policy saves within loops and branches is passed on, too.
     """
     marked = labels(joint.eqns)
     makers = {v: e for e in joint.eqns for v in e.outs}
@@ -252,7 +252,7 @@ def reads(graph: Graph, made: set[Any]) -> tuple[Var, ...]:
 # The cheapest cut of a network: Dinic's algorithm, as in Dinitz (1970), on Python integers.
 #
 # A flow is sent along shortest paths, all of one length at a time, until no path is left; what then
-# can still reach the sink lies behind the cut.
+# can still reach the sink is behind the cut.
 
 
 NEVER: Final = 1 << 200  # the capacity of what must not be cut

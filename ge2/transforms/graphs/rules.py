@@ -370,7 +370,7 @@ def transposed(
 def vmap_graph(
     graph: Graph, axes: Axes, size: int, derive: Derive, out: Flags | None = None
 ) -> tuple[Graph, Flags]:
-    """The graph over one more axis, which lies at `axes` in the inputs and
+    """The graph over one more axis, which is at `axes` in the inputs and
     first in the outputs that have it.
 
     The second result says which outputs those are; `out` forces the axis on some.

@@ -15,7 +15,7 @@ from ge2.base.dtypes import INT64
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Work
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.ir import Var
 from ge2.ops.index import Gather
 from ge2.targets.c.emit.kernel_parameters import Places, label
@@ -91,13 +91,14 @@ def taken(limit: Limit, index: str) -> list[Text]:
 def ended(limit: Limit, places: Places) -> Text:
     low, high = limit.ends
     size = limit.extent(places)
-    return Text(f"if ({low} < -{size} || {high} >= {size}) {limit.fails(low, high, places)}")
+    return guard(f"{low} < -{size} || {high} >= {size}", limit.fails(low, high, places))
 
 
 def looked_at(limit: Limit, index: str, places: Places) -> Text:
     """An index as it is."""
     outside = f"ge2_index_is_outside_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"
-    return Text(f"if ({outside}) {limit.fails(f'(int64_t){index}', f'(int64_t){index}', places)}")
+    at = f"(int64_t){index}"
+    return guard(outside, limit.fails(at, at, places))
 
 
 def term(limit: Limit, index: str, places: Places) -> str:

@@ -14,7 +14,7 @@ from ge2.base.dtypes import HALF
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
@@ -274,7 +274,7 @@ class Writer:
             name = self.nans[w] = f"{label(w.y.name)}_nan"
             state = self.state(w) + (self.places.at(home) if home.dims else "")
             before.append(Text(f"int {name} = 0;"))
-            after.append(Text(f"if ({name}) {state} = {number(math.nan, w.xs[0].dtype)};"))
+            after.append(guard(name, f"{state} = {number(math.nan, w.xs[0].dtype)};"))
         return before, after
 
     def carried(self, w: Work, loop: Loop) -> bool:

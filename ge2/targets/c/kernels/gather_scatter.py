@@ -20,7 +20,7 @@ from ge2.base.record import record
 from ge2.choice.problem import ONLY, Problem, Variant
 from ge2.codegen.axes import merged, strides_of
 from ge2.codegen.moves import windowed
-from ge2.codegen.text import CKernel, Operand, Sharing, Text, whole
+from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
 from ge2.ops.reduce import kept
@@ -88,8 +88,8 @@ class Rows:
             step = "1" if not steps or steps[-1] == 1 else head.size(f"{name}_step", steps[-1])
             run = f"{first}, {ends[-1] if ends else 1}, {step}, {self.extent(k)}"
             where = f"{head.size(f'axis{k}', axis)}, {head.services()}"
-            test = f"if (ge2_index_outside_{SUFFIX[t.dtype]}({run}, {where})) return;"
-            found.append(Check(nest_of(letters[:-1], ends[:-1]), (Text(test),)))
+            outside = f"ge2_index_outside_{SUFFIX[t.dtype]}({run}, {where})"
+            found.append(Check(nest_of(letters[:-1], ends[:-1]), (guard(outside, "return;"),)))
         return tuple(found)
 
     def extent(self, k: int) -> str:
@@ -439,7 +439,7 @@ class CIndex(Generated):
         size, axis = head.size("size", op.size), head.size("axis", op.axis)
         first, last = f"x + {head.place('x', letters[:-1], steps[:-1])}", ends[-1] if ends else "1"
         run = f"{first}, {last}, {head.size('step', steps[-1] if steps else 1)}, {size}, {axis}"
-        test = Text(f"if (ge2_index_outside_{suffix}({run}, {head.services()})) return;")
+        test = guard(f"ge2_index_outside_{suffix}({run}, {head.services()})", "return;")
         read = f"ge2_index_read_{suffix}(x + {head.place('x', letters, steps)})"
         wrapped = f"ge2_index_{suffix}({read}, {size})"
         move = Text(f"y[{head.place('y', letters, places)}] = (int32_t){wrapped};")

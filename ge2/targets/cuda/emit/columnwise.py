@@ -15,7 +15,7 @@ from ge2.base.record import record
 from ge2.codegen.axes import ALWAYS
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.loop_nest import Loop, Spec, Work, nest
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit import reductions
@@ -392,8 +392,8 @@ class Lanes:
         lines = [each for w in works for each in self.element(w)]
         said.v = ""
         if self.ragged:
-            end = f"if ({self.places.letters[lane]} + v >= {self.places.extent(lane)}) break;"
-            lines = [Text(end), *lines]
+            beyond = f"{self.places.letters[lane]} + v >= {self.places.extent(lane)}"
+            lines = [guard(beyond, "break;"), *lines]
         if (
             loop.parent is not None
             and loop.parent.spec is not None
@@ -528,7 +528,7 @@ class Lanes:
             # along these all have the same
             tests += [f"{self.places.letters[a]} == 0" for a in self.kept if a not in p.axes]
             leave = self.partials.leave(w, "blockIdx.y", self.linear(p.axes, several), mine)
-            lines.append(Text(f"if ({' && '.join(tests)})", body=(leave,)) if tests else leave)
+            lines += tested(tests, [leave])
         return [reductions.Each("v", "PACK", tuple(lines))] if several else lines
 
     def linear(self, axes: Sequence[int], several: bool) -> str:

@@ -14,7 +14,7 @@ from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes
-from ge2.codegen.text import Operand, Text
+from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import Region
@@ -58,7 +58,7 @@ class Plain:
 
 def tested(tests: Sequence[str], lines: Sequence[Text]) -> list[Text]:
     """Statements that are done where all tests hold."""
-    return [Text(f"if ({' && '.join(tests)})", body=tuple(lines))] if tests else list(lines)
+    return [guard(" && ".join(tests), lines)] if tests else list(lines)
 
 
 class Problem:

@@ -14,7 +14,7 @@ from ge2.base.errors import ArgumentError, CompileError
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.choice.problem import Problem, Variant, described
-from ge2.codegen.text import Operand, Text
+from ge2.codegen.text import Operand, Text, guard
 from ge2.codegen.user_kernels import OWN_FROM, Around
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import Foreign, Own
@@ -88,7 +88,7 @@ def of_text(
     grid = asked or Grid((max(-(-problem.outs[0].size // BLOCK), 1),), (BLOCK,))
     numbers = [Text(line) for line in numbered(grid)]
     if asked is None:
-        numbers.append(Text(f"if (thread >= {around.results[0]}_size) return;"))
+        numbers.append(guard(f"thread >= {around.results[0]}_size", "return;"))
     body = (*around.lines, *numbers, around.body(own.texts[n]))
     return CudaKernel(
         name, described(problem), tuple(around.arguments), body, math.prod(grid.threads), grid.blocks,

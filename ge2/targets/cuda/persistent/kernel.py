@@ -17,7 +17,7 @@ from ge2.base.dtypes import BOOL
 from ge2.base.memory import Lifetime, lowest
 from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
-from ge2.codegen.text import Argument, Operand, Text
+from ge2.codegen.text import Argument, Operand, Text, guard
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Eqn, Graph, Names, write
 from ge2.ir.text import atom_text, op_text
@@ -527,9 +527,10 @@ class Writer:
             if home is s.into and s.eqn is not None:
                 at = self.reader.target(s.eqn, s.xs, at)
             text = value or s.y.name or self.reader.element(s.xs[0], at)
-            guard = "if (blockIdx.x == 0) " if home.alone or (of_all and not home.shared) else ""
+            once = home.alone or (of_all and not home.shared)
             text = text if home.mine else stored(text, s.y.type.dtype)
-            found.append(Text(f"{guard}{home.element(at, self.apart)} = {text};"))
+            store = f"{home.element(at, self.apart)} = {text};"
+            found.append(guard("blockIdx.x == 0", store) if once else Text(store))
         return found
 
     @property

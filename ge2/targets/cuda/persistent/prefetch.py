@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.dtypes import COMPLEX
 from ge2.base.record import record
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit.types import STORED
 from ge2.targets.cuda.persistent.block_matrices import place
 from ge2.targets.cuda.persistent.index_text import Index
@@ -79,7 +79,7 @@ def earlier(writer: Writer, x: Array, node: Rounds, shape: Any, spot: str) -> Ea
     return Early(
         name,
         Text(f"{kind} {name} = {begin};", "read a round ahead"),
-        Text(f"if ({more}) {name} = {later};"),
+        guard(more, f"{name} = {later};"),
     )
 
 

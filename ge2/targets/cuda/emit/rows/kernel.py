@@ -16,7 +16,7 @@ from typing import final
 from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.codegen.kernel_values import Held
 from ge2.codegen.loop_nest import Loop, Work
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit import reductions
 from ge2.targets.cuda.emit.fast_reductions import Pick, largest_of, paired, pick, without
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -68,11 +68,8 @@ class Rows:
             return Kernels(())
         fixed = [Fixed("TEAM", shape.team, "threads a row")]
         fixed += [Fixed("ROWS", shape.rows, "teams of a block")] if shape.rows > 1 else []
-        fixed += (
-            [Fixed("PACK", self.pack, "neighbours that a thread has at once")]
-            if self.pack > 1
-            else []
-        )
+        if self.pack > 1:
+            fixed.append(Fixed("PACK", self.pack, "neighbours that a thread has at once"))
         fixed += [Fixed("PACKS", shape.packs, "and how often it has them")] if shape.packs else []
         stages = [*self.held_rows(False, 4), *self.inside(self.root, 4)]
         view = RowsView(
@@ -169,7 +166,11 @@ class Rows:
         """A thread has less of a row than others."""
         if not self.ragged:
             return []
-        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+        return [self.past(self.places.letters[self.lane])]
+
+    def past(self, at: str) -> Text:
+        """The end of a loop at a place behind the last of a row."""
+        return guard(f"{at} >= {self.total(self.row)}", "break;")
 
     def total(self, axes: Sequence[int]) -> str:
         return " * ".join(map(self.places.extent, axes)) or "1"
@@ -329,7 +330,7 @@ class Rows:
             Text(f"{state} = {reductions.merged(each.fold, state, said.operand(each.x))};"),
         ]
         said.packs, said.widened = known, wider
-        return [Text(f"if ({at} >= 0 && {at} < {self.total(self.row)})", body=tuple(body))]
+        return [guard(f"{at} >= 0 && {at} < {self.total(self.row)}", body)]
 
     def stripe(self, loop: Loop) -> list[Work]:
         """Sums over long rows: a thread adds up each of its neighbours for itself, so that none
@@ -377,18 +378,14 @@ class Rows:
         """The places along the axes of a row, where it has several."""
         if self.lane >= 0:
             return []
-        guard = (
-            [Text(f"if (at >= {self.total(self.row)}) break;")]
-            if self.plan.resident and self.ragged
-            else []
-        )
+        guard = [self.past("at")] if self.plan.resident and self.ragged else []
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
     def end_of_packs(self) -> list[Text]:
         """Where a thread has fewer packs than others, all of them whole."""
         if not self.ragged or not self.whole_packs:
             return []
-        return [Text(f"if ({self.places.letters[self.lane]} >= {self.total(self.row)}) break;")]
+        return [self.past(self.places.letters[self.lane])]
 
     @property
     def whole_packs(self) -> bool:
@@ -455,7 +452,7 @@ class Rows:
         lines = [each for w in works for each in self.element(w)]
         if self.pack > 1 and lines and self.ragged and not self.whole_packs:
             letter = self.places.letters[self.lane]
-            return [Text(f"if ({letter} + v >= {self.total(self.row)}) break;"), *lines]
+            return [self.past(f"{letter} + v"), *lines]
         return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
@@ -481,7 +478,7 @@ class Rows:
         if w.kind == "store" and w.param not in self.said.written:
             return self.guarded(w, [line])
         outside = w.kind == "fold" and bool(w.over - set(self.row)) and self.shape.rows > 1
-        return [Text("if (here)", body=(line,))] if outside else [line]
+        return [guard("here", [line])] if outside else [line]
 
     def guarded(self, w: Work, lines: Sequence[Text]) -> list[Text]:
         """A store, by one of the threads that know the value."""
@@ -507,11 +504,7 @@ class Rows:
         line = self.said.line(w)
         if w.kind == "store":
             return self.guarded(w, [line])
-        return (
-            [Text("if (here)", body=(line,))]
-            if w.kind == "fold" and self.shape.rows > 1
-            else [line]
-        )
+        return [guard("here", [line])] if w.kind == "fold" and self.shape.rows > 1 else [line]
 
     # -- reductions
 
@@ -528,12 +521,7 @@ class Rows:
         if any(p.fold is w for p in self.partials.parts):
             place, once = self.part_place(w, self.walked)
             tests = [*(["here"] if self.shape.rows > 1 else []), "t == 0", *once]
-            lines.append(
-                Text(
-                    f"if ({' && '.join(tests)})",
-                    body=(self.partials.leave(w, "blockIdx.y", place, name),),
-                )
-            )
+            lines += tested(tests, [self.partials.leave(w, "blockIdx.y", place, name)])
         return lines
 
     def left_over(self, w: Work) -> list[Reduction]:
@@ -552,7 +540,7 @@ class Rows:
         return [*self.met(w), *tested([first, *once], [leave])]
 
     def part_place(self, w: Work, axes: Sequence[int]) -> tuple[str, list[str]]:
-        """Which element of a result a thread has a part of, and the tests that let one thread
+        """The element of a result that a thread has a part of, and the tests that let one thread
         leave it: along axes that the result does not have, all have the same part.
         """
         (p,) = (p for p in self.partials.parts if p.fold is w)
@@ -576,8 +564,8 @@ class Rows:
         value = f"{reductions.state(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
         leave = self.partials.leave(w, number, place, value)
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
-        test = f"{letter}{' + v' if self.pack > 1 else ''} >= {self.total(self.row)}"
-        inner = [*([Text(f"if ({test}) break;")] if self.ragged else []), leave]
+        at = f"{letter} + v" if self.pack > 1 else letter
+        inner = [self.past(at), leave] if self.ragged else [leave]
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 

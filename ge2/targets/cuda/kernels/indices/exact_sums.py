@@ -16,7 +16,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, accumulator
 from ge2.codegen.axes import merged
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
 from ge2.targets.cuda.emit.kernel import Fixed
@@ -153,7 +153,7 @@ class ExactSums(Cells):
             apart = f"{copies}, {cells} * {folds}"
             total = f"ge2_exact_total<{folds}>(sums + {at} * {folds}, tops[{cell}], {apart})"
             line = f"x[{to}]{part} = {self.stored(f'{there}{part} + {total}')};"
-            lines.append(Text(f"if (tops[{cell}])", body=(Text(line),)))
+            lines.append(guard(f"tops[{cell}]", [Text(line)]))
         what = "the sums of each element"
         threads = self.rows.places * self.rows.length
         self.writes.add(grid, "finish", Elements(spread, tuple(lines)), threads, what)

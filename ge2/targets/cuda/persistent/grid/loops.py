@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.record import record
 from ge2.codegen.kernel_values import held as widened
-from ge2.codegen.text import Text
+from ge2.codegen.text import Text, guard
 from ge2.targets.cuda.emit.reductions import Each, State, start_of
 from ge2.targets.cuda.emit.reductions import Stage as Reduction
 from ge2.targets.cuda.emit.types import HELD
@@ -116,7 +116,7 @@ class Sharing:
             *self.each(s.xs[0].type.size, [taken_in]),
             Text(f"{p.turn} ^= 1;"),
             *together(name, p.state, merge, self.grid.threads),
-            Text(f"if (thread == 0) {p.name}[{p.start} + blockIdx.x] = {name};"),
+            guard("thread == 0", f"{p.name}[{p.start} + blockIdx.x] = {name};"),
         ]
 
 
