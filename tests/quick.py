@@ -24,6 +24,7 @@ from ge2.targets.cuda.emulator import build
 FULL = detect.FLAGS
 EMULATED = build.QUICK
 WATCH, LIBRARIES = build.WATCH, build.LIBRARIES
+WATCH_ALONE = tuple(flag for flag in WATCH if not flag.startswith(("-l", "-Wl")))
 SHARED = ("libm.so.6", "libgcc_s.so.1", "libgomp.so.1")
 # what every source of C includes first, and no more, so that what one forgets is missed; of CUDA,
 # where NVRTC misses it in other tests, what most include
@@ -39,12 +40,10 @@ def compile_quickly(quick: bool, emulator: bool | None = None) -> None:
     may be others.
     """
     emulator = quick if emulator is None else emulator
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is none, which is no fault of the first test
-        extra = more()
+    extra = more()
     build.QUICK = swapped(EMULATED, "-O1", "-Og") if emulator else EMULATED
     build.QUICK += extra if emulator and not quick else ()
-    build.LIBRARIES, build.WATCH = ((), watch_alone()) if emulator and extra else (LIBRARIES, WATCH)
+    build.LIBRARIES, build.WATCH = ((), WATCH_ALONE) if emulator and extra else (LIBRARIES, WATCH)
     detect.FLAGS = (*swapped(FULL, "-O3", "-Og"), *extra) if quick else FULL
     for place, tools in list(detect._found.items()):
         if tools is not None and ("-Og" in tools.flags) != quick:
@@ -66,7 +65,9 @@ def more() -> tuple[str, ...]:
     What is linked to nothing finds the functions of `SHARED` in the process, where linking to those
     libraries takes 9 ms of the 57 of a small source.
     """
-    tools = detect.toolchain()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is none, which is no fault of the first test
+        tools = detect.toolchain()
     if tools is None or "clang" in tools.version or not sys.platform.startswith("linux"):
         return ()
     key = content_key(build._folder(), compiler.include_digest(), build._digest())
@@ -77,17 +78,12 @@ def more() -> tuple[str, ...]:
     with suppress(OSError, TookTooLong):
         compile_header(tools, (*c, "-x", "c-header"), place / "ge2/core.h", CORE)
         compile_header(tools, cuda, shim, SHIM)
-        compile_header(tools, (*cuda, *watch_alone()), shim, SHIM, "watched")
+        compile_header(tools, (*cuda, *WATCH_ALONE), shim, SHIM, "watched")
         with brief_waits():
             for name in SHARED:
                 ctypes.CDLL(name, mode=ctypes.RTLD_GLOBAL)
         return (f"-I{place}", "-nodefaultlibs")
     return ()
-
-
-def watch_alone() -> tuple[str, ...]:
-    """What has accesses watched, without libraries."""
-    return tuple(flag for flag in WATCH if not flag.startswith(("-l", "-Wl")))
 
 
 def compile_header(

@@ -78,7 +78,7 @@ RESIDENT |= {"an rnn of another width": 2}
 KINDS = ("resident kernel", "grid kernel")
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("architecture")
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -1,4 +1,5 @@
-"""The lessons and the examples run, in new processes as a reader would run them, without a warning.
+"""The lessons and the examples run, in new processes as a reader would run them, without a warning,
+but for C that is compiled at -Og.
 
 Examples take as long as they do; tests/examples runs each of them at a small size.
 """
@@ -7,13 +8,16 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from ge2.base.toolchain.detect import toolchain
 from tests.examples.test_examples import SMALL
+from tests.exhaustive import SAMPLING
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted([*ROOT.glob("docs/lessons/*.py"), ROOT / "examples/new_layer/train.py"])
@@ -26,16 +30,28 @@ def name(path):
     return f"{path.parent.name}/{path.stem}"
 
 
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory):
+    """Settings under which C is compiled in half of the time; those of users under `--all`."""
+    tools = toolchain()
+    if tools is None or SAMPLING.every:
+        return {}
+    script = tmp_path_factory.mktemp("quick") / "cc"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(tools.command)} "$@" -Og\n')
+    script.chmod(0o755)
+    return {"GE2_CC": str(script)}
+
+
 @pytest.mark.parametrize("path", LESSONS, ids=name)
-def test_lesson(path):
-    run(path)
+def test_lesson(path, quick):
+    run(path, quick)
 
 
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("path", EXAMPLES, ids=name)
-def test_example(path):
+def test_example(path, quick):
     """It runs, and prints what its page shows, but for digits."""
-    shown = run(path)
+    shown = run(path, quick)
     page = ROOT / f"docs/examples/{path.stem}.md"
     if page.exists():
         (output,) = re.findall(r"^```\n\$ .*\n((?:.*\n)*?)```", page.read_text(), re.MULTILINE)
@@ -59,12 +75,12 @@ def words(text):
     return " ".join(text.split())
 
 
-def run(path):
+def run(path, settings):
     """What a script prints, in a process of its own."""
     found = subprocess.run(
         [sys.executable, "-W", "error", str(path)],
         cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        env=os.environ | settings | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

@@ -94,7 +94,7 @@ def test_tiles(k: int, tile: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PARTED)
 def test_parts_of_sums(name: str) -> None:
     """Blocks share the sums of few tiles, and a second kernel adds up what they have."""

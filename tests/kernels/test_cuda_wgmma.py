@@ -42,7 +42,7 @@ def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -
     emulated((BARE, FUSED), function, xs, family, terms, **precision)
 
 
-@pytest.mark.exhaustive("activation")
+@pytest.mark.exhaustive("bias")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -52,7 +52,7 @@ def test_activations_and_biases(activation: str, bias: str, dtype: Any) -> None:
     checked(biased(activation), xs, FUSED, 72)
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("name", LAYERS)
 def test_layers(name: str, dtype: Any) -> None:

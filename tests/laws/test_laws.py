@@ -115,6 +115,7 @@ def test_one_operand_at_a_time_has_the_same_derivative(name: str, rng: np.random
             laws.one_at_a_time(sample.op, arrays, wanted, rng)
 
 
+@pytest.mark.exhaustive
 @every_op
 def test_the_second_derivative_is_the_differences_of_the_first(
     name: str, rng: np.random.Generator

@@ -26,6 +26,7 @@ def programs() -> tuple[Any, ...]:
     return tuple(draw(rng, d, (2, 16), 0, 3) for d in (*DTYPES, BFLOAT16))
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("executor", ["c", "blocked", "reference", "shim"])
 def test_all_dtypes_as_all_others(executor: str) -> None:
     xs = programs()
