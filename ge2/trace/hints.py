@@ -50,6 +50,7 @@ OF_PYTHON: Final[dict[Any, str]] = {
 # fmt: on
 RANDOM: Final = "ge2.random.normal(key, shape) and its like, which take a key and traced values"
 WRITABLE: Final = "{0} = ge2.numpy.array({0}) before this line, to write to; or ge2.numpy.zeros(...) for np.zeros(...)"
+MADE: Final = "an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
 STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
 
 
@@ -78,11 +79,15 @@ def in_place(found: Expression | None) -> str:
     if found is not None and isinstance(found.node, ast.AugAssign):
         target = found.node.target
         if isinstance(target, ast.Subscript):
-            return WRITABLE.format(found.text(target.value, "a"))
+            return writable(found, target.value)
         return of_augmented(found, "", "")
-    return (
-        "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
-    )
+    return f"y = f(x) without out=; {MADE}"
+
+
+def writable(found: Expression, array: ast.expr) -> str:
+    """The fix for a traced value that is written into this array, which is not traced."""
+    named = isinstance(array, ast.Name | ast.Attribute)
+    return WRITABLE.format(found.text(array, "a")) if named else MADE
 
 
 LISTED: Final = gnp.late.LISTED
@@ -298,7 +303,7 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     if name in SHAPES and use == "int":
         return of_size(label)
     if name == "__setitem__":
-        return WRITABLE.format(owner)
+        return writable(found, call.func.value)
     if name == "fill" and args:
         return f"{owner} = ge2.numpy.full({owner}.shape, {args[0]})"
     if type(held) is np.ndarray and name in gnp.__all__:
@@ -320,7 +325,7 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     a, i = found.text(node.value, "a"), found.text(node.slice, "i")
     held = found.value(node.value)
     if isinstance(node.ctx, ast.Store):
-        return WRITABLE.format(a)
+        return writable(found, node.value)
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(each, ast.Slice) for each in parts):  # `a[i[:, 0]]` has none of its own
         return slice_hint(found, label)
