@@ -173,7 +173,9 @@ else:
             globals()[name] = getattr(import_module(_LATE[name]), name)
             _publish(globals())
             return globals()[name]
-        raise AttributeError(f"module 'ge2' has no attribute {name!r}")
+        from ge2.base.names import lacking
+
+        raise AttributeError(lacking("ge2", name, __all__))
 
 
 def __dir__() -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ge2.base.names import lacking
 from ge2.base.tracebacks import hides, publish, published
 from ge2.transforms.control.branches import cond as cond
 from ge2.transforms.control.branches import dot_general as dot_general
@@ -67,7 +68,7 @@ publish(globals())
 
 def __getattr__(name: str) -> Any:
     if name not in LATE:
-        raise AttributeError(f"module 'ge2.lax' has no attribute {name!r}")
+        raise AttributeError(lacking("ge2.lax", name, __all__))
     from ge2.numpy.access import dynamic
 
     found = globals()[name] = published(getattr(dynamic, name), "ge2.lax")

@@ -31,6 +31,7 @@ from ge2.base.dtypes import (
     NUMBERS,
 )
 from ge2.base.errors import InputError, ShapeError
+from ge2.base.names import lacking
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.ir import Dims, is_traced, type_of
@@ -43,6 +44,7 @@ from ge2.ops.elementwise import (
     GT,
     LOG,
     LT,
+    MAX,
     MIN,
     MUL,
     SHIFT_RIGHT,
@@ -53,6 +55,7 @@ from ge2.ops.elementwise import (
 )
 from ge2.ops.index import Gather
 from ge2.ops.random import SPLIT, RandomBits, RandomFold
+from ge2.ops.reduce import ArgMax
 from ge2.ops.scan import CumSum
 from ge2.ops.shape import Concatenate, Iota, Reshape, Slice, Transpose
 from ge2.ops.sort import ArgSort, SearchSorted
@@ -60,9 +63,11 @@ from ge2.ops.sort import ArgSort, SearchSorted
 __all__ = [
     "bernoulli",
     "bits",
+    "categorical",
     "choice",
     "exponential",
     "fold_in",
+    "gumbel",
     "key",
     "normal",
     "permutation",
@@ -273,6 +278,19 @@ def exponential(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
     return cast(SUB(wide.type(0), LOG(positive)), dtype)
 
 
+def gumbel(key: Any, shape: Shape = (), dtype: Any = np.float64) -> Any:
+    """Floats of density exp(-x - exp(-x)): added to logits, the largest sum is at i with the
+    probability softmax(logits)[i].
+
+    >>> bool(np.all(np.isfinite(gumbel(key(0), (100,)))))
+    True
+    """
+    dtype, shape = _float("gumbel", dtype), _shape(shape)
+    wide = FLOAT32 if dtype in HALF else dtype
+    least = wide.type(np.finfo(wide).eps / 4)  # an exponential number may be rounded to 0
+    return cast(SUB(wide.type(0), LOG(MAX(exponential(key, shape, wide), least))), dtype)
+
+
 def bernoulli(key: Any, p: Any = 0.5, shape: Shape | None = None) -> Any:
     """bool: True with probability `p`, which broadcasts to `shape` (its own
     shape if none is given).
@@ -410,6 +428,25 @@ def choice(
     return index if whole else _taken(a, index, axis)
 
 
+def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = None) -> Any:
+    """int64 indices along an axis of `logits`, drawn with the probabilities softmax(logits).
+
+    `shape` is that of the result, which the other axes of `logits` broadcast to: theirs, if it is
+    not given.
+
+    >>> categorical(key(0), np.log([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])).shape
+    (2,)
+    """
+    x = array(logits)
+    axis = one_axis(axis, type_of(x).ndim, x)
+    x = cast(x, type_of(x).dtype if type_of(x).dtype in (FLOAT32, FLOAT64) else FLOAT64)
+    n, others = type_of(x).shape[axis], [i for i in range(type_of(x).ndim) if i != axis]
+    rows = Transpose((*others, axis))(x)
+    shape = type_of(rows).shape[:-1] if shape is None else _shape(shape)
+    noise = gumbel(key, (*shape, n), type_of(x).dtype)
+    return ArgMax(len(shape))(ADD(noise, broadcast(rows, (*shape, n))))
+
+
 def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
     count = math.prod(shape)
     if p is None:
@@ -432,6 +469,10 @@ def _drawn(key: Any, n: int, shape: Dims, replace: bool, p: Any) -> Any:
 
 
 publish(globals())
+
+
+def __getattr__(name: str) -> Any:
+    raise AttributeError(lacking(__name__, name, __all__))
 
 
 def __dir__() -> list[str]:

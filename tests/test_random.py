@@ -200,6 +200,21 @@ def test_exponential() -> None:
         assert distance(x, lambda t: 1 - np.exp(-t)) < 2
 
 
+def test_gumbel_and_categorical() -> None:
+    for dtype in (FLOAT32, FLOAT64):
+        x = random.gumbel(KEY, (50000,), dtype)
+        assert x.dtype == dtype
+        assert distance(x, lambda t: np.exp(-np.exp(-t))) < 2
+    p = np.array([[0.1, 0.2, 0.7], [0.25, 0.5, 0.25]])
+    drawn = random.categorical(KEY, np.log(p), shape=(20000, 2))
+    assert drawn.dtype == np.int64
+    assert all(chi_square(drawn[:, i], p[i]) < 4 for i in range(2))
+    never = random.categorical(KEY, np.array([0.0, -np.inf]), shape=(1000,))
+    assert not never.any()
+    turned = random.categorical(KEY, np.log(p).T, axis=0)
+    assert np.array_equal(turned, random.categorical(KEY, np.log(p)))
+
+
 def test_bernoulli() -> None:
     p = np.array([0.0, 0.1, 0.75, 1.0])
     x = random.bernoulli(KEY, p, (40000, 4))
@@ -294,6 +309,8 @@ DRAWS = {
     "half": lambda k: random.normal(k, (7,), BFLOAT16),
     "scalar": lambda k: random.normal(k),
     "exponential": lambda k: random.exponential(k, (4,)),
+    "gumbel": lambda k: random.gumbel(k, (4,), np.float32),
+    "categorical": lambda k: random.categorical(k, np.arange(12.0).reshape(3, 4)),
     "bernoulli": lambda k: random.bernoulli(k, 0.3, (20,)),
     "randint": lambda k: random.randint(k, (9,), -5, 1000),
     "bytes": lambda k: random.randint(k, (9,), -5, 100, np.int8),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import linecache
+from opcode import opname
 from types import CodeType, FrameType, ModuleType
 from typing import Any, Final, final
 
@@ -23,6 +24,7 @@ class Expression:
     node: ast.AST
     around: tuple[ast.AST, ...]
     frame: FrameType
+    decides: bool = False  # whether its truth decides what runs next
 
     def value(self, node: ast.AST) -> Any:
         """The object that a name or a dotted name stands for; MISSING for all else."""
@@ -53,8 +55,13 @@ def expression() -> Expression | None:
     there is no source to read.
     """
     frame = user_frame(2)
-    path = None if frame is None else path_to(frame.f_code, frame.f_lasti)
-    return Expression(path[-1], tuple(path[-2::-1]), frame) if path and frame is not None else None
+    if frame is None:
+        return None
+    code, at = frame.f_code, frame.f_lasti
+    decides = "JUMP" in opname[code.co_code[at]] or opname[code.co_code[at]] == "TO_BOOL"
+    # a jump has the place of the statement; what it asks was made just before
+    path = path_to(code, at - 2 if decides else at)
+    return Expression(path[-1], tuple(path[-2::-1]), frame, decides) if path else None
 
 
 def path_to(code: CodeType, lasti: int) -> list[ast.AST]:

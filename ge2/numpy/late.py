@@ -222,6 +222,9 @@ OUT_AT = {
 OUT_OF: dict[Function, int] = {getattr(np, name): at for name, at in OUT_AT.items()}
 
 
+WRITING: dict[Function, Function] = {}  # one object under all of its names
+
+
 def writing(ours: Function, name: str) -> Function:
     """The function, which with `out=` is NumPy's own: that asks the traced values among its arguments."""
     at = OUT_AT[name]
@@ -232,7 +235,7 @@ def writing(ours: Function, name: str) -> Function:
             return ours(*args, **more)
         return into(getattr(np, name), args, more)
 
-    return function
+    return WRITING.setdefault(ours, function)
 
 
 # -------------------------------------------------------------------------------- methods of ufuncs

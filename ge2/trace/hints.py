@@ -44,12 +44,14 @@ OF_PYTHON: Final[dict[Any, str]] = {
     builtins.any: "np.any({0})",
     builtins.all: "np.all({0})",
     builtins.bool: "{0} != 0, which stays an array",
+    builtins.round: "np.rint({0}).astype(int), which stays an array",
     builtins.hex: "ge2.debug.print('{{}}', {0})",
     builtins.filter: "np.where(condition, x, 0): how many are left would not be known",
 }
 # fmt: on
 RANDOM: Final = "ge2.random.normal(key, shape) and its like, which take a key and traced values"
 WRITABLE: Final = "{0} = ge2.numpy.array({0}) before this line, to write to; or ge2.numpy.zeros(...) for np.zeros(...)"
+MADE: Final = "an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
 STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
 
 
@@ -59,6 +61,8 @@ def hint(use: str, label: str, found: Expression | None) -> str:
     """
     if found is None:
         return GENERAL[use]
+    if found.decides and not isinstance(found.node, ast.Compare):
+        return of_truth(found, use) or GENERAL[use]
     for rule in RULES.get(type(found.node), ()):
         text = rule(found, use, label)
         if text:
@@ -78,11 +82,15 @@ def in_place(found: Expression | None) -> str:
     if found is not None and isinstance(found.node, ast.AugAssign):
         target = found.node.target
         if isinstance(target, ast.Subscript):
-            return WRITABLE.format(found.text(target.value, "a"))
+            return writable(found, target.value)
         return of_augmented(found, "", "")
-    return (
-        "y = f(x) without out=; an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
-    )
+    return f"y = f(x) without out=; {MADE}"
+
+
+def writable(found: Expression, array: ast.expr) -> str:
+    """The fix for a traced value that is written into this array, which is not traced."""
+    named = isinstance(array, ast.Name | ast.Attribute)
+    return WRITABLE.format(found.text(array, "a")) if named else MADE
 
 
 LISTED: Final = gnp.late.LISTED
@@ -149,6 +157,21 @@ def of_call(found: Expression, use: str, label: str) -> str:
     return of_module(f, found, call, use, label)
 
 
+# functions of NumPy's and SciPy's that take arrays alone, and what does the same
+THEIRS: Final = {
+    "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[i] with an array i of indices",
+    "fromiter": "np.stack([x for x in ...])",
+    "trapezoid": "np.trapezoid({0})",
+    "norm": "np.linalg.norm({0})",
+    "solve": "np.linalg.solve({0})",
+    "solve_triangular": "np.linalg.solve({0}) of a triangle, np.tril(a) or np.triu(a)",
+    "inv": "np.linalg.inv({0})",
+    "det": "np.linalg.det({0})",
+    "fft": "np.fft.fft({0})",
+    "ifft": "np.fft.ifft({0})",
+    "rfft": "np.fft.rfft({0})",
+    "irfft": "np.fft.irfft({0})",
+}
 DTYPES: Final = {float: "np.float64", int: "np.int64", complex: "np.complex128"}
 
 
@@ -188,6 +211,12 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
         return f"np.{name}({', '.join(args)})"
     if top == "numpy" and "random" in home:
         return RANDOM
+    if home.startswith("numpy.testing"):
+        return (
+            f"ge2.debug.callback(np.testing.{name}, {', '.join(args)}), which runs with the values"
+        )
+    if name in THEIRS and top in ("numpy", "scipy"):
+        return THEIRS[name].format(", ".join(args))
     if top == "numpy":
         part = home.split(".")[1] if "." in home else ""
         if part in gnp.late.REFUSED and part not in INNER:
@@ -298,7 +327,9 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     if name in SHAPES and use == "int":
         return of_size(label)
     if name == "__setitem__":
-        return WRITABLE.format(owner)
+        return writable(found, call.func.value)
+    if name == "fill" and args and not isinstance(call.func.value, ast.Name):
+        return MADE
     if name == "fill" and args:
         return f"{owner} = ge2.numpy.full({owner}.shape, {args[0]})"
     if type(held) is np.ndarray and name in gnp.__all__:
@@ -313,14 +344,22 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
 # -------------------------------------------------------------------------------- other expressions
 
 
+JOINING: Final = (type(np.r_), type(np.c_))
+GRIDS: Final = (type(np.mgrid), type(np.ogrid))
+
+
 def of_subscript(found: Expression, use: str, label: str) -> str:
     """The fix for `a[i]`, read or written, where `a` or its index is no array of ge2's."""
     node = found.node
     assert isinstance(node, ast.Subscript)
     a, i = found.text(node.value, "a"), found.text(node.slice, "i")
     held = found.value(node.value)
+    if type(held) in GRIDS:
+        return of_size(label)
+    if type(held) in JOINING:
+        return f"ge2.numpy.{a.rpartition('.')[2]}[{i.strip('()')}]"
     if isinstance(node.ctx, ast.Store):
-        return WRITABLE.format(a)
+        return writable(found, node.value)
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if any(isinstance(each, ast.Slice) for each in parts):  # `a[i[:, 0]]` has none of its own
         return slice_hint(found, label)

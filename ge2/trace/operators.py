@@ -10,12 +10,12 @@ from typing import Any, NoReturn
 import numpy
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import COMPLEX, can_cast, python_type
+from ge2.base.dtypes import COMPLEX, INTEGERS, can_cast, python_type
 from ge2.base.errors import ArgumentError, InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
-from ge2.numpy.access.moving_slices import MovingSlice, has_moving, resolved
+from ge2.numpy.access.moving_slices import MovingSlice, in_tuple, resolved
 from ge2.numpy.dtypes import view as bits_as
 from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import as_dtype, check_casting
@@ -307,6 +307,9 @@ class Operators(ArrayMethods):
             return select(self, mask)
         key = resolved(key)
         y = gnp.getitem(self, key)
+        for part in in_tuple(key):
+            if getattr(getattr(part, "cell", None), "argument", None) is not None:
+                part.cell.argument.index = True
         if is_basic(key) and (y.type.shape or has_dots(key)) and self.cell.is_array:
             return self._as_view(y, key)
         return y
@@ -328,18 +331,18 @@ class Operators(ArrayMethods):
         `x[key] += 1` writes through the view, then assigns it.
         """
         view = value.cell.view if type(value) is type(self) else None
-        if view is None or view.base is not self.cell or not is_basic(key) or view.key != key:
+        if view is None or view.base is not self.cell or view.key != parts_of(key):
             return False
         return bool(view.seen == view.base.version)
 
     def _as_view(self, y: Any, key: Any) -> Any:
         """A slice, which shares this array's memory."""
         y = y.renamed() if y.cell is self.cell else y
-        layout = None if has_moving(key) else self.cell.ghost()
+        layout = self.cell.ghost() if self.type.size else None
         read = lambda base: gnp.getitem(base, key)  # noqa: E731
         put = lambda base, value: gnp.setitem(base, key, value)  # noqa: E731
-        y.viewing(self, read, put, None if layout is None else layout[key], sure=True)
-        y.cell.view.key = key
+        y.viewing(self, read, put, None if layout is None else layout[at_first(key)], sure=True)
+        y.cell.view.key = parts_of(key)
         return y
 
     def _in_place(self, name: str, sign: str, other: Any) -> Any:
@@ -392,14 +395,31 @@ def gathered(x: Any, order: str) -> Any:
 
 def is_basic(key: Any) -> bool:
     """True if NumPy gives a view for this index: no arrays, lists or masks in it."""
-    parts = key if isinstance(key, tuple) else (key,)
     return all(
         p is None
         or p is Ellipsis
-        or isinstance(p, slice | MovingSlice)
+        or isinstance(p, slice | MovingSlice | numpy.integer)
         or (isinstance(p, int) and not isinstance(p, bool))
-        for p in parts
+        or is_place(p)
+        for p in in_tuple(key)
     )
+
+
+def is_place(part: Any) -> bool:
+    """True for a traced integer that is a scalar in NumPy: an array of no axes is an index array."""
+    cell = getattr(part, "cell", None)
+    return cell is not None and not cell.is_array and part.type.dtype in INTEGERS
+
+
+def parts_of(key: Any) -> tuple[Any, ...]:
+    """The parts of a key, of traced ones their values, so that keys can be compared."""
+    return tuple([getattr(p, "atom", p) for p in in_tuple(key)])
+
+
+def at_first(key: Any) -> tuple[Any, ...]:
+    """The key with traced places at 0: what it reads has the same strides."""
+    parts = [slice(0, p.size) if type(p) is MovingSlice else p for p in in_tuple(key)]
+    return tuple([0 if is_place(p) else p for p in parts])
 
 
 def has_dots(key: Any) -> bool:

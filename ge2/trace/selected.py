@@ -127,6 +127,26 @@ class Selected:
         raise self.error()
 
 
+def refused(self: Selected, *args: Any) -> Any:
+    raise self.error()
+
+
+for _name in (
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "ne",
+    "matmul",
+    "rmatmul",
+    "divmod",
+    "rdivmod",
+    "float",
+    "int",
+    "index",
+):
+    setattr(Selected, f"__{_name}__", refused)
 HIDDEN = frozenset(("cell", "escaped", "type"))
 
 

@@ -127,6 +127,7 @@ class Trace:
         self.title, self.kind, self.definition = title, kind, source
         self.eqns: list[Eqn] = []
         self.inputs: list[Var] = []
+        self.writes = False  # whether something in it was changed in place
         self.met: set[Var] = set()  # made by graphs that were recorded again
         self.captures: list[Capture] = []
         self.captured: dict[int, Capture] = {}  # the latest of each array, by its id
@@ -296,6 +297,9 @@ class Trace:
         return ", which is batched" if self.kind == "vmap" else ""
 
     def write(self, cell: Cell, value: Tracer, what: str) -> None:
+        trace: Any = self
+        while trace is not None and not getattr(trace, "writes", True):
+            trace.writes, trace = True, getattr(trace, "parent", None)
         if cell.root.fixed:
             raise InPlaceError(
                 f"{what} would change the caller's array: {cell.root.fixed} of {self.title}"

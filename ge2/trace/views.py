@@ -47,11 +47,12 @@ class View:
 class Argument:
     """The facts that a trace finds out about an argument that may be written."""
 
-    __slots__ = ("line", "ordered", "rebound")
+    __slots__ = ("index", "line", "ordered", "rebound")
 
     def __init__(self) -> None:
         self.line: Source | None = None  # the one that wrote it last
         self.ordered = False  # whether something that is known of it holds in C order alone
+        self.index = False  # whether it indexes an array: a scalar gives a view, an array a copy
         self.rebound = False  # whether it is a NumPy scalar, and an operator in place bound it anew
 
 

@@ -208,8 +208,8 @@ class Changing:
         """The last contents of what was written, then the results that are none of those arrays."""
         given = list(enumerate(xs))[self.first :]
         for leaf, (_, x) in zip(self.positions, given, strict=True):
-            if changed(x.cell) and not x.type.shape:
-                self.scalars[leaf] = x.cell.argument.rebound
+            if not x.type.shape and (changed(x.cell) or (x.owner.writes and indexes(x))):
+                self.scalars[leaf] = not x.cell.is_array
         kept = [leaf not in self.donated for leaf in self.positions]
         written = [
             pair for pair, k in zip(given, kept, strict=True) if k and written_to(pair[1].cell)
@@ -237,6 +237,11 @@ class Changing:
 def changed(cell: Any) -> bool:
     """True if an argument was changed in place, or bound anew by an operator that would have."""
     return cell.argument is not None and (cell.argument.rebound or written_to(cell))
+
+
+def indexes(x: Any) -> bool:
+    """True if an argument indexes an array, which tells NumPy's scalars from arrays."""
+    return x.cell.argument is not None and x.cell.argument.index and not x.type.weak
 
 
 def written_to(cell: Any) -> bool:

@@ -92,7 +92,8 @@ def quantiles() -> list[tuple[Any, ...]]:
             (lambda x, q=q: np.percentile(x, q), (a(3, 1, 2, dtype=t),), {}) for t in ("f4", "f8")
         ]
     calls += [(lambda x, q=q: np.quantile(x, q), (a(-INF, 1, 2),), {}) for q in (0, 0.0, 1)]
-    for method in ("lower", "higher", "nearest", "midpoint", "interpolated_inverted_cdf", "hazen",
+    for method in ("lower", "higher", "nearest", "midpoint", "inverted_cdf", "averaged_inverted_cdf",
+                   "closest_observation", "interpolated_inverted_cdf", "hazen",
                    "weibull", "median_unbiased", "normal_unbiased"):  # fmt: skip
         calls += [
             (lambda x, q=q, m=method: np.quantile(x, q, method=m), (x,), {})

@@ -610,3 +610,20 @@ def test_programs_say_what_they_write() -> None:
     assert [row.reuse for row in lowered.memory_timeline().rows if row.kind == "result"] == [("b",)]
     assert lowered.compile()(np.ones(2), y := np.zeros(2)) is None
     assert y[0] == 1.0
+
+
+@pytest.mark.any_executor
+def test_a_scalar_index_gives_a_view_and_an_array_without_axes_a_copy() -> None:
+    def f(x: Any, i: Any) -> Any:
+        y = x.copy()
+        row = y[i]
+        row += 1
+        return y, row
+
+    g, x = ge2.jit(f), np.arange(6.0).reshape(3, 2)
+    for i in (np.int64(2), np.array(2), np.int64(1), np.array(0)):
+        for got, want in zip(g(x, i), f(x, i), strict=True):
+            np.testing.assert_array_equal(got, want)
+    reads = ge2.jit(lambda x, i: x[i] * 2)  # nothing is written: one trace serves both
+    reads(x, np.int64(2)), reads(x, np.array(1))
+    assert "1 signature," in str(reads.cache_report())

@@ -139,3 +139,17 @@ def test_an_operation_of_the_users_own_counts_its_operations():
     low = ge2.jit(lambda x: Thrice()(x)).lower(X)
     assert low.kernels[0].operations == 30
     assert low.cost_analysis()["flops"] == 30
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "fix"),
+    [
+        (ge2, "grads", "ge2.grad"),
+        (ge2, "pmap", "ge2.vmap"),
+        (ge2.lax, "scna", "ge2.lax.scan"),
+        (ge2.random, "PRNGKey", "ge2.random.key"),
+    ],
+)
+def test_a_name_that_is_not_there_names_one_that_is(module, name, fix):
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}'\n  try  {fix}"):
+        getattr(module, name)

@@ -51,6 +51,10 @@ VIEW: dict[str, Callable[[Any, Any], Any]] = {
     "a[::2]":              lambda a, b: a[::2],
     "a[0]":                lambda a, b: a[0],
     "a[-1, ...]":          lambda a, b: a[-1, ...],
+    "a[np.int64(0)]":      lambda a, b: a[np.int64(0)],
+    "a[traced]":           lambda a, b: a[a.argmin() * 0],
+    "a[..., traced]":      lambda a, b: a[..., a.argmin() * 0 - 1],
+    "a[traced:traced + 1]": lambda a, b: (lambda k: a[k:k + 1])(a.argmin() * 0),
     "a[..., 0]":           lambda a, b: a[..., 0],
     "a[..., 1:]":          lambda a, b: a[..., 1:],
     "a[None]":             lambda a, b: a[None],
@@ -444,6 +448,28 @@ def test_derivatives_flow_through_changes_in_place() -> None:
     steps = np.eye(3) * eps
     want = [(f(x + s) - f(x - s)) / (2 * eps) for s in steps]
     np.testing.assert_allclose(grad(f)(x), want, rtol=1e-6)
+
+
+def test_a_row_at_a_traced_place_is_a_view_that_costs_one_update() -> None:
+    def f(x: Any, i: Any) -> Any:
+        y = x.copy()
+        row = y[i]
+        row[1:] *= 2
+        y[i][0] = 7.0
+        return y
+
+    x = np.arange(6.0).reshape(3, 2)
+    closed = make_jaxpr(f)(x, 2)
+    np.testing.assert_array_equal(closed(x, 2)[0], f(x, 2))
+    updated = lambda x, i: (lambda y: (y.__setitem__(i, y[i] * 2), y)[1])(x.copy())  # noqa: E731
+
+    def doubled(x: Any, i: Any) -> Any:
+        y = x.copy()
+        y[i] *= 2
+        return y
+
+    names = [[e.op.name for e in make_jaxpr(g)(x, 2).graph.eqns] for g in (doubled, updated)]
+    assert names[0] == names[1]
 
 
 def test_writing_a_part_costs_one_update() -> None:

@@ -255,7 +255,7 @@ def quantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile, as `numpy.quantile`; its discrete methods, and weights, are errors."""
+    """The q-quantile, as `numpy.quantile`; weights are errors."""
     no_out("quantile", out)
     if method not in PLACES or weights is not None:
         raise ArgumentError(
@@ -297,6 +297,26 @@ def whole(rounded: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
     return lambda n, q: rounded(e.multiply(q, n - 1))
 
 
+def inverted(n: int, q: Any) -> Any:
+    """The place before which q n elements are."""
+    return e.subtract(e.multiply(q, n), 1)
+
+
+def averaged(n: int, q: Any) -> Any:
+    """The next place, or between two where q n is whole."""
+    place = inverted(n, q)
+    low = e.floor(place)
+    return e.add(low, choose_by(e.equal(place, low), 0.5, 1.0))
+
+
+def closest(n: int, q: Any) -> Any:
+    """The closest place, which is an odd one, counted from 0, where two are as close."""
+    place = e.subtract(inverted(n, q), 0.5)
+    low = e.floor(place)
+    stays = e.logical_and(e.equal(place, low), e.equal(e.remainder(low, 2), 1))
+    return choose_by(stays, low, e.add(low, 1))
+
+
 # Methods of quantiles: the place of the fraction q among n elements, which may be between two.
 PLACES: dict[str, Callable[[int, Any], Any]] = {
     "linear": lambda n, q: e.multiply(q, n - 1),
@@ -304,13 +324,16 @@ PLACES: dict[str, Callable[[int, Any], Any]] = {
     "higher": whole(e.ceil),
     "nearest": whole(e.rint),
     "midpoint": whole(lambda x: e.multiply(e.add(e.floor(x), e.ceil(x)), 0.5)),
+    "inverted_cdf": lambda n, q: e.ceil(inverted(n, q)),
+    "averaged_inverted_cdf": averaged,
+    "closest_observation": closest,
     "interpolated_inverted_cdf": unbiased(0, 1),
     "hazen": unbiased(0.5, 0.5),
     "weibull": unbiased(0, 0),
     "median_unbiased": unbiased(1 / 3, 1 / 3),
     "normal_unbiased": unbiased(3 / 8, 3 / 8),
 }
-WHOLE = ("lower", "higher", "nearest")
+WHOLE = ("lower", "higher", "nearest", "inverted_cdf", "closest_observation")
 
 
 def between_elements(line: Any, q: Any, method: str = "linear") -> Any:
