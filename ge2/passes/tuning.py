@@ -82,6 +82,8 @@ class TinyProducts:
 
     largest: int = 8  # rows, columns and terms of a product, at most
     fewest: int = 256  # products side by side: fewer leave the GPU idle in either way
+    terms: int = 4  # of a product whose elements take less than to write and to read them,
+    large: int = 64  # if they are so many for each row and each column
 
 
 @final

@@ -15,7 +15,9 @@ from ge2.compile.pipeline import rewritten
 from ge2.ir import verify
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit.split_region import after_rows, cut
+from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.texts import kernels
+from tests.small import planned_by
 from tests.together import needs_compiler
 
 F32 = np.float32
@@ -138,3 +140,23 @@ def test_parts_of_a_result_that_lacks_an_axis_of_the_rows() -> None:
         found = ge2.jit(f)(c, d, m)
     for y, w in zip(found, f(c, d, m), strict=True):
         np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-5)
+
+
+def density(sample: Any, grid: Any) -> Any:
+    h = 1.06 * sample.std() * len(sample) ** -0.2
+    z = (grid[:, None] - sample[None, :]) / h
+    return np.exp(-0.5 * z * z).mean(1) / h
+
+
+@needs_compiler
+def test_a_long_sum_that_is_the_same_for_all_rows_is_made_once() -> None:
+    sample, grid = drawn(300).astype("f8"), drawn(5).astype("f8")
+    chip = planned_by(EMULATED, "rowwise", long=256)
+    with config.using(executor="shim", tuning=(chip,)):
+        np.testing.assert_allclose(
+            ge2.jit(density)(sample, grid), density(sample, grid), rtol=1e-12
+        )
+    assert [k.kind for k, _ in kernels(density, sample, grid)] == ["rowwise"]
+    *first, rows = [text for _, text in kernels(density, sample, grid, chip=chip)]
+    assert "ge2_exp_f64" in rows and "ge2_square" not in rows
+    assert any("ge2_square" in text for text in first)

@@ -221,9 +221,10 @@ def test_they_are_compiled(architecture: str) -> None:
     except CompilerTrouble:
         pytest.skip("no NVRTC")
     at = np.dtype(np.int64)
-    for kind in sampled(FLOATS, lambda kind: f"{kind} for {architecture}"):
-        types = ArrayType((300, 3), np.dtype(kind)), ArrayType((5000, 3), np.dtype(kind))
-        for source in launches(ScatterAdd((0,)), *types, ArrayType((5000,), at)):
-            made = compile(source.text(), architecture)
-            assert "warning" not in made.log, made.log
-            assert not any(kernel.spills for kernel in made.kernels)
+    for kind in sampled([*FLOATS, "i4", "u8"], lambda kind: f"{kind} for {architecture}"):
+        for rows, count in ((300, 5000), (200_000, 100_000)):  # in blocks; in all of memory
+            types = ArrayType((rows, 3), np.dtype(kind)), ArrayType((count, 3), np.dtype(kind))
+            for source in launches(ScatterAdd((0,)), *types, ArrayType((count,), at)):
+                made = compile(source.text(), architecture)
+                assert "warning" not in made.log, made.log
+                assert not any(kernel.spills for kernel in made.kernels)

@@ -8,6 +8,7 @@ import pytest
 import ge2
 from ge2.compile.runners import interpret
 from ge2.ir import Graph, verify
+from ge2.passes.simplify import simplify
 from ge2.passes.tiny_products import tiny_products
 from tests.passes.graphs import after, lines
 
@@ -55,3 +56,23 @@ def test_as_text() -> None:
         e:f32[256,2,3] = mul c d
         f:f32[256,2] = reduce_sum[axes=(2,)] e
         in (f,) }""")
+
+
+@pytest.mark.parametrize("spec", ["ik,jk->ij", "ki,kj->ij", "ik,kjl->ijl"])
+def test_products_of_few_terms(spec: str, rng: np.random.Generator) -> None:
+    """Of which elementwise work and sums are made; others are the library's."""
+    sizes = {"i": 300, "j": 70, "k": 3, "l": 5}
+    arrays = [
+        rng.integers(-9, 9, tuple(sizes[c] for c in side)).astype("f8")
+        for side in spec.split("->")[0].split(",")
+    ]
+    product = lambda a, b: np.einsum(spec, a, b)  # noqa: E731
+    work = lambda a, b: np.sqrt(abs(product(a, b)) + 1).sum(1)  # noqa: E731
+    for f, few in ((work, True), (product, False), (lambda a, b: product(a, b)[1:].sum(), False)):
+        graph = simplify(ge2.make_jaxpr(f)(*arrays).graph)
+        found = verify(tiny_products(graph))
+        assert few == ("dot_general" not in names(found))
+        for y, wanted in zip(interpret(found, arrays), interpret(graph, arrays), strict=True):
+            np.testing.assert_allclose(y, wanted, rtol=1e-14)
+    five = ge2.make_jaxpr(lambda a, b: abs(a @ b))(np.ones((300, 5)), np.ones((5, 300))).graph
+    assert tiny_products(five) is five

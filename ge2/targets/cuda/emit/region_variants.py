@@ -23,7 +23,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.rows.kernel import Rows
 from ge2.targets.cuda.emit.rows.plan import Plan, planned
-from ge2.targets.cuda.emit.split_region import cut, inhabited, is_divisible
+from ge2.targets.cuda.emit.split_region import cut, inhabited, is_divisible, repeats
 from ge2.targets.cuda.emit.transpose_tiles import across
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 
@@ -38,9 +38,11 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
     if rest is None:
         yield Variant("nothing", lambda: Kernels(()))
         return
+    two = [Variant("in two", partial(in_two, rest, operands, chip))] if is_divisible(rest) else []
+    early = two if repeats(rest, chip.tuning.rowwise.long) else []
+    yield from early
     yield from single(rest, operands, chip)
-    if is_divisible(rest):
-        yield Variant("in two", partial(in_two, rest, operands, chip))
+    yield from [] if early else two
 
 
 def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:

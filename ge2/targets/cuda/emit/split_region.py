@@ -58,6 +58,38 @@ def after_one(region: Region) -> list[int]:
     return sorted({*late, *for_them_alone(region, late)}) if few and not rounding else []
 
 
+def repeats(region: Region, long: int) -> bool:
+    """True if a long reduction is the same for all rows, each of which would do it again before
+    one of its own.
+    """
+    eqns = region.graph.eqns
+    folds = [n for n, e in enumerate(eqns) if isinstance(e.op, Reduce | ArgReduce)]
+    return any(
+        math.prod(region.space[a] for a in folded(region, n)) >= long
+        and any(
+            folded(region, m) == folded(region, n) and axes_of(region, n) < axes_of(region, m)
+            for m in set(folds) & behind(region, n)
+        )
+        for n in folds
+    )
+
+
+def axes_of(region: Region, n: int) -> frozenset[int]:
+    """The axes of the space over which an equation works."""
+    return frozenset(region.axes[n]) - {-1}
+
+
+def behind(region: Region, n: int) -> set[int]:
+    """The equations that need what one of them makes."""
+    needed: set[Any] = set(region.graph.eqns[n].outs)
+    found = set()
+    for m, e in enumerate(region.graph.eqns):
+        if not needed.isdisjoint(e.inputs):
+            needed.update(e.outs)
+            found.add(m)
+    return found
+
+
 def after_rows(region: Region) -> list[int]:
     """The equations that need what is gathered over all rows, where they are few numbers and fold
     nothing: then no row waits for them. Nothing where there are no such.
