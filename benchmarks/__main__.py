@@ -114,6 +114,7 @@ SUITES = {
                 "softmax-columns",
             ),
             *("cross-entropy", "cumsum", "columns", "transpose"),
+            *("vector", "vector-left", "few-columns"),
         ),
         "cuda.small": (
             *("small-columns-128", "small-columns-256", "small-mask-128", "small-mask-256"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -65,6 +66,14 @@ def column_sums(xp: Any, x: Any) -> Any:
 
 def transposed(xp: Any, x: Any) -> Any:
     return x.T.copy()
+
+
+def times(xp: Any, a: Any, b: Any) -> Any:
+    return a @ b
+
+
+def few_columns(xp: Any, a: Any, x: Any, b: Any) -> Any:
+    return xp.maximum(a @ x + b, 0)
 
 
 def layernorm_gradients(lib: Any, xp: Any, x: Any, g: Any, b: Any, ct: Any) -> Any:
@@ -137,6 +146,10 @@ def square(draw: Draw) -> tuple[Any, ...]:
     return (draw.normal(ROWS, LONG),)
 
 
+def factors(*shapes: tuple[int, ...]) -> Callable[[Draw], tuple[Any, ...]]:
+    return lambda draw: tuple(draw.normal(*shape, dtype=BF16) for shape in shapes)
+
+
 def whole(draw: Draw) -> tuple[Any, ...]:
     return (draw.normal(HUGE),)
 
@@ -176,6 +189,15 @@ WORKS = {
     "columns": Work(
         "column sums f32 16384x8192", plain(column_sums), square, lambda torch, x: x.sum(0),
         targets=at_most(0.135), tolerance=1e-3),
+    "vector": Work(
+        "matrix times vector bf16 8192x8192", plain(times), factors((LONG, LONG), (LONG,)),
+        lambda torch, a, b: a @ b, targets=at_most(0.037), tolerance=2e-2),
+    "vector-left": Work(
+        "vector times matrix bf16 8192x8192", plain(times), factors((LONG,), (LONG, LONG)),
+        lambda torch, a, b: a @ b, targets=at_most(0.037), tolerance=2e-2),
+    "few-columns": Work(
+        "relu(a@x+b) bf16 8192x8 by 8192", plain(few_columns), factors((LONG, LONG), (LONG, 8), (8,)),
+        lambda torch, a, x, b: torch.relu(a @ x + b), targets=at_most(0.040), tolerance=2e-2),
     "transpose": Work(
         "copy of the transpose f32 16384x8192", plain(transposed), square, lambda torch, x: x.T.contiguous(),
         targets=at_most(0.28)),

@@ -108,3 +108,22 @@ def test_copies_of_operands(ampere: Any, tile: str) -> None:
     xs = [drawn(rng, s, BF16) for s in ((1001, 519), (519, 2055), (2055,))]
     with config.using(pins=(Pin(FUSED, tile),)):
         on_gpu(ampere, biased("gelu"), xs, FUSED, 519)
+
+
+@pytest.mark.parametrize("shape", [(8, 1024, 4096), (4099, 8, 2048), (16, 70, 72), (777, 3, 1030)])
+@pytest.mark.parametrize("turn", TURNS)
+@pytest.mark.parametrize("dtype", [BF16, F32])
+def test_few_rows_or_columns(
+    ampere: Any, turn: str, shape: tuple[int, int, int], dtype: Any
+) -> None:
+    function, first, second = TURNS[turn]
+    m, n, k = shape
+    rng = np.random.default_rng(4)
+    a = drawn(rng, (k, m) if first else (m, k), BF16).astype(dtype)
+    b = drawn(rng, (n, k) if second else (k, n), BF16).astype(dtype)
+
+    def exact(a: Any, b: Any) -> Any:
+        return np.maximum(function(a, b), 0)
+
+    called = rounded_to_tf32(exact) if dtype == F32 else exact
+    on_gpu(ampere, called, (a, b), FUSED, k, exact=exact)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.dtypes import BFLOAT16
 
 
 @pytest.mark.parametrize("places", [1, 50, 1000, 20_000, 180_000])
@@ -32,6 +33,25 @@ def test_sums_at_indices(xp: Any, places: int, dtype: str, rng: np.random.Genera
     wanted = sums(x.astype(wide), updates.astype(wide), index)
     near = 4 * np.finfo(dtype).eps
     np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
+
+
+@pytest.mark.parametrize("way", ["a @ x", "y @ a", "tanh(a @ x + b)", "tanh(y @ a + x)"])
+@pytest.mark.parametrize("dtype", [BFLOAT16, np.dtype("f2")])
+def test_half_types_by_a_vector(
+    xp: Any, dtype: np.dtype, way: str, rng: np.random.Generator
+) -> None:
+    """Summed in float32; what takes few columns is shared by blocks, and the bits stay the same."""
+
+    def product(a: Any, x: Any, y: Any) -> Any:
+        found = a @ x if "a @ x" in way else y @ a
+        return np.tanh(found / 64 + (y if "a @ x" in way else x)) if "tanh" in way else found
+
+    arrays = [rng.normal(size=s).astype(dtype) for s in ((3000, 776), 776, 3000)]
+    step, given = ge2.jit(product), [*map(xp.asarray, arrays)]
+    found = step(*given).get()
+    assert all(step(*given).get().tobytes() == found.tobytes() for _ in range(5))
+    wanted = product(*(a.astype("f8") for a in arrays))
+    np.testing.assert_allclose(found.astype("f8"), wanted, rtol=2**-7, atol=2**-4)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])

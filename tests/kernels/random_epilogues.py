@@ -6,10 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
 
+import ge2
 from tests.kernels.wgmma_cases import BF16, F16, F32, SLOPE, drawn, gelu
 
 F64: Final = np.dtype("f8")
@@ -102,7 +104,8 @@ def rounded(x: Any, dtype: Any) -> Any:
 @dataclass(frozen=True)
 class Program:
     """A product of factors that lie in some order, and what is made of it; `sums`: the results of
-    which the sums of columns are results, too. `names`: of the arrays, in order.
+    which the sums of columns are results, too. `names`: of the arrays, in order. Factors of float32
+    are multiplied as tf32, which has all their digits.
     """
 
     turned: tuple[bool, bool]
@@ -115,10 +118,17 @@ class Program:
     def function(self) -> Callable[..., Any]:
         return lambda *arrays: self.results(dict(zip(self.names, arrays, strict=True)), traced)
 
+    @property
+    def dtype(self) -> Any:
+        """That of the factors."""
+        return self.arrays["a"].dtype
+
     def results(self, held: dict[str, Any], evaluate: Callable[[Node, Held], Any]) -> Any:
         if PRODUCT not in held:
             a, b = held["a"], held["b"]
-            held[PRODUCT] = (a.T if self.turned[0] else a) @ (b.T if self.turned[1] else b)
+            rounds = evaluate is traced and self.dtype == F32
+            matmul = partial(ge2.numpy.matmul, precision="tf32") if rounds else np.matmul
+            held[PRODUCT] = matmul(a.T if self.turned[0] else a, b.T if self.turned[1] else b)
         found = [evaluate(node, held) for node in self.nodes]
         return (*found, *(np.sum(found[n], axis=0) for n in self.sums))
 
@@ -130,7 +140,7 @@ class Program:
         held = {k: np.asarray(x, F32) for k, x in self.arrays.items()}
         a, b = held["a"], held["b"]
         product = (a.T if self.turned[0] else a) @ (b.T if self.turned[1] else b)
-        held[PRODUCT] = rounded(product, self.arrays["a"].dtype)
+        held[PRODUCT] = rounded(product, self.dtype)
         return self.results(held, in_two_steps)
 
     @property
@@ -139,28 +149,33 @@ class Program:
 
 
 def programs(seed: int, multiple: int) -> Iterator[Program]:
-    """Programs of a seed, until one's numbers stay small. `multiple`: of this many elements columns
-    and terms are, so that tensor maps take them.
+    """Programs of a seed, until one's numbers stay small: those of every eighth are of float32.
+    `multiple`: of this many elements columns and terms are, so that tensor maps take them.
     """
     rng = np.random.default_rng(seed)
     while True:
-        yield program(rng, multiple, few=seed % 2 == 0)
+        yield program(rng, multiple, few=seed % 2 == 0, wide=seed % 16 in (5, 6))
 
 
-def program(rng: np.random.Generator, multiple: int, few: bool) -> Program:
-    """One with few results, which may leave by strips, or with many."""
-    half = (BF16, F16)[rng.integers(2)]
+def program(rng: np.random.Generator, multiple: int, few: bool, wide: bool) -> Program:
+    """One with few results, which may leave by strips, or with many; of float32 if `wide`."""
+    digits = (BF16, F16)[rng.integers(2)]
+    half = F32 if wide else digits
     m, n, k = (int(rng.integers(low, high)) for low, high in ((33, 150), (33, 140), (17, 80)))
     n, k = -(-n // multiple) * multiple, -(-k // multiple) * multiple
     m = -(-m // multiple) * multiple
     turned = bool(rng.integers(2)), bool(rng.integers(2))
+    if wide and multiple > 1:
+        turned = False, True  # the terms of tf32 are neighbours in what tensor maps take
     count = int(rng.integers(1, 4) if few else rng.integers(11, 18))
     names = [str(x) for x in rng.choice([*SHAPES], size=int(rng.integers(0, 4)), replace=False)]
     nodes = tuple(root(rng, names, half) for _ in range(count))
     used = [name for name in names if any(name in node for node in nodes)]
     arrays = {
-        "a": drawn(rng, (k, m) if turned[0] else (m, k), half),
-        "b": (drawn(rng, (n, k) if turned[1] else (k, n), F32) / np.sqrt(k)).astype(half),
+        "a": drawn(rng, (k, m) if turned[0] else (m, k), digits).astype(half),
+        "b": (drawn(rng, (n, k) if turned[1] else (k, n), F32) / np.sqrt(k))
+        .astype(digits)
+        .astype(half),
         **{x: drawn(rng, SHAPES[x](m, n), F32 if x == "wide" else half) for x in used},
     }
     sums = tuple(i for i in range(count) if rng.random() < 0.3)
