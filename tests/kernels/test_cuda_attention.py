@@ -26,6 +26,7 @@ from tests.kernels.attention_cases import (
     SPELLINGS,
     WARPS,
     Attention,
+    biased,
     drawn,
     exactly,
     few,
@@ -164,6 +165,21 @@ def test_rows_that_are_few_bytes_apart(width: int, kind: str) -> None:
     checked_back(
         masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
     )
+
+
+@pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
+def test_what_is_no_number_stays_none(kind: str) -> None:
+    """As tensor cores have it, all of whose bits are set: where the bias of a query is not a number,
+    neither are its result and its slope, nor those of all keys.
+    """
+    made, shape = FORWARD[kind], (1, 72, 32)
+    xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
+    bias = np.zeros((72, 72), made.dtype)
+    bias[5] = np.frombuffer(b"\xff" * (bias.itemsize - 1) + b"\x7f", made.dtype)
+    with config.using(executor="shim", prefer=made.families):
+        found = ge2.jit(slopes(made.of(biased)))(*xs, bias)
+    for y, w in zip(found, exactly(slopes(biased), *xs, bias), strict=True):
+        assert np.array_equal(np.isnan(np.asarray(y, np.float64)), np.isnan(w))
 
 
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])

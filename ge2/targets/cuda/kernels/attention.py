@@ -179,9 +179,7 @@ class Attention(Forward):
 
 
 class OfWarps(OnTensorCores):
-    """By the tensor cores of warps, or of IEEE float32 by multiply-adds, in which case predictions
-    decide: the library's products are faster.
-    """
+    """By the tensor cores of warps, or of IEEE float32 by multiply-adds."""
 
     dtypes = HALF | {FLOAT32}
     bytes_ = 4
@@ -192,8 +190,16 @@ class OfWarps(OnTensorCores):
         return "GPUs older than compute capability 8.0 do not have these instructions"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True of IEEE float32, since the library's products are faster than multiply-adds, and of few
+        queries in float32, which would leave a GPU idle; else memory is linear in length, and that counts.
+        """
         op = problem.op
-        return isinstance(op, FusedAttention | FusedBackward) and is_exact(form_of(op.plain))
+        if not isinstance(op, FusedAttention | FusedBackward):
+            return False
+        form = form_of(op.plain)
+        shape = form.product.type.shape
+        few = shape[form.row] <= MOST_ROWS and form.queries.base.type.dtype == FLOAT32
+        return few or is_exact(form)
 
 
 @final
