@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterable
 from ge2.base.dtypes import FLOAT32, FLOAT64
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.ops.elementwise import ADD, MUL, Pointlike
+from ge2.ops.elementwise import ADD, MUL
+from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce, ReduceSum
 from ge2.ops.shape import BroadcastInDim, Reshape, Slice, Transpose
 from ge2.passes.context import NOTHING, Context

@@ -187,6 +187,7 @@ LIBRARIES = (
     "c/loops.c.jinja",
     "cuda/attention/products.cu.jinja",
     "cuda/attention/scores.cu.jinja",
+    "cuda/attention/slopes.cu.jinja",
     "cuda/packs.cu.jinja",
     "cuda/product/sums.cu.jinja",
     "cuda/reduce.cu.jinja",

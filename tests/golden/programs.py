@@ -578,13 +578,26 @@ program.add(
 )
 
 
-@program(*("bf16[2,4,300,128]",) * 3, targets=CUDA)
 def attention_gradient_in_kernels(q, k, v):
     def loss(q, k, v):
         return (ge2.op_call("sdpa", q, k, v, causal=True) ** 2).astype(np.float32).sum()
 
     with ge2.config.using(executor="shim"):  # attention is looked for where there is such a GPU
         return ge2.grad(loss, (0, 1, 2))(q, k, v)
+
+
+program.add(
+    "attention_gradient_in_kernels",
+    attention_gradient_in_kernels,
+    *("bf16[2,4,300,128]",) * 3,
+    targets=CUDA,
+)
+program.add(
+    "attention_gradient_by_warps",
+    ge2.autocast(attention_gradient_in_kernels, "tf32"),
+    *("f32[2,4,300,64]",) * 3,
+    targets=CUDA,
+)
 
 
 @program("f32[4,12,12,3]", "f32[3,3,3,8]", plan=True)

@@ -15,7 +15,6 @@ from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.targets.cuda.load.gpu import cupy, current_gpu
 from tests.kernels.attention_cases import (
-    BACKWARD,
     BF16,
     BOUNDS,
     BY_KEYS,
@@ -26,7 +25,6 @@ from tests.kernels.attention_cases import (
     FEW,
     FORWARD,
     LAYOUTS,
-    MMA,
     SCORES,
     SPELLINGS,
     WARPS,
@@ -138,13 +136,14 @@ def test_tiles_of_warps(hopper: Any, width: int, kind: str) -> None:
     shape, made = (2, 3, 1000, width), FORWARD[kind]
     xs = drawn(np.random.default_rng(4), shape, shape, made.dtype)
     given = tuple(map(hopper.asarray, xs))
-    with config.using(prefer=(MMA,)):
-        (kernel,) = ge2.jit(made.of(masked(0))).lower(*given).kernels
-    offered = [c for c in kernel.choice.candidates if c.family.name == MMA and not c.refusal]
-    assert offered
-    for each in offered:
-        with config.using(pins=(Pin(MMA, each.variant.name),)):
-            checked(hopper, masked(0), xs, kind)
+    with config.using(prefer=made.families):
+        found = ge2.jit(slopes(made.of(masked(0)))).lower(*given).kernels
+    choices = {kernel.choice.family.name: kernel.choice for kernel in found}
+    for name in made.families:
+        for each in choices[name].candidates:
+            if each.family.name == name and not each.refusal:
+                with config.using(pins=(Pin(name, each.variant.name),)):
+                    checked_back(hopper, masked(0), xs, kind)
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -166,49 +165,61 @@ def test_tiles(hopper: Any, name: str, tile: str) -> None:
         checked(hopper, SCORES[name][0], xs)
 
 
-def checked_back(xp: Any, gradient: Attention, xs: Any) -> None:
+def checked_back(
+    xp: Any, function: Attention, xs: Any, kind: str = "", wanted: tuple[int, ...] = (0, 1, 2)
+) -> None:
     """The kernels' gradient is that of NumPy, with the same bits each time."""
     given = tuple(map(xp.asarray, xs))
-    compiled = ge2.jit(gradient)
-    assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*given))}
-    first = [xp.asnumpy(y) for y in compiled(*given)]
-    judge_slopes(first, exactly(gradient, *xs))
-    for _ in range(10):
-        for y, x in zip(compiled(*given), first, strict=True):
-            assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
+    made = FORWARD[kind] if kind else Kind(FAMILY, xs[0].dtype)
+    with config.using(prefer=made.families):
+        compiled = ge2.jit(slopes(made.of(function), wanted))
+        assert {*made.families} <= {*kinds(compiled.lower(*given))}
+        first = [xp.asnumpy(y) for y in compiled(*given)]
+        judge_slopes(first, exactly(slopes(function, wanted), *xs), made.slope_bound)
+        for _ in range(10):
+            for y, x in zip(compiled(*given), first, strict=True):
+                assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
 
 
-@pytest.mark.parametrize("dtype", [BF16, F16])
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", DERIVED)
-def test_gradients(hopper: Any, name: str, dtype: Any) -> None:
+def test_gradients(hopper: Any, name: str, kind: str) -> None:
     function, q, k = DERIVED[name]
-    checked_back(hopper, slopes(function), drawn(np.random.default_rng(5), q, k, dtype))
+    xs = drawn(np.random.default_rng(5), q, k, FORWARD[kind].dtype)
+    checked_back(hopper, function, xs, kind)
 
 
+@pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma tf32"])
 @pytest.mark.parametrize("lengths", [(2, 129), (128, 128), (257, 511), (1000, 1000), (2048, 2048)])
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("mask", ["none", "causal", "window"])
-def test_gradients_of_lengths(hopper: Any, mask: str, width: int, lengths: tuple[int, int]) -> None:
+def test_gradients_of_lengths(
+    hopper: Any, mask: str, width: int, lengths: tuple[int, int], kind: str
+) -> None:
     q, k = ((2, 3, n, width) for n in lengths)
     function = {"none": plain, "causal": masked(0), "window": masked(-20, 300)}[mask]
-    checked_back(hopper, slopes(function), drawn(np.random.default_rng(6), q, k, BF16))
+    xs = drawn(np.random.default_rng(6), q, k, FORWARD[kind].dtype)
+    checked_back(hopper, function, xs, kind)
 
 
+@pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("length", [200, 1000])
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("name", DERIVED_SCORES)
-def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int) -> None:
-    shape = (2, 3, length, width)
-    checked_back(hopper, *slopes_of_scores(np.random.default_rng(7), name, shape, BF16))
+def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int, kind: str) -> None:
+    rng, shape = np.random.default_rng(7), (2, 3, length, width)
+    wanted, xs = slopes_of_scores(rng, name, shape, FORWARD[kind].dtype)
+    checked_back(hopper, SCORES[name][0], xs, kind, wanted)
 
 
+@pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("width", [16, 24, 32, 80, 96, 160, 192, 256])
 @pytest.mark.parametrize("name", ["causal", "soft cap", "bias of each head"])
-def test_widths(hopper: Any, name: str, width: int) -> None:
-    rng, shape = np.random.default_rng(8), (2, 3, 300, width)
-    xs = drawn(rng, shape, shape, BF16) + more(rng, name, shape, shape, BF16)
-    checked(hopper, SCORES[name][0], xs)
-    checked_back(hopper, *slopes_of_scores(rng, name, shape, BF16))
+def test_widths(hopper: Any, name: str, width: int, kind: str) -> None:
+    rng, shape, dtype = np.random.default_rng(8), (2, 3, 300, width), FORWARD[kind].dtype
+    wanted, xs = slopes_of_scores(rng, name, shape, dtype)
+    checked(hopper, SCORES[name][0], xs, kind)
+    checked_back(hopper, SCORES[name][0], xs, kind, wanted)
 
 
 def checked_by_keys(xp: Any, function: Attention, xs: Any) -> None:

@@ -26,6 +26,7 @@ from tests.kernels.wgmma_cases import (
     odd,
     on_gpu,
     precision,
+    rounded_to_tf32,
     turned,
 )
 

@@ -19,7 +19,6 @@ from tests.kernels.attention_cases import (
     DERIVED,
     DERIVED_SCORES,
     F16,
-    FAMILY,
     FEW,
     FORWARD,
     LAYOUTS,
@@ -27,6 +26,7 @@ from tests.kernels.attention_cases import (
     SPELLINGS,
     WARPS,
     Attention,
+    biased,
     drawn,
     exactly,
     few,
@@ -94,15 +94,6 @@ def test_queries_that_see_no_key_are_not_numbers(kind: str) -> None:
     checked(masked(150, None, -1e9), xs, kind)  # they see all alike
 
 
-@pytest.mark.exhaustive("kind")
-@pytest.mark.parametrize("kind", WARPS)
-@pytest.mark.parametrize("width", [4, 20, 24, 80, 192, 256])
-def test_widths_by_warps(width: int, kind: str) -> None:
-    """Rows of which copies bring 16, 8 or 4 bytes."""
-    shape = (1, 72, width)
-    checked(masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind)
-
-
 @pytest.mark.exhaustive("dtype")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("name", FEW)
@@ -124,43 +115,78 @@ def test_few_queries_have_a_gradient() -> None:
         judge_slopes(compiled(*xs), exactly(slopes(plain), *xs))
 
 
-@pytest.mark.exhaustive("dtype")
-@pytest.mark.parametrize("dtype", [BF16, F16])
+def checked_back(function: Attention, xs: Any, kind: str, wanted: Any = (0, 1, 2)) -> None:
+    """Runs the gradient by kernels, which is that of NumPy."""
+    made = FORWARD[kind]
+    with config.using(executor="shim", prefer=made.families):
+        compiled = ge2.jit(slopes(made.of(function), wanted))
+        assert {*made.families} <= {*kinds(compiled.lower(*xs))}
+        found = compiled(*xs)
+    judge_slopes(found, exactly(slopes(function, wanted), *xs), made.slope_bound)
+
+
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", DERIVED)
-def test_gradients(name: str, dtype: Any) -> None:
+def test_gradients(name: str, kind: str) -> None:
     function, q, k = DERIVED[name]
-    xs = drawn(np.random.default_rng(5), q, k, dtype)
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        compiled = ge2.jit(slopes(function))
-        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
-        judge_slopes(compiled(*xs), exactly(slopes(function), *xs))
+    checked_back(function, drawn(np.random.default_rng(5), q, k, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("width")
-@pytest.mark.parametrize("width", [64, 128])
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize(
+    ("kind", "width"), [("wgmma bf16", 64), ("wgmma bf16", 128), *((kind, 32) for kind in WARPS)]
+)
 @pytest.mark.parametrize("name", DERIVED_SCORES)
-def test_gradients_of_scores(name: str, width: int) -> None:
+def test_gradients_of_scores(name: str, kind: str, width: int) -> None:
     """By what scores are made of, too."""
-    gradient, xs = slopes_of_scores(np.random.default_rng(6), name, (2, 2, 72, width), BF16)
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        compiled = ge2.jit(gradient)
-        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
-        judge_slopes(compiled(*xs), exactly(gradient, *xs))
+    rng, shape, dtype = np.random.default_rng(6), (2, 2, 72, width), FORWARD[kind].dtype
+    wanted, xs = slopes_of_scores(rng, name, shape, dtype)
+    checked_back(SCORES[name][0], xs, kind, wanted)
 
 
-@pytest.mark.exhaustive("width")
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("width", [16, 80, 96, 192, 256])
-def test_widths(width: int) -> None:
+def test_widths(width: int, kind: str) -> None:
     """Forward, and backward; the last features of a tile are zeros, and wide heads have their sums one by one."""
-    xs = drawn(np.random.default_rng(8), (1, 72, width), (1, 72, width), BF16)
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        compiled = ge2.jit(slopes(masked(0)))
-        assert {FAMILY, BACKWARD} <= {*kinds(compiled.lower(*xs))}
-        judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
+    shape = (1, 72, width)
+    checked_back(
+        masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
+    )
 
 
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("kind", WARPS)
+@pytest.mark.parametrize("width", [4, 20, 24])
+def test_rows_that_are_few_bytes_apart(width: int, kind: str) -> None:
+    """Copies bring them by 16, 8 or 4 bytes; tensor maps by 16 alone."""
+    shape = (1, 72, width)
+    checked_back(
+        masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
+    )
+
+
+@pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
+def test_what_is_no_number_stays_none(kind: str) -> None:
+    """As tensor cores have it, all of whose bits are set: where the bias of a query is not a number,
+    neither are its result and its slope, nor those of all keys.
+    """
+    made, shape = FORWARD[kind], (1, 72, 32)
+    xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
+    bias = np.zeros((72, 72), made.dtype)
+    bias[5] = np.frombuffer(b"\xff" * (bias.itemsize - 1) + b"\x7f", made.dtype)
+    with config.using(executor="shim", prefer=made.families):
+        found = ge2.jit(slopes(made.of(biased)))(*xs, bias)
+    for y, w in zip(found, exactly(slopes(biased), *xs, bias), strict=True):
+        assert np.array_equal(np.isnan(np.asarray(y, np.float64)), np.isnan(w))
+
+
+@pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 @pytest.mark.parametrize("axis", [1, 2])
-def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(axis: int) -> None:
+def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(
+    axis: int, kind: str
+) -> None:
     """Heads beside each other in a row, queries, keys and values beside or after each other."""
 
     def layer(x: Any) -> Any:
@@ -168,21 +194,23 @@ def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(axis
         q, k, v = (np.swapaxes(each.reshape(2, 72, 2, 64), 1, 2) for each in parts)
         return masked(0)(q, k, v)
 
-    shape = [2, 72, 128]
+    made, shape = FORWARD[kind], [2, 72, 128]
     shape[axis] *= 3
-    x = (np.random.default_rng(9).standard_normal(shape) * 0.9 + 0.1).astype(BF16)
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
-        compiled = ge2.jit(slopes(layer, (0,)))
+    x = (np.random.default_rng(9).standard_normal(shape) * 0.9 + 0.1).astype(made.dtype)
+    with config.using(executor="shim", prefer=made.families):
+        compiled = ge2.jit(slopes(made.of(layer), (0,)))
         lowered = compiled.lower(x)
         titles = [k.choice.taken.title for k in lowered.kernels]
-        assert {FAMILY, BACKWARD} <= {*kinds(lowered)}
+        assert {*made.families} <= {*kinds(lowered)}
         assert not any("concatenate" in title or "copy" in title for title in titles)
         judge_slopes(compiled(x), exactly(slopes(layer, (0,)), x))
 
 
-def test_queries_that_see_no_key_have_no_slope() -> None:
+@pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
+def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
-    xs = drawn(np.random.default_rng(7), (1, 72, 64), (1, 72, 64), BF16)
-    with config.using(executor="shim", prefer=(FAMILY, BACKWARD)):
+    made, shape = FORWARD[kind], (1, 72, 64)
+    xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
+    with config.using(executor="shim", prefer=made.families):
         queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
     assert not np.asarray(queries, np.float64)[:, :3].any()

@@ -37,11 +37,17 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.kernels.apart import Apart
 from ge2.targets.cuda.kernels.attention import Attention as Kernel
 from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
-from ge2.targets.cuda.kernels.attention import AttentionOfFew, AttentionOfWarps
+from ge2.targets.cuda.kernels.attention import (
+    AttentionBackwardOfWarps,
+    AttentionOfFew,
+    AttentionOfWarps,
+)
 from ge2.targets.cuda.limits import Limits
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (AttentionOfFew(), Kernel(), AttentionOfWarps(), BackwardKernel(), Apart())
+CATALOG: Final = (
+    AttentionOfFew(), Kernel(), AttentionOfWarps(), BackwardKernel(), AttentionBackwardOfWarps(), Apart()
+)  # fmt: skip
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 

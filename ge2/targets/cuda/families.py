@@ -9,6 +9,7 @@ from ge2.choice.choose import Catalog
 from ge2.targets.cuda.kernels.attention import (
     Attention,
     AttentionBackward,
+    AttentionBackwardOfWarps,
     AttentionOfFew,
     AttentionOfWarps,
 )
@@ -38,6 +39,7 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), AttentionOfFew(), Attention(),
-    AttentionOfWarps(), AttentionBackward(), CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
+    AttentionOfWarps(), AttentionBackward(), AttentionBackwardOfWarps(),
+    CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

@@ -367,7 +367,8 @@ class AttentionTile:
 @record
 class AttentionMmaTile:
     """Warps that have `high` times 16 queries each, and keys of a block, for heads that are up to
-    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches.
+    `width` features wide. `part`: of the rate of tensor cores, or of multiply-adds, that it reaches;
+    `stages`: blocks in shared memory.
     """
 
     width: int
@@ -375,6 +376,7 @@ class AttentionMmaTile:
     high: int
     keys: int
     part: float
+    stages: int = 1
 
     @property
     def rows(self) -> int:
@@ -429,6 +431,13 @@ class Attention:
         AttentionMmaTile(128, 4, 2, 64, 0.5), AttentionMmaTile(128, 4, 2, 32, 0.45),
         AttentionMmaTile(128, 4, 1, 64, 0.35), AttentionMmaTile(128, 4, 1, 32, 0.3),
         AttentionMmaTile(256, 4, 1, 32, 0.35), AttentionMmaTile(256, 2, 1, 16, 0.2),
+    )  # fmt: skip
+    mma_backward: tuple[AttentionMmaTile, ...] = (
+        AttentionMmaTile(64, 4, 2, 32, 0.4, 2), AttentionMmaTile(64, 4, 1, 64, 0.35, 2),
+        AttentionMmaTile(64, 4, 1, 32, 0.3, 2), AttentionMmaTile(128, 4, 1, 32, 0.3, 2),
+        AttentionMmaTile(128, 4, 1, 16, 0.25, 2), AttentionMmaTile(128, 2, 1, 16, 0.2, 2),
+        AttentionMmaTile(256, 4, 1, 16, 0.25, 2), AttentionMmaTile(256, 2, 1, 16, 0.2, 2),
+        AttentionMmaTile(256, 1, 1, 16, 0.1, 1),
     )  # fmt: skip
     cache: int = 32 << 20  # bytes of keys and values that stay in the L2 cache
     busy: float = 0.75  # the part of the time in which tensor cores are

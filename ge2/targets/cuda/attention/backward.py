@@ -1,18 +1,19 @@
-"""The backward kernels of attention on Hopper: one has tiles of queries, the other tiles of keys.
+"""The backward kernels of attention: one has tiles of queries, the other tiles of keys.
 
 Both compute scores again, from queries, keys and the logarithms of the sums, and add up in a fixed
-order. What a block does is `templates/cuda/attention/backward.cu.jinja`.
+order. What a block does is, on Hopper, `templates/cuda/attention/backward.cu.jinja`.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT32
+from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Graph
@@ -29,6 +30,7 @@ from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.kernels.lines.scan_blocks import cleared
 from ge2.targets.cuda.launch.arguments import Tiles
+from ge2.targets.cuda.products.tensor_cores import TYPES
 from ge2.targets.cuda.tuning import AttentionTile
 
 # of scores in any block, in one whose keys are all seen, of their derivative, and of dropout
@@ -38,10 +40,13 @@ Four = tuple[Statements, ...]
 @final
 @record
 class Total:
-    """What is added up of each row beside the products: a pair of cotangents, and where it goes."""
+    """What is added up of each row beside the products: a pair of cotangents, and where it goes; `at`:
+    in which of the sums of a thread.
+    """
 
     name: str
     pair: str
+    at: str = "half"
 
 
 @final
@@ -56,8 +61,14 @@ class Part:
     second: bool
     what: str
 
+    @property
+    def operands(self) -> tuple[int, int, int, int]:
+        """The numbers of those that have rows, and of those that have lines."""
+        return (1, 2, 0, 3) if self.turned else (0, 3, 1, 2)
+
 
 OF_KEYS: Final = (1, 2, 7, 8)  # the operands that have rows of keys
+TILES: Final = ("rows", "row_others", "lines", "line_others")
 FIRST: Final = Part(False, True, False, "queries")
 BOTH_OF_KEYS: Final = Part(True, True, True, "keys and values")
 FIRST_OF_KEYS: Final = Part(True, True, False, "keys")
@@ -67,7 +78,7 @@ SECOND_OF_KEYS: Final = Part(True, False, True, "values")
 @final
 @record
 class BackwardView:
-    """What `templates/cuda/attention/backward.cu.jinja` prints."""
+    """What `templates/cuda/attention/backward.cu.jinja` and `backward_mma.cu.jinja` print."""
 
     type: str
     short: str
@@ -92,10 +103,10 @@ class BackwardView:
     slopes: Statements | None
     drop: Statements | None
     totals: tuple[Total, ...]
+    wide: tuple[int, ...] = ()
 
 
-@final
-class AttentionBackward:
+class Backward(ABC):
     """`operands`: queries, keys, values, the result's cotangent, logarithms, sums, and the cotangents
     of queries, keys and values, these by batch and head, and what is left of others,
     `lefts` (ops/attention/slopes.py).
@@ -103,98 +114,46 @@ class AttentionBackward:
 
     def __init__(
         self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
-        statements: tuple[Four, Four], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
-        text: str,
+        statements: tuple[Four, Four], lefts: tuple[Left, ...], rows: int, chip: Chip, text: str,
     ) -> None:  # fmt: skip
-        self.lefts = lefts
+        self.lefts, self.rows = lefts, rows
         self.operands, self.dtype, self.tiling, self.scores = operands, dtype, tiling, scores
-        self.statements, self.tile, self.chip, self.text = statements, tile, chip, text
+        self.statements, self.chip, self.text = statements, chip, text
         self.arguments: dict[str, Argument] = {}
 
-    def kernels(self) -> Kernels:
-        """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
-        part = Operand("part", 0, (1,)), np.dtype(np.uint8)
-        words = Argument("uint64_t *__restrict__ words", "result", part)
-        # sums of wide heads find registers one by one
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Sums of wide heads find registers one by one."""
         wide = self.tiling.planes > 2
-        parts = [FIRST, FIRST_OF_KEYS, SECOND_OF_KEYS] if wide else [FIRST, BOTH_OF_KEYS]
-        first, *more = (self.kernel(words, n, part) for n, part in enumerate(parts))
-        return Kernels((cleared(words, 2, 32), first, *more, *self.of_both(first)), (16,))
+        return (FIRST, FIRST_OF_KEYS, SECOND_OF_KEYS) if wide else (FIRST, BOTH_OF_KEYS)
 
-    def of_both(self, first: CudaKernel) -> Iterator[CudaKernel]:
-        """The kernels of arrays of queries and keys; `first`: that whose rows are queries."""
-        slopes, t = self.statements[False][2], self.tiling
-        arguments = {a.name: a for a in first.arguments}
-        fixed = {f.name: f for f in first.fixed}
-        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
-            if left.how == "both":
-                value = self.operands[9 + n], left.dtype
-                result = Argument(f"{STORED[left.dtype]} *__restrict__ left", "result", value)
-                yield bias.kernel(
-                    left, first.view, pair, arguments, result, fixed, (t.queries, t.keys),
-                    self.text, first.helpers,
-                )  # fmt: skip
+    @abstractmethod
+    def kernels(self) -> Kernels:
+        """All launches."""
 
-    def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
-        turned = part.turned
-        edge, whole, slopes, drop = every = self.statements[turned]
-        tile, t, band = self.tile, self.tiling, self.scores.band
-        few = (t.planes == 2 and slopes is not NOTHING) + (t.planes <= 2 and drop is not NOTHING)
-        if turned and few:  # registers are
-            tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
-        rows, length = 64 * tile.groups, t.keys if turned else t.queries
-        self.arguments = {"words": words}
-        view = self.view(number, part, tile, edge, whole, slopes, drop)
-        arguments = {**self.arguments, **{a.name: a for s in every for a in s.arguments}}
-        for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
-            constant = np.float32(value), FLOAT32
-            arguments[name] = Argument(f"float {name}", "constant", constant)
-        block, own, in_place = tile.keys * t.planes * LINE, rows * t.planes * LINE, t.planes > 2
-        after = 2 * own + 2 * tile.stages * block
-        end = after if in_place else after + own
-        each = 2 * (t.queries if turned else t.keys) * t.width * 2
-        together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
-        fixed = (
-            Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
-            Fixed("ROWS", rows, "of a tile"),
-            Fixed("LINES", tile.keys, "of a block"),
-            Fixed("WIDTH", t.columns, "features of a head, the last of which may be zeros"),
-            Fixed("PLANES", t.planes, "tiles of 64 features side by side"),
-            Fixed("STAGES", tile.stages, "blocks of lines in shared memory"),
-            Fixed("BLOCK", block, "bytes of a block"),
-            Fixed("LINES_AT", 2 * own, "their place in shared memory"),
-            Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
-            Fixed("RESULT_AT", 0 if in_place else after, "likewise"),
-            Fixed("BARRIERS", end, "likewise"),
-            Fixed("HEADS", together, "whose lines are in the L2 cache at a time"),
-            Fixed("LOW", band.low or 0, "keys are seen up to so many before a query"),
-            Fixed("HIGH", band.high or 0, "and from so many before it"),
-            Fixed("PACK", 2, "neighbours that a thread has"),
-        )
-        grid = (max(1, min(t.heads * -(-length // rows), self.chip.multiprocessors)),)
-        return CudaKernel(
-            "attention backward", f"The cotangents of {part.what} of\n{self.text}",
-            tuple(arguments.values()), (), 128 * (tile.groups + 1), grid, fixed,
-            end + 48 + 32 * tile.stages + 16, 8 + edge.equations + slopes.equations,
-            tuple(dict.fromkeys(h for s in every for h in s.helpers)),
-            single=True, template="cuda/attention/backward.cu.jinja", view=view,
-        )  # fmt: skip
+    @abstractmethod
+    def mapped(self, name: str, n: int, rows: int, names: Sequence[str]) -> tuple[str, ...]:
+        """How an operand, of which tiles have so many rows, is found, among the arguments; what names
+        its place along axes of batches, whose places have these names.
+        """
+
+    @abstractmethod
+    def left(self, name: str, n: int, names: Sequence[str]) -> tuple[str, ...]:
+        """How a result is found, among the arguments; its place as that of an operand."""
 
     def view(
-        self, number: int, part: Part, tile: AttentionTile, edge: Statements, whole: Statements,
-        slopes: Statements, drop: Statements,
-    ) -> BackwardView:  # fmt: skip
+        self, number: int, part: Part, lines: int, few: int = 0, many: int = 0
+    ) -> BackwardView:
+        """What the template prints, and its arguments. `lines`: of a block."""
         t, band, turned = self.tiling, self.scores.band, part.turned
+        edge, whole, slopes, drop = every = self.statements[turned]
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
         names, batch, more = batch_places(t)
         self.arguments.update(more)
-        queries, keys, rows = (0, 3), (1, 2), 64 * tile.groups
-        own, streamed = (keys, queries) if turned else (queries, keys)
-        given = zip((*own, *streamed), ("rows", "row_others", "lines", "line_others"), strict=True)
         places = tuple(
-            self.mapped(f"{name}_tiles", n, rows if i < 2 else tile.keys, names)
-            for i, (n, name) in enumerate(given)
+            self.mapped(name, n, self.rows if i < 2 else lines, names)
+            for i, (n, name) in enumerate(zip(part.operands, TILES, strict=True))
         )
         for n, name in ((4, "logs"), (5, "sums")):
             declared = f"const float *__restrict__ {name}"
@@ -202,21 +161,49 @@ class AttentionBackward:
         rows_at = tuple(self.line(n, name, names) for n, name in ((4, "logs"), (5, "sums")))
         goes: tuple[tuple[str, ...], ...] = ()
         if part.first:
-            goes += (self.mapped("first_tiles", 7 if turned else 6, 64, names, "result"),)
+            goes += (self.left("first", 7 if turned else 6, names),)
         if part.second:
-            goes += (self.mapped("second_tiles", 8, 64, names, "result"),)
+            goes += (self.left("second", 8, names),)
+        totals = self.totals(turned, slopes) if part.first else ()
+        self.arguments.update({a.name: a for s in every for a in s.arguments})
+        for name, value in (("factor", self.scores.factor * LOG2E), ("scale", self.scores.factor)):
+            constant = np.float32(value), FLOAT32
+            self.arguments[name] = Argument(f"float {name}", "constant", constant)
         low, high = band.low is not None, band.high is not None
-        few, many = tile.registers
-        kind = "bf16" if self.dtype == BFLOAT16 else "f16"
         ends = high if turned else low  # what bounds the last lines
         return BackwardView(
-            kind, SUFFIX[self.dtype], tile.keys, t.columns, few, many, number, part, t.planes > 2, tuple(batch),
-            places, goes,
-            ends and not turned, low, high, edge != whole, rows_at,
+            TYPES[self.dtype], SUFFIX[self.dtype], lines, t.columns, few, many, number, part,
+            t.planes > 2, tuple(batch), places, goes, ends and not turned, low, high, edge != whole, rows_at,
             tuple(dict.fromkeys((*edge.first, *whole.first, *slopes.first, *drop.first))), edge, whole,
-            None if slopes is NOTHING else slopes, None if drop is NOTHING else drop,
-            self.totals(turned, slopes) if part.first else (),
+            None if slopes is NOTHING else slopes, None if drop is NOTHING else drop, totals,
         )  # fmt: skip
+
+    def fixed(self, part: Part, lines: int) -> tuple[Fixed, ...]:
+        """Numbers of the text that all of these kernels have."""
+        t, band = self.tiling, self.scores.band
+        each = 2 * (t.queries if part.turned else t.keys) * t.width * self.dtype.itemsize
+        together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
+        return (
+            Fixed("ROWS", self.rows, "of a tile"),
+            Fixed("LINES", lines, "of a block"),
+            Fixed("WIDTH", t.columns, "features of a head, the last of which may be zeros"),
+            Fixed("HEADS", together, "whose lines are in the L2 cache at a time"),
+            Fixed("LOW", band.low or 0, "keys are seen up to so many before a query"),
+            Fixed("HIGH", band.high or 0, "and from so many before it"),
+            Fixed("PACK", 2, "neighbours that a thread has"),
+        )
+
+    def tiles(self, part: Part) -> int:
+        """Tiles of rows of all heads."""
+        length = self.tiling.keys if part.turned else self.tiling.queries
+        return max(1, self.tiling.heads * -(-length // self.rows))
+
+    def helpers(self, part: Part) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(h for s in self.statements[part.turned] for h in s.helpers))
+
+    def equations(self, part: Part) -> int:
+        edge, _, slopes, _ = self.statements[part.turned]
+        return 8 + edge.equations + slopes.equations
 
     def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:
         """What rows add up of others, which goes to results among the arguments."""
@@ -230,20 +217,6 @@ class AttentionBackward:
                 found.append(Total(name, pair))
         return tuple(found)
 
-    def mapped(
-        self, name: str, n: int, box: int, names: Sequence[str], kind: str = "array"
-    ) -> tuple[str, ...]:
-        """The tensor map of an operand among the arguments; the places that name its tiles."""
-        t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in OF_KEYS]
-        pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
-        outer = [(size, step, 1) for size, step, _ in pairs if step]
-        inner = [(length, t.rows[n] or t.width, box), (t.width, 1, LINE // 2)]
-        shape, strides, boxes = zip(*outer, *inner, strict=True)
-        tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
-        declared = f"const __grid_constant__ ge2_tensor_map {name}"
-        self.arguments[name] = Argument(declared, kind, (self.operands[n], tiles))
-        return tuple(p for _, step, p in reversed(pairs) if step)
-
     def line(self, n: int, name: str, names: Sequence[str]) -> Text:
         """The statement of where numbers of the queries of a head begin."""
         t, terms = self.tiling, [name]
@@ -253,6 +226,100 @@ class AttentionBackward:
             terms.append(f"{place} * {size}")
         self.arguments[f"{name}_step"] = Argument(f"int {name}_step", "size", t.rows[n])
         return Text(f"const float *const {name}_at = {' + '.join(terms)};")
+
+    def of_both(self, first: CudaKernel) -> Iterator[CudaKernel]:
+        """The kernels of arrays of queries and keys; `first`: that whose rows are queries."""
+        slopes, t = self.statements[False][2], self.tiling
+        for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
+            if left.how == "both":
+                value = self.operands[9 + n], left.dtype
+                result = Argument(f"{STORED[left.dtype]} *__restrict__ left", "result", value)
+                yield self.bias(left, pair, result, first, (t.queries, t.keys))
+
+    @abstractmethod
+    def bias(
+        self, left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int]
+    ) -> CudaKernel:
+        """The kernel of one of these; `pair`: what is added up, `sizes`: queries and keys."""
+
+
+@final
+class AttentionBackward(Backward):
+    """By warp groups, of which another copies tiles."""
+
+    def __init__(
+        self, operands: Sequence[Operand], dtype: np.dtype, tiling: Tiling, scores: Scores,
+        statements: tuple[Four, Four], lefts: tuple[Left, ...], tile: AttentionTile, chip: Chip,
+        text: str,
+    ) -> None:  # fmt: skip
+        self.tile = tile
+        super().__init__(
+            operands, dtype, tiling, scores, statements, lefts, 64 * tile.groups, chip, text
+        )
+
+    def kernels(self) -> Kernels:
+        """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
+        part = Operand("part", 0, (1,)), np.dtype(np.uint8)
+        words = Argument("uint64_t *__restrict__ words", "result", part)
+        first, *more = (self.kernel(words, n, part) for n, part in enumerate(self.parts))
+        return Kernels((cleared(words, 2, 32), first, *more, *self.of_both(first)), (16,))
+
+    def bias(
+        self, left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int]
+    ) -> CudaKernel:
+        return bias.kernel(left, pair, result, first, sizes, self.text)
+
+    def kernel(self, words: Argument, number: int, part: Part) -> CudaKernel:
+        _, _, slopes, drop = self.statements[part.turned]
+        tile, t = self.tile, self.tiling
+        few = (t.planes == 2 and slopes is not NOTHING) + (t.planes <= 2 and drop is not NOTHING)
+        if part.turned and few:  # registers are
+            tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
+        self.arguments = {"words": words}
+        view = self.view(number, part, tile.keys, *tile.registers)
+        block, own, in_place = (
+            tile.keys * t.planes * LINE,
+            self.rows * t.planes * LINE,
+            t.planes > 2,
+        )
+        after = 2 * own + 2 * tile.stages * block
+        end = after if in_place else after + own
+        fixed = (
+            Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
+            Fixed("PLANES", t.planes, "tiles of 64 features side by side"),
+            Fixed("STAGES", tile.stages, "blocks of lines in shared memory"),
+            Fixed("BLOCK", block, "bytes of a block"),
+            Fixed("LINES_AT", 2 * own, "their place in shared memory"),
+            Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
+            Fixed("RESULT_AT", 0 if in_place else after, "likewise"),
+            Fixed("BARRIERS", end, "likewise"),
+        )
+        grid = (min(self.tiles(part), self.chip.multiprocessors),)
+        return CudaKernel(
+            "attention backward", f"The cotangents of {part.what} of\n{self.text}",
+            tuple(self.arguments.values()), (), 128 * (tile.groups + 1), grid,
+            (*fixed, *self.fixed(part, tile.keys)), end + 48 + 32 * tile.stages + 16, self.equations(part),
+            self.helpers(part), single=True, template="cuda/attention/backward.cu.jinja", view=view,
+        )  # fmt: skip
+
+    def mapped(self, name: str, n: int, rows: int, names: Sequence[str]) -> tuple[str, ...]:
+        """Tensor maps take the places in this order."""
+        return self.map(name, n, rows, names, "array")
+
+    def left(self, name: str, n: int, names: Sequence[str]) -> tuple[str, ...]:
+        return self.map(name, n, 64, names, "result")
+
+    def map(self, name: str, n: int, rows: int, names: Sequence[str], kind: str) -> tuple[str, ...]:
+        name += "_tiles"
+        t, length = self.tiling, (self.tiling.queries, self.tiling.keys)[n in OF_KEYS]
+        pairs = [(b.size, b.strides[n], p) for b, p in zip(t.batches, names, strict=True)]
+        outer = [(size, step, 1) for size, step, _ in pairs if step]
+        inner = [(length, t.rows[n] or t.width, rows), (t.width, 1, LINE // 2)]
+        shape, strides, boxes = zip(*outer, *inner, strict=True)
+        tiles = Tiles(self.dtype, shape, strides, boxes, LINE, 256)
+        declared = f"const __grid_constant__ ge2_tensor_map {name}"
+        self.arguments[name] = Argument(declared, kind, (self.operands[n], tiles))
+        return tuple(p for _, step, p in reversed(pairs) if step)
 
 
 def sees_none(scores: Scores, queries: int, keys: int) -> bool:

@@ -6,7 +6,7 @@ What a block does is `templates/cuda/attention/bias.cu.jinja`.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -45,20 +45,12 @@ class BiasView:
 
 
 def kernel(
-    left: Left, view: object, pair: str, arguments: Mapping[str, Argument], result: Argument,
-    fixed: Mapping[str, Fixed], sizes: tuple[int, int], text: str, helpers: Sequence[str],
-) -> CudaKernel:  # fmt: skip
-    """`arguments` and `fixed`: those of the kernel whose rows are queries; `sizes`: queries and keys."""
-    given, (queries, keys) = dict(arguments), sizes
+    left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int], text: str
+) -> CudaKernel:
+    """That of Hopper."""
+    fixed = {f.name: f for f in first.fixed}
     names = ("ROWS", "LINES", "GROUPS", "PLANES")
     rows, lines, groups, planes = (fixed[name].value for name in names)
-    kept, shared = (
-        math.prod(n for n, mine in left.batch if mine is which) for which in (True, False)
-    )
-    for name in ("words", "first_tiles", "scale"):
-        given.pop(name, None)
-    given["left"] = result
-    given["n_turns"] = Argument("int n_turns", "size", shared)
     row = planes * 128
     block = 2 * (rows + lines) * row
     stages = max(1, min(4, SHARED // block))
@@ -71,16 +63,35 @@ def kernel(
         Fixed("LINE_OTHERS", (2 * rows + lines) * row, "that of values"),
         Fixed("BARRIERS", stages * block, "behind all tiles"),
     )
+    made = of_first(left, pair, result, first, sizes, text, numbers)
+    return replace(
+        made, block=128 * (groups + 1), shared=stages * block + 16 * stages, single=True,
+        template="cuda/attention/bias.cu.jinja",
+    )  # fmt: skip
+
+
+def of_first(
+    left: Left, pair: str, result: Argument, first: CudaKernel, sizes: tuple[int, int], text: str,
+    fixed: tuple[Fixed, ...],
+) -> CudaKernel:  # fmt: skip
+    """The kernel whose rows are queries, with this result in place of its own; `sizes`: queries and
+    keys.
+    """
+    numbers = {f.name: f.value for f in fixed}
+    kept, shared = (
+        math.prod(n for n, mine in left.batch if mine is which) for which in (True, False)
+    )
     head, more = head_of(left)
-    given.update(more)
-    half = left.dtype != FLOAT32
-    cast = f"ge2_cast_f32_{SUFFIX[left.dtype]}" if half else ""
-    grid = (kept * -(-queries // rows) * -(-keys // lines),)
-    return CudaKernel(
-        "attention bias", f"The cotangent of an array of queries and keys in\n{text}",
-        tuple(given.values()), (), 128 * (groups + 1), grid, numbers, stages * block + 16 * stages, 12,
-        tuple(helpers), single=True, template="cuda/attention/bias.cu.jinja",
-        view=BiasView(view, pair, STORED[left.dtype], cast, head),
+    turns = Argument("int n_turns", "size", shared)
+    own = "words", "first_tiles", "first_array", "scale"
+    given = {a.name: a for a in first.arguments if a.name not in own}
+    given.update({"left": result, "n_turns": turns, **more})
+    cast = f"ge2_cast_f32_{SUFFIX[left.dtype]}" if left.dtype != FLOAT32 else ""
+    tiles = -(-sizes[0] // numbers["ROWS"]) * -(-sizes[1] // numbers["LINES"])
+    return replace(
+        first, kind="attention bias", graph=f"The cotangent of an array of queries and keys in\n{text}",
+        arguments=tuple(given.values()), grid=(kept * tiles,), fixed=fixed, equations=12,
+        view=BiasView(first.view, pair, STORED[left.dtype], cast, head),
     )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import ClassVar, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -20,13 +20,15 @@ from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
 from ge2.ops.attention.slopes import way
 from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, product_axes, tiling
 from ge2.ops.pointlike import Pointlike
-from ge2.targets.cuda.attention.backward import AttentionBackward as BackwardKernels
+from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
+from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
 from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.kernel import Forward as ForwardKernel
 from ge2.targets.cuda.attention.mma import AttentionMma, Room
+from ge2.targets.cuda.attention.mma import AttentionMmaBackward as MmaBackward
 from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import (
     NOTHING,
@@ -61,9 +63,10 @@ class OnTensorCores(Cuda):
         """The reason why a GPU of a generation has no such kernels; "" if it may."""
 
     def lying(
-        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
-    ) -> Tiling | str:
-        return lying(form, problem, out, sums, (), self.bytes_, self.dtypes)
+        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
+        cotangents: Sequence[Operand] = (),
+    ) -> Tiling | str:  # fmt: skip
+        return lying(form, problem, out, sums, cotangents, self.bytes_, self.dtypes)
 
 
 class Forward(OnTensorCores):
@@ -147,9 +150,10 @@ class Attention(Forward):
         return not_hopper(generation)
 
     def lying(
-        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = ()
-    ) -> Tiling | str:
-        return mapped(super().lying(form, problem, out, sums))
+        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
+        cotangents: Sequence[Operand] = (),
+    ) -> Tiling | str:  # fmt: skip
+        return mapped(super().lying(form, problem, out, sums, cotangents))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
@@ -178,9 +182,7 @@ class Attention(Forward):
 
 
 class OfWarps(OnTensorCores):
-    """By the tensor cores of warps, or of IEEE float32 by multiply-adds, in which case predictions
-    decide: the library's products are faster.
-    """
+    """By the tensor cores of warps, or of IEEE float32 by multiply-adds."""
 
     dtypes = HALF | {FLOAT32}
     bytes_ = 4
@@ -191,8 +193,16 @@ class OfWarps(OnTensorCores):
         return "GPUs older than compute capability 8.0 do not have these instructions"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True of IEEE float32, since the library's products are faster than multiply-adds, and of few
+        queries in float32, which would leave a GPU idle; else memory is linear in length, and that counts.
+        """
         op = problem.op
-        return isinstance(op, FusedAttention | FusedBackward) and is_exact(form_of(op.plain))
+        if not isinstance(op, FusedAttention | FusedBackward):
+            return False
+        form = form_of(op.plain)
+        shape = form.product.type.shape
+        few = shape[form.row] <= MOST_ROWS and form.queries.base.type.dtype == FLOAT32
+        return few or is_exact(form)
 
 
 @final
@@ -201,15 +211,13 @@ class AttentionOfWarps(OfWarps, Forward):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
-        tiles = [
-            t
-            for t in caps.chip.tuning.attention.mma
-            if t.width >= found.columns and room_of(form, found, t).forward <= caps.chip.most
-        ]
-        tiles = [t for t in tiles if t.width == min(t.width for t in tiles)]
-        times = {t: mma_seconds(form, found, t, 2, found.queries, caps) for t in tiles}
-        for tile in sorted(tiles, key=lambda t: (is_crowded(form, t), times[t])):
-            yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)
+        tiles = caps.chip.tuning.attention.mma
+        fit = [t for t in tiles if room_of(form, found, t).forward <= caps.chip.most]
+        yield from tiled(
+            fit,
+            found,
+            lambda t: (is_crowded(form, t), mma_seconds(form, found, t, 2, found.queries, caps)),
+        )
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         form, found = self.found(problem)
@@ -306,24 +314,23 @@ def edge_of(form: Form, found: Tiling) -> Graph:
     return without_band(scores_of(form), found.queries, found.keys).edge
 
 
-@final
-class AttentionBackward(Cuda):
+class Backward(OnTensorCores):
     """The cotangents of queries, keys and values, each in a fixed order of sums."""
-
-    name = "wgmma attention backward"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
         if not isinstance(op, FusedBackward):
             return f"{op.name} is no derivative of attention"
-        if caps is not None and caps.limits.generation != HOPPER:
-            return "only GPUs of compute capability 9.0 have these instructions"
+        if caps is not None and (reason := self.too_old(caps.limits.generation)):
+            return reason
         form = form_of(op.plain)
-        found = lying_back(form, problem)
+        found = self.lying_back(form, problem)
         if isinstance(found, str):
             return found
         if caps is None:
             return ""
+        if not any(self.variants(problem, caps)):
+            return "no tile finds room in shared memory"
         if any(
             left.how == "both" and left.dtype not in (*HALF, FLOAT32) for left in lefts(op, form)
         ):
@@ -331,29 +338,99 @@ class AttentionBackward(Cuda):
         written = written_back(op, form, operands_of(form, problem), caps.chip)
         return next((each for four in written for each in four if isinstance(each, str)), "")
 
-    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        op = problem.op
-        assert isinstance(op, FusedBackward)
-        found = lying_back(form_of(op.plain), problem)
+    def lying_back(self, form: Form, problem: Problem) -> Tiling | str:
+        """How the operands of a derivative lie; or the reason why no kernel serves it."""
+        n, y = len(form.plain.inputs), form.plain.outputs[0].type
+        types = (form.sums, form.sums, y.shape)
+        logs, rows, ct = (
+            problem.arrays[0][n:]
+            if problem.settled
+            else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
+        )
+        shape, axes = form.product.type.shape, product_axes(form)
+        if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
+            return "an operand has no axis of some heads"
+        sums = logs.strides, rows.strides
+        return self.lying(form, problem, ct, sums, cotangents_of(form, problem))
+
+    def found(self, problem: Problem) -> tuple[Form, Tiling]:
+        """The form of a problem that is not refused, and how its operands lie."""
+        assert isinstance(problem.op, FusedBackward)
+        form = form_of(problem.op.plain)
+        found = self.lying_back(form, problem)
         assert isinstance(found, Tiling)
-        for tile in fitting(caps.chip.tuning.attention.backward, found):
-            yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+        return form, found
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
-        op, tile = problem.op, variant.plan
-        assert isinstance(op, FusedBackward) and isinstance(tile, AttentionTile)
-        form = form_of(op.plain)
-        found, operands = lying_back(form, problem), operands_of(form, problem)
-        assert isinstance(found, Tiling)
+        op = problem.op
+        assert isinstance(op, FusedBackward)
+        form, found = self.found(problem)
+        operands = operands_of(form, problem)
         scores = without_band(scores_of(form), found.queries, found.keys)
         queries, keys = written_back(op, form, operands, caps.chip)
         ins, outs = problem.arrays
         bases = [operands[c.base] for c in form.chains]
         logs, rows, ct = ins[len(form.plain.inputs) :]
-        return BackwardKernels(
+        make, more = self.maker(form)
+        kernels = make(
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
-            (sure(queries), sure(keys)), lefts(op, form), tile, caps.chip, str(op.plain),
-        ).kernels()  # fmt: skip
+            (sure(queries), sure(keys)), lefts(op, form), variant.plan, caps.chip, str(op.plain), *more,
+        )  # fmt: skip
+        return kernels.kernels()
+
+    @abstractmethod
+    def maker(self, form: Form) -> tuple[Callable[..., BackwardKernels], tuple[bool, ...]]:
+        """What makes the kernels, and what it takes beside what all such take."""
+
+
+@final
+class AttentionBackward(Backward):
+    name = "wgmma attention backward"
+
+    def too_old(self, generation: int) -> str:
+        return not_hopper(generation)
+
+    def lying(
+        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
+        cotangents: Sequence[Operand] = (),
+    ) -> Tiling | str:  # fmt: skip
+        return mapped(super().lying(form, problem, out, sums, cotangents))
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        _, found = self.found(problem)
+        for tile in fitting(caps.chip.tuning.attention.backward, found):
+            yield Variant(f"{64 * tile.groups} x {tile.keys}", tile)
+
+    def maker(self, form: Form) -> tuple[Callable[..., BackwardKernels], tuple[bool, ...]]:
+        return WgmmaBackward, ()
+
+
+@final
+class AttentionBackwardOfWarps(OfWarps, Backward):
+    name = "mma attention backward"
+
+    def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
+        form, found = self.found(problem)
+        tiles = caps.chip.tuning.attention.mma_backward
+        fit = [t for t in tiles if room_of(form, found, t).backward <= caps.chip.most]
+        yield from tiled(fit, found, lambda t: (mma_seconds(form, found, t, 7, found.keys, caps),))
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Seven products, or eight, in tiles of rows."""
+        form, found = self.found(problem)
+        return mma_seconds(form, found, variant.plan, 7, found.keys, caps)
+
+    def maker(self, form: Form) -> tuple[Callable[..., BackwardKernels], tuple[bool, ...]]:
+        return MmaBackward, (is_exact(form),)
+
+
+def tiled(
+    tiles: Sequence[AttentionMmaTile], found: Tiling, order: Callable[[AttentionMmaTile], Any]
+) -> Iterator[Variant]:
+    """The tiles for heads that are no narrower, but no more than needed, in an order."""
+    wide = [t for t in tiles if t.width >= found.columns]
+    for tile in sorted((t for t in wide if t.width == min(x.width for x in wide)), key=order):
+        yield Variant(f"{tile.rows} x {tile.keys} by {tile.warps}", tile)
 
 
 def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile]:
@@ -394,24 +471,6 @@ def written_back(
 def sure(found: Sequence[Statements | str]) -> tuple[Statements, ...]:
     """Statements of which none is missing."""
     return tuple(each for each in found if not isinstance(each, str))
-
-
-def lying_back(form: Form, problem: Problem) -> Tiling | str:
-    """How the operands of a derivative lie; or the reason why no kernel serves it."""
-    n, y = len(form.plain.inputs), form.plain.outputs[0].type
-    types = (form.sums, form.sums, y.shape)
-    logs, rows, ct = (
-        problem.arrays[0][n:]
-        if problem.settled
-        else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
-    )
-    cotangents = cotangents_of(form, problem)
-    found = mapped(lying(form, problem, ct, (logs.strides, rows.strides), cotangents))
-    shape = form.product.type.shape
-    axes = product_axes(form)
-    if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
-        return "an operand has no axis of some heads"
-    return found
 
 
 def cotangents_of(form: Form, problem: Problem) -> tuple[Operand, ...]:

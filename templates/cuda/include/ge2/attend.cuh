@@ -38,6 +38,17 @@ struct ge2_attend_f32 {
     enum { STEP = 4, TENSOR = 0 };
 };
 
+/* A number rounded to the bits that tensor cores take of it. */
+GE2_FN uint32_t ge2_attend_rounded(float x) {
+#ifndef GE2_SHIM
+    uint32_t bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return bits;
+#else
+    return x == x ? __float_as_uint(x) + 0x1000u : 0x7fffffffu;
+#endif
+}
+
 /* ---- factors of a warp's rows by lines, as sums lie: of half types rounded, as the left operand of mma.m16n8k16 has them */
 
 template <class K, int LINES, int BYTES = (int)sizeof(typename K::stored)>
@@ -164,8 +175,7 @@ GE2_FN void ge2_attend_add(
 #pragma unroll
             for (int i = 0; i < HIGH; i++)
 #pragma unroll
-                for (int n = 0; n < 4; n++)  /* rounded: tensor cores take no bits beyond these */
-                    left[i][n] = __float_as_uint(factors[i].at[eight * 4 + n % 2 * 2 + n / 2]) + 0x1000u;
+                for (int n = 0; n < 4; n++) left[i][n] = ge2_attend_rounded(factors[i].at[eight * 4 + n % 2 * 2 + n / 2]);
             const unsigned char *const from = lines + (eight * 8 + lane % 4 * 2) * PITCH + lane / 4 * 4;
 #pragma unroll
             for (int feature = 0; feature < WIDTH; feature += 8) {
