@@ -10,6 +10,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Pin
+from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
@@ -134,6 +135,19 @@ def test_few_rows_or_columns(turn: str, shape: tuple[int, int, int], dtype: Any)
             BOTH, lambda a, b: np.maximum(product(a, b), 0), xs, FUSED, shape[2],
             exact=lambda a, b: np.maximum(function(a, b), 0),
         )  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", [(8192, 8192, 8), (8, 8192, 8192)])
+def test_few_rows_or_columns_wait_for_memory(shape: tuple[int, int, int]) -> None:
+    """Whoever multiplies: of a library long sums alone were counted once, which took 4 us."""
+    m, k, n = shape
+    a, b = (ge2.ShapeDtypeStruct(s, BF16) for s in ((m, k), (k, n)))
+    with config.using(executor="shim", tuning=(H200,)):
+        (choice,) = ge2.jit(np.matmul).lower(a, b).choices.values()
+    speed = choice.caps.speed
+    least = m * k * n // min(m, n) * 2 / speed.moved
+    assert all(c.predicted > least for c in choice.candidates if c.predicted is not None)
+    assert "mma product" in {c.family.name for c in choice.candidates if not c.refusal}
 
 
 def test_few_terms_are_for_others() -> None:

@@ -95,7 +95,7 @@ def longest_seconds(problem: Problem, caps: Caps) -> float:
     tuning, (a, *_) = caps.chip.tuning.wgmma, problem.inputs
     rate = tuning.rate_of(a.dtype) * caps.limits.multiprocessors
     found = caps.speed.launch + tuning.library * operations(problem, 1) / rate
-    return max(found, caps.speed.of(problem, rate=TENSOR))
+    return max(found, caps.speed.of(problem, rate=math.inf))
 
 
 def is_ranked(problem: Problem, caps: Caps | None) -> bool:
