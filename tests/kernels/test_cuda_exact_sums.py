@@ -155,6 +155,19 @@ def test_which_sums_blocks_have_in_shared_memory() -> None:
     assert "exact_sum" in kinds(1 << 18, 1 << 18, "f8"), "too many for the memory of a block"
 
 
+def test_what_they_are_predicted_to_take() -> None:
+    """Global atomics are most of it, where each update takes some."""
+
+    def at(x: Any, i: Any, u: Any) -> Any:
+        return x.at[i].add(u)
+
+    types = [((4096,), "f8"), ((200_000,), "i8"), ((200_000,), "f8")]
+    given = [ge2.ShapeDtypeStruct(shape, np.dtype(t)) for shape, t in types]
+    options = ge2.explain(at, arch="sm_90a")(*given).kernels[-1].options
+    times = {o.name.partition(", ")[2]: o.predicted for o in options if o.predicted}
+    assert times["in shared memory, by blocks"] < 1e-5 < times["by parts that are exact"]
+
+
 def test_two_indices_and_rows(rng: np.random.Generator) -> None:
     x, updates = rng.normal(size=(3, 4, 5)), rng.normal(size=(40, 30, 5))
     i, j = rng.integers(-3, 3, (40, 30)), rng.integers(0, 4, (40, 30))

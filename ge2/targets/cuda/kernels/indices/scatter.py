@@ -27,13 +27,21 @@ from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.indices.block_sums import BlockSums
 from ge2.targets.cuda.kernels.indices.exact_sums import ExactSums, unserved
 from ge2.targets.cuda.kernels.indices.gather import Rows, nowhere
-from ge2.targets.cuda.kernels.indices.scatter_sums import Sums
+from ge2.targets.cuda.kernels.indices.scatter_sums import DIGIT, Sums
 from ge2.targets.cuda.kernels.indices.updates import Later, Writes, loaded, merge, stored
 
 ATOMIC = {  # whole numbers that one instruction takes in
     np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
     for t in (np.int32, np.uint32, np.int64, np.uint64)
 }
+BLOCKS, AT_ONCE, EXACT = "in shared memory, by blocks", "as they come", "by parts that are exact"
+FIRST, RANKS, DIGITS = (
+    "by the first of each place",
+    "in the order of their places, by ranks",
+    "in the order of their places, by digits",
+)
+LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1, RANKS: 4}  # those by digits depend on them
+ATOMICS = {AT_ONCE: 1, EXACT: 3}  # of global memory, for each element of an update
 CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
 
 
@@ -112,6 +120,14 @@ class CudaScatterReduce(CudaWriting):
             return f"{op.name} reduces nothing at indices"
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Its launches, the bytes of all arrays once, and atomics of global memory."""
+        rows = writes_of(problem, caps.chip).rows
+        turns = -(-max((rows.places - 1).bit_length(), 1) // DIGIT)
+        launches = LAUNCHES.get(variant.name, 3 + 3 * turns)
+        atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
+        return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
+
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
         free = writes.rows.count == 1 or writes.dtype in ATOMIC
         ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
@@ -125,19 +141,17 @@ class CudaScatterReduce(CudaWriting):
         few = "" if writes.few else f"{n} updates are not compared each with all others"
         many = f"each of {n} updates is compared with all others, more than {ranked}"
         return (
-            Variant("in shared memory, by blocks", lambda w: BlockSums(w).add(), shared),
-            Variant("as they come", self.at_once, ordered),
-            Variant("by parts that are exact", lambda w: ExactSums(w).add(), exact),
+            Variant(BLOCKS, lambda w: BlockSums(w).add(), shared),
+            Variant(AT_ONCE, self.at_once, ordered),
+            Variant(EXACT, lambda w: ExactSums(w).add(), exact),
+            Variant(FIRST, lambda w: Sums(w).by_the_first(), no_order or few),
             Variant(
-                "by the first of each place", lambda w: Sums(w).by_the_first(), no_order or few
-            ),
-            Variant(
-                "in the order of their places, by ranks",
+                RANKS,
                 lambda w: Sums(w).in_order(Sums.ranked),
                 no_order or (many if n > ranked else ""),
             ),
             Variant(
-                "in the order of their places, by digits",
+                DIGITS,
                 lambda w: Sums(w).in_order(Sums.by_digits),
                 no_order,
             ),
