@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import final
 
+from ge2.base.locks import computed
 from ge2.base.record import record
 from ge2.codegen import content
 from ge2.codegen.environment import WIDTH, render, wrap
@@ -61,9 +63,11 @@ class Around:
 
 
 @final
-@record
+@dataclass(frozen=True)
 class Source:
-    """A kernel under its name."""
+    """A kernel under its name. It has a `__dict__`, which keeps its text: assemblers ask for that
+    two or three times.
+    """
 
     name: str
     kernel: CudaKernel
@@ -89,6 +93,10 @@ class Source:
         )
 
     def text(self) -> str:
+        return self._text
+
+    @computed
+    def _text(self) -> str:
         return self.kernel.text or checked(render(self.kernel.template, self))
 
     @property
