@@ -138,6 +138,9 @@ def differences(old: Signature, new: Signature, labels: Sequence[str] = ()) -> l
     if a.donated != b.donated:
         fix = "an array that owns its memory, is writable, and is no other argument, at every call"
         found.append(Difference("what could be donated", fix))
+    if a.scalars != b.scalars:
+        what = "which arguments are NumPy's scalars, and which are arrays of no axes"
+        found.append(Difference(what, "np.asarray(i) at every call, or np.int64(i) at every call"))
     contents = "the contents of an array that the trace looked at"
     return found or [
         Difference(contents, "np.where or ge2.lax.cond in place of `if`, or a static argument")

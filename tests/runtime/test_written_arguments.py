@@ -624,6 +624,7 @@ def test_a_scalar_index_gives_a_view_and_an_array_without_axes_a_copy() -> None:
     for i in (np.int64(2), np.array(2), np.int64(1), np.array(0)):
         for got, want in zip(g(x, i), f(x, i), strict=True):
             np.testing.assert_array_equal(got, want)
+    assert "are NumPy's scalars" in str(g.cache_report())
     reads = ge2.jit(lambda x, i: x[i] * 2)  # nothing is written: one trace serves both
     reads(x, np.int64(2)), reads(x, np.array(1))
     assert "1 signature," in str(reads.cache_report())
