@@ -359,17 +359,15 @@ def slopes_of_scores(
     return tuple(n for n, x in enumerate(xs) if x.dtype == dtype), xs
 
 
-def judge_slopes(found: Any, wanted: Any) -> None:
-    """Cotangents of half types, of which some parts are rounded on the way; what is beyond a type's
-    largest number is infinite in it.
-    """
+def judge_slopes(found: Any, wanted: Any, bound: float = 2.0**-6) -> None:
+    """Cotangents, whose errors are a part of them; what is beyond a type's largest number is infinite."""
     for y, w in zip(found, wanted, strict=True):
         beyond = np.abs(w) > float(ml_dtypes.finfo(y.dtype).max)
         y = np.asarray(y, np.float64)
         assert y.shape == w.shape
         assert np.isinf(y[beyond]).all()
         y, w = y[~beyond], w[~beyond]
-        assert np.linalg.norm(y - w) <= 2.0**-6 * np.linalg.norm(w)
+        assert np.linalg.norm(y - w) <= bound * np.linalg.norm(w)
 
 
 def drawn(rng: np.random.Generator, q: Shape, k: Shape, dtype: Any) -> list[Any]:
