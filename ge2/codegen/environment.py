@@ -17,7 +17,7 @@ from ge2.base.source import templates
 from ge2.codegen.rendered_cache import compiled_templates, keep_compiled, page, user_templates
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
+    from jinja2 import BytecodeCache, Environment
     from jinja2.bccache import Bucket
 
     from ge2.codegen.text import Text
@@ -99,19 +99,10 @@ def environment() -> Environment:
     return _environment(user_templates())
 
 
-@cache
-def _environment(users: str) -> Environment:
-    """The templates of ours, and before them those of a folder of the user's."""
-    import jinja2  # `import ge2` does without
-    from jinja2 import (
-        BytecodeCache,
-        ChoiceLoader,
-        Environment,
-        FileSystemLoader,
-        FunctionLoader,
-        PrefixLoader,
-        StrictUndefined,
-    )
+def _bytecode(users: str) -> BytecodeCache:
+    """The compiled templates that the cache of files holds."""
+    import jinja2
+    from jinja2 import BytecodeCache
 
     kept, passing = compiled_templates(jinja2.__version__, users), set[str]()
 
@@ -136,6 +127,21 @@ def _environment(users: str) -> Environment:
             kept[bucket.key + bucket.checksum] = bucket.bytecode_to_string()
             keep_compiled(kept, jinja2.__version__, users)
 
+    return Compiled()
+
+
+@cache
+def _environment(users: str) -> Environment:
+    """The templates of ours, and before them those of a folder of the user's."""
+    from jinja2 import (  # `import ge2` does without
+        ChoiceLoader,
+        Environment,
+        FileSystemLoader,
+        FunctionLoader,
+        PrefixLoader,
+        StrictUndefined,
+    )
+
     class Templates(Environment):
         def join_path(self, template: str, parent: str) -> str:
             """A template that extends its own name means ours, which it stands before."""
@@ -153,7 +159,7 @@ def _environment(users: str) -> Environment:
         undefined=StrictUndefined,  # a misspelt name is an error, not an empty string
         trim_blocks=True,
         lstrip_blocks=True,
-        bytecode_cache=Compiled(),
+        bytecode_cache=_bytecode(users),
         keep_trailing_newline=True,
         autoescape=False,
         optimized=False,  # there is no constant to fold, and looking for one takes time
