@@ -252,10 +252,14 @@ def gather(x, i):
 program.add(
     "gather_index",
     lambda x, i: np.take_along_axis(x, i[:, None], 1),
-    "f32[20,32]",
+    "f32[20,12]",
     "i64[20]",
     off=("fuse",),
 )
+
+
+program.add("order_statistics", lambda x: np.median(x, axis=0), "f64[1001,8]", targets=("c",))
+program.add("reduce_all_float64", lambda x: x.sum(), "f64[20000]", targets=("c",))
 
 
 @program("f32[100,32]", "i64[20]", "f32[20,32]")
