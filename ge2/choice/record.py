@@ -107,7 +107,10 @@ def class_of(problem: Problem) -> ProblemClass:
         form.append("," if number else " of ")
         typed(t, form, extents)
         if problem.operands:
-            form.append(layout_word(problem.operands[number], t))
+            operand = problem.operands[number]
+            form.append(layout_word(operand, t))
+            if operand.role == "in" and operand.index < number:
+                form.append(f" as {operand.index}")  # one array, read twice
     if problem.shared:
         form.append(f" in place {sorted(problem.shared)}")
     return ProblemClass("".join(form), tuple(map(rounded, extents)))
