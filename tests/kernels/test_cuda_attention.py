@@ -1,5 +1,5 @@
 """Attention on Hopper's tensor cores, on those of warps, and by multiply-adds: in the emulator against
-NumPy.
+NumPy, and compiled for GPUs.
 """
 
 from __future__ import annotations
@@ -11,6 +11,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.gpu import expecting
+from ge2.targets.cuda.load.nvrtc import compile
+from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
     BACKWARD,
     BF16,
@@ -39,6 +42,8 @@ from tests.kernels.attention_cases import (
     slopes,
     slopes_of_scores,
 )
+from tests.nvrtc import needs_nvrtc
+from tests.templates.cuda_harness import ARCHITECTURES
 
 
 def checked(function: Attention, xs: Any, kind: str) -> None:
@@ -211,6 +216,21 @@ def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
     made, shape = FORWARD[kind], (1, 72, 64)
     xs = drawn(np.random.default_rng(7), shape, shape, made.dtype)
-    with config.using(executor="shim", prefer=made.families):
+    with config.using(executor="shim", prefer=made.families, shim_watch=kind == "mma f32"):
         queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
     assert not np.asarray(queries, np.float64)[:, :3].any()
+
+
+@needs_nvrtc
+@pytest.mark.exhaustive("kind")
+@pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
+@pytest.mark.parametrize("width", [64, 256])
+@pytest.mark.parametrize("kind", ["mma bf16", "mma tf32"])
+def test_no_spills(kind: str, width: int, architecture: str) -> None:
+    """Forward, and backward; both are looked for where a GPU of that architecture is expected."""
+    made, x = FORWARD[kind], np.zeros((2, 16, 1024, width), FORWARD[kind].dtype)
+    with config.using(prefer=made.families), expecting(architecture):
+        found = kernels(slopes(made.of(masked(0))), x, x, x, arch=architecture)
+    texts = [text for kernel, text in found if kernel.kind.startswith("attention")]
+    assert len(texts) == (4 if width > 128 else 3)
+    assert not any(usage.spills for text in texts for usage in compile(text, architecture).kernels)
