@@ -62,7 +62,7 @@ VARIANTS = {
         "narrow columns": r"rows that a thread reads at once",
         "two stages": r"/\* A finish\.",
         "product that goes on": r"/\* A product region\.",
-        "product of 16 x 16": r"ge2_small_sums<",
+        "product of 16 x 16": r"ge2_small_product<",
         "product in tiles": r"terms that a block has at once",
         "scan of rows": r"threads of a line",
         "scan that looks back": r"ge2_look_back<",

@@ -22,7 +22,7 @@ from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
-from ge2.targets.cuda.kernels.small_products import predicted, refusal, side_of
+from ge2.targets.cuda.kernels.small_products import predicted, refusal
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.offline import limits_of
 from ge2.targets.cuda.products.gemm import Along, contraction
@@ -31,7 +31,6 @@ from ge2.test_util.laws import graph_of, types_of
 from tests.codegen.texts import kernels
 from tests.exhaustive import examples
 from tests.nvrtc import needs_nvrtc
-from tests.small import planned_by
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
 
@@ -102,29 +101,6 @@ def test_any_size(m: int, n: int, k: int, turn: str, odd: bool) -> None:
     x = a if turn in ("as they are", "the second") else a.T.copy()
     y = b if turn in ("as they are", "the first") else b.T.copy()
     judge(run(TURNS[turn], x, y), a, b, F32)
-
-
-LARGE = planned_by(EMULATED, "products", several=0)
-
-
-@needs_compiler
-@pytest.mark.parametrize(("m", "n", "k"), [(32, 64, 64), (36, 33, 70), (33, 35, 9), (40, 32, 161)])
-@pytest.mark.parametrize("turn", TURNS)
-def test_tiles_of_32(turn: str, m: int, n: int, k: int) -> None:
-    """A thread has four elements, by themselves and where it goes on with them."""
-    for dtype in (F32, np.dtype("f8")):
-        a, b = drawn(dtype, m, k), drawn(dtype, k, n, seed=1)
-        x = a if turn in ("as they are", "the second") else a.T.copy()
-        y = b if turn in ("as they are", "the first") else b.T.copy()
-        judge(run(TURNS[turn], x, y, device=ShimDevice(LARGE)), a, b, dtype)
-        c = drawn(dtype, n)
-        f = lambda x, y, c: np.maximum(TURNS[turn](x, y) + c, 0) * 2  # noqa: E731
-        with config.using(executor="shim", tuning=(LARGE,)):
-            g = ge2.jit(f)
-            near = 2e-4 if dtype == F32 else 1e-12
-            np.testing.assert_allclose(g(x, y, c), f(x, y, c), rtol=near, atol=near)
-            (kernel,) = g.lower(x, y, c).kernels
-            assert "SIDE     =   32;" in kernel.source and "e < 4" in kernel.source
 
 
 @needs_compiler
@@ -209,18 +185,11 @@ def test_threads_in_any_order_and_each_access_looked_at(seed: int) -> None:
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("turn", TURNS)
 def test_no_spills(turn: str, architecture: str) -> None:
-    few = limits_of(architecture)
-    large = planned_by(few, "products", several=0)
-    wide, narrow = (32, F32, few), (9, F32, few)
-    more = [
-        (9, np.dtype("f8"), few),
-        (9, np.dtype("f2"), few),
-        (32, F32, large),
-        (32, np.dtype("f8"), large),
-    ]
-    for n, dtype, chip in (wide, narrow, *(more if turn in ("as they are", "both") else [])):
+    wide, narrow = (32, F32), (9, F32)
+    more = [(9, np.dtype("f8")), (9, np.dtype("f2"))] if turn in ("as they are", "both") else []
+    for n, dtype in (wide, narrow, *more):
         x = np.zeros((n, n), dtype)
-        ((kernel, text),) = kernels(TURNS[turn], x, x, arch=architecture, chip=chip)
+        ((kernel, text),) = kernels(TURNS[turn], x, x, arch=architecture)
         (usage,) = compiled(text, architecture).kernels
         assert (
             kernel.kind == SMALL
@@ -279,14 +248,6 @@ def test_what_is_not() -> None:
     )
     assert asked(8, 8, 8, np.complex64) == "complex64 to complex64 is none of ours"
     assert asked(8, 8, 8, np.int32) == "int32 to int32 is none of ours"
-
-
-def test_tiles_are_larger_where_they_are_several_for_each_multiprocessor() -> None:
-    def side(m: int, n: int) -> int:
-        a, b = ArrayType((m, 64), F32), ArrayType((64, n), F32)
-        return side_of(contraction(PLAIN, a, b, ((64, 1), (n, 1), (n, 1))), H200)
-
-    assert side(128, 256) == side(1 << 14, 10) == 16 and side(512, 256) == side(512, 512) == 32
 
 
 def test_an_operand_none_of_whose_axes_is_contiguous() -> None:

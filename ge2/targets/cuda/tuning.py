@@ -264,7 +264,6 @@ class Products:
     stage: int = 210  # for a stage of its sum when it is alone on its multiprocessor,
     shared: int = 135  # and when others are there
     parts: int = 150  # to merge the parts of sums
-    several: int = 3  # tiles of 16 for each multiprocessor, from which on they are of 32
     # of rows, columns or terms: tensor cores are not filled by fewer
     thin: int = 32
     # predicted clocks up to which ours is taken: the library's least is 5 us or 8,800

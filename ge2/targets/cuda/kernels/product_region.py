@@ -16,7 +16,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.products import precision
-from ge2.targets.cuda.kernels.small_products import refusal, side_of
+from ge2.targets.cuda.kernels.small_products import refusal
 from ge2.targets.cuda.products.column_sums import FOLDS
 from ge2.targets.cuda.products.gemm import contraction, tight
 from ge2.targets.cuda.products.small import Small
@@ -66,8 +66,7 @@ class CudaProductRegion(Cuda):
         result = Operand("in", 0, tight(y.type.shape, (0, 1)))
         lie = factors[0].strides, factors[1].strides, result.strides
         axes, placed = contraction(dot, a, b, lie), (*factors, result)
-        side = side_of(axes, caps.limits)
-        small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES, side=side)
+        small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
         kernel = SmallRegion(small, op.region, op.place, operands, chip).kernel()
         return Kernels((*before, kernel), temps)
 

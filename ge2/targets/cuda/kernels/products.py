@@ -17,7 +17,7 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small_products import predicted, side_of
+from ge2.targets.cuda.kernels.small_products import predicted
 from ge2.targets.cuda.kernels.small_products import refusal as too_large
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.products.gemm import Contraction, arranged, by_blas, contraction
@@ -145,9 +145,9 @@ class CudaSmallProduct(Cuda):
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (first, second), (result,) = problem.arrays
         dtype, out = problem.inputs[0].dtype, problem.outs[0].dtype
-        axes, arrays = axes_of(problem), (first, second, result)
-        side = side_of(axes, caps.limits)
-        return Kernels((Small(axes, arrays, dtype, out, caps.chip, side=side).kernel(),))
+        return Kernels(
+            (Small(axes_of(problem), (first, second, result), dtype, out, caps.chip).kernel(),)
+        )
 
 
 @final

@@ -3,9 +3,9 @@ library: the rule, in one place.
 
 The library is made for large tiles with long sums. Of a small product few blocks have a tile then,
 the rest of the GPU idles, and those few wait for memory many times. Ours has tiles of 16 x 16, so
-many blocks, and waits twice; of 32 x 32 where those are several for each multiprocessor. But it
-reads each operand once for every 16 or 32 rows or columns, and has no tensor cores: so it is for
-products that are over before that counts. docs/design/small_products.md has the reasons.
+many blocks, and waits twice. But it reads each operand once for every 16 rows or columns, and has
+no tensor cores: so it is for products that are over before that counts.
+docs/design/small_products.md has the reasons.
 
 A layer with a large matrix of weights is the library's whatever the batch is, or a smaller batch
 would need other kernels than a larger one.
@@ -23,9 +23,8 @@ from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64, HALF
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.matrices import SIDE
-from ge2.targets.cuda.products.small import tiles, unfit
+from ge2.targets.cuda.products.small import unfit
 
-LARGE: Final = 32  # rows and columns of a tile of more elements
 NAME: Final = "small_products"  # under which it is switched off
 SERVED: Final = {
     (FLOAT32, FLOAT32), (FLOAT64, FLOAT64),
@@ -64,20 +63,10 @@ def sizes(axes: Contraction) -> tuple[int, int, int, int]:
     return rows, columns, sums, batches
 
 
-def side_of(axes: Contraction, limits: Limits) -> int:
-    """Rows and columns of a tile: of 32 where those of 16 are several for each multiprocessor, as
-    each reads all terms of its rows and columns from the L2 cache: half as often in all.
-    """
-    rows, columns, _, batches = sizes(axes)
-    blocks = tiles(rows, columns, SIDE) * batches
-    many = blocks >= limits.tuning.products.several * limits.multiprocessors
-    return LARGE if many and min(rows, columns) >= LARGE else SIDE
-
-
 def predicted(axes: Contraction, dtype: np.dtype, limits: Limits) -> int:
-    """Clocks from the start of the first block to the end of the last, in tiles of 16."""
+    """Clocks from the start of the first block to the end of the last."""
     tuning, (rows, columns, sums, batches) = limits.tuning.products, sizes(axes)
-    blocks = tiles(rows, columns, SIDE) * batches
+    blocks = -(-rows // SIDE) * -(-columns // SIDE) * batches
     stages = -(-sums // (tuning.slices * (2 if dtype == FLOAT64 else 4)))
     each = -(
         -blocks // limits.multiprocessors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, final
+from typing import final
 
 from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
@@ -52,15 +52,6 @@ def read(
     return Read(along, math.gcd(min(WIDE, WIDEST // itemsize), *steps), pitch)
 
 
-def tiles(rows: int, columns: int, side: int) -> int:
-    """Blocks, each of which has a tile.
-
-    >>> tiles(33, 64, 32)
-    4
-    """
-    return -(-rows // side) * -(-columns // side)
-
-
 def unfit(axes: Contraction) -> str:
     """Why a product is not one of matrices that are read as they lie; nothing if it is."""
     if max(map(len, (axes.rows, axes.columns, axes.sums))) > 1:
@@ -94,7 +85,6 @@ class SmallView:
     a: Lines
     b: Lines
     lift: str
-    each: int  # elements of a tile that a thread has
     y: str = ""
     written: str = ""
     batch: tuple[Text, ...] = ()
@@ -107,14 +97,10 @@ class SmallView:
 class Small(Matrices):
     """A product that `unfit` has nothing against."""
 
-    def __init__(self, *args: Any, side: int = SIDE) -> None:
-        super().__init__(*args)
-        self.side = side
-
     def kernel(self) -> CudaKernel:
         self.declare()
         text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
-        fixed = Fixed("SIDE", self.side, "rows and columns of a block")
+        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         view = self.view()
         return CudaKernel(
             "small product", text, tuple(self.arguments.values()), (), THREADS, self.grid, (fixed,),
@@ -123,7 +109,8 @@ class Small(Matrices):
 
     @property
     def grid(self) -> tuple[int, int]:
-        return tiles(self.rows.size, self.columns.size, self.side), self.deep
+        tiles = -(-self.rows.size // SIDE) * -(-self.columns.size // SIDE)
+        return tiles, self.deep
 
     @property
     def shared(self) -> int:
@@ -148,8 +135,7 @@ class Small(Matrices):
         """The view of a thread's element of a tile."""
         a, b = self.lines("a", places, "row"), self.lines("b", places, "column")
         self.size("n_sums", self.sums.size)
-        each = self.side * self.side // THREADS
-        return SmallView(HELD[self.wide], self.whole, a, b, self.lift(), each)
+        return SmallView(HELD[self.wide], self.whole, a, b, self.lift())
 
     def read(self, name: str) -> Read:
         line, operand = (

@@ -17,6 +17,7 @@ from ge2.targets.cuda.emit.columnwise import Lanes
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
+from ge2.targets.cuda.products.matrices import SIDE
 from ge2.targets.cuda.products.small import THREADS, Small
 
 NAMES = ("left", "right", "y")
@@ -57,7 +58,7 @@ class SmallRegion:
         product = (
             f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
         )
-        fixed = Fixed("SIDE", small.side, "rows and columns of a block")
+        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
             "product region", f"{product}\n{problem.text}", tuple(arguments.values()), (), THREADS,
             small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),

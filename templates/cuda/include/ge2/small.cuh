@@ -1,34 +1,27 @@
-/* Products of matrices that are small: a block has a tile of SIDE x SIDE of the result, 16 or 32, and the whole sum.
+/* Products of matrices that are small: a block has a tile of 16 x 16 of the result, and the whole sum.
 
-   Terms come in stages of slices. A team of threads has slices of each stage, and of the tile a thread of it has 4 x 4: of
-   a tile of 16 there are 16 teams of 16 threads, of one of 32 four of 64. Four stages are on their way from the start, so
-   that a sum of 256 float32 waits for memory once (twice). At the end what the teams have is added up through shared
-   memory, in order. docs/design/small_products.md counts it. */
+   Terms come in stages of 16 slices. A team of 16 threads has a slice of each stage, and of the tile a thread of it has 4
+   x 4. Four stages are on their way from the start, so that a sum of 256 float32 waits for memory once. At the end
+   what the teams have is added up through shared memory, in order. docs/design/small_products.md counts it. */
 #ifndef GE2_SMALL_CUH
 #define GE2_SMALL_CUH
 
 #include "ge2/ahead.cuh"
 #include "ge2/pack.cuh"
 
-constexpr int GE2_SMALL_AHEAD = 4, GE2_SMALL_THREADS = 256;
-
-/* Threads of a team, teams, and how far apart in shared memory what they have lies: two of a warp in other banks. */
-template <int SIDE>
-struct ge2_small_teams {
-    static constexpr int LINES = SIDE / 4, THREADS = LINES * LINES, COUNT = GE2_SMALL_THREADS / THREADS;
-    static constexpr int PITCH = SIDE * SIDE + 16, EACH = SIDE * SIDE / GE2_SMALL_THREADS;
-};
+constexpr int GE2_SMALL_SIDE = 16, GE2_SMALL_SLICES = 16, GE2_SMALL_AHEAD = 4;
+constexpr int GE2_SMALL_THREADS = 256, GE2_SMALL_PITCH = GE2_SMALL_THREADS + 16; /* two slices of a warp: other banks */
 
 /* What lies in memory as it is summed. */
 struct ge2_small_same {};
 
-/* A stage of one operand: SIDE lines of DEPTH terms, in PIECES of 16 bytes. ALONG: the terms of a line are neighbours in
-   memory, and so here; else the lines of a term are. What a warp reads together lies in other banks. */
-template <class T, bool ALONG, int SIDE>
+/* A stage of one operand: 16 lines of DEPTH terms. ALONG: the terms of a line are neighbours in memory, and so here; else
+   the lines of a term are. Slices that a warp reads together lie in other banks. */
+template <class T, bool ALONG>
 struct alignas(16) ge2_small_panel {
-    static constexpr int STEP = 16 / sizeof(T), PIECES = GE2_SMALL_THREADS / SIDE, DEPTH = PIECES * STEP;
-    static constexpr int PITCH = ALONG ? DEPTH + (SIDE > 16 ? 1 : 2) * STEP : SIDE;
-    T at[ALONG ? SIDE * PITCH : DEPTH * PITCH];
+    static constexpr int STEP = 16 / sizeof(T), DEPTH = GE2_SMALL_SLICES * STEP;
+    static constexpr int PITCH = ALONG ? DEPTH + 2 * STEP : GE2_SMALL_SIDE;
+    T at[ALONG ? GE2_SMALL_SIDE * PITCH : DEPTH * PITCH];
 
     static __device__ __forceinline__ int place(int line, int term) {
         return ALONG ? line * PITCH + term : (term ^ (term / STEP & 1)) * PITCH + line;
@@ -36,20 +29,17 @@ struct alignas(16) ge2_small_panel {
 };
 
 /* targets/cuda/products/small.py asks for five of each operand's. */
-#define GE2_SMALL_SIZES(T, SIDE)                                                                             \
-    static_assert(sizeof(ge2_small_panel<T, true, SIDE>) == 4608, "");                                      \
-    static_assert(sizeof(ge2_small_panel<T, false, SIDE>) == 4096, "");
-GE2_SMALL_SIZES(float, 16) GE2_SMALL_SIZES(double, 16) GE2_SMALL_SIZES(float, 32) GE2_SMALL_SIZES(double, 32)
-#undef GE2_SMALL_SIZES
+static_assert(sizeof(ge2_small_panel<float, true>) == 4608 && sizeof(ge2_small_panel<float, false>) == 4096, "");
+static_assert(sizeof(ge2_small_panel<double, true>) == 4608 && sizeof(ge2_small_panel<double, false>) == 4096, "");
 
-template <class A, class B, class T, int SIDE>
+template <class A, class B, class T>
 struct ge2_small_room {
     union {
         struct {
             A a;
             B b;
         } stage[GE2_SMALL_AHEAD + 1];
-        T part[ge2_small_teams<SIDE>::COUNT * ge2_small_teams<SIDE>::PITCH];
+        T part[GE2_SMALL_SLICES * GE2_SMALL_PITCH];
     };
 };
 
@@ -68,14 +58,14 @@ GE2_FN void ge2_small_copy(T *to, const S *from, Lift lift) {
 }
 
 /* Brings the terms from `first` on; what is none, or of no line, is 0. `x` is where the tile's lines begin. */
-template <int WIDE, class T, bool ALONG, int SIDE, class S, class I, class Lift>
+template <int WIDE, class T, bool ALONG, class S, class I, class Lift>
 GE2_FN void ge2_small_bring(
-    ge2_small_panel<T, ALONG, SIDE> &panel, const S *x, I pitch, I lines, I first, I terms, Lift lift
+    ge2_small_panel<T, ALONG> &panel, const S *x, I pitch, I lines, I first, I terms, Lift lift
 ) {
-    constexpr int DEPTH = ge2_small_panel<T, ALONG, SIDE>::DEPTH;
-    constexpr int ROW = (ALONG ? DEPTH : SIDE) / WIDE;
+    constexpr int DEPTH = ge2_small_panel<T, ALONG>::DEPTH;
+    constexpr int ROW = (ALONG ? DEPTH : GE2_SMALL_SIDE) / WIDE;
 #pragma unroll
-    for (int n = 0; n < SIDE * DEPTH / WIDE / GE2_SMALL_THREADS; n++) {
+    for (int n = 0; n < GE2_SMALL_SIDE * DEPTH / WIDE / GE2_SMALL_THREADS; n++) {
         const int piece = (int)threadIdx.x + n * GE2_SMALL_THREADS, outer = piece / ROW, inner = piece % ROW * WIDE;
         const int line = ALONG ? outer : inner, term = ALONG ? inner : outer;
         T *to = panel.at + panel.place(line, term);
@@ -86,20 +76,20 @@ GE2_FN void ge2_small_bring(
     }
 }
 
-/* The thread's four lines of a slice: found[line][term]. */
-template <class T, bool ALONG, int SIDE, int STEP>
-GE2_FN void ge2_small_take(const ge2_small_panel<T, ALONG, SIDE> &panel, int part, int slice, T (&found)[4][STEP]) {
+/* The thread's four lines of its slice: found[line][term]. */
+template <class T, bool ALONG, int STEP>
+GE2_FN void ge2_small_take(const ge2_small_panel<T, ALONG> &panel, int quarter, int slice, T (&found)[4][STEP]) {
     if constexpr (ALONG) {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            const auto some = *(const ge2_piece<T, STEP> *)&panel.at[panel.place(part + SIDE / 4 * i, slice * STEP)];
+            const auto some = *(const ge2_piece<T, STEP> *)&panel.at[panel.place(quarter + 4 * i, slice * STEP)];
 #pragma unroll
             for (int k = 0; k < STEP; k++) found[i][k] = some.at[k];
         }
     } else {
 #pragma unroll
         for (int k = 0; k < STEP; k++) {
-            const auto some = *(const ge2_some<T, 4> *)&panel.at[panel.place(part * 4, slice * STEP + k)];
+            const auto some = *(const ge2_some<T, 4> *)&panel.at[panel.place(quarter * 4, slice * STEP + k)];
 #pragma unroll
             for (int i = 0; i < 4; i++) found[i][k] = some.at[i];
         }
@@ -107,36 +97,33 @@ GE2_FN void ge2_small_take(const ge2_small_panel<T, ALONG, SIDE> &panel, int par
 }
 
 /* Which line of the tile is the thread's so many th. */
-template <bool ALONG, int SIDE>
-GE2_FN int ge2_small_line(int part, int i) {
-    return ALONG ? part + SIDE / 4 * i : part * 4 + i;
+template <bool ALONG>
+GE2_FN int ge2_small_line(int quarter, int i) {
+    return ALONG ? quarter + 4 * i : quarter * 4 + i;
 }
 
-/* Where in the tile the element lies that the thread has in the end, or the `e` th of some. */
-template <bool ALONG, int SIDE>
-GE2_FN int ge2_small_row(int e = 0) {
-    const int q = (int)threadIdx.x + e * GE2_SMALL_THREADS;
-    return ge2_small_line<ALONG, SIDE>(q / SIDE % (SIDE / 4), q / (SIDE * SIDE / 4));
+/* Where in the tile the element lies that the thread has in the end. */
+template <bool ALONG>
+GE2_FN int ge2_small_row() {
+    return ge2_small_line<ALONG>((int)threadIdx.x / 16 % 4, (int)threadIdx.x / 64);
 }
 
-template <bool ALONG, int SIDE>
+template <bool ALONG>
 GE2_FN int ge2_small_column() {
-    return ge2_small_line<ALONG, SIDE>((int)threadIdx.x / 4 % (SIDE / 4), (int)threadIdx.x % 4);
+    return ge2_small_line<ALONG>((int)threadIdx.x / 4 % 4, (int)threadIdx.x % 4);
 }
 
-/* The product of a tile, in the parts of its teams. `a` and `b` are where the tile's rows and columns begin, of which `rows`
-   and `columns` are there; `shared` is a ge2_small_room. All threads of the block call it. */
-template <class T, int SIDE, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, class S, class I, class Lift>
-GE2_FN void ge2_small_sums(
+/* The element of the product at ge2_small_row, ge2_small_column. `a` and `b` are where the tile's rows and columns begin,
+   of which `rows` and `columns` are there; `shared` is a ge2_small_room. All threads of the block call it. */
+template <class T, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, class S, class I, class Lift>
+GE2_FN T ge2_small_product(
     void *shared, const S *a, I a_pitch, I rows, const S *b, I b_pitch, I columns, I terms, Lift lift
 ) {
-    typedef ge2_small_panel<T, ALONG_A, SIDE> A;
-    typedef ge2_small_panel<T, ALONG_B, SIDE> B;
-    typedef ge2_small_teams<SIDE> Teams;
-    constexpr int STEP = A::STEP, SLOTS = GE2_SMALL_AHEAD + 1, LINES = Teams::LINES;
-    auto &room = *(ge2_small_room<A, B, T, SIDE> *)shared;
-    const int team = (int)threadIdx.x / Teams::THREADS, mate = (int)threadIdx.x % Teams::THREADS;
-    const int down = mate / LINES, across = mate % LINES;
+    typedef ge2_small_panel<T, ALONG_A> A;
+    typedef ge2_small_panel<T, ALONG_B> B;
+    constexpr int STEP = A::STEP, SLOTS = GE2_SMALL_AHEAD + 1;
+    auto &room = *(ge2_small_room<A, B, T> *)shared;
+    const int slice = (int)threadIdx.x / 16, down = (int)threadIdx.x / 4 % 4, across = (int)threadIdx.x % 4;
     const I stages = (terms + A::DEPTH - 1) / A::DEPTH;
 
 #pragma unroll
@@ -159,18 +146,15 @@ GE2_FN void ge2_small_sums(
             ge2_small_bring<WIDE_B>(room.stage[next].b, b, b_pitch, columns, first, terms, lift);
         }
         ge2_ahead_group();
+        T left[4][STEP], right[4][STEP];
+        ge2_small_take(room.stage[here].a, down, slice, left);
+        ge2_small_take(room.stage[here].b, across, slice, right);
 #pragma unroll
-        for (int slice = team; slice < A::PIECES; slice += Teams::COUNT) {
-            T left[4][STEP], right[4][STEP];
-            ge2_small_take(room.stage[here].a, down, slice, left);
-            ge2_small_take(room.stage[here].b, across, slice, right);
+        for (int k = 0; k < STEP; k++)
 #pragma unroll
-            for (int k = 0; k < STEP; k++)
+            for (int i = 0; i < 4; i++)
 #pragma unroll
-                for (int i = 0; i < 4; i++)
-#pragma unroll
-                    for (int j = 0; j < 4; j++) sums[i][j] = fma(left[i][k], right[j][k], sums[i][j]);
-        }
+                for (int j = 0; j < 4; j++) sums[i][j] = fma(left[i][k], right[j][k], sums[i][j]);
         here = here + 1 == SLOTS ? 0 : here + 1;
         next = next + 1 == SLOTS ? 0 : next + 1;
     }
@@ -180,23 +164,16 @@ GE2_FN void ge2_small_sums(
         ge2_some<T, 4> mine;
 #pragma unroll
         for (int j = 0; j < 4; j++) mine.at[j] = sums[i][j];
-        *(ge2_some<T, 4> *)&room.part[team * Teams::PITCH + i * (4 * Teams::THREADS) + mate * 4] = mine;
+        *(ge2_some<T, 4> *)&room.part[slice * GE2_SMALL_PITCH + i * 64 + (down * 4 + across) * 4] = mine;
     }
     __syncthreads();
-}
-
-/* The element of the product at ge2_small_row, ge2_small_column. */
-template <class T, int SIDE>
-GE2_FN T ge2_small_total(const void *shared, int e = 0) {
-    typedef ge2_small_teams<SIDE> Teams;
-    const T *part = (const T *)shared + e * GE2_SMALL_THREADS + threadIdx.x;
-    T parts[Teams::COUNT];
+    T parts[GE2_SMALL_SLICES];
 #pragma unroll
-    for (int s = 0; s < Teams::COUNT; s++) parts[s] = part[s * Teams::PITCH];
+    for (int s = 0; s < GE2_SMALL_SLICES; s++) parts[s] = room.part[s * GE2_SMALL_PITCH + threadIdx.x];
 #pragma unroll
-    for (int apart = 1; apart < Teams::COUNT; apart *= 2)
+    for (int apart = 1; apart < GE2_SMALL_SLICES; apart *= 2)
 #pragma unroll
-        for (int s = 0; s + apart < Teams::COUNT; s += 2 * apart) parts[s] += parts[s + apart];
+        for (int s = 0; s + apart < GE2_SMALL_SLICES; s += 2 * apart) parts[s] += parts[s + apart];
     return parts[0];
 }
 
