@@ -434,7 +434,7 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Shape | None = Non
     `shape` is that of the result, which the other axes of `logits` broadcast to: theirs, if it is
     not given.
 
-    >>> categorical(key(0), np.log([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])).shape
+    >>> categorical(key(0), [[0.0, 0.0, -np.inf], [-np.inf, -np.inf, 0.0]]).shape
     (2,)
     """
     x = array(logits)

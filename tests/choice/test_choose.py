@@ -45,8 +45,15 @@ class Offer(Family[int, str]):
         return f"{self.name} {variant.name} {caps}"
 
 
+class Chip(int):
+    """So many of what a kernel needs, on a kind of device that nothing was measured on."""
+
+    kind = ""
+
+
 def taken(*catalog: Offer, caps: int | None = 1, off: tuple[str, ...] = ()) -> str:
-    return choose(PROBLEM, caps, Prefs(frozenset(off)), catalog).taken.title
+    chip = None if caps is None else Chip(caps)
+    return choose(PROBLEM, chip, Prefs(frozenset(off)), catalog).taken.title
 
 
 def test_the_first_that_does_not_refuse() -> None:
@@ -70,11 +77,11 @@ def test_what_is_switched_off() -> None:
 def test_what_a_pass_chose_stays_unless_it_refuses_what_is_known_later() -> None:
     """Such as rows that turn out to begin between multiples of 16 bytes."""
     picky, other = Offer("a", 2, one=1.0), Offer("b", two=2.0)
-    kept = choose(PROBLEM, 3, Prefs(), (other, picky))
+    kept = choose(PROBLEM, Chip(3), Prefs(), (other, picky))
     assert kept.taken.title == "a, one"
 
     def later(caps: int) -> str:
-        return str(settled(kept, PROBLEM, caps, Prefs(), (other, picky)))
+        return str(settled(kept, PROBLEM, Chip(caps), Prefs(), (other, picky)))
 
     assert later(2).startswith("a, one")
     assert later(1) == "b, two, predicted 2e+06 us"
@@ -84,7 +91,7 @@ def test_what_is_preferred() -> None:
     a, b = Offer("a", one=1.0), Offer("b", two=2.0)
 
     def by(**given: object) -> tuple[str, str]:
-        found = choose(PROBLEM, 1, Prefs(**given), (a, b))  # type: ignore[arg-type]
+        found = choose(PROBLEM, Chip(1), Prefs(**given), (a, b))  # type: ignore[arg-type]
         return found.taken.title, found.by
 
     assert by() == ("a, one", "predicted")
@@ -101,10 +108,10 @@ def test_what_adds_up_in_any_order_is_asked_for() -> None:
 
     a = AnyOrder("a", atomics=1.0, sorted=2.0)
     assert taken(a) == "a, sorted"
-    found = choose(PROBLEM, 1, Prefs(), (a,))
+    found = choose(PROBLEM, Chip(1), Prefs(), (a,))
     assert [c.title for c in found.candidates] == ["a, sorted", "a, atomics"]
     assert "the same bits" in found.candidates[1].refusal
-    assert choose(PROBLEM, 1, Prefs(deterministic=False), (a,)).taken.title == "a, atomics"
+    assert choose(PROBLEM, Chip(1), Prefs(deterministic=False), (a,)).taken.title == "a, atomics"
 
 
 def test_preferences_are_settings() -> None:
@@ -131,7 +138,7 @@ def test_a_new_edition_builds_anew() -> None:
 
 
 def test_a_choice_tells_all_of_it() -> None:
-    found = choose(PROBLEM, 1, Prefs(), (Offer("a", 2), Offer("b", one=2e-6, two=1e-6)))
+    found = choose(PROBLEM, Chip(1), Prefs(), (Offer("a", 2), Offer("b", one=2e-6, two=1e-6)))
     assert str(found).splitlines() == [
         "not a: the chip has 1 of 2",
         "b, two, predicted 1 us, by prediction",

@@ -116,7 +116,7 @@ def test_settings_hold_in_the_thread():
     assert list(ahead) == [3]
 
 
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
 def test_a_forked_child_ends_instead_of_waiting():
     if not hasattr(os, "fork"):
         pytest.skip("no processes to fork")

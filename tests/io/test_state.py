@@ -99,7 +99,7 @@ def test_training_goes_on_bit_for_bit(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no processes to fork")
-@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning", "ignore:os.fork:RuntimeWarning")
 def test_killed_at_any_moment_a_whole_state_is_there(tmp_path):
     chance = random.Random(0)
     newest = 0

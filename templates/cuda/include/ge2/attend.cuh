@@ -92,7 +92,7 @@ GE2_FN void ge2_attend_bring(unsigned char *to, const typename K::stored *from, 
     for (int n = 0; n < LINES; n += DOWN) {
 #pragma unroll
         for (int more = 0; more < PIECES; more += ACROSS)
-            if (PIECES % ACROSS == 0 || more + x / WIDE < PIECES)
+            if ((LINES % DOWN == 0 || n + y < LINES) && (PIECES % ACROSS == 0 || more + x / WIDE < PIECES))
                 ge2_ahead_part<WIDE * SIZE>(
                     to + n * PITCH + more * WIDE * SIZE, at + more * WIDE,
                     n < left - y && x + more * WIDE < width ? WIDE * SIZE : 0);
