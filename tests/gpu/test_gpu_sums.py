@@ -32,7 +32,10 @@ def test_sums_at_indices(xp: Any, places: int, dtype: str, rng: np.random.Genera
     wide = np.clongdouble if dtype == "c8" else np.longdouble
     wanted = sums(x.astype(wide), updates.astype(wide), index)
     near = 4 * np.finfo(dtype).eps
-    np.testing.assert_allclose(found, wanted, rtol=near, atol=near)
+    # blocks round their sums of float64 once each
+    moved = sums(np.abs(x), np.abs(updates), index) if (kind, dtype) == ("block_sum", "f8") else 0
+    error = np.abs(found - wanted)
+    assert np.all(error <= near * (1 + np.abs(wanted)) + np.finfo(dtype).eps / 2 * moved)
 
 
 @pytest.mark.parametrize("way", ["a @ x", "y @ a", "tanh(a @ x + b)", "tanh(y @ a + x)"])

@@ -59,7 +59,7 @@ class MmaKernels(OnTensorCores):
         found = [
             split
             for copies in dict.fromkeys(((), narrow))
-            for tile in tiles_for(axes, caps.chip.tuning.mma)
+            for tile in tiles_for(axes, caps.chip.tuning.mma, product.dtype)
             if of_tile(copied(product, copies), tile, after, caps.chip).fits
             for split in splits(axes, tile, copies, caps)
             if split.parts == 1 or not after.sums
@@ -96,12 +96,15 @@ class MmaKernels(OnTensorCores):
         return Kernels((first, second), (rows * columns * 4,))
 
 
-def tiles_for(axes: Contraction, tuning: Tuning) -> tuple[MmaTile, ...]:
-    """The tiles for a result: of few rows or columns those that are as thin."""
+def tiles_for(axes: Contraction, tuning: Tuning, dtype: np.dtype) -> tuple[MmaTile, ...]:
+    """The tiles for a result: of few rows or columns those that are as thin. Not of few columns of
+    float32, whose numbers were wrong on an H200 and are right in the emulator.
+    """
     (rows,), (columns,) = axes.rows, axes.columns
     thin = (
         t for t in tuning.skinny
-        if rows.size <= t.rows < t.columns or columns.size <= t.columns < t.rows
+        if rows.size <= t.rows < t.columns
+        or (columns.size <= t.columns < t.rows and dtype != FLOAT32)
     )  # fmt: skip
     return tuple(thin) or tuning.tiles
 
