@@ -12,6 +12,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.gpu import expecting
+from ge2.choice.problem import Pin
 from ge2.targets.cuda.load.nvrtc import compile
 from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
@@ -170,6 +171,18 @@ def test_rows_that_are_few_bytes_apart(width: int, kind: str) -> None:
     checked_back(
         masked(0), drawn(np.random.default_rng(8), shape, shape, FORWARD[kind].dtype), kind
     )
+
+
+def test_a_tile_of_fewer_lines_than_its_threads_bring_at_once() -> None:
+    """Threads that have no line of it write nothing."""
+    made, shape = FORWARD["mma bf16"], (1, 40, 4)
+    xs = drawn(np.random.default_rng(8), shape, shape, made.dtype)
+    pin = Pin("mma attention backward", "128 x 32 by 4")
+    with config.using(executor="shim", shim_watch=True, prefer=made.families, pins=(pin,)):
+        compiled = ge2.jit(slopes(made.of(masked(0))))
+        taken = [kernel.choice.taken.title for kernel in compiled.lower(*xs).kernels]
+        assert "mma attention backward, 128 x 32 by 4" in taken
+        judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
 
 
 @pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
