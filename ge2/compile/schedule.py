@@ -393,8 +393,9 @@ class Scheduler:
         return (a, place) if self.kinds[source.first] == "kernel" else None
 
     def write_cotangent(self, a: Atom, place: Layout, whole: Buffer) -> bool:
-        """Has the kernel write there what is, transposed and reshaped, the cotangent of queries, keys or
-        values; what is between are views of the whole then.
+        """Has attention's backward kernel write a cotangent of queries, keys or values at `place` in the
+        concatenation `whole`, if input `a` of that is such a cotangent, reshaped or transposed; these
+        reshapes and transposes become views. True if it does.
         """
         chain = list[tuple[Var, Layout]]()
         while isinstance(a, Var) and self.reads[a] == 1:
@@ -561,7 +562,7 @@ def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
 
 
 def before(eqn: Eqn, place: Layout) -> Layout | None:
-    """Where what is reshaped or transposed goes, if the result of that goes to `place`."""
+    """The layout of the input of a reshape or transpose whose result has the layout `place`."""
     op, (x, *_), (out, *_) = eqn.op, eqn.inputs, eqn.outs
     if isinstance(op, Reshape):
         return reshaped(place, out.type.shape, x.type.shape)
@@ -571,7 +572,9 @@ def before(eqn: Eqn, place: Layout) -> Layout | None:
 
 
 def is_mappable(place: Layout, v: Var) -> bool:
-    """Whether tensor maps write an array there: in multiples of 16 bytes, along the last axis."""
+    """True if a tensor map can write this layout: last axis contiguous, other strides and the offset
+    multiples of 16 bytes.
+    """
     *outer, last = place.strides
     some = max(1, 16 // v.type.dtype.itemsize)
     return last == 1 and not any(each % some for each in (place.offset, *outer))

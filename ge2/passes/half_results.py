@@ -38,7 +38,7 @@ def half_results(graph: Graph) -> Graph:
 
 
 def results(graph: Graph) -> set[Atom]:
-    """What the program returns, and what those are views of."""
+    """The results of the program, and the values that those are views of."""
     found = set(graph.outputs)
     for eqn in reversed(graph.eqns):
         if eqn.op.is_view and not found.isdisjoint(eqn.outs):

@@ -103,7 +103,7 @@ class Sweep:
         return alike and a.type.ndim > 0 < b.type.ndim and not spread
 
     def parts(self, a: Atom) -> tuple[Atom, ...]:
-        """What was joined already."""
+        """The arrays that `a` joins, if nothing else reads it; else `a` alone."""
         found = self.makers.get(a)
         return (
             found.inputs

@@ -103,7 +103,7 @@ class ProductRegion(Fused):
 
     @property
     def keeps(self) -> bool:
-        """Whether the product itself is a result, rounded to its type."""
+        """True if the product itself is a result, rounded to its type."""
         inner = self.region.graph
         return any(
             e.inputs == (self.place,)

@@ -94,7 +94,7 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def worth_planning(found: Rolled, tuning: Rolling) -> bool:
-    """Whether a loop on a GPU saves more of the compiler's time than it costs over many calls.
+    """True if a loop on a GPU saves more of the compiler's time than it costs over many calls.
 
     Rounds that are several kernels are compiled once in straight code, too; there, values need not
     lie in arrays of their own between rounds.

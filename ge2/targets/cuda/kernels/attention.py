@@ -142,9 +142,8 @@ def seen_part(form: Form) -> float:
     return 0.5 if band.low is not None or band.high is not None else 1.0
 
 
-@final
-class Attention(Forward):
-    name = "wgmma attention"
+class OfTensorMaps(OnTensorCores):
+    """Operands come by tensor maps, which Hopper has."""
 
     def too_old(self, generation: int) -> str:
         return not_hopper(generation)
@@ -154,6 +153,11 @@ class Attention(Forward):
         cotangents: Sequence[Operand] = (),
     ) -> Tiling | str:  # fmt: skip
         return mapped(super().lying(form, problem, out, sums, cotangents))
+
+
+@final
+class Attention(OfTensorMaps, Forward):
+    name = "wgmma attention"
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         form, found = self.found(problem)
@@ -384,17 +388,8 @@ class Backward(OnTensorCores):
 
 
 @final
-class AttentionBackward(Backward):
+class AttentionBackward(OfTensorMaps, Backward):
     name = "wgmma attention backward"
-
-    def too_old(self, generation: int) -> str:
-        return not_hopper(generation)
-
-    def lying(
-        self, form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
-        cotangents: Sequence[Operand] = (),
-    ) -> Tiling | str:  # fmt: skip
-        return mapped(super().lying(form, problem, out, sums, cotangents))
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         _, found = self.found(problem)
