@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import subprocess
 import tempfile
 import time
 
@@ -171,3 +173,23 @@ def test_a_program_is_heard_to_a_bound(tmp_path):
     assert (outcome.status, outcome.output) == (3, "x" * KEPT)
     with pytest.raises(TookTooLong):
         run(("/bin/sh", "-c", "while :; do echo more; done"), str(tmp_path), 0.2)
+
+
+def test_an_interrupt_as_it_starts_leaves_no_program(tmp_path, monkeypatch):
+    """It comes when the program runs and its constructor has not returned: it is ended, waited for,
+    and nothing warns of one that runs still.
+    """
+    started = []
+
+    def interrupted(self, *args, **options):
+        start(self, *args, **options)
+        started.append(self.pid)
+        raise KeyboardInterrupt
+
+    start = subprocess.Popen.__init__
+    monkeypatch.setattr(subprocess.Popen, "__init__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(["sleep", "30"], str(tmp_path), 60)
+    gc.collect()
+    with pytest.raises(ProcessLookupError):  # not even as one whose status nobody has asked for
+        os.kill(started[0], 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import random
 import signal
+import sys
 import threading
 from collections import OrderedDict
 from contextlib import contextmanager, suppress
@@ -50,6 +51,20 @@ def interrupted(seconds):
             signal.setitimer(signal.ITIMER_REAL, 0)
         finally:
             signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture(autouse=True)
+def _raised_in_a_destructor(monkeypatch):
+    """Python itself drops what a handler raises there, and calls that unraisable; anything else
+    that is unraisable still fails the test.
+    """
+    kept = sys.unraisablehook
+
+    def hook(unraisable):
+        if unraisable.exc_type is not Stop:
+            kept(unraisable)
+
+    monkeypatch.setattr(sys, "unraisablehook", hook)
 
 
 def until(x, end):

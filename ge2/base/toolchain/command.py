@@ -24,7 +24,7 @@ from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
 if TYPE_CHECKING:
-    from subprocess import Popen
+    from ge2.base.toolchain.program import Program
 
 
 # ----------------------------------------------------------------------------------------- folders
@@ -110,7 +110,6 @@ def _lock(folder: str, wait: bool) -> int | None:
 
 KEPT = 16_384  # bytes of output; the rest is read, so that the program can go on, and forgotten
 LOOK = 0.05  # seconds between looks at a program that left its output open to another
-FAREWELL = 1.0  # seconds for the system to end what was killed
 SHELL: Final = "/bin/sh"
 GUARD: Final = """
 exec 3<&0 </dev/null
@@ -149,35 +148,30 @@ def run_together(commands: Sequence[Sequence[str]], folder: str, seconds: float)
     end = time.monotonic() + seconds
     reader, writer = os.pipe()
     _writers.add(writer)
-    processes: list[Popen[bytes]] = []
+    programs: list[Program] = []
     try:
-        processes.extend(_started(command, folder, reader) for command in commands)
-        return [_ended(process, end) for process in processes]
+        for command in commands:
+            _start(programs, command, folder, reader)
+        return [_ended(program, end) for program in programs]
     finally:
         _writers.discard(writer)
         os.close(reader)
-        os.close(writer)  # which stops even one that an interrupt kept from the list
-        for process in processes:
-            _kill(process)  # what it started too, if it has ended itself
+        os.close(writer)  # which stops even one whose number an interrupt kept from us
+        for program in programs:
+            program.end()  # what it started too, if it has ended itself
 
 
-def _started(command: Sequence[str], folder: str, reader: int) -> Popen[bytes]:
-    from subprocess import PIPE, STDOUT, Popen
+def _start(programs: list[Program], command: Sequence[str], folder: str, reader: int) -> None:
+    from ge2.base.toolchain.program import Program
 
-    return Popen(
-        (SHELL, "-c", GUARD, "sh", *command) if _has_shell() else command,
-        cwd=folder,
-        env=environment_with(LC_ALL="C", TMPDIR=folder),
-        stdin=reader,
-        stdout=PIPE,
-        stderr=STDOUT,
-        start_new_session=True,  # so that it can be killed with all that it starts
-    )
+    environment = environment_with(LC_ALL="C", TMPDIR=folder)
+    guarded = (SHELL, "-c", GUARD, "sh", *command) if _has_shell() else command
+    Program(programs, guarded, folder, environment, reader)
 
 
-def _ended(process: Popen[bytes], end: float) -> Outcome:
-    output = _heard(process, end)
-    return Outcome(_status(process, end), output)
+def _ended(program: Program, end: float) -> Outcome:
+    output = _heard(program, end)
+    return Outcome(_status(program, end), output)
 
 
 @once
@@ -185,14 +179,14 @@ def _has_shell() -> bool:
     return os.access(SHELL, os.X_OK)
 
 
-def _heard(process: Popen[bytes], end: float) -> str:
+def _heard(program: Program, end: float) -> str:
     """The output until the program has ended, or it and all that it started have closed their
     output.
     """
     import selectors
 
-    assert process.stdout is not None
-    pipe, heard = process.stdout.fileno(), b""
+    assert program.stdout is not None
+    pipe, heard = program.stdout.fileno(), b""
     with selectors.DefaultSelector() as ready:
         ready.register(pipe, selectors.EVENT_READ)
         while (left := end - time.monotonic()) > 0:
@@ -201,7 +195,7 @@ def _heard(process: Popen[bytes], end: float) -> str:
                 if not part:
                     return _text(heard)
                 heard += part[: KEPT - len(heard)]
-            elif process.poll() is not None:
+            elif program.poll() is not None:
                 return _text(heard)
     raise TookTooLong
 
@@ -210,25 +204,13 @@ def _text(data: bytes) -> str:
     return data.decode("utf-8", "replace")
 
 
-def _status(process: Popen[bytes], end: float) -> int:
+def _status(program: Program, end: float) -> int:
     from subprocess import TimeoutExpired
 
     try:
-        return process.wait(max(end - time.monotonic(), 0.0))
+        return program.wait(max(end - time.monotonic(), 0.0))
     except TimeoutExpired:
         raise TookTooLong from None
-
-
-def _kill(process: Popen[bytes]) -> None:
-    from signal import SIGKILL
-    from subprocess import TimeoutExpired
-
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, SIGKILL)
-    with suppress(TimeoutExpired):
-        process.wait(FAREWELL)
-    assert process.stdout is not None
-    process.stdout.close()
 
 
 @after_fork
