@@ -155,7 +155,7 @@ SUITES = {
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
             *("decoding", "decoding-one"),
         ),
-        "cuda.gpt2": (),
+        "cuda.gpt2": ("gpt2", "gpt2-medium", "gpt2-curve-bf16", "gpt2-curve-f32"),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),

@@ -1,13 +1,17 @@
-"""A training step of GPT-2 (Radford and others, 2019), 124M parameters, on 8 rows of 1024 tokens: plain
-functions of a dict of arrays, bfloat16 beside float32 parameters, AdamW. Beside the same network
-in torch.compile and in JAX with cuDNN's attention, in turns in one process.
+"""A training step of GPT-2 (Radford and others, 2019): plain functions of a dict of arrays, bfloat16
+beside float32 parameters, AdamW. 124M parameters on 8 rows of 1024 tokens, and 355M on 4, each layer
+computed again in the backward pass. Beside the same network in torch.compile and in JAX with cuDNN's
+attention, in turns in one process. And the losses of 300 steps beside torch's, from several starts.
 """
 
 from __future__ import annotations
 
+import ast
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, final
 
 import numpy as np
 
@@ -15,20 +19,38 @@ import ge2
 from benchmarks.cuda.contractions import Call, in_turns
 from benchmarks.cuda.exchange import leaves
 from benchmarks.cuda.machine import Machine, machine
-from benchmarks.cuda.measure import Lines, each
+from benchmarks.cuda.measure import Lines, each, release
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
-from benchmarks.record import AtMost, Row
+from benchmarks.record import AtMost, Faster, Row, Target
 
-BATCH, LENGTH, LAYERS, HEADS, WIDTH, WORDS = 8, 1024, 12, 12, 768, 50304
+LENGTH, WORDS = 1024, 50304
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Of a network and of what it is trained on at once; `again`: a layer's values are not kept."""
+
+    layers: int
+    heads: int
+    width: int
+    batch: int
+    words: int = WORDS
+    length: int = LENGTH
+    again: bool = False
+
+
+SMALL, MEDIUM = Size(12, 12, 768, 8), Size(24, 16, 1024, 4, again=True)
+QUICK = Size(2, 2, 128, 2, 256, 128)
 RATE, DECAY = 3e-4, 0.1
 ROUNDS = 7
 Params = dict[str, Any]
 
 
-def start(layers: int, width: int, words: int, length: int) -> Params:
+def start(layers: int, width: int, words: int, length: int, seed: int = 0) -> Params:
     """The parameters: weights of small normal numbers, gains of ones, biases of zeros."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
 
     def weight(*shape: int) -> Any:
         return 0.02 * rng.standard_normal(shape, np.float32)
@@ -70,11 +92,19 @@ def attention(q: Any, k: Any, v: Any) -> Any:
     return weights / weights.sum(-1, keepdims=True) @ v
 
 
-def network(xp: Any, attend: Callable[..., Any], params: Params, tokens: Any, heads: int) -> Any:
-    """The scores of the word after each."""
+def network(
+    xp: Any,
+    attend: Callable[..., Any],
+    params: Params,
+    tokens: Any,
+    heads: int,
+    kept: Callable[..., Any] | None = None,
+) -> Any:
+    """The scores of the word after each; `kept` says what the backward pass keeps of a layer."""
     batch, length = tokens.shape
     x = params["words"][tokens] + params["places"]
-    for p in params["blocks"]:
+
+    def layer(x: Any, p: Params) -> Any:
         h = norm(xp, x, p["gain1"], p["shift1"]) @ p["qkv"] + p["qkv_bias"]
         q, k, v = (
             xp.swapaxes(each.reshape(batch, length, heads, -1), 1, 2)
@@ -83,27 +113,32 @@ def network(xp: Any, attend: Callable[..., Any], params: Params, tokens: Any, he
         a = xp.swapaxes(attend(q, k, v), 1, 2).reshape(x.shape)
         x = x + a @ p["out"] + p["out_bias"]
         h = norm(xp, x, p["gain2"], p["shift2"]) @ p["up"] + p["up_bias"]
-        x = x + gelu(xp, h) @ p["down"] + p["down_bias"]
+        return x + gelu(xp, h) @ p["down"] + p["down_bias"]
+
+    for p in params["blocks"]:
+        x = (kept(layer) if kept else layer)(x, p)
     return norm(xp, x, params["gain"], params["shift"]) @ params["words"].T
 
 
-def loss(params: Params, tokens: Any, heads: int) -> Any:
-    logits = network(np, attention, params, tokens[:, :-1], heads)
+def loss(params: Params, tokens: Any, size: Size) -> Any:
+    kept = ge2.checkpoint if size.again else None
+    logits = network(np, attention, params, tokens[:, :-1], size.heads, kept)
     return ge2.nn.cross_entropy(logits, tokens[:, 1:])
 
 
-def ours(params: Params, tokens: Any, heads: int) -> Call:
+def ours(params: Params, tokens: Any, size: Size, low: bool = True) -> Call:
+    """A step; its call may be given other tokens. `low`: products in bfloat16."""
     optimizer = ge2.optim.adamw(RATE, decay=DECAY)
+    of = ge2.autocast(loss, "bf16") if low else loss
 
     @ge2.jit(donate_argnums=(0, 1))
     def step(params: Params, state: Any, tokens: Any) -> Any:
-        derived = ge2.value_and_grad(ge2.autocast(loss, "bf16"), argnums=0)
-        value, slopes = derived(params, tokens, heads)
+        value, slopes = ge2.value_and_grad(of, argnums=0)(params, tokens, size)
         return (*optimizer.update(slopes, state, params), value)
 
     held = [params, optimizer.init(params)]
 
-    def call() -> Any:
+    def call(tokens: Any = tokens) -> Any:
         held[0], held[1], value = step(*held, tokens)
         return value
 
@@ -111,7 +146,7 @@ def ours(params: Params, tokens: Any, heads: int) -> Call:
     return call
 
 
-def by_jax(params: Params, tokens: Any, heads: int) -> dict[str, Call]:
+def by_jax(params: Params, tokens: Any, size: Size) -> dict[str, Call]:
     jax = peer("jax")
     if jax is None:
         return {}
@@ -125,7 +160,8 @@ def by_jax(params: Params, tokens: Any, heads: int) -> dict[str, Call]:
 
     def loss(params: Params, tokens: Any) -> Any:
         low = jax.tree.map(lambda w: w.astype(xp.bfloat16), params)
-        logits = network(xp, attend, low, tokens[:, :-1], heads).astype(xp.float32)
+        kept = jax.checkpoint if size.again else None
+        logits = network(xp, attend, low, tokens[:, :-1], size.heads, kept).astype(xp.float32)
         chosen = xp.take_along_axis(logits, tokens[:, 1:, None], -1)[..., 0]
         return (jax.nn.logsumexp(logits, axis=-1) - chosen).mean()
 
@@ -153,11 +189,11 @@ def by_jax(params: Params, tokens: Any, heads: int) -> dict[str, Call]:
     return {"jax": call}
 
 
-def by_torch(params: Params, tokens: Any, heads: int) -> dict[str, Call]:
+def by_torch(params: Params, tokens: Any, size: Size, low: bool = True) -> dict[str, Call]:
     torch = peer("torch")
     if torch is None:
         return {}
-    functional = torch.nn.functional
+    functional, again = torch.nn.functional, torch.utils.checkpoint.checkpoint
     at = "cuda" if torch.cuda.is_available() else "cpu"
     tree = torch.utils._pytree
     held = tree.tree_map(lambda w: torch.tensor(w, device=at, requires_grad=True), params)
@@ -171,24 +207,31 @@ def by_torch(params: Params, tokens: Any, heads: int) -> dict[str, Call]:
     def scores(params: Params, tokens: Any) -> Any:
         batch, length = tokens.shape
         x = functional.embedding(tokens, params["words"]) + params["places"]
-        for p in params["blocks"]:
+
+        def layer(x: Any, p: Params) -> Any:
             h = normed(x, p["gain1"], p["shift1"]) @ p["qkv"] + p["qkv_bias"]
-            q, k, v = (y.view(batch, length, heads, -1).transpose(1, 2) for y in h.chunk(3, dim=-1))
+            q, k, v = (
+                y.view(batch, length, size.heads, -1).transpose(1, 2) for y in h.chunk(3, dim=-1)
+            )
             a = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
             x = x + a.transpose(1, 2).reshape(x.shape) @ p["out"] + p["out_bias"]
             h = normed(x, p["gain2"], p["shift2"]) @ p["up"] + p["up_bias"]
-            x = x + functional.gelu(h, approximate="tanh") @ p["down"] + p["down_bias"]
+            return x + functional.gelu(h, approximate="tanh") @ p["down"] + p["down_bias"]
+
+        for p in params["blocks"]:
+            x = again(layer, x, p, use_reentrant=False) if size.again else layer(x, p)
         return normed(x, params["gain"], params["shift"]) @ params["words"].T
 
     @torch.compile(dynamic=False)
     def loss(params: Params, tokens: Any) -> Any:
-        with torch.autocast(at, torch.bfloat16):
+        with torch.autocast(at, torch.bfloat16, enabled=low):
             logits = scores(params, tokens[:, :-1])
         wanted = tokens[:, 1:].reshape(-1)
         return functional.cross_entropy(logits.float().view(len(wanted), -1), wanted)
 
-    def call() -> Any:
-        value = loss(held, rows)
+    def call(tokens: Any = None) -> Any:
+        given = rows if tokens is None else torch.tensor(tokens, device=at).long()
+        value = loss(held, given)
         value.backward()
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
@@ -214,16 +257,17 @@ def begun(call: Call, at: Machine) -> tuple[float, list[float]]:
     return seconds, losses + [float(leaves(call())[0]) for _ in range(2)]
 
 
-def line(options: Options, at: Machine) -> list[Row]:
-    layers, heads, width, words, length, batch = LAYERS, HEADS, WIDTH, WORDS, LENGTH, BATCH
-    if options.quick:
-        layers, heads, width, words, length, batch = 2, 2, 128, 256, 128, 2
-    params = start(layers, width, words, length)
-    tokens = np.random.default_rng(1).integers(0, words, (batch, length + 1), np.int32)
+def line(
+    options: Options, at: Machine, size: Size, bounds: Sequence[tuple[Target, ...]]
+) -> list[Row]:
+    size = replace(QUICK, again=size.again) if options.quick else size
+    params = start(size.layers, size.width, size.words, size.length)
+    shape = size.batch, size.length + 1
+    tokens = np.random.default_rng(1).integers(0, size.words, shape, np.int32)
     makers: dict[str, Callable[[], dict[str, Call]]] = {
-        "ge2": lambda: {"ge2": ours(ge2.tree.map(at.xp.array, params), at.xp.asarray(tokens), heads)},
-        "torch.compile": lambda: by_torch(params, tokens, heads),
-        "jax": lambda: by_jax(params, tokens, heads),
+        "ge2": lambda: {"ge2": ours(ge2.tree.map(at.xp.array, params), at.xp.asarray(tokens), size)},
+        "torch.compile": lambda: by_torch(params, tokens, size),
+        "jax": lambda: by_jax(params, tokens, size),
     }  # fmt: skip
     calls: dict[str, Call] = {}
     first, memory, notes = dict[str, float](), dict[str, float](), dict[str, str]()
@@ -235,23 +279,82 @@ def line(options: Options, at: Machine) -> list[Row]:
             memory[name] = float(used(at) - before)
             notes[f"losses, {name}"] = " ".join(f"{x:.4f}" for x in losses)
     times = in_turns(calls, at, 0.0, options.rounds_or(ROUNDS))
-    sizes = {"parameters": sum(w.size for w in ge2.tree.leaves(params)), "tokens": [batch, length]}
-    what = f"GPT-2 of {layers} layers, {batch}x{length}, bf16, AdamW"
-    bounds = (() if options.quick else (AtMost(bound),) for bound in (14.0e-3, 4.0, 4200 * 2.0**20))
+    count = sum(w.size for w in ge2.tree.leaves(params))
+    sizes = {"parameters": count, "tokens": [size.batch, size.length]}
+    what = f"GPT-2 of {size.layers} layers, {size.batch}x{size.length}, bf16, AdamW"
+    what += ", each layer computed again" * size.again
+    found = ("a step", "seconds", times), ("first step, nothing cached", "seconds", first)
     return [
-        Row(f"{what}: {name}", unit, found.pop("ge2"), found, bound, "bfloat16", sizes, notes)
-        for (name, unit, found), bound in zip(
-            (
-                ("a step", "seconds", times),
-                ("first step, nothing cached", "seconds", first),
-                ("memory", "bytes", memory),
-            ),
-            bounds,
-            strict=True,
+        Row(f"{what}: {name}", unit, each.pop("ge2"), each, bound, "bfloat16", sizes, notes)
+        for (name, unit, each), bound in zip(
+            (*found, ("memory", "bytes", memory)), bounds, strict=True
         )
     ]
 
 
+# ------------------------------------------------------------------------------------------ curves
+# Losses of so many steps beside torch's, on the bytes of the modules that ship with Python: apart by
+# no more than torch's are from each other if it begins with other parameters.
+
+
+STEPS, STARTS, WINDOW = 300, 3, 20  # steps that one mean is of
+
+
+def curves(options: Options, at: Machine, low: bool) -> list[Row]:
+    """How far our losses are from torch's from the same start, as a part of the
+    widest distance of torch's from each other; means of some steps, the greatest of all.
+    """
+    size, steps = (QUICK, 2 * WINDOW) if options.quick else (SMALL, STEPS)
+    batches = list(text(size, steps))
+
+    def losses(call: Call, put: Callable[[Any], Any]) -> Any:
+        found = [leaves(call(put(tokens)))[0] for tokens in batches]
+        return np.array([float(each) for each in found]).reshape(-1, WINDOW).mean(1)
+
+    first = start(size.layers, size.width, size.words, size.length)
+    mine = losses(
+        ours(ge2.tree.map(at.xp.array, first), at.xp.asarray(batches[0]), size, low), at.xp.asarray
+    )
+    release(at)
+    theirs = []
+    for seed in range(STARTS):
+        begun = start(size.layers, size.width, size.words, size.length, seed)
+        theirs += [losses(c, np.asarray) for c in by_torch(begun, batches[0], size, low).values()]
+        release(at)
+    notes = {"ge2": " ".join(f"{x:.4f}" for x in mine)}
+    notes |= {
+        f"torch, start {n}": " ".join(f"{x:.4f}" for x in each) for n, each in enumerate(theirs)
+    }
+    kind = "bf16" if low else "f32"
+    title = f"GPT-2 of {size.layers} layers, {kind}, losses of {steps} steps"
+    if not theirs:
+        return [Row(f"{title}: the last", "nats", float(mine[-1]), {}, (), kind, {}, notes)]
+    spread = np.ptp(theirs, axis=0).max()
+    apart = float(np.abs(mine - theirs[0]).max() / spread)
+    words = f"{title}: from torch's, of its spread over starts"
+    return [
+        Row(words, "times", apart, {}, () if options.quick else (AtMost(1.0),), kind, {}, notes)
+    ]
+
+
+def text(size: Size, steps: int) -> Iterator[Any]:
+    """Rows of bytes of Python's own modules, from random places."""
+    folder, rng = Path(ast.__file__).parent, np.random.default_rng(2)
+    whole = b"".join(path.read_bytes() for path in sorted(folder.glob("*.py")))
+    letters = np.frombuffer(whole, np.uint8).astype(np.int32)
+    for _ in range(steps):
+        places = rng.integers(0, len(letters) - size.length - 1, size.batch)
+        yield np.stack([letters[n : n + size.length + 1] for n in places])
+
+
 def run(options: Options = USUAL) -> Lines:
     at = machine(options.quick)
-    return each("gpt2", {"gpt2": "GPT-2's step"}, lambda _: line(options, at), options, at)
+    asked = (AtMost(14.0e-3),), (AtMost(4.0),), (AtMost(4200 * 2.0**20),)
+    faster = (Faster(1.25, "jax"), Faster(1.25, "torch.compile")), (), ()
+    rows: dict[str, Callable[[], list[Row]]] = {
+        "gpt2": lambda: line(options, at, SMALL, ((),) * 3 if options.quick else asked),
+        "gpt2-medium": lambda: line(options, at, MEDIUM, ((),) * 3 if options.quick else faster),
+        "gpt2-curve-bf16": lambda: curves(options, at, True),
+        "gpt2-curve-f32": lambda: curves(options, at, False),
+    }
+    return each("gpt2", {name: f"GPT-2: {name}" for name in rows}, lambda n: rows[n](), options, at)

@@ -14,6 +14,7 @@ from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import ATTENTION
+from ge2.passes.constants_late import constants_late
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
 from ge2.passes.half_results import half_results
@@ -82,12 +83,12 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
         *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
-        writes, grounded, with_copies, views_first, checked_early,
+        constants_late, writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, join_scatters, products_to_sums, fuse, epilogue, indexed, drawn, resident,
-        with_copies, views_first,
+        constants_late, with_copies, views_first,
     ),
 }
 
@@ -98,11 +99,11 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
         order_statistics, whole, stack, split_edges, fuse,
-        writes, grounded, with_copies, views_first, checked_early,
+        constants_late, writes, grounded, with_copies, views_first, checked_early,
     ),
     "cuda": (
         half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
-        indexed, drawn, resident, with_copies, views_first,
+        indexed, drawn, resident, constants_late, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -15,7 +15,8 @@ from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import rewritten
-from ge2.compile.steps.kinds import NATIVE, in_place, kind_of
+from ge2.compile.steps.in_place import in_place, write_over
+from ge2.compile.steps.kinds import NATIVE, kind_of
 from ge2.compile.steps.slice_writes import join_update
 from ge2.compile.steps.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.compile.tuning import TUNING, Tuning
@@ -187,6 +188,7 @@ class Scheduler:
         if self.target == "cuda" or (self.target == "c" and "library" not in self.kinds):
             self.lend()
             self.join()
+            write_over(self)
         for n, (kind, eqn) in enumerate(zip(self.kinds, self.graph.eqns, strict=True)):
             if kind in ("kernel", "copy", "loop", "hosted", "matmul"):
                 self.reuse(n, eqn)

@@ -14,6 +14,9 @@ class Placement:
 
     # bytes of a donated argument whose memory is worth another address in a captured graph
     patched: int = 1 << 24
+    # bytes of a result which a GPU's kernel writes over what it reads last: so much keeps all of it
+    # busy, and what knows nothing of the two steps waits for either of them in any case
+    over: int = 4 << 20
 
 
 PLACEMENT = Placement()

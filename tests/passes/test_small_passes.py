@@ -127,11 +127,11 @@ def test_the_pipelines_are_lists_of_names():
         target: " ".join(step.__name__ for step in each) for target, each in PIPELINES.items()
     } == {
         "reference": f"{tidy} roll whole stack fuse",
-        "c": f"user_kernels attention {tidy} order_statistics roll whole stack split_edges fuse writes grounded"
-        " with_copies views_first checked_early",
+        "c": f"user_kernels attention {tidy} order_statistics roll whole stack split_edges fuse"
+        " constants_late writes grounded with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} half_results recompute tiny_products roll whole stack stack_all"
         " sums_after slices_first join_scatters products_to_sums fuse epilogue indexed drawn resident"
-        " with_copies views_first",
+        " constants_late with_copies views_first",
     }
 
 

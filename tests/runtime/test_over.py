@@ -1,0 +1,96 @@
+"""Results in the GPU's memory that a kernel makes where an array is that it reads last."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.program.tuning import PLACEMENT
+from tests.together import needs_compiler
+
+pytestmark = needs_compiler
+RANDOM = np.random.default_rng(7)
+OVER = replace(PLACEMENT, over=1)  # for small arrays too
+
+
+def softmax(h: Any) -> Any:
+    e = np.exp(h - h.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def normalised(h: Any) -> Any:
+    d = h - h.mean(-1, keepdims=True)
+    return d / np.sqrt((d * d).mean(-1, keepdims=True) + 1e-5)
+
+
+def cross_entropy_gradient(h: Any, labels: Any) -> Any:
+    """The logits of labels are picked: each by its place in a row."""
+    n = h.shape[-1]
+    e = np.exp(h - h.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True) - (np.arange(n) == labels[:, None])
+
+
+def in_the_first_pass(h: Any) -> Any:
+    """The first result is made before the row is read again."""
+    return h * 2.0, h - h.mean(-1, keepdims=True)
+
+
+def columns(h: Any) -> Any:
+    return h - h.mean(0)
+
+
+def picked(h: Any, labels: Any) -> Any:
+    """A pick and a fold in the pass in which the result is written."""
+    e = np.exp(h - h.max(-1, keepdims=True))
+    return e, np.take_along_axis(e, labels[:, None], -1)[:, 0], e.sum(-1)
+
+
+# a function of h, whether one of its results may be where h is, and shapes of h: rows of a few
+# threads, of a warp, of a block, and one a thread
+ROWS = [
+    (softmax, True, [(5, 7), (40, 5001)]),
+    (normalised, True, [(20, 300), (300, 40)]),
+    (cross_entropy_gradient, True, [(5, 7), (40, 5001)]),
+    (np.tanh, True, [(5, 7)]),
+    (in_the_first_pass, True, [(20, 300), (40, 5001)]),
+    (columns, False, [(300, 40)]),
+    (picked, False, [(20, 300)]),
+]
+CASES = [(f, over, shape) for f, over, shapes in ROWS for shape in shapes]
+
+
+def around(f: Any) -> Any:
+    """The function between two products, so that nothing around it joins its kernel."""
+
+    def call(a: Any, w: Any, labels: Any) -> Any:
+        h = a @ w
+        made = f(h, labels) if f in (cross_entropy_gradient, picked) else f(h)
+        first, *rest = made if isinstance(made, tuple) else (made,)
+        return (first @ w.T, *(r @ w.T if r.ndim == 2 else r for r in rest))
+
+    return call
+
+
+def compiled(f: Any, *arrays: Any) -> tuple[Any, Any]:
+    """Its results and the timeline of its memory."""
+    with config.using(executor="shim", tuning=(OVER,), passes_off="epilogue"):
+        low = ge2.jit(around(f)).lower(*arrays)
+        return low.compile()(*arrays), low.memory_timeline()
+
+
+@pytest.mark.parametrize(("f", "over", "shape"), CASES, ids=[f.__name__ for f, *_ in CASES])
+def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int]) -> None:
+    rows, n = shape
+    a, w = RANDOM.standard_normal((rows, 20)), RANDOM.standard_normal((20, n)) / n**0.5
+    labels = RANDOM.integers(0, n, rows)
+    results, timeline = compiled(f, a, w, labels)
+    expected = around(f)(a, w, labels)
+    for y, e in zip(results, expected, strict=True):
+        np.testing.assert_allclose(y, e, rtol=1e-10, atol=1e-12)
+    whole = [row for row in timeline.rows if row.kind == "arena" and row.nbytes == rows * n * 8]
+    assert len(whole) == {in_the_first_pass: 2}.get(f, 1) + (not over)
