@@ -34,18 +34,28 @@ def sampled(
     group: Callable[[T], Hashable] = lambda case: None,
 ) -> list[T]:
     """A tenth of the cases, in their order, and at least one of each group; all under `--all`."""
+    return covering(cases, name, lambda case: {group(case)})
+
+
+def covering(
+    cases: Iterable[T], name: Callable[[T], str], groups: Callable[[T], set[Hashable]]
+) -> list[T]:
+    """A tenth of the cases, and of those that belong to groups of which it has none as few as
+    may be, found one by one: that which belongs to most of them.
+    """
     cases = list(cases)
     if SAMPLING.every:
         return cases
     places = [place_of(name(case)) for case in cases]
-    first: dict[Hashable, int] = {}
-    for place, case in zip(places, cases, strict=True):
-        first[group(case)] = min(place, first.get(group(case), place))
-    return [
-        case
-        for place, case in zip(places, cases, strict=True)
-        if place % SHARE == 0 or place == first[group(case)]
-    ]
+    drawn = {i for i, place in enumerate(places) if place % SHARE == 0}
+    covered = set[Hashable]().union(*(groups(cases[i]) for i in drawn))
+    lacking = {i: left for i, case in enumerate(cases) if (left := groups(case) - covered)}
+    while lacking:
+        best = min(lacking, key=lambda i: (-len(lacking[i]), places[i]))
+        found = lacking[best]
+        drawn.add(best)
+        lacking = {i: left for i, has in lacking.items() if (left := has - found)}
+    return [case for i, case in enumerate(cases) if i in drawn]
 
 
 def examples(count: int) -> int:
@@ -63,12 +73,12 @@ def is_sampled(name: str) -> bool:
 
 def sample_items(items: list[pytest.Item]) -> list[pytest.Item]:
     """Tests to run: of those marked `exhaustive(*names)`, one or more for each
-    value of these parameters.
+    value of these parameters, in each function or in its table.
     """
     marked = [
         item for item in items if item.get_closest_marker("exhaustive") and not lacks_gpu(item)
     ]
-    kept = set(map(id, sampled(marked, lambda item: item.nodeid, group_of)))
+    kept = set(map(id, covering(marked, lambda item: item.nodeid, groups_of)))
     left = set(map(id, marked)) - kept
     return [item for item in items if id(item) not in left]
 
@@ -88,8 +98,13 @@ def skipped_once(items: list[pytest.Item]) -> list[pytest.Item]:
     return [item for item in items if item in said or not lacks_gpu(item)]
 
 
-def group_of(item: Any) -> Hashable:
+def groups_of(item: Any) -> set[Hashable]:
+    """Each has one case or more: the function with values of all names, or, of functions that are
+    one table, the function, and in the table each value of each name.
+    """
     mark = item.get_closest_marker("exhaustive")
-    return item.nodeid.partition("[")[0], tuple(
-        str(item.callspec.params[name]) for name in mark.args
-    )
+    function, params = item.nodeid.partition("[")[0], item.callspec.params
+    table = mark.kwargs.get("table")
+    if table is None:
+        return {(function, tuple(str(params[name]) for name in mark.args))}
+    return {function, *((table, name, str(params[name])) for name in mark.args)}

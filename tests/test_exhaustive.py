@@ -13,6 +13,7 @@ from ge2.base.toolchain import detect
 from tests import exhaustive, quick
 from tests.exhaustive import (
     Sampling,
+    covering,
     is_sampled,
     lacks_gpu,
     sample_items,
@@ -54,6 +55,15 @@ def test_another_seed_takes_another_tenth_and_all_are_all(monkeypatch: pytest.Mo
     assert sampled(CASES) == CASES and all(map(is_sampled, CASES))
 
 
+def test_the_fewest_cases_cover_what_the_tenth_lacks() -> None:
+    pairs = [(a, b) for a in range(6) for b in range(6)]
+    found = covering(pairs, str, lambda pair: {("a", pair[0]), ("b", pair[1])})
+    assert {a for a, _ in found} == {b for _, b in found} == set(range(6))
+    assert 6 <= len(found) <= 8 and set(sampled(pairs)) - set(found) <= {pairs[0]}
+    tenth = [case for case in CASES if is_sampled(case)]
+    assert sampled(CASES, group=lambda case: case.split()[0]) == tenth, "which covers all groups"
+
+
 class Item(SimpleNamespace):
     __hash__ = object.__hash__
 
@@ -76,6 +86,18 @@ def test_what_is_not_marked_stays() -> None:
     assert [each for each in found if each in others] == others
     assert {each.callspec.params["op"] for each in found if each not in others} == {"sin", "cos"}  # type: ignore[attr-defined]
     assert len(found) < 30 + 25
+
+
+def test_functions_of_a_table_share_what_they_cover() -> None:
+    mark = pytest.mark.exhaustive("op", table="waves").mark
+    marked = [
+        item(f"test_{f}[{op}-{n}]", mark, op=op, n=n)
+        for f in ("it", "that") for op in range(20) for n in range(3)
+    ]  # fmt: skip
+    found = sample_items(marked)
+    assert {each.callspec.params["op"] for each in found} == set(range(20))  # type: ignore[attr-defined]
+    assert {each.nodeid.partition("[")[0] for each in found} == {"test_it", "test_that"}
+    assert 20 <= len(found) < 32
 
 
 def test_what_lacks_a_gpu_says_so_once_a_function_and_is_no_case_of_a_table() -> None:

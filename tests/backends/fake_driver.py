@@ -9,9 +9,10 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ge2.base.toolchain.compiler import extension
+from ge2.base.toolchain import compiler
+from ge2.base.toolchain.detect import toolchain
 from ge2.targets.cuda.launch.arguments import Address, HostScalar
-from ge2.targets.cuda.launch.extension import parts
+from ge2.targets.cuda.launch.extension import NAME, parts
 from ge2.targets.cuda.launch.launches import LaunchList
 from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
 
@@ -31,10 +32,14 @@ def fake_driver(folder, *options):
     return found
 
 
-def launches_extension(name):
-    """The extension, which loads its driver once a process: a copy of it by a name of its own."""
+def launches_extension():
+    """The extension, which loads its driver once a process: a copy that is compiled once, and
+    loaded anew.
+    """
     source, flags, key = parts()
-    return extension(source.replace("ge2_launches", name), name, (*flags, "-O0"), key)
+    flags = (*flags, "-O0")
+    compiler._libraries.pop(compiler.library_key(toolchain(), source, flags, key), None)
+    return compiler.extension(source, NAME, flags, key)
 
 
 def seen(driver, name):

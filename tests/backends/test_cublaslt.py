@@ -54,7 +54,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made():
-    return launches_extension("ge2_launches_products")
+    return launches_extension()
 
 
 @pytest.fixture

@@ -53,7 +53,7 @@ def driver(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(driver):
-    return launches_extension("ge2_launches_choices")
+    return launches_extension()
 
 
 @pytest.fixture(params=["conditional nodes", "no switches", "host"])
@@ -321,7 +321,7 @@ def test_products_in_a_round(run_of, write, driver, how):
 
 def test_a_driver_without_such_nodes(run_of, tmp_path):
     old = fake_driver(tmp_path, "-DOLD")
-    made = launches_extension("ge2_launches_of_old")
+    made = launches_extension()
     write = Writer(old)
     items = (write.counted(0, 1, 2, 9), write.scaled(0, 3, after=(0,), k=2.0))
     run = run_of(items, 4, driver=old, made=made)

@@ -49,7 +49,7 @@ def driver(tmp_path_factory):
 @pytest.fixture(scope="module")
 def made(driver):
     """The extension, which loads its driver once a process: a copy of it, for the fake one."""
-    return launches_extension("ge2_launches_trial")
+    return launches_extension()
 
 
 def array(values):
@@ -529,7 +529,7 @@ def test_a_tensor_map_that_the_driver_refuses(driver, made, monkeypatch, how):
 
 
 def test_a_driver_without_tensor_maps(tmp_path, monkeypatch):
-    old, made = fake_driver(tmp_path, "-DOLD"), launches_extension("ge2_launches_no_maps")
+    old, made = fake_driver(tmp_path, "-DOLD"), launches_extension()
     run = tiled_run(old, made, monkeypatch, "one by one")
     x, out = np.zeros(40, np.float32), np.zeros((3, 6), np.float32)
     with pytest.raises(

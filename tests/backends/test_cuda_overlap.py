@@ -40,16 +40,14 @@ pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    return fake_driver(tmp_path_factory.mktemp("driver")), launches_extension(
-        "ge2_launches_overlap"
-    )
+    return fake_driver(tmp_path_factory.mktemp("driver")), launches_extension()
 
 
 @pytest.fixture(scope="module")
 def made_old(tmp_path_factory):
     """A driver that knows of no such edges."""
     found = fake_driver(tmp_path_factory.mktemp("driver"), "-DNO_EDGES")
-    return found, launches_extension("ge2_launches_no_edges")
+    return found, launches_extension()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from __future__ import annotations
 import gc
 import sys
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from sysconfig import get_path
 from threading import Thread
@@ -43,10 +42,7 @@ def fake() -> Any:
 @pytest.fixture
 def made() -> Any:
     """A copy of the extension, which learns anew."""
-    return launches_extension(f"ge2_launches_seen{next(COUNT)}")
-
-
-COUNT: Iterator[int] = iter(range(1000))
+    return launches_extension()
 
 
 def array(

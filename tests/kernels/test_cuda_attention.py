@@ -56,7 +56,7 @@ def checked(function: Attention, xs: Any, kind: str) -> None:
         judge(compiled(*xs), exactly(function, *xs), made.bound)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="attention")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
 def test_spellings(function: Attention, kind: str) -> None:
@@ -64,7 +64,7 @@ def test_spellings(function: Attention, kind: str) -> None:
     checked(function, drawn(np.random.default_rng(0), shape, shape, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="attention")
 @pytest.mark.parametrize(
     ("kind", "width"), [("wgmma bf16", 64), ("wgmma bf16", 128), *((kind, 32) for kind in WARPS)]
 )
@@ -75,7 +75,7 @@ def test_scores(name: str, kind: str, width: int) -> None:
     checked(SCORES[name][0], xs, kind)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="attention")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(name: str, kind: str) -> None:
@@ -83,7 +83,7 @@ def test_layouts(name: str, kind: str) -> None:
     checked(function, drawn(np.random.default_rng(2), q, k, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="attention")
 @pytest.mark.parametrize(("kind", "width"), [("wgmma bf16", 128), ("mma tf32", 32)])
 @pytest.mark.parametrize("lengths", [(1, 129), (128, 128), (257, 511)])
 def test_lengths(lengths: tuple[int, int], kind: str, width: int) -> None:
@@ -91,6 +91,7 @@ def test_lengths(lengths: tuple[int, int], kind: str, width: int) -> None:
     checked(plain, drawn(np.random.default_rng(3), q, k, FORWARD[kind].dtype), kind)
 
 
+@pytest.mark.exhaustive("kind", table="attention")
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 def test_queries_that_see_no_key_are_not_numbers(kind: str) -> None:
     """The first 150 of 200; one tile has no block of keys, another has some."""
@@ -131,7 +132,7 @@ def checked_back(function: Attention, xs: Any, kind: str, wanted: Any = (0, 1, 2
     judge_slopes(found, exactly(slopes(function, wanted), *xs), made.slope_bound)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(name: str, kind: str) -> None:
@@ -139,7 +140,7 @@ def test_gradients(name: str, kind: str) -> None:
     checked_back(function, drawn(np.random.default_rng(5), q, k, FORWARD[kind].dtype), kind)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize(
     ("kind", "width"), [("wgmma bf16", 64), ("wgmma bf16", 128), *((kind, 32) for kind in WARPS)]
 )
@@ -151,7 +152,7 @@ def test_gradients_of_scores(name: str, kind: str, width: int) -> None:
     checked_back(SCORES[name][0], xs, kind, wanted)
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("width", [16, 80, 96, 192, 256])
 def test_widths(width: int, kind: str) -> None:
@@ -162,7 +163,7 @@ def test_widths(width: int, kind: str) -> None:
     )
 
 
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", WARPS)
 @pytest.mark.parametrize("width", [4, 20, 24])
 def test_rows_that_are_few_bytes_apart(width: int, kind: str) -> None:
@@ -185,6 +186,7 @@ def test_a_tile_of_fewer_lines_than_its_threads_bring_at_once() -> None:
         judge_slopes(compiled(*xs), exactly(slopes(masked(0)), *xs))
 
 
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 def test_what_is_no_number_stays_none(kind: str) -> None:
     """As tensor cores have it, all of whose bits are set: where the bias of a query is not a number,
@@ -200,6 +202,7 @@ def test_what_is_no_number_stays_none(kind: str) -> None:
         assert np.array_equal(np.isnan(np.asarray(y, np.float64)), np.isnan(w))
 
 
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 @pytest.mark.parametrize("axis", [1, 2])
 def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(
@@ -224,6 +227,7 @@ def test_cotangents_of_parts_of_one_array_are_written_where_they_are_joined(
         judge_slopes(compiled(x), exactly(slopes(layer, (0,)), x))
 
 
+@pytest.mark.exhaustive("kind", table="slopes of attention")
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma f32"])
 def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     """All keys count alike for the first of them; what they do comes from no score."""
@@ -235,7 +239,7 @@ def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
 
 
 @needs_nvrtc
-@pytest.mark.exhaustive("kind")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
 @pytest.mark.parametrize("width", [64, 256])
 @pytest.mark.parametrize("kind", ["mma bf16", "mma tf32"])

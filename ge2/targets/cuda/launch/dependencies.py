@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import field
+from functools import reduce
+from operator import or_
 from typing import final
 
 from ge2.base.record import mutable, record
@@ -51,6 +53,7 @@ def waits(
     """
     known: dict[str, list[Touched]] = {}
     found: list[tuple[int, ...]] = []
+    before: list[int] = []  # of each launch those that it waits for, itself or by others, as bits
     for i, accesses in enumerate(launches):
         needs: set[int] = set()
         for each in accesses:
@@ -59,26 +62,21 @@ def waits(
                     needs.add(other.writer)
                     needs.update(other.readers if each.written else ())
         needs.discard(-1)
-        found.append(tuple(sorted(latest(needs, found, few))))
+        found.append(tuple(sorted(latest(needs, found, before, few))))
+        before.append(reduce(or_, (before[n] | 1 << n for n in found[i]), 0))
         for each in sorted(accesses, key=lambda a: a.written):  # who reads and writes has written
             note(known.setdefault(each.base, []), each, i)
     return found
 
 
-def latest(needs: set[int], found: Sequence[Sequence[int]], few: int) -> set[int]:
+def latest(
+    needs: set[int], found: Sequence[Sequence[int]], before: Sequence[int], few: int
+) -> set[int]:
     """Those of the launches that none of the others waits for; where they are few, not directly."""
     if len(needs) <= few:
         return {n for n in needs if not any(n in found[m] for m in needs)}
-    kept, first = set(needs), min(needs)
-    seen: set[int] = set()
-    waiting = list(needs)
-    while waiting:
-        for n in found[waiting.pop()]:
-            kept.discard(n)
-            if n >= first and n not in seen:
-                seen.add(n)
-                waiting.append(n)
-    return kept
+    passed = reduce(or_, (before[n] for n in needs))
+    return {n for n in needs if not passed >> n & 1}
 
 
 def note(known: list[Touched], access: Access, i: int) -> None:
