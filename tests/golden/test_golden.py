@@ -38,7 +38,7 @@ VARIANTS = {
         "product of a size": r"ge2_product_f32\(",
         "product with few terms": r"ge2_product_terms_f32\(",
         "product with a vector": r"ge2_product_with_vector_f32\(",
-        "product without BLAS": r"ge2_product_loops_i32\(",
+        "product by panels": r"product_\d+_packed\(",
         "file of two parts": r"GE2_SHARED void",
         "scan in chunks": r"chunks > 1 \? row\[c\]",
         "scan of columns": r"double state\[\d+\];",

@@ -9,6 +9,12 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.config import config
+from ge2.choice.problem import Pin, Problem
+from ge2.compile.catalog import select
+from ge2.ir import ArrayType
+from ge2.ops.dot import DotGeneral
+from ge2.targets.c.tuning import Products, Tuning
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -54,6 +60,56 @@ def test_products_are_exact(dtype):
         for x in products:
             assert x.dtype == dtype
             np.testing.assert_array_equal(x.astype(y.dtype), y)
+
+
+PANELS = (((37, 50), (50, 41)), ((13, 400), (400, 16)), ((5, 12, 40), (5, 40, 64)))
+WRAPPING = (np.int8, np.uint8, np.int16, np.int32, np.uint32, np.int64)
+
+
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    "dtype", [*DTYPES[:2], np.float16, *WRAPPING], ids=lambda d: np.dtype(d).name
+)
+def test_panels_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
+    rng = np.random.default_rng(0)
+    whole = np.dtype(dtype).kind in "iu"
+    low, high = (-(2**40), 2**40) if whole else (-2, 3)
+    pairs = [
+        tuple(rng.integers(low, high, n).astype(np.int64).astype(dtype) for n in shapes)
+        for shapes in PANELS
+    ]
+
+    def every(pairs):
+        """Views are taken inside, so that products read them as they lie."""
+        return [[x @ y for x, y in views(a, b)] for a, b in pairs]
+
+    def views(a, b):
+        turned = [np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2) for x in (a, b)]
+        yield from ((a, b), turned, (a[..., ::-2, :], b[..., 1:]))
+
+    pin, few = Pin("product in C", "panels"), Tuning(products=Products(many=0, high=24, task=1))
+    with config.using(pins=(pin,), tuning=(few,), threads=threads):
+        found = ge2.jit(every)(pairs)
+    expected = every(pairs if whole else [(a.astype(float), b.astype(float)) for a, b in pairs])
+    for products, wanted in zip(found, expected, strict=True):
+        for x, y in zip(products, wanted, strict=True):
+            assert x.dtype == dtype
+            np.testing.assert_array_equal(x, y)
+
+
+def test_panels_are_chosen_where_they_are_quicker():
+    def chosen(a, b, dtype):
+        types = [ArrayType(shape, np.dtype(dtype)) for shape in (a, b)]
+        beside = tuple(range(len(a) - 2))
+        op = DotGeneral(((len(a) - 1,), (len(b) - 2,)), (beside, beside))
+        return select(Problem(op, tuple(types), op.infer(*types), "c")).taken.variant.name
+
+    assert chosen((300, 300), (300, 300), "i4") == "panels"
+    assert chosen((2, 300), (300, 300), "i4") == "loops"
+    assert chosen((64, 32, 32), (64, 32, 32), "f8") == "panels"
+    assert chosen((4096, 64), (64, 64), "f4") == "panels"
+    assert chosen((512, 512), (512, 512), "f4") == "BLAS"
 
 
 def test_strides_of_vectors_and_matrices():

@@ -86,6 +86,13 @@ class Products:
     thin: int = 1 << 20  # multiplications from which on BLAS's threads are worth waking
     few: int = 512  # multiplications of each of many products whose loops are written for its sizes
     many: int = 1 << 18  # multiplications of them all that are worth waking other threads for
+    # by panels; BLAS is as quick where products are larger and no side is short
+    high: int = 384  # bytes of a column of the rows that a task has: with its terms, half of 256 KB
+    task: int = 1 << 17  # multiplications of a task, at least
+    pack: int = 1 << 15  # elements that a thread packs at a time
+    batched: int = 1 << 21  # multiplications of each of several products, at most
+    packed: int = 1 << 18  # multiplications of one product, at least,
+    short: int = 64  # and its columns or terms, at most
 
 
 @final

@@ -63,6 +63,7 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "exp": "float_exp", "log": "float_log", "trig": "float_trig", "power": "float_power",
     "erf": "special", "special": "special",
 }  # fmt: skip
+BY_SIGN = {"ge2_random_": "random", "ge2_panel_": "panels"}
 BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
@@ -74,7 +75,8 @@ def headers(text: str) -> tuple[str, ...]:
     ('cast', 'float_basic', 'float_exp')
     """
     found = {header(name, suffix) for name, suffix in NAMED.findall(text)}
-    return tuple(sorted({*found, "random"} if "ge2_random_" in text else found))
+    named = {header for sign, header in BY_SIGN.items() if sign in text}
+    return tuple(sorted(found | named))
 
 
 @cache

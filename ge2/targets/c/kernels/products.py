@@ -11,7 +11,6 @@ from typing import Final, final
 import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, FLOATS, accumulator
-from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, length, whole
 from ge2.ir import ArrayType, Dims
@@ -19,26 +18,16 @@ from ge2.ops.dot import DotGeneral
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
+from ge2.targets.c.kernels.panels import Matrix, Sides, by_panels, favoured, serves
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 
-Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, terms
 TINY = 4096  # multiplications; GE2_TINY of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
+PANELS = Variant("panels")
 THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
-
-
-@final
-@record
-class Matrix:
-    """An operand of a product: one stride for each of batch, rows and columns."""
-
-    operand: Operand
-    batch: int
-    row: int
-    column: int
 
 
 @final
@@ -58,12 +47,16 @@ class CProduct(Generated):
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """The likeliest first: loops over few terms, or of known sizes, or BLAS; then others."""
-        sizes, tuning = sides(problem), caps.tuning
-        if product_dtype(problem) not in FLOATS | COMPLEX:
-            return shared((LOOPS,), problem, caps)
-        usual = [BLAS] if caps.blas else []
-        if math.prod(sizes[1:]) <= tuning.variants.loops or not caps.blas:
+        sizes, tuning, dtype = sides(problem), caps.tuning, product_dtype(problem)
+        blas = caps.blas and dtype in FLOATS | COMPLEX
+        usual = [BLAS] if blas else []
+        if math.prod(sizes[1:]) <= tuning.variants.loops or not blas:
             usual.append(LOOPS)
+        panels = favoured(dtype, sizes, tuning.products) or (not blas and dtype in FLOATS)
+        if serves(dtype) and min(sizes):
+            usual.insert(0 if panels else len(usual), PANELS)
+        if dtype not in FLOATS | COMPLEX:
+            return shared(usual, problem, caps)
         if is_thin(*sizes, tuning.products.thin):
             usual.insert(0, THIN_LOOPS)
         elif small(sizes, tuning.products.few):
@@ -127,7 +120,7 @@ class Multiply:
     def __init__(self, problem: Problem, variant: Variant, caps: Caps) -> None:
         assert isinstance(problem.op, DotGeneral)
         self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
-        self.tuning = caps.tuning.products
+        self.tuning, self.panels = caps.tuning.products, variant.name.startswith(PANELS.name)
         self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
         self.kernels: list[CKernel] = []
@@ -140,13 +133,11 @@ class Multiply:
         right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
         wide = ArrayType(out.shape, self.dtype)
         target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
-        self.kernels.append(self.product(left, right, target, sides(self.problem)))
+        self.kernels += self.products(left, right, target, sides(self.problem))
         if target is not self.outs[0]:
             self.kernels.append(copying(wide, out, target, self.outs[0], self.caps))
-        suffix = SUFFIX[self.dtype]
-        return Pieces(
-            tuple(self.kernels), tuple(self.temps), frozenset(((suffix, HELD[self.dtype]),))
-        )
+        called = () if self.panels else ((SUFFIX[self.dtype], HELD[self.dtype]),)
+        return Pieces(tuple(self.kernels), tuple(self.temps), frozenset(called))
 
     def temp(self, t: ArrayType) -> Operand:
         self.temps.append(t.nbytes)
@@ -158,8 +149,9 @@ class Multiply:
         """
         t, operand = self.problem.inputs[i], self.ins[i]
         strides = [single(t.shape, operand.strides, axes) for axes in groups]
-        blas = self.dtype in FLOATS | COMPLEX
-        if t.dtype == self.dtype and None not in strides and not operand.value:
+        blas = self.dtype in FLOATS | COMPLEX and not self.panels
+        read = self.panels or t.dtype == self.dtype
+        if read and None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
             sizes = [volume(t, axes) for axes in groups[1:]]
@@ -174,14 +166,18 @@ class Multiply:
             operand.offset,
             operand.value,
         )
-        copy = self.temp(ArrayType(shape, self.dtype))
-        self.kernels.append(
-            copying(
-                ArrayType(shape, t.dtype), ArrayType(shape, self.dtype), turned, copy, self.caps
-            )
-        )
+        to = ArrayType(shape, t.dtype if self.panels else self.dtype)
+        copy = self.temp(to)
+        self.kernels.append(copying(ArrayType(shape, t.dtype), to, turned, copy, self.caps))
         rows, columns = (volume(t, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
+
+    def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
+        if not self.panels:
+            return [self.product(a, b, out, sizes)]
+        title = f"{self.op} of {', '.join(map(str, self.problem.inputs))}"
+        given = self.problem.inputs[0].dtype
+        return by_panels(title, given, self.dtype, a, b, out, sizes, self.temps, self.caps)
 
     def product(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> CKernel:
         ctype, types = STORED[self.dtype], ", ".join(map(str, self.problem.inputs))

@@ -1,0 +1,45 @@
+/* The sizes of tiles of matrix products that registers hold, and of the panels of operands that are read for them.
+
+   A tile has GE2_PANEL_ROWS rows and two vectors of columns: 12 accumulators of 16 vector registers, or 24 of 32. */
+#ifndef GE2_PANELS_H
+#define GE2_PANELS_H
+
+#include "ge2/core.h"
+
+#if defined(__AVX512F__)
+#define GE2_VECTOR 64 /* bytes */
+#define GE2_PANEL_ROWS 12
+#elif defined(__AVX__)
+#define GE2_VECTOR 32
+#define GE2_PANEL_ROWS 6
+#elif defined(__aarch64__)
+#define GE2_VECTOR 16
+#define GE2_PANEL_ROWS 12
+#else
+#define GE2_VECTOR 16
+#define GE2_PANEL_ROWS 6
+#endif
+#define GE2_PANEL_COLUMNS(T) ((int64_t)(2 * GE2_VECTOR / sizeof(T)))
+#define GE2_PANEL_DEPTH (GE2_VECTOR > 32 ? 192 : 384) /* terms: a sliver of columns, 24 KB, stays in the first cache */
+#define GE2_PANEL_FEW 8     /* tiles beside each other: fewer read an operand as it is sooner than they pack it */
+#define GE2_PANEL_SMALL (1 << 15) /* bytes of an operand that are in a near cache however they are read */
+
+/* Products and sums of a tile are fused, as BLAS has them: only here, since elsewhere a * b - a * b is to be 0. */
+#ifdef __clang__
+#define GE2_FUSED
+#define GE2_FUSE _Pragma("clang fp contract(fast)")
+#else
+#define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
+#define GE2_FUSE
+#endif
+
+/* The terms of a block of a sum of `inner`: the sizes alone decide, so sums are added in one order. */
+GE2_FN int64_t ge2_panel_depth(int64_t inner) {
+    const int64_t blocks = (inner + GE2_PANEL_DEPTH - 1) / GE2_PANEL_DEPTH;
+    return (inner + blocks - 1) / blocks;
+}
+
+/* The slivers that `size` rows or columns have, `width` each but the last. */
+GE2_FN int64_t ge2_slivers(int64_t size, int64_t width) { return (size + width - 1) / width; }
+
+#endif
