@@ -89,6 +89,8 @@ def header(name: str, suffix: str) -> str:
         return "random"
     if name.startswith(("select", "sort_value")):
         return "select"
+    if name.startswith("lines_"):
+        return "sort_lines"
     if name.split("_")[0] in ("search", "sort", "top", "turned"):
         return "sort"
     if name.split("_")[0] == "index":
