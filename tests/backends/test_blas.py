@@ -19,6 +19,7 @@ from ge2.targets.c.load.blas import (
     set_threads,
     works,
 )
+from ge2.targets.c.load.sorts import sorts
 
 
 def wheel():
@@ -64,9 +65,10 @@ def test_without_symbols_there_are_zeros(monkeypatch, library):
 def test_packed_as_c_reads_it():
     numbers = (1, 2, 3, 1 << 63, True, 5, 6, 7, 8, 9, 10, 11, 12)
     products = blas.PRODUCTS.ctypes.data
-    packed = struct.unpack("=10QqQQQQQQ", Blas(*numbers).pack())
-    assert packed == (1, 2, 3, 1 << 63, 5, 6, 7, 8, 9, 10, 1, 11, 12, products, *blas.python())
-    assert all(blas.python())
+    packed = struct.unpack("=10QqQQQQQQ6Q", Blas(*numbers).pack())
+    whole = (1, 2, 3, 1 << 63, 5, 6, 7, 8, 9, 10, 1, 11, 12, products, *blas.python(), *sorts())
+    assert packed == whole
+    assert all((*blas.python(), *sorts()))
 
 
 def test_threads_are_set_and_read():

@@ -238,3 +238,21 @@ def test_what_is_joined_is_made_where_it_lies(f, shape):
     if f is not mixed:  # x + y is joined to itself
         arena = ge2.jit(f).lower(x, y).memory_analysis().arena
         assert arena <= (x.nbytes if f is joins else 0) + 256
+
+
+def test_arrays_across_each_other_are_copied_by_tiles(rng):
+    """Of elements of each size, with whole tiles and parts of them, of parts of arrays, and to them."""
+    kinds = ((130, 70), np.uint8), ((130, 70), np.float32), ((9, 33, 20), np.float64)
+    kinds += (((20, 2, 65), np.float16),)
+    arrays = [rng.integers(0, 99, shape).astype(dtype) for shape, dtype in kinds]
+
+    def turned(a, b, c, d):
+        joined = np.concatenate([b[:, 1:].T, b[:, 1:].T], -1)
+        return a.T, joined, c.transpose(1, 2, 0), d.transpose(2, 1, 0)
+
+    low = ge2.jit(turned).lower(*arrays)
+    assert all(
+        f"ge2_transpose_u{bits}(" in "".join(map(str, low.kernels)) for bits in (8, 16, 32, 64)
+    )
+    for ours, wanted in zip(low.executable(*arrays), turned(*arrays), strict=True):
+        np.testing.assert_array_equal(ours, wanted)

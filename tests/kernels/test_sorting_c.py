@@ -7,11 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import ge2
 from ge2.base.dtypes import COMPLEX, SHORT
 from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.ir.types import ArrayType
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable
+from ge2.targets.c.load import blas
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 
 pytestmark = [needs_compiler, pytest.mark.usefixtures("eager_threads")]
@@ -67,3 +69,22 @@ def test_many_equals_in_a_long_line(rng: np.random.Generator) -> None:
 def test_complex_numbers_are_left_to_numpy() -> None:
     t = ArrayType((3,), np.dtype(np.complex64))
     assert "by NumPy" in str(select(Problem(Sort(0), (t,), (t,), "c")))
+
+
+@pytest.mark.parametrize("found", [True, False], ids=["numpy", "heap"])
+def test_zeros_of_both_signs_and_keys_that_differ_in_their_last_bits(monkeypatch, rng, found):
+    """By NumPy's sorts, and where those were not found; a run of 40 keys is sorted by their bytes."""
+    if not found:
+        monkeypatch.setattr(blas, "sorts", lambda: (0,) * 6)
+    special = rng.choice(np.array([0.0, -0.0, np.nan, np.inf, -1.0]), (3, 200))
+    close = 1.0 + rng.integers(0, 40, (2, 400)) * np.finfo(np.float64).eps
+    close[0, ::2] = rng.standard_normal(200)
+    far = np.array([[-1, 1, -(1 << 63), (1 << 63) - 1, 0, 1]])
+
+    def both(*arrays):
+        return [(np.sort(x), np.argsort(x, kind="stable")) for x in arrays]
+
+    arrays = special, close, far, special.astype(np.float32)
+    for ours, x in zip(ge2.jit(both)(*arrays), arrays, strict=True):
+        alike(ours[0], np.sort(x, kind="stable"))
+        alike(ours[1], np.argsort(x, kind="stable"))

@@ -3,7 +3,8 @@ are inside.
 
 In an innermost loop, which may run along vectors, the least and the greatest of its indices are
 taken and looked at when it ends; until then one that is outside reads the first element. Elsewhere
-each index is looked at as it is.
+each index is looked at as it is. One that cannot be outside, as `x & 255` of a table of 256, is not
+looked at.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from ge2.targets.c.emit.types import SUFFIX
 @final
 @record
 class Limit:
-    """An index, of axis `axis` of what the work finds a place in; `name` begins names of its own."""
+    """An index, of axis `axis` of what the work finds a place in; `name` begins names of its own.
+    `inside`: it follows from how it is computed that it counts from the start and is inside. `of`:
+    the first that is of the same axis of the same array, whose size and step have its name.
+    """
 
     work: Work
     index: Held
@@ -33,6 +37,8 @@ class Limit:
     size: int
     step: int
     name: str
+    inside: bool
+    of: str
 
     @property
     def ends(self) -> tuple[str, str]:
@@ -47,7 +53,7 @@ class Limit:
         return f"ge2_index_fails({lib}, {low}, {high}, {axis}, {self.extent(places)}, {equation});"
 
     def extent(self, places: Places) -> str:
-        return places.size(f"{self.name}_size", self.size)
+        return places.size(f"{self.of}_size", self.size)
 
 
 def is_place(w: Work) -> bool:
@@ -61,18 +67,22 @@ def limits_of(w: Work, places: Places) -> list[Limit]:
     assert w.step is not None and w.step.eqn is not None and w.y is not None
     op, x = w.step.eqn.op, w.step.eqn.inputs[0]
     assert isinstance(op, Gather) and isinstance(x, Var)
-    strides = places.operands[x].strides
-    return [
-        Limit(w, index, axis, x.type.shape[axis], strides[axis], f"{label(w.y.name)}{k}")
-        for k, (index, axis) in enumerate(zip(w.xs, op.axes, strict=True))
-    ]
+    strides, found = places.operands[x].strides, list[Limit]()
+    for k, (index, axis) in enumerate(zip(w.xs, op.axes, strict=True)):
+        low, high = places.ranges.of(w.step.eqn.inputs[1 + k])
+        name = f"{label(w.y.name)}{k}"
+        of = places.gathered.setdefault((x, axis), name)
+        inside, size = low >= 0 and high < x.type.shape[axis], x.type.shape[axis]
+        found.append(Limit(w, index, axis, size, strides[axis], name, inside, of))
+    return found
 
 
 def limits(works: Iterable[Work], places: Places) -> list[Limit]:
-    """The indices of all places, each once for axes of one size."""
+    """The indices of all places that may be outside, each once for axes of one size."""
     found: dict[tuple[int, int], Limit] = {}
     for limit in (limit for w in filter(is_place, works) for limit in limits_of(w, places)):
-        found.setdefault((id(limit.index), limit.size), limit)
+        if not limit.inside:
+            found.setdefault((id(limit.index), limit.size), limit)
     return list(found.values())
 
 
@@ -103,5 +113,7 @@ def looked_at(limit: Limit, index: str, places: Places) -> Text:
 
 def term(limit: Limit, index: str, places: Places) -> str:
     """How far from the first element an index is."""
-    at = f"ge2_index_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"
-    return at if limit.step == 1 else f"{at} * {places.size(f'{limit.name}_step', limit.step)}"
+    at = f"(int64_t){index}"
+    if not limit.inside:
+        at = f"ge2_index_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"
+    return at if limit.step == 1 else f"{at} * {places.size(f'{limit.of}_step', limit.step)}"

@@ -14,6 +14,7 @@ from ge2.codegen.axes import Axes
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.loop_nest import Home, Loop
 from ge2.codegen.parameters import AxesParameters
+from ge2.codegen.ranges import Ranges
 from ge2.codegen.text import Operand, Text
 from ge2.ir import Literal, Var
 from ge2.ops.shape import Iota
@@ -45,8 +46,10 @@ def label(name: str) -> str:
 
 @final
 class Places(AxesParameters):
-    def __init__(self, axes: Axes, operands: Mapping[Var, Operand]) -> None:
+    def __init__(self, axes: Axes, operands: Mapping[Var, Operand], ranges: Ranges) -> None:
         super().__init__(axes, operands, [a for spec in axes.specs for a in spec.axes], LETTERS)
+        self.ranges = ranges
+        self.gathered: dict[tuple[Var, int], str] = {}  # axes that indices are of, by their names
         self.scalars: dict[str, Text] = {}
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
 

@@ -14,6 +14,7 @@ from ge2.base.dtypes import HALF
 from ge2.codegen.iteration_space import axes_of, works_of
 from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
+from ge2.codegen.ranges import Ranges
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import atom_text, op_text
@@ -85,7 +86,7 @@ class Writer:
         works, outs = works_of(self.values, region, self.names, label)
         self.axes = axes_of(self.values, region, works, outs, operands)
         self.axes.order(works, outs, caps.tuning.nests)
-        self.places = Places(self.axes, operands)
+        self.places = Places(self.axes, operands, Ranges(region.graph))
         self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
@@ -484,7 +485,8 @@ class Writer:
         found = [(each, self.operand(each.index)) for each in gathers.limits_of(w, self.places)]
         looks = self.looks.get(w, [])
         if not (w.home.innermost and w.home.spec is not None):
-            looks = [gathers.looked_at(each, index, self.places) for each, index in found]
+            asked = [(each, index) for each, index in found if not each.inside]
+            looks = [gathers.looked_at(each, index, self.places) for each, index in asked]
         code = " + ".join(gathers.term(each, index, self.places) for each, index in found)
         if not home.dims:
             return [*looks, Text(f"const int64_t {name} = {code};")]

@@ -64,6 +64,10 @@ FLOAT_HEADERS = {  # by the subject that an operation names
     "erf": "special", "special": "special",
 }  # fmt: skip
 BY_SIGN = {"ge2_random_": "random", "ge2_panel_": "panels"}
+BY_FIRST = {  # the first word of a name
+    **dict.fromkeys(("search", "sort", "top", "turned"), "sort"), "lines": "sort_lines",
+    "select": "select", "transpose": "transpose", "index": "index", "random": "random",
+}  # fmt: skip
 BY_ANGLE = frozenset(("sin", "cos", "tan"))  # float64: functions that are called, a header each
 FOLDS = frozenset(("indexed", "first", "at", "argmax", "argmin", "compensate", "compensated"))
 
@@ -87,14 +91,10 @@ def header(name: str, suffix: str) -> str:
         return "complex"
     if name in FOLDS or name in ("lowest", "highest", "simd_max", "simd_min"):
         return "fold"
-    if name.startswith("random"):
-        return "random"
-    if name.startswith(("select", "sort_value")):
+    if name.startswith("sort_value"):
         return "select"
-    if name.split("_")[0] in ("search", "sort", "top", "turned"):
-        return "sort"
-    if name.split("_")[0] == "index":
-        return "index"
+    if (first := name.split("_")[0]) in BY_FIRST:
+        return BY_FIRST[first]
     if suffix == "f64" and name in BY_ANGLE:
         return f"float_{name}"
     if suffix in ("f32", "f64"):

@@ -22,6 +22,7 @@ from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.file import same_code
 from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import headers
+from ge2.targets.c.kernels.transposed import moving
 
 Operands = Sequence[Operand]
 PRODUCTS = "product", "vector_product", "self_product"  # the headers of matrix products
@@ -137,7 +138,7 @@ class CRegion(Generated):
 
 def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, caps: Caps) -> CKernel:
     """A copy from one array, or part of one, to another of the same shape."""
-    return c_kernel(*copied(x, to, source, target), caps)
+    return moving(copied(x, to, source, target), caps)
 
 
 def unless_same(kernel: CKernel) -> CKernel:

@@ -24,15 +24,15 @@ from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
 from ge2.ops.shape import Concatenate, Constant, Iota, Pad
 from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.region import c_kernel
 from ge2.targets.c.emit.types import STORED
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, unless_same
+from ge2.targets.c.kernels.transposed import moving
 from ge2.targets.c.tuning import TUNING
 
 
 def moved(moves: Iterable[Moved], caps: Caps) -> Pieces:
     """A kernel for each."""
-    return Pieces(tuple(c_kernel(*each, caps) for each in moves))
+    return Pieces(tuple(moving(each, caps) for each in moves))
 
 
 @final

@@ -16,12 +16,13 @@ from ge2.ops.reduce import kept
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
 from ge2.passes.order_statistics import OrderStatistics
 from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.types import SUFFIX
+from ge2.targets.c.emit.types import STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.strided_loops import Elements, Head, nest_of, shared
 
 LETTERS = "ijklmopq"
 LONGEST = 1 << 32  # the elements of a line whose indices are sorted
+BY_NUMPY = frozenset(("f32", "f64", "i32", "i64", "u32", "u64"))  # sort_lines.h
 
 
 @final
@@ -31,9 +32,13 @@ class Sorting:
 
     over: tuple[tuple[str, str], ...]
     sharing: Sharing | None
+    type: str
+    by: str
+    read: str
+    step: str
+    line: str
     pair: str
     sort: str
-    key: str
     to: str
     found: str
 
@@ -54,7 +59,9 @@ class Largest:
 
 @final
 class CSort(Generated):
-    """Each thread sorts the keys of a line with their indices, and writes these or the elements."""
+    """Each thread sorts a line: elements of 32 and 64 bits, or numbers of their keys and indices, by
+    NumPy's sort, which uses vectors; shorter types as pairs of a key and an index, by bytes.
+    """
 
     name = "sort in C"
 
@@ -76,31 +83,51 @@ class CSort(Generated):
         parts = [tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides)]
         over, (x_over, y_over) = merged(*parts)
         letters = LETTERS[: len(over)]
+        by_numpy, indices = suffix in BY_NUMPY, isinstance(op, ArgSort)
+        if by_numpy:
+            head.add("lib", "const ge2_services *", "services")
         head.array("x", x, t.dtype)
         head.array("y", y, problem.outs[0].dtype, written=True)
         ends = head.sizes(letters, over)
         head.size("n", n)
-        pair = f"ge2_pair_{suffix}"
-        own = -(-2 * n * 2 * max(t.dtype.itemsize, 4) // 64) * 64
-        place, step = head.place("x", letters, x_over), x.strides[op.axis]
-        along = "" if step == 1 else f" * {head.size('x_t', step)}"
-        write = f"y[{head.place('y', (*letters, 't'), (*y_over, y.strides[op.axis]))}]"
-        found = (
-            "line[t].index"
-            if isinstance(op, ArgSort)
-            else f"x[{place} + (int64_t)line[t].index{along}]"
-        )
-        key = f"({pair}){{ge2_sort_key_{suffix}(x[{place} + t{along}]), (uint32_t)t}}"
-        head.size("per_thread", own)
+        read, step = head.place("x", letters, x_over), x.strides[op.axis]
+        by = "1" if step == 1 else head.size("x_t", step)
+        along = "" if step == 1 else f" * {by}"
+        inside = y.strides[op.axis]
+        here = by_numpy and not indices and inside == 1
+        line = f"y + {head.place('y', letters, y_over)}" if here else ""
+        write = "" if here else f"y[{head.place('y', (*letters, 't'), (*y_over, inside))}]"
         work = caps.tuning.sorts.cost * t.size
-        sharing = shared(head, len(ends), work, lines=6) if ends else None
-        head.arguments["scratch"] = Argument(
-            "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
-        )
+        sharing = shared(head, len(ends), work, lines=3 if here else 6) if ends else None
+        if not here:
+            own = -(-n * room(t.dtype, by_numpy, indices) // 64) * 64
+            head.size("per_thread", own)
+            head.arguments["scratch"] = Argument(
+                "char *scratch", "scratch", max(own, 64) * max(caps.threads, 1)
+            )
+        pair = f"ge2_pair_{suffix}"
+        if by_numpy:
+            kind, name = ("ge2_any_word", "indices") if indices else (STORED[t.dtype], "values")
+            function = f"ge2_lines_{name}_{suffix}"
+            found = "(int64_t)line[t]" if indices else "line[t]"
+        else:
+            kind, function = pair, ""
+            found = "line[t].index" if indices else f"x[{read} + (int64_t)line[t].index{along}]"
+        key = f"({pair}){{ge2_sort_key_{suffix}(x[{read} + t{along}]), (uint32_t)t}}"
         view = Sorting(
-            nest_of(letters, ends), sharing, pair, f"ge2_sort_{suffix}", key, write, found
-        )
+            nest_of(letters, ends), sharing, kind, function, read, by, line, key,
+            f"ge2_sort_{suffix}", write, found,
+        )  # fmt: skip
         return Pieces((head.skeleton(op.name, problem, "sort", view),))
+
+
+def room(dtype: np.dtype, by_numpy: bool, indices: bool) -> int:
+    """The bytes of scratch for an element of a line that is sorted there."""
+    if not by_numpy:
+        return 2 * 2 * max(dtype.itemsize, 4)
+    if not indices:
+        return dtype.itemsize
+    return 8 if dtype.itemsize == 4 else 32  # keys of 64 bits may have to be sorted as pairs
 
 
 @final

@@ -28,6 +28,7 @@ import numpy as np
 
 from ge2.base.log import mention
 from ge2.base.record import record
+from ge2.targets.c.load.sorts import sorts
 
 # How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names
 # that say so come first. fmt: off
@@ -89,7 +90,7 @@ class Blas:
         vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
         triangles = self.ssyrk, self.dsyrk
         threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
-        found = *matrices, *vectors, *triangles, self.ilp64, *threads, *python()
+        found = *matrices, *vectors, *triangles, self.ilp64, *threads, *python(), *sorts()
         return np.array(found, np.uint64).tobytes()
 
 

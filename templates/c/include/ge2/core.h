@@ -58,7 +58,10 @@ typedef struct {
     int64_t running, threads;
 } ge2_products;
 
-/* What a program borrows from its process: NumPy's BLAS (null where its symbols were not found). */
+/* What a program borrows from its process: NumPy's BLAS (null where its symbols were not found), its sorts of contiguous
+   elements in place (null where they were not), which use the vectors of the processor. */
+typedef int (*ge2_sort)(void *line, intptr_t n, void *unused);
+
 typedef struct {
     void *sgemm, *dgemm, *cgemm, *zgemm; /* cblas_?gemm */
     void *sgemv, *dgemv, *cgemv, *zgemv; /* cblas_?gemv */
@@ -70,6 +73,7 @@ typedef struct {
     int (*with_python)(void);            /* PyGILState_Ensure, or null with the next two */
     int (*check_signals)(void);          /* PyErr_CheckSignals */
     void (*without_python)(int);         /* PyGILState_Release */
+    ge2_sort sort_f32, sort_f64, sort_i32, sort_i64, sort_u32, sort_u64;
     ge2_error *error;
 } ge2_services;
 

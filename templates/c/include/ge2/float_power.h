@@ -72,23 +72,23 @@ GE2_FN double ge2_exp2_for_pow_f64(ge2_double log2, double y) {
 }
 
 /* What C prescribes: x**0 = 1**y = (-1)**(+-inf) = 1; a negative number to an odd power is negative, to one
- * that is not whole NaN. */
+ * that is not whole NaN. The sign is set without a choice, after which gcc does not make vectors of the loop. */
 GE2_FN float ge2_pow_ends_f32(float x, float y, float power) {
     int whole = __builtin_rintf(y) == y, odd = whole & (__builtin_rintf(0.5f * y) != 0.5f * y);
     int one = (y == 0) | (x == 1.0f) | ((x == -1.0f) & (__builtin_fabsf(y) == __builtin_inff()));
     int undefined = (x < 0) & (x > -__builtin_inff()) & !whole;
-    power = one ? 1.0f : power;
+    power = ge2_of_bits_f32(ge2_bits_f32(power) | ((uint32_t)odd << 31 & ge2_bits_f32(x)));
     power = undefined ? __builtin_nanf("") : power;
-    return odd ? __builtin_copysignf(power, x) : power;
+    return one ? 1.0f : power;
 }
 
 GE2_FN double ge2_pow_ends_f64(double x, double y, double power) {
     int64_t whole = __builtin_rint(y) == y, odd = whole & (__builtin_rint(0.5 * y) != 0.5 * y);
     int64_t one = (y == 0) | (x == 1.0) | ((x == -1.0) & (__builtin_fabs(y) == __builtin_inf()));
     int64_t undefined = (x < 0) & (x > -__builtin_inf()) & !whole;
-    power = one ? 1.0 : power;
+    power = ge2_of_bits_f64(ge2_bits_f64(power) | ((uint64_t)odd << 63 & ge2_bits_f64(x)));
     power = undefined ? __builtin_nan("") : power;
-    return odd ? __builtin_copysign(power, x) : power;
+    return one ? 1.0 : power;
 }
 
 /* below 1 ulp */
