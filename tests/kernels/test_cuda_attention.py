@@ -23,6 +23,7 @@ from tests.kernels.attention_cases import (
     DERIVED,
     DERIVED_SCORES,
     F16,
+    F32,
     FEW,
     FORWARD,
     LAYOUTS,
@@ -34,6 +35,7 @@ from tests.kernels.attention_cases import (
     drawn,
     exactly,
     few,
+    in_numpy,
     judge,
     judge_slopes,
     kinds,
@@ -53,7 +55,7 @@ def checked(function: Attention, xs: Any, kind: str) -> None:
     with config.using(executor="shim", prefer=(made.family,)):
         compiled = ge2.jit(made.of(function))
         assert made.family in kinds(compiled.lower(*xs))
-        judge(compiled(*xs), exactly(function, *xs), made.bound)
+        judge(compiled(*xs), exactly(function, *xs), made.bound, in_numpy(function, xs, made))
 
 
 @pytest.mark.exhaustive("kind", table="attention")
@@ -73,6 +75,14 @@ def test_scores(name: str, kind: str, width: int) -> None:
     rng, shape, dtype = np.random.default_rng(1), (2, 2, 200, width), FORWARD[kind].dtype
     xs = drawn(rng, shape, shape, dtype) + more(rng, name, shape, shape, dtype)
     checked(SCORES[name][0], xs, kind)
+
+
+def test_scores_that_are_large() -> None:
+    """Their errors grow with them, NumPy's alike."""
+    (rng, shape), (function, _) = (np.random.default_rng(1), (1, 1, 100, 32)), SCORES["warm"]
+    *xs, bias = drawn(rng, shape, shape, F32) + more(rng, "warm", shape, shape, F32)
+    xs[3] = np.full_like(xs[3], 12)
+    checked(function, [*xs, bias], "mma f32")
 
 
 @pytest.mark.exhaustive("kind", table="attention")

@@ -137,6 +137,18 @@ def test_few_rows_or_columns(turn: str, shape: tuple[int, int, int], dtype: Any)
         )  # fmt: skip
 
 
+@needs_compiler
+def test_long_sums_lose_digits() -> None:
+    """As much as on a GPU, whose tensor cores cut off what float32 does not hold."""
+    product, xs, function = turned("second turned", (64, 8, 2048), F32, 4)
+    with config.using(pins=(Pin(BARE, "64 x 64 by 4"),)):
+        emulated(BOTH, product, xs, BARE, 2048, exact=function)
+        found = ge2.jit(product)
+        with config.using(executor="shim", prefer=BOTH):
+            error = np.abs(found(*xs) - function(*(x.astype(np.float64) for x in xs))).max()
+    assert error > 2048**0.5 * 2.0**-18  # of what is rounded to nearest it is 2**-20
+
+
 @pytest.mark.parametrize("shape", [(8192, 8192, 8), (8, 8192, 8192)])
 def test_few_rows_or_columns_wait_for_memory(shape: tuple[int, int, int]) -> None:
     """Whoever multiplies: of a library long sums alone were counted once, which took 4 us."""

@@ -12,9 +12,9 @@ import ge2
 from ge2.base.config import config
 
 BF16, F16, F32 = np.dtype(ml_dtypes.bfloat16), np.dtype("f2"), np.dtype("f4")
-# what one rounding errs at most, relative; of float32, what sums of this length do, of which tensor
-# cores add parts with fewer digits
+# what one rounding errs at most, relative; of float32, what sums of 256 terms do
 DIGITS: Final = {BF16: 2.0**-8, F16: 2.0**-11, F32: 2.0**-18}
+CUT: Final = 2.0**-23 / 8  # what a term adds: tensor cores cut off digits after each eight
 Case = tuple[Callable[..., Any], tuple[tuple[int, ...], ...]]
 
 
@@ -240,7 +240,7 @@ def judge(found: Any, wanted: Any, terms: int, roundings: int = 1, through: Any 
         size = np.maximum(np.abs(w), least)
         error = np.abs(np.asarray(y, np.float64) - w) / size
         assert not np.isnan(error).any()
-        digits = max(DIGITS[np.dtype(y.dtype)], DIGITS[through])
+        digits = max(DIGITS[np.dtype(y.dtype)], DIGITS[through], CUT * terms)
         assert error.max() <= (roundings + 0.25) * digits, error.max()
 
 

@@ -260,10 +260,10 @@ GE2_SHIM_UNSEEN void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, 
         for (int k = 0; k < 32 / T::SIZE; k++) left[s][k] = ge2_shim_factor<T, TURNED_A>(a, line + 8 * s, k);
     for (int n = 0; n < COLUMNS / 2; n++) {
         const int column = n / 4 * 8 + mate % 4 * 2 + n % 2;
-        float sum = 0.0f;
+        double sum = more ? total[n] : 0.0f;
         for (int k = 0; k < 32 / T::SIZE; k++)
-            sum += left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
-        total[n] = more ? total[n] + sum : sum;
+            sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
+        total[n] = ge2_shim_cut(sum);
     }
 }
 
@@ -280,9 +280,9 @@ GE2_SHIM_UNSEEN void ge2_shim_multiply_registers(float (&total)[COLUMNS / 2], co
         }
     for (int n = 0; n < COLUMNS / 2; n++) {
         const int column = n / 4 * 8 + lane % 4 * 2 + n % 2;
-        float sum = 0.0f;
-        for (int k = 0; k < 16; k++) sum += left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
-        total[n] = more ? total[n] + sum : sum;
+        double sum = more ? total[n] : 0.0f;
+        for (int k = 0; k < 16; k++) sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
+        total[n] = ge2_shim_cut(sum);
     }
 }
 

@@ -170,13 +170,13 @@ template <class T>
 GE2_SHIM_UNSEEN void ge2_shim_mma(float (&sums)[4], const ge2_shim_factors *all) {
     const int lane = threadIdx.x % 32, many = 4 / T::SIZE;
     for (int n = 0; n < 4; n++) {
-        float sum = 0.0f;
+        double sum = sums[n];
         for (int word = 0; word < 8; word++) {
             const uint32_t &a = all[lane / 4 * 4 + word % 4].a[n / 2 + word / 4 * 2];
             const uint32_t &b = all[(lane % 4 * 2 + n % 2) * 4 + word % 4].b[word / 4];
-            for (int k = 0; k < many; k++) sum += T::of((const char *)&a + k * T::SIZE) * T::of((const char *)&b + k * T::SIZE);
+            for (int k = 0; k < many; k++) sum += (double)T::of((const char *)&a + k * T::SIZE) * T::of((const char *)&b + k * T::SIZE);
         }
-        sums[n] += sum;
+        sums[n] = ge2_shim_cut(sum);
     }
 }
 #define GE2_MMA(type)                                                                                               \

@@ -32,6 +32,13 @@ struct ge2_shim_tf32 {
     static float of(const char *at) { return __uint_as_float(*(const uint32_t *)at & 0xffffe000u); }
     enum { SIZE = 4 };
 };
+/* A sum as tensor cores leave it after each step: what float32 does not hold is cut off, not rounded, so that the errors of
+ * long sums add up. */
+GE2_FN float ge2_shim_cut(double sum) {
+    const float near = (float)sum;
+    const bool beyond = fabs((double)near) > fabs(sum) && fabsf(near) <= 0x1.fffffep+127f;
+    return beyond ? __uint_as_float(__float_as_uint(near) - 1) : near;
+}
 #endif
 
 #endif
