@@ -57,7 +57,12 @@ def expression() -> Expression | None:
     frame = user_frame(2)
     if frame is None:
         return None
-    code, at = frame.f_code, frame.f_lasti
+    return expression_at(frame, frame.f_lasti)
+
+
+def expression_at(frame: FrameType, at: int) -> Expression | None:
+    """The expression of an instruction of a frame; None where there is no source to read."""
+    code = frame.f_code
     decides = "JUMP" in opname[code.co_code[at]] or opname[code.co_code[at]] == "TO_BOOL"
     # a jump has the place of the statement; what it asks was made just before
     path = path_to(code, at - 2 if decides else at)

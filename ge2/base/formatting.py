@@ -4,10 +4,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
+
+# ---------------------------------------------------------------------------------------- patterns
+
+
+def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A regular expression that is compiled when it is first used, of which an import uses none.
+
+    >>> pattern("a+").findall("aa b a")
+    ['aa', 'a']
+    """
+    return cast("re.Pattern[str]", _Pattern(text, flags))
+
+
+class _Pattern:
+    def __init__(self, text: str, flags: int) -> None:
+        self._given = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(*self._given), name)
+        self.__dict__[name] = found
+        return found
+
 
 # ----------------------------------------------------------------------------------------- display
 # Representations of results at a prompt and in a notebook.

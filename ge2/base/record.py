@@ -3,8 +3,8 @@
 `dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred records
 of this package is a third of its import. A `record` is the same thing (a dataclass to
 `dataclasses.fields` and `replace`, and to type checkers) with its methods compiled together, once
-for all records of like fields, and when the first one is made: most programs make records of a few
-classes. A `mutable` is made as quickly.
+for all records of as many fields, renamed for each class, and when the first one is made: most
+programs make records of a few classes. A `mutable` is made as quickly.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from functools import cache
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, dataclass_transform, final
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def record(cls: type[T]) -> type[T]:
     (Point(x=1, y=0), True, True)
     """
     made = _slotted(cls, _lacking(cls, METHODS), True)
-    if any(f.default_factory is not MISSING for f in fields(made)):  # type: ignore[arg-type]
+    if any(f.factory is not MISSING for f in made.__record_fields__):  # type: ignore[attr-defined]
         raise TypeError(
             f"{cls.__name__} has a default_factory: a frozen record has nothing that could be filled later"
         )
@@ -72,19 +72,20 @@ def _lacking(cls: type, methods: Sequence[str]) -> list[str]:
 
 def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
     cls.__doc__ = cls.__doc__ or cls.__name__  # or else dataclass asks `inspect` for a signature
-    made = dataclass(init=False, repr=False, eq=False, slots=True)(cls)
-    found = fields(made)  # type: ignore[arg-type]
+    found = _outlines(cls)
+    made = _with_slots(cls, [f.name for f in found])
+    made.__record_fields__ = found  # type: ignore[attr-defined]
+    made.__dataclass_fields__ = _Fields(cls, made)  # type: ignore[attr-defined]
+    made.__match_args__ = tuple(f.name for f in found if f.init)  # type: ignore[attr-defined, misc]
 
-    def finish() -> None:
+    def finish(name: str) -> None:
         names: dict[str, Any] = {"_absent": MISSING}
-        for f in found:
+        for i, f in enumerate(found):
             # that of the slot: half of the time of `object.__setattr__`, which looks for it by name
-            names[f"_set_{f.name}"] = getattr(made, f.name).__set__
-            names[f"_default_{f.name}"] = f.default
-            names[f"_new_{f.name}"] = f.default_factory
-        exec(_methods(tuple(map(_outline, found)), hasattr(cls, "__post_init__"), frozen), names)
-        for name in own:
-            setattr(made, name, names[name])
+            names[f"_set_a{i}"] = getattr(made, f.name).__set__
+            names[f"_default_a{i}"], names[f"_new_a{i}"] = f.default, f.factory
+        codes = _codes(tuple(map(_kind, found)), hasattr(cls, "__post_init__"), frozen)
+        setattr(made, name, _function(codes[name], names, found))
 
     for name in own:
         setattr(made, name, _unfinished(made, name, finish))
@@ -101,11 +102,78 @@ def _slotted(cls: type[T], own: Sequence[str], frozen: bool) -> type[T]:
     return made
 
 
-def _unfinished(made: type, name: str, finish: Callable[[], None]) -> Callable[..., Any]:
-    """A method that has all of them compiled when it is first called."""
+@final
+class Outline(NamedTuple):
+    """The facts of a field that the methods need."""
+
+    name: str
+    init: bool  # whether it is an argument
+    default: Any
+    factory: Any  # makes its default anew
+    compared: bool
+    shown: bool  # whether it is printed
+
+
+def outlines(cls: type) -> tuple[Outline, ...]:
+    """The fields of a record or another dataclass, those of its bases first; quicker than
+    `dataclasses.fields`.
+    """
+    found: tuple[Outline, ...] | None = getattr(cls, "__record_fields__", None)
+    return tuple(_outline(f.name, f) for f in fields(cls)) if found is None else found
+
+
+def _outline(name: str, f: Any) -> Outline:
+    return Outline(name, f.init, f.default, f.default_factory, f.compare, f.repr)
+
+
+def _outlines(cls: type) -> tuple[Outline, ...]:
+    """The fields of a class, those of its bases first."""
+    found: dict[str, Outline] = {}
+    for base in reversed(cls.__mro__[1:]):
+        found |= {f.name: f for f in base.__dict__.get("__record_fields__", ())}
+    for name, kind in cls.__annotations__.items():
+        if not kind.startswith("ClassVar"):
+            given = cls.__dict__.get(name, MISSING)
+            if not isinstance(given, Field):
+                given = field(default=given)
+            found[name] = _outline(name, given)
+    return tuple(found.values())
+
+
+def _with_slots(cls: type[T], names: Sequence[str]) -> type[T]:
+    """The class made again with slots for its fields, since `__slots__` cannot be set later."""
+    inherited = {slot for base in cls.__mro__[1:-1] for slot in base.__dict__.get("__slots__", ())}
+    left_out = {*names, "__dict__", "__weakref__"}
+    space = {name: value for name, value in cls.__dict__.items() if name not in left_out}
+    space["__slots__"] = tuple(name for name in names if name not in inherited)
+    meta: Any = type(cls)
+    made: type[T] = meta(cls.__name__, cls.__bases__, space)
+    made.__qualname__ = cls.__qualname__
+    return made
+
+
+@final
+class _Fields:
+    """`__dataclass_fields__` of a record, made when it is first asked for: of most, never."""
+
+    __slots__ = ("cls", "made")
+
+    def __init__(self, cls: type, made: type) -> None:
+        self.cls, self.made = cls, made
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        cls: Any = dataclass(init=False, repr=False, eq=False)(self.cls)
+        made: Any = self.made
+        made.__dataclass_fields__ = cls.__dataclass_fields__
+        made.__dataclass_params__ = cls.__dataclass_params__  # which those of subclasses ask
+        return cls.__dataclass_fields__
+
+
+def _unfinished(made: type, name: str, finish: Callable[[str], None]) -> Callable[..., Any]:
+    """A method that is compiled when it is first called."""
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        finish()
+        finish(name)
         return getattr(made, name)(self, *args, **kwargs)
 
     return method
@@ -128,45 +196,32 @@ def _by_default(
     return __init__
 
 
-@final
-class Outline(NamedTuple):
-    """The facts of a field that the methods need."""
-
-    name: str
-    init: bool  # whether it is an argument
-    default: bool
-    made: bool  # whether its default is made anew
-    compared: bool
+# whether a field is an argument, has a default that is none, a factory, and is compared
+Kind = tuple[bool, bool, bool, bool]
 
 
-def _outline(f: Field[Any]) -> Outline:
-    return Outline(
-        f.name, f.init, f.default is not MISSING, f.default_factory is not MISSING, f.compare
-    )
+def _kind(f: Outline) -> Kind:
+    default = f.default is not MISSING and not f.init
+    return f.init, default, f.factory is not MISSING, f.compared
 
 
 @cache
-def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeType:
-    """The text of the methods, compiled."""
-    given = [f for f in found if f.init]
-    default = {
-        f.name: f"=_default_{f.name}" if f.default else "=_absent" if f.made else "" for f in given
-    }
-    arguments = "".join(f", {name}{text}" for name, text in default.items())
-    value = {
-        f.name: f"_new_{f.name}() if {f.name} is _absent else {f.name}" if f.made else f.name
-        for f in given
-    }
-    value |= {f.name: f"_default_{f.name}" for f in found if f.default and not f.init}
-    value |= {f.name: f"_new_{f.name}()" for f in found if f.made and not f.init}
-    store = " _set_{}(self, {})" if frozen else " self.{} = {}"
-    stores = [store.format(*item) for item in value.items()]
-    own, other = (
-        "".join(f"{who}.{f.name}, " for f in found if f.compared) for who in ("self", "other")
-    )
-    values = "".join(f"self.{f.name}, " for f in given)
+def _codes(kinds: tuple[Kind, ...], post_init: bool, frozen: bool) -> dict[str, CodeType]:
+    """The methods of all records with fields of these kinds, which are called a0, a1, ... here."""
+    given, stores, compared = [], [], []
+    for i, (init, default, made, counts) in enumerate(kinds):
+        given += [f"a{i}"] * init
+        compared += [f"a{i}"] * counts
+        anew = f"_new_a{i}()"
+        value = (f"{anew} if a{i} is _absent else a{i}" if made else f"a{i}") if init else anew
+        value = f"_default_a{i}" if default else value
+        if init or default or made:
+            stores.append(
+                (" _set_{}(self, {})" if frozen else " self.{} = {}").format(f"a{i}", value)
+            )
+    own, other = ("".join(f"{who}.{name}, " for name in compared) for who in ("self", "other"))
     lines = [
-        f"def __init__(self{arguments}):",
+        f"def __init__(self{''.join(f', {name}' for name in given)}):",
         *stores,
         " self.__post_init__()" if post_init else " pass",
         "def __eq__(self, other):",
@@ -175,9 +230,29 @@ def _methods(found: tuple[Outline, ...], post_init: bool, frozen: bool) -> CodeT
         "def __hash__(self):",
         f" return hash(({own}))",
         "def __reduce__(self):",
-        f" return self.__class__, ({values})",
+        f" return self.__class__, ({''.join(f'self.{name}, ' for name in given)})",
     ]
-    return compile("\n".join(lines), "<a record>", "exec")
+    text = compile("\n".join(lines), "<a record>", "exec")
+    return {code.co_name: code for code in text.co_consts if isinstance(code, CodeType)}
+
+
+def _function(code: CodeType, names: dict[str, Any], found: Sequence[Outline]) -> FunctionType:
+    """A method of one class: the code of its kind, with the names of its fields."""
+    renamed = {f"a{i}": f.name for i, f in enumerate(found)}
+    made = FunctionType(
+        code.replace(
+            co_names=tuple(renamed.get(name, name) for name in code.co_names),
+            co_varnames=tuple(renamed.get(name, name) for name in code.co_varnames),
+        ),
+        names,
+    )
+    if code.co_name == "__init__":
+        given = [f for f in found if f.init]
+        usual = [f for f in given if (f.default, f.factory) != (MISSING, MISSING)]
+        if usual != given[len(given) - len(usual) :]:
+            raise TypeError(f"a field without a default after {usual[0].name}, which has one")
+        made.__defaults__ = tuple(f.default for f in usual)
+    return made
 
 
 def _frozen(self: object, name: str, *_: object) -> NoReturn:
@@ -185,5 +260,7 @@ def _frozen(self: object, name: str, *_: object) -> NoReturn:
 
 
 def _repr(self: Any) -> str:
-    shown = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self) if f.repr)
+    shown = ", ".join(
+        f"{f.name}={getattr(self, f.name)!r}" for f in outlines(type(self)) if f.shown
+    )
     return f"{type(self).__qualname__}({shown})"

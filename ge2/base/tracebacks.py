@@ -183,7 +183,11 @@ def hides(function: Callable[P, R]) -> Callable[P, R]:
     if home is None:
         return update_wrapper(boundary, function)
     made = FunctionType(boundary.__code__, home, function.__name__, None, boundary.__closure__)
-    return update_wrapper(made, function)
+    # as `update_wrapper` does, in half of its time: there are hundreds
+    made.__module__, made.__qualname__ = function.__module__, function.__qualname__
+    made.__doc__, made.__annotations__ = function.__doc__, function.__annotations__
+    made.__dict__.update(function.__dict__, __wrapped__=function)
+    return made
 
 
 def hides_methods(cls: type[C]) -> type[C]:

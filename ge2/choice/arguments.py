@@ -7,7 +7,6 @@ and `@name` for what the function's own file calls so. `name=...` gives the argu
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final, final
@@ -16,6 +15,7 @@ import numpy as np
 
 from ge2.base.dtypes import LONG
 from ge2.base.errors import InputError
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 from ge2.ir import ShapeDtypeStruct
 
@@ -23,8 +23,8 @@ EXAMPLE: Final = (
     "f32[128,64], f64[], 2.5, True, {'w': f32[3,4], 'b': f32[4]}, @name of the file, lr=0.1"
 )
 DTYPES: Final = {**LONG, **{dtype.name: dtype for dtype in LONG.values()}}
-EMPTY = re.compile(r"\b(\w+)\[\s*\]")
-FROM_FILE = re.compile(r"@([A-Za-z_]\w*)")
+EMPTY = pattern(r"\b(\w+)\[\s*\]")
+FROM_FILE = pattern(r"@([A-Za-z_]\w*)")
 MARK: Final = "_from_the_file_"
 CALL: Final = "_called_"
 NUMBERS: Final = {"inf": float("inf"), "nan": float("nan")}

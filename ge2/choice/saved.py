@@ -16,6 +16,7 @@ from typing import Any, Final, final
 
 from ge2.base.cache import content_key
 from ge2.base.errors import InputError
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Catalog, Choice
 from ge2.choice.problem import Family, Problem, Variant
@@ -23,12 +24,12 @@ from ge2.codegen.text import ASIDE
 from ge2.ir import Eqn, Graph, Var
 
 FIRST: Final = "/* A kernel of ge2, saved to be edited: f.pin checks, times and takes it."
-LINE: Final = re.compile(r"^   (problem|target|family|variant|origin) +(.*)$", re.MULTILINE)
-KERNEL: Final = re.compile(
+LINE: Final = pattern(r"^   (problem|target|family|variant|origin) +(.*)$", re.MULTILINE)
+KERNEL: Final = pattern(
     r"^/\* kernel (\d+) of (\d+): (\w+)(?:, blocks ([\d ]+), threads ([\d ]+), shared (\d+))? \*/\n",
     re.MULTILINE,
 )
-SIGNATURE: Final = re.compile(r"\bvoid\b[^;{}]*?\b(\w+)\s*\(([^{};]*)\)\s*\{")
+SIGNATURE: Final = pattern(r"\bvoid\b[^;{}]*?\b(\w+)\s*\(([^{};]*)\)\s*\{")
 Launch = tuple[tuple[int, ...], tuple[int, ...], int]
 
 

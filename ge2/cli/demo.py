@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from itertools import pairwise
-from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from ge2.base.gpu import beside
 from ge2.base.record import record
 from ge2.cli import demo_gpt
 from ge2.cli.load import Progress, columns, deliver, milliseconds
-from ge2.targets.cuda.load import gpu as cuda
 
 # ------------------------------------------------------------------------------------------ digits
 # The main job: a 64-256-256-10 network that learns handwritten digits, as
@@ -248,7 +246,9 @@ def place(name: str) -> Place:
     """The place of a name. DeviceError if there is no GPU, or no CuPy."""
     if name == "cpu":
         return CPU
-    device = cuda.current_gpu()
+    from ge2.targets.cuda.load import gpu  # slow to import
+
+    device = gpu.current_gpu()
     return Place(device.xp.asarray, device.xp.cuda.Device(device.number).synchronize, "CuPy")
 
 
@@ -404,7 +404,7 @@ def times(step: Step, state: State, data: Digits, wait: Callable[[], Any]) -> tu
             states[i], _ = candidate(states[i], x, y)
             wait()
             found[i].append(time.perf_counter() - began)
-    return median(found[0]), median(found[1])
+    return float(np.median(found[0])), float(np.median(found[1]))
 
 
 # ---------------------------------------------------------------------------------------- the words

@@ -14,17 +14,18 @@ from functools import cache as once
 from typing import Final
 
 from ge2.base.cache import content_key
+from ge2.base.formatting import pattern
 from ge2.base.source import templates
 from ge2.base.toolchain.compiler import significant
 from ge2.base.toolchain.includes import reached
 from ge2.codegen.rendered_cache import user_templates
 
-NUMBER: Final = re.compile(
+NUMBER: Final = pattern(
     r"(?:(?<![\w)\]])-)?(?<![\w.])"
     r"(?:0x[\da-fA-F.]+(?:p[-+]?\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)[uUlLfF]*"
 )
-NOTES: Final = re.compile(r"\{#.*?#\}", re.DOTALL)
-USED: Final = re.compile(r"""["']([\w./]+\.jinja)["']""")
+NOTES: Final = pattern(r"\{#.*?#\}", re.DOTALL)
+USED: Final = pattern(r"""["']([\w./]+\.jinja)["']""")
 
 
 def content_of(code: str, template: str) -> tuple[str, ...]:

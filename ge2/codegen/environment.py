@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ge2.base.cache import content_key
 from ge2.base.errors import CompileError
+from ge2.base.formatting import pattern
 from ge2.base.source import templates
 from ge2.codegen.rendered_cache import compiled_templates, keep_compiled, page, user_templates
 
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 # stand in, nor begin anything.
 
 
-PAIRS = re.compile(r"\*(?=/)|/(?=\*)|\?(?=\?)")  # an end, a beginning, a trigraph
-FOREIGN = re.compile(r"[^\n\x20-\x7e]")
+PAIRS = pattern(r"\*(?=/)|/(?=\*)|\?(?=\?)")  # an end, a beginning, a trigraph
+FOREIGN = pattern(r"[^\n\x20-\x7e]")
 
 
 def comment(text: object) -> str:
@@ -69,13 +70,13 @@ def spelled(found: re.Match[str]) -> str:
 MARGIN = 66  # the column of comments
 WIDTH = 110  # of a line of C
 ROOM = WIDTH - MARGIN - len("  /*  */")  # for the words of a comment
-CALL = re.compile(
+CALL = pattern(
     r"((?:(?:static |GE2_SHARED )?void )?\w+\()(.*)(\)(?:;| \{))"
 )  # a call as a statement, or how a function begins
 GLUE = "\0"
 NOTHING = "\1"  # in place of statements that there are none of: its line is left out
-LONG = re.compile(rf"^(.{{{MARGIN}}}  /\* )(.{{{ROOM + 1},}}) \*/$", re.MULTILINE)
-EMPTY = re.compile(rf"^ *{NOTHING}\n", re.MULTILINE)
+LONG = pattern(rf"^(.{{{MARGIN}}}  /\* )(.{{{ROOM + 1},}}) \*/$", re.MULTILINE)
+EMPTY = pattern(rf"^ *{NOTHING}\n", re.MULTILINE)
 
 _rendering = RLock()  # a fork waits for it: in the child, locks of Jinja's would be held for ever
 

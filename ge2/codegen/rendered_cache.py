@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields, is_dataclass
+from dataclasses import is_dataclass
 from functools import cache as once
 from importlib.util import cache_from_source
 from typing import Any, final
@@ -23,6 +23,7 @@ import numpy as np
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config
 from ge2.base.errors import CompileError
+from ge2.base.record import outlines
 from ge2.base.source import FOLDER, templates
 
 WRITERS = (
@@ -126,7 +127,7 @@ def names_of(kind: type) -> tuple[str, ...] | None:
         return MANY
     if not is_dataclass(kind) or kind.__eq__ is object.__eq__:
         return None
-    return tuple(f.name for f in fields(kind))
+    return tuple(f.name for f in outlines(kind))
 
 
 def user_templates() -> str:

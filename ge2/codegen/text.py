@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, final
 
@@ -12,7 +12,8 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import VerifyError
-from ge2.base.record import record
+from ge2.base.formatting import pattern
+from ge2.base.record import outlines, record
 from ge2.codegen.axes import strides_of
 from ge2.ir import Dims
 from ge2.ops.graphs.region import KINDS
@@ -63,7 +64,7 @@ def leaves(view: Any) -> Iterator[Text]:
         for each in view:
             yield from leaves(each)
     elif is_dataclass(view):
-        for f in fields(view):
+        for f in outlines(type(view)):
             yield from leaves(getattr(view, f.name))
 
 
@@ -106,7 +107,7 @@ def add_code(view: Any, found: list[str]) -> None:
 
 @cache
 def fields_of(kind: type) -> tuple[str, ...]:
-    return tuple(f.name for f in fields(kind))
+    return tuple(f.name for f in outlines(kind))
 
 
 @final
@@ -199,26 +200,24 @@ def whole(role: str, index: int, shape: Sequence[int]) -> Operand:
 # values would share a name.
 
 
-ASIDE = re.compile(
-    r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL | re.MULTILINE
-)
-MARK = re.compile(r"[(){};]")
+ASIDE = pattern(r"/\*.*?\*/|//[^\n]*|^[ \t]*#[^\n]*|\"(?:\\.|[^\"\\])*\"", re.DOTALL | re.MULTILINE)
+MARK = pattern(r"[(){};]")
 NOT_TYPES = frozenset((
     "return", "else", "goto", "case", "typedef", "using", "delete", "new", "throw", "sizeof", "break", "if",
     "while", "switch", "do",
 ))  # fmt: skip
-DECLARED = re.compile(
+DECLARED = pattern(
     r"(?:(?:static|extern|const|constexpr|inline|volatile|register|unsigned|struct|alignas|__shared__"
     r"|__align__\(\d+\)|_Alignas\(\w+\))\s+)*"
     r"(?P<type>[A-Za-z_]\w*)(?:<[^;={}]*>)?(?:\s+(?:_Complex|const|int|long))*"
     r"(?P<mark>\s+|\s*[*&]+\s*)(?P<rest>[^;]*)",
     re.DOTALL,
 )
-NAME = re.compile(
+NAME = pattern(
     r"(?:[*&]|const\b|__restrict__\b|restrict\b|\s)*\(?\s*(?:[*&]\s*)?(?:const\s+)?(\w+)\s*(?:=(?!=)|\[|$|\))"
 )
-LOOP = re.compile(r"for ?\((.*?);")
-FUNCTION = re.compile(r"\b(?:void|int)\b.*\w\(([^()]*)\)$")
+LOOP = pattern(r"for ?\((.*?);")
+FUNCTION = pattern(r"\b(?:void|int)\b.*\w\(([^()]*)\)$")
 
 
 def checked(source: str) -> str:

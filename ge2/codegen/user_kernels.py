@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, TypeVar, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INT64, INTEGERS, SHORT
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Argument, Operand, Text, whole
@@ -35,9 +36,9 @@ SUFFIX = SHORT
 INTEGER = {d: f"{'u' if d.kind == 'u' else ''}int{8 * d.itemsize}_t" for d in INTEGERS}
 BITS = {d: f"uint{8 * d.itemsize}_t" for d in HALF}
 BAKED = frozenset((0.0, 0.5, 1.0, 2.0, 3.0))  # numbers that stand in the text, whatever their sign
-CALL = re.compile(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
+CALL = pattern(r"ge2_(\w+)(?:<(-?\w+)>)?\(")
 LONGEST = sorted(map(re.escape, SHORT.values()), key=len, reverse=True)
-NAMED = re.compile(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
+NAMED = pattern(rf"\bge2_([a-z0-9]+(?:_[a-z]+[a-z0-9]*)*?)_({'|'.join(LONGEST)})\b")
 
 
 @cache

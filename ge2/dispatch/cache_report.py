@@ -138,6 +138,9 @@ def differences(old: Signature, new: Signature, labels: Sequence[str] = ()) -> l
     if a.donated != b.donated:
         fix = "an array that owns its memory, is writable, and is no other argument, at every call"
         found.append(Difference("what could be donated", fix))
+    if a.structure == b.structure and a.order != b.order:
+        what = "the order of the keys of a dict, which the function sees"
+        found.append(Difference(what, "dicts whose keys are set in one order at every call"))
     if a.scalars != b.scalars:
         what = "which arguments are NumPy's scalars, and which are arrays of no axes"
         found.append(Difference(what, "np.asarray(i) at every call, or np.int64(i) at every call"))

@@ -49,6 +49,7 @@ from ge2.dispatch.signature import (
     is_static,
     leaf_key,
     parameter_name,
+    takes_any_keyword,
     title,
 )
 from ge2.dispatch.tracing import closure_of, is_function, trace
@@ -215,6 +216,8 @@ class Jitted(Generic[P, R]):
     ) -> tuple[Key, list[Any], Seen]:
         if any(self._static):
             args, kwargs = self._with_static(args, kwargs)
+        if len(kwargs) > 1 and not takes_any_keyword(self._function):
+            kwargs = {name: kwargs[name] for name in sorted(kwargs)}
         leaves, structure = flatten((args, kwargs))
         try:
             keys = tuple(
@@ -224,7 +227,8 @@ class Jitted(Generic[P, R]):
             keys = careful_keys(self._function, leaves, structure, abstract)
         seen = self._look(leaves, keys, structure)
         donated = self._accepted(structure, leaves, seen)
-        return Key(keys, structure, seen.key, config.key, donated), leaves, seen
+        key = Key(keys, structure, seen.key, config.key, donated, structure.order)
+        return key, leaves, seen
 
     def _with_static(
         self, args: tuple[Any, ...], kwargs: dict[str, Any]

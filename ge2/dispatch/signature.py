@@ -249,6 +249,14 @@ def parameters(function: Callable[..., Any]) -> tuple[list[str], list[str], tupl
     return positional, [p.name for p in found if p.kind is p.KEYWORD_ONLY], variadic
 
 
+def takes_any_keyword(function: Any) -> bool:
+    """True if the function can see in which order keywords are given: decorators pass them on."""
+    while hasattr(function, "__wrapped__"):
+        function = function.__wrapped__
+    code = getattr(function, "__code__", None)
+    return not isinstance(code, CodeType) or bool(code.co_flags & VARKEYWORDS)
+
+
 def title(function: Any) -> str:
     return getattr(function, "__qualname__", type(function).__name__).rpartition("<locals>.")[2]
 
@@ -282,6 +290,7 @@ def refuse_unhashable(function: Any, value: Any, name: str) -> NoReturn:
 
 
 Function = Callable[..., Any]
+VARKEYWORDS: Final = 0x08  # the flag CO_VARKEYWORDS of code
 CUDA: Final = (2, 13)  # DLPack's numbers of memory that a GPU reads as its own
 NO_LEAVES: Final[frozenset[int]] = frozenset()
 
@@ -294,6 +303,7 @@ class Key(NamedTuple):
     closure: Any
     settings: Any
     donated: frozenset[int] = NO_LEAVES
+    order: tuple[Any, ...] = ()  # how keys of dicts were inserted, which a function sees
     # leaves that are NumPy's scalars, if that makes another signature
     scalars: frozenset[int] | None = None
 

@@ -6,7 +6,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, final
 
 import numpy as np
@@ -14,7 +13,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import NoRuleError
 from ge2.base.gpu import on_gpu
-from ge2.base.record import record
+from ge2.base.record import outlines, record
 from ge2.ir.types import ArrayType, Value, type_of
 
 if TYPE_CHECKING:
@@ -145,7 +144,8 @@ class Op:  # not an ABC, whose `isinstance` costs more than most passes do
 
     def params(self) -> dict[str, Any]:
         """Its parameters by name, as the text form prints them."""
-        return {f.name: getattr(self, f.name) for f in fields(self) if f.repr and f.name != "name"}  # type: ignore[arg-type]
+        shown = [f.name for f in outlines(type(self)) if f.shown and f.name != "name"]
+        return {name: getattr(self, name) for name in shown}
 
     def __str__(self) -> str:
         return self.name

@@ -15,6 +15,7 @@ import numpy as np
 
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.ir import (
@@ -36,7 +37,7 @@ from ge2.ops.graphs.loops import ScanLoop
 
 BUILT_IN = frozenset(TABLE)
 EDITIONS = count(1)  # an elementwise operation that is defined again is another
-WORD = re.compile(r"[a-z_][a-z0-9_]*")
+WORD = pattern(r"[a-z_][a-z0-9_]*")
 RESERVED = frozenset(("threads", "y"))
 
 

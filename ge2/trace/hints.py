@@ -209,7 +209,7 @@ def of_module(f: Any, found: Expression, call: ast.Call, use: str, label: str) -
         return of_math(name, args)
     if top in ("statistics", "cmath") and hasattr(np, name):
         return f"np.{name}({', '.join(args)})"
-    if top == "numpy" and "random" in home:
+    if (top == "numpy" and "random" in home) or top == "random":
         return RANDOM
     if home.startswith("numpy.testing"):
         return (
@@ -335,7 +335,7 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
     if type(held) is np.ndarray and name in gnp.__all__:
         whole = ast.Call(call.func, [call.func.value, *call.args], call.keywords)
         return f"ge2.numpy.{name}({given(found, whole)})"
-    if name == "format":
+    if name in ("format", "join"):
         return GENERAL["format"]
     home = type(held).__module__.partition(".")[0]
     return "" if home in ("builtins", "ge2", "numpy") else of_callback(None, found, call)
@@ -366,8 +366,9 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     if isinstance(held, list | tuple):
         numbers = all(isinstance(x, int | float | np.generic) for x in held)
         return of_list(a, i, numbers)
-    if isinstance(held, dict | str):
-        return "the key as a static argument: ge2.jit(f, static_argnums=...)"
+    if isinstance(held, dict | str) or isinstance(node.value, ast.Dict):
+        static = static_argument(label) if label else "ge2.jit(f, static_argnums=...)"
+        return f"the key as a static argument: {static}"
     if isinstance(node.slice, ast.Tuple):
         return f"ge2.numpy.getitem({a}, ({i.strip('()')}))"
     if isinstance(node.slice, ast.Compare):

@@ -10,7 +10,14 @@ from typing import Any
 import numpy as np
 
 from ge2.base.config import config
-from ge2.base.errors import DeviceError, InputError, TraceError, TypeRuleError, VerifyError
+from ge2.base.errors import (
+    DeviceError,
+    Ge2Error,
+    InputError,
+    TraceError,
+    TypeRuleError,
+    VerifyError,
+)
 from ge2.base.gpu import gpu_of, on_gpu
 from ge2.base.interpreter import collector_paused, deep_recursion
 from ge2.base.record import record
@@ -110,22 +117,35 @@ def check_leaks(trace: Trace) -> None:
 def called(
     f: Callable[..., Iterable[Any]], tracers: Sequence[Tracer], trace: Trace
 ) -> Iterable[Any]:
-    """The function's results; NumPy has two ways to hide an error of ours behind one of its own."""
+    """The function's results; errors of others for a traced value are explained."""
     try:
         return f(*tracers)
-    except TypeError as error:
-        if type(error) is TypeError and trace.refused is not None and ", traced " in str(error):
-            raise trace.refused().with_traceback(error.__traceback__) from None  # `np.zeros(n)`
-        if "cupy" in str(error) and "Tracer" in str(error):
-            what = "a function of CuPy's own, as cupy.matmul is, cannot take a traced value"
-            fix = "x @ y for a product; the function of ge2.numpy of that name; or ge2.jit around it all"
-            raise InputError(what, where=last_line(error), fix=fix) from None
+    except Ge2Error:
         raise
-    except ValueError as error:
-        if isinstance(error.__cause__, TraceError):
-            # `a[0] = x`, a real array
-            raise error.__cause__.with_traceback(error.__traceback__) from None
+    except Exception as error:
+        hidden = hidden_by(error, trace)
+        if hidden is not None:
+            raise hidden.with_traceback(error.__traceback__) from None
+        from ge2.trace.foreign import explain  # here: only errors pay for it
+
+        explain(error)
         raise
+
+
+def hidden_by(error: Exception, trace: Trace) -> Exception | None:
+    """The error of ours that one of NumPy's or CuPy's stands for, if there is one."""
+    text = str(error)
+    if type(error) is TypeError and trace.refused is not None and ", traced " in text:
+        return trace.refused()  # `np.zeros(n)`
+    if isinstance(error, TypeError) and "cupy" in text and "Tracer" in text:
+        what = "a function of CuPy's own, as cupy.matmul is, cannot take a traced value"
+        fix = (
+            "x @ y for a product; the function of ge2.numpy of that name; or ge2.jit around it all"
+        )
+        return InputError(what, where=last_line(error), fix=fix)
+    if isinstance(error, ValueError) and isinstance(error.__cause__, TraceError):
+        return error.__cause__  # `a[0] = x`, a real array
+    return None
 
 
 def last_line(error: BaseException) -> Source | None:

@@ -116,7 +116,8 @@ class CustomRule(ABC, Generic[P, R]):
             return self.make(args, static, call)
         depth = max(map(outer.stack.count, outer.stack))  # of those that call each other, too
         other = [x for i, x in enumerate(call.leaves) if i not in call.arrays]
-        key = (self, depth, call.structure, (*call.types(),), (*map(id, (*static, *other)),))
+        tree = call.structure, call.structure.order
+        key = (self, depth, *tree, (*call.types(),), (*map(id, (*static, *other)),))
         known = outer.made.get(key)
         if known is not None:
             return known[0]

@@ -129,7 +129,7 @@ class Memory:
                 types.append(kind)
             else:
                 return None
-        return structure, *types
+        return structure, structure.order, *types
 
     def find(self, key: Hashable) -> Derivative | None:
         """The derivative known for a signature, if nothing around the

@@ -213,7 +213,8 @@ def test_emptied_tables_cost_no_correctness(x: Any) -> None:
 def test_dict_keys_are_sorted_and_their_order_is_no_matter() -> None:
     leaves, shape = pytree.flatten({"b": 1, "a": 2})
     assert leaves == [2, 1]
-    assert shape is pytree.structure({"a": 0, "b": 0})
+    assert shape == pytree.structure({"a": 0, "b": 0})
+    assert hash(shape) == hash(pytree.structure({"a": 0, "b": 0}))
     assert (
         pytree.leaves({2: "x", "b": "y", 1: "z"})
         == pytree.leaves({"b": "y", 1: "z", 2: "x"})

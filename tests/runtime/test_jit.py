@@ -80,9 +80,13 @@ def test_settings_that_change_what_is_compiled_are_part_of_the_signature():
 
 
 def test_kwargs_in_any_order_are_one_signature():
-    f = Counted(lambda **kw: kw["a"] - kw["b"])
+    """Of a function of `**kw`, which sees the order, they are two."""
+    f = Counted(lambda a, b: a - b)
     assert f(a=1, b=2) == f(b=2, a=1) == -1
     assert f.traces == 1
+    g = Counted(lambda **kw: kw["a"] - kw["b"])
+    assert g(a=1, b=2) == g(b=2, a=1) == -1
+    assert g.traces == 2
 
 
 def test_the_oldest_signature_is_forgotten_first(monkeypatch):

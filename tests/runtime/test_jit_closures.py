@@ -7,6 +7,7 @@ import gc
 import sys
 import types
 import weakref
+from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -756,8 +757,49 @@ class Named:
         return x * next(iter(self.parts[0].values()))
 
 
+@pytest.mark.any_executor
+@pytest.mark.parametrize(
+    "transform", [ge2.jit, lambda f: lambda *xs, **ks: ge2.value_and_grad(f)(*xs, **ks)[0]]
+)
+def test_dicts_are_iterated_in_the_order_of_their_keys(transform):
+    """A trace, and each later call, sees the keys as they were inserted; so does its caller."""
+
+    def last_minus_first(d):
+        first, *_, last = d.values()
+        return ge2.numpy.sum(last["y"] ** 2 - first["y"])
+
+    f = transform(last_minus_first)
+    one, two = {"y": np.full(2, 3.0)}, {"y": np.full(2, 5.0)}
+    for given in ({"w": one, "a": two}, {"a": one, "w": two}, {"w": two, "a": one}):
+        for _ in range(3):
+            assert f(given) == last_minus_first(given)
+            default = defaultdict(dict, given)
+            assert f(default) == last_minus_first(default)
+
+
+def test_results_keep_the_order_of_keys_and_equal_keywords_are_traced_once():
+    f = ge2.jit(lambda d, **more: {"z": d["w"], "more": more, **d})
+    given = {"w": np.ones(2), "a": 1.0}
+    for _ in range(3):
+        made = f(given, y=1, b=2)
+        assert (list(made), list(made["more"])) == (["z", "more", "w", "a"], ["y", "b"])
+    assert list(ge2.grad(lambda d: (d["w"] * d["a"]).sum())(given)) == ["w", "a"]
+    g = ge2.jit(lambda x, y: x - y)
+    assert (g(y=1.0, x=3.0), g(x=3.0, y=1.0)) == (2.0, 2.0)
+    assert "1 signature," in str(g.cache_report())
+    f(dict(reversed(given.items())), y=1, b=2)
+    assert "order of the keys" in str(f.cache_report())
+
+
+def test_the_order_of_a_closed_over_dict_is_looked_at_again():
+    held = {"w": 1.0, "b": 2.0}
+    f = ge2.jit(lambda x: x * next(iter(held.values())))
+    assert f(1.0) == 1.0
+    held = {"b": 2.0, "w": 1.0}
+    assert f(1.0) == 2.0
+
+
 def test_dicts_that_are_closed_over_keep_the_order_of_their_keys():
-    """Only arguments are told apart by sorted keys, as in JAX."""
     d = {"b": np.ones(2), "a": {"d": np.ones(2), "c": np.zeros(2)}}
 
     def f(x):

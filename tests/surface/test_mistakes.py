@@ -7,9 +7,12 @@ and what is mended works.
 from __future__ import annotations
 
 import ast
+import json
 import linecache
 import math
+import random
 import re
+import struct
 import traceback
 from collections.abc import Iterator
 from fractions import Fraction
@@ -149,3 +152,42 @@ def test_fixes_have_the_parentheses_that_they_need(wrong: str, fix: str, names: 
 def test_there_are_eighty_of_them() -> None:
     assert len(MISTAKES) >= 80
     assert PAGE.read_text().count("\n### ") == len({m.title for m in MISTAKES}) == len(MISTAKES)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "fix"),
+    [
+        ("np.random.default_rng(seed=n)", TypeError, "ge2.random.normal"),
+        ("random.Random(x)", TypeError, "ge2.random.normal"),
+        ("json.dumps({'x': x})", TypeError, "ge2.debug.callback"),
+        ("struct.pack('d', x)", struct.error, "ge2.pure_callback(struct.pack, like, 'd', x)"),
+        ("Fraction(x[0])", TypeError, "ge2.pure_callback"),
+        ("','.join(x)", TypeError, "ge2.debug.print"),
+        ("{1: 2.0}[n]", KeyError, "ge2.jit(f, static_argnames='n')"),
+    ],
+)
+def test_errors_of_others_for_a_traced_value_have_its_line_and_a_fix(
+    wrong: str, kind: type[Exception], fix: str, names: dict[str, Any]
+) -> None:
+    program = f"def f(x, n):\n    y = {wrong}\n    return x\n\nge2.jit(f)(X, 1)\n"
+    with pytest.raises(kind) as caught:
+        executed(program, {**names, "random": random, "json": json, "struct": struct}, "mistake.py")
+    at, remedy = caught.value.__notes__[-1].split("\n")
+    assert at == "  at   mistake.py:2 in f"
+    assert remedy.startswith("  try  ")
+    assert fix in remedy
+
+
+@pytest.mark.parametrize(
+    "wrong", ["int('a') + x", "g(x, 1)", "h(x)", "{}['a'] + x", "np.sum(x, a=1)"]
+)
+def test_errors_that_are_not_about_a_traced_value_have_no_fix(
+    wrong: str, names: dict[str, Any]
+) -> None:
+    program = (
+        "def g(x): return x\n\ndef h(x): raise ValueError(x.shape)\n\n"
+        f"def f(x):\n    return {wrong}\n\nge2.jit(f)(X)\n"
+    )
+    with pytest.raises((TypeError, ValueError, KeyError)) as caught:
+        executed(program, names, "mistake.py")
+    assert "  try  ge2" not in "".join(getattr(caught.value, "__notes__", ()))

@@ -100,11 +100,8 @@ def put_together(structure: Structure, count: Any, names: dict[str, Any]) -> str
     if kind is dict:
         keys = keys_of(structure)
         assert keys is not None
-        return (
-            "{"
-            + ", ".join(f"{name!r}: {part}" for name, part in zip(keys.names, parts, strict=True))
-            + "}"
-        )
+        spelt = dict(zip(keys.names, parts, strict=True))
+        return f"{{{', '.join(f'{k!r}: {spelt[k]}' for k in keys.inserted or keys.names)}}}"
     if kind is list:
         return f"[{', '.join(parts)}]"
     if kind is NONE:
@@ -158,10 +155,11 @@ class Taking:
             self.count += 1
             parts.append(f"x{self.count}")
         keys = keys_of(structure) if kind is dict else None
-        if keys is not None:
-            self.lines += [
-                f"{part} = {name}[{key!r}]" for part, key in zip(parts, keys.names, strict=True)
-            ]
+        if keys is not None and parts:
+            inserted = keys.inserted or keys.names
+            self.unless(f"tuple({name}) == {self.constant(inserted)}")
+            by_key = dict(zip(keys.names, parts, strict=True))
+            self.lines.append(f"{', '.join(by_key[k] for k in inserted)}, = {name}.values()")
         elif parts:
             self.lines.append(f"{', '.join(parts)}, = {name}")
         for part, child in zip(parts, children, strict=True):

@@ -45,8 +45,8 @@ register_leaf(Structure)
 
 
 def flatten(tree: Any, is_leaf: IsLeaf | None = None) -> tuple[list[Any], Structure]:
-    """The leaves from left to right (dicts in the order of their sorted keys)
-    and the structure around them.
+    """The leaves from left to right (dicts in the order of their sorted keys) and the structure
+    around them, which keeps the order in which keys were inserted and compares without it.
 
     `is_leaf(x)` may stop the descent at any node. PytreeError for a tree that contains itself.
 

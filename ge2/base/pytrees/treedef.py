@@ -120,6 +120,8 @@ class Structure:
     num_leaves: int
     flat: bool
     shared: bool
+    # how the keys of dicts were inserted, which equality ignores: () where all are sorted
+    order: tuple[Any, ...] = ()
     _hash: int | None = field(default=None, init=False)
 
     def __eq__(self, other: object) -> bool:
@@ -220,7 +222,14 @@ def _new_node(kind: Kind, aux: Any, children: tuple[Structure, ...]) -> Structur
     shared = (
         kind.shared and getattr(aux, "shared", True) and all(child.shared for child in children)
     )
-    return Structure(kind, aux, children, count, flat, shared)
+    return Structure(kind, aux, children, count, flat, shared, _order(kind, aux, children))
+
+
+def _order(kind: Kind, aux: Any, children: tuple[Structure, ...]) -> tuple[Any, ...]:
+    keys = aux[1] if kind is _DEFAULT else aux
+    inserted = keys.inserted if isinstance(keys, Keys) else None
+    inner = tuple([child.order for child in children])
+    return (inserted, *inner) if inserted or any(inner) else ()
 
 
 def _keep(table: dict[Any, T], key: Any, value: T) -> T:
@@ -320,20 +329,21 @@ KEYS = attrgetter("token")
 
 @final
 class Keys:
-    """The keys of a dict in the order of its leaves; shared ones are one
-    object, hashed by its address.
+    """The keys of a dict in the order of its leaves, and as they were inserted if that is another
+    order; shared ones are one object, hashed by its address.
     """
 
-    __slots__ = ("names", "pick", "shared", "token")
+    __slots__ = ("inserted", "names", "pick", "shared", "token")
 
-    def __init__(self, names: tuple[Any, ...], shared: bool) -> None:
+    def __init__(self, names: tuple[Any, ...], inserted: tuple[Any, ...], shared: bool) -> None:
         self.names = names
+        self.inserted = None if inserted == names else inserted
         self.shared = shared
         self.token = tuple(map(exact, names))
         self.pick = _picker(names)
 
     def __reduce__(self) -> Any:
-        return _keys, (self.names,)
+        return _keys, (self.names, self.inserted)
 
 
 def _picker(names: tuple[Any, ...]) -> Callable[[Any], tuple[Any, ...]]:
@@ -352,25 +362,28 @@ _SHARED: dict[tuple[Any, ...], Structure] = {}  # kind, aux, ids of children
 _FLAT: dict[tuple[Kind, Any, int], Structure] = {}  # kind, aux, number of leaves
 # the keys of a dict as they stand -> Keys, for keys that are strings
 _SEEN: dict[tuple[Any, ...], Keys] = {}
-_KEYS: dict[tuple[Any, ...], Keys] = {}  # the types and keys in the order of the leaves -> Keys
+# the types and keys in the order of the leaves, the keys as inserted -> Keys
+_KEYS: dict[tuple[Any, ...], Keys] = {}
 
 
 def _dict_keys(tree: dict[Any, Any]) -> Keys:
-    if not STR.issuperset(map(type, tree)):
-        return _keys(_ordered(tree))
     seen = tuple(tree)
+    if not STR.issuperset(map(type, seen)):
+        return _keys(_ordered(seen), seen)
     found = _SEEN.get(seen)
     if found is None:
-        found = _keep(_SEEN, seen, _keys(_ordered(tree)))
+        found = _keep(_SEEN, seen, _keys(_ordered(seen), seen))
     return found
 
 
-def _keys(names: tuple[Any, ...]) -> Keys:
+def _keys(names: tuple[Any, ...], inserted: tuple[Any, ...] | None = None) -> Keys:
+    inserted = names if inserted is None else inserted
     types = tuple(map(type, names))
     if not PLAIN.issuperset(types):
-        return Keys(names, shared=False)
-    found = _KEYS.get((types, names))
-    return _keep(_KEYS, (types, names), Keys(names, shared=True)) if found is None else found
+        return Keys(names, inserted, shared=False)
+    key = types, names, inserted
+    found = _KEYS.get(key)
+    return _keep(_KEYS, key, Keys(names, inserted, shared=True)) if found is None else found
 
 
 def _ordered(tree: Iterable[Any]) -> tuple[Any, ...]:
@@ -401,7 +414,8 @@ def _split_default(tree: defaultdict[Any, Any]) -> tuple[Sequence[Any], tuple[An
 
 
 def _build_dict(keys: Keys, values: Sequence[Any]) -> dict[Any, Any]:
-    return dict(zip(keys.names, values, strict=True))
+    built = dict(zip(keys.names, values, strict=True))
+    return built if keys.inserted is None else {key: built[key] for key in keys.inserted}
 
 
 def _build_ordered(keys: Keys, values: Sequence[Any]) -> OrderedDict[Any, Any]:
@@ -409,7 +423,7 @@ def _build_ordered(keys: Keys, values: Sequence[Any]) -> OrderedDict[Any, Any]:
 
 
 def _build_default(aux: Any, values: Sequence[Any]) -> defaultdict[Any, Any]:
-    return defaultdict(aux[0], zip(aux[1].names, values, strict=True))
+    return defaultdict(aux[0], _build_dict(aux[1], values))
 
 
 def _dict_text(keys: Keys, texts: Sequence[str]) -> str:

@@ -24,6 +24,7 @@ from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.compile_times import note, spent
 from ge2.base.config import brief_waits, config
 from ge2.base.errors import CompilerTrouble
+from ge2.base.formatting import pattern
 from ge2.base.interpreter import after_fork
 from ge2.base.log import logger
 from ge2.base.record import record
@@ -228,7 +229,7 @@ def _about(order: Order, tools: Toolchain, seconds: float) -> dict[str, str]:
 
 # --------------------------------------------------------------------------------------------- keys
 
-STRINGS_AND_COMMENTS: Final = re.compile(
+STRINGS_AND_COMMENTS: Final = pattern(
     r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|//(?:\\.|[^\\\n])*""", re.DOTALL
 )
 

@@ -12,9 +12,10 @@ from functools import lru_cache
 from typing import Final
 
 from ge2.base.cache import content_key
+from ge2.base.formatting import pattern
 
-INCLUDE: Final = re.compile(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-OPTIONS: Final = re.compile(r"^#define GE2_OPTIONS (.*)$", re.MULTILINE)
+INCLUDE: Final = pattern(r'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+OPTIONS: Final = pattern(r"^#define GE2_OPTIONS (.*)$", re.MULTILINE)
 
 
 def with_options(options: Sequence[str]) -> str:

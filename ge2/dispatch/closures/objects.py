@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import functools
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -29,6 +28,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from ge2.base.formatting import pattern
 from ge2.base.gpu import on_gpu
 from ge2.base.pytrees.treedef import kind_of
 from ge2.base.record import record
@@ -50,7 +50,7 @@ ATTRIBUTES: Final = ("LOAD_ATTR", "LOAD_METHOD")
 SILENT: Final = ("CACHE", "PUSH_NULL", "EXTENDED_ARG", "NOP", "RESUME", "NOT_TAKEN", "PRECALL")
 COUNTING: Final = ("BINARY_OP", "SWAP", "SWAP", "STORE_SUBSCR")
 # how an instruction on two variables spells its halves
-PAIRED: Final = re.compile("(?:LOAD|STORE)_FAST")
+PAIRED: Final = pattern("(?:LOAD|STORE)_FAST")
 LATER: Final = {  # names that Pythons after 3.11 have for instructions of 3.11
     "LOAD_FAST_BORROW": "LOAD_FAST",
     "LOAD_FAST_CHECK": "LOAD_FAST",

@@ -103,7 +103,7 @@ class Rebound:
             leaves, structure = leaves_of(x)
             new = [self.value(leaf) for leaf in leaves]
             same = structure is None or all(a is b for a, b in zip(leaves, new, strict=True))
-            made = x if same or structure is None else as_inserted(x, structure.unflatten(new))
+            made = x if same or structure is None else structure.unflatten(new)
             self.containers.setdefault(id(x), (x, made))  # functions in it may name it, too
         return self.containers[id(x)][1]
 
@@ -317,15 +317,6 @@ def new_of(cls: type) -> Any:
     except TypeError:  # a class of the library, such as SimpleNamespace
         made: Any = cls.__new__
         return made(cls)
-
-
-def as_inserted(given: Any, made: Any) -> Any:
-    """The container with the keys of its dicts in the order of those given: structures sort them."""
-    if type(given) is dict and type(made) is dict:
-        return {key: as_inserted(x, made[key]) for key, x in given.items()}
-    if type(given) in (list, tuple) and type(made) is type(given):
-        return type(given)(map(as_inserted, given, made))
-    return made
 
 
 def set_attribute(owner: Any, name: str, value: Any) -> None:

@@ -93,7 +93,7 @@ def contents(value: Any) -> Any:
     leaves, structure = leaves_of(value)
     if structure is None or (len(leaves) == 1 and leaves[0] is value):
         return Same(value)
-    return structure, tuple(map(contents, leaves))
+    return structure, structure.order, tuple(map(contents, leaves))
 
 
 def still_key(value: Any) -> Any:
@@ -130,7 +130,7 @@ def look_into(
         keys.append(dict)
         return
     leaves, structure = leaves_of(value)
-    keys.append(structure)
+    keys.append((structure, structure and structure.order))
     for leaf in leaves:
         if is_array(leaf):
             more = gpu_of(leaf) if on_gpu(leaf) else is_traced(leaf) and leaf.type.weak

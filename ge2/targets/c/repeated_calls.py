@@ -9,18 +9,18 @@ again, so nested Python loops stay nested.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
+from ge2.base.formatting import pattern
 from ge2.codegen.text import Text
 from ge2.targets.c.emit.skeleton import For, Stage
 from ge2.targets.c.tuning import Files
 
-REFERENCE = re.compile(r"\b([npk])\[(\d+)\]")
+REFERENCE = pattern(r"\b([npk])\[(\d+)\]")
 MARK = "\0"  # in place of a number
 
 # statements with marks, and the numbers they stand for, in order

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import field
 from typing import Any, final
@@ -10,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.dtypes import BOOL, COMPLEX, HALF
+from ge2.base.formatting import pattern
 from ge2.base.record import mutable
 from ge2.codegen.kernel_values import held
 from ge2.ir import Atom, Eqn, Literal, Op
@@ -166,7 +166,7 @@ WRITERS: dict[type[Op], Render] = {
     ConvertElementType: cast,
     BitcastConvertType: bitcast,
 }
-CALLED = re.compile(r"(\w+)\(")
+CALLED = pattern(r"(\w+)\(")
 ELSEWHERE = ("copyto", "{y}.")  # beginnings of texts whose results lie apart from their operands
 
 

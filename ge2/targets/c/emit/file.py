@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import final
 
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 from ge2.codegen.environment import render
 from ge2.codegen.text import CKernel, checked, coded
@@ -27,7 +28,7 @@ ITSELF = {
     suffix: (f"ge2_product_with_itself_{suffix}(", syrk)
     for suffix, syrk in (("f32", "ssyrk"), ("f64", "dsyrk"))
 }
-KERNEL_NAME = re.compile(r"^static void (\w+_\d+)\(", re.MULTILINE)
+KERNEL_NAME = pattern(r"^static void (\w+_\d+)\(", re.MULTILINE)
 
 
 @final

@@ -21,6 +21,7 @@ from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.compile_times import note
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
+from ge2.base.formatting import pattern
 from ge2.base.interpreter import after_fork
 from ge2.base.log import logger
 from ge2.base.record import record
@@ -45,11 +46,11 @@ PTX_FLAGS: Final = ("--gpu-architecture=compute_80", "-std=c++17", "--minimal")
 VERSION_LINE: Final = re.compile(
     rb"\.version \d+\.\d+"
 )  # a driver refuses that of a toolkit newer than it is
-KERNEL: Final = re.compile(
+KERNEL: Final = pattern(
     r"__global__\s+(?:void\s+)?(?:__launch_bounds__\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\("
 )
 KEPT: Final = 1024  # binaries that a process keeps, of which the oldest is forgotten
-ARCHITECTURE: Final = re.compile(r"sm_\d{2,3}[af]?")
+ARCHITECTURE: Final = pattern(r"sm_\d{2,3}[af]?")
 MISSPELT: Final = 5  # what NVRTC returns for an option that it does not take
 HEAD: Final = struct.Struct("<QQ")  # bytes of the cubin, bytes of the log
 
@@ -103,7 +104,7 @@ class Binary:
         return usages(self.log)
 
 
-BINARY: Final = re.compile(r'#define GE2_BINARY "(.*)@(\w+)"\n')
+BINARY: Final = pattern(r'#define GE2_BINARY "(.*)@(\w+)"\n')
 
 
 def binary_text(name: str) -> str:

@@ -8,19 +8,20 @@ import re
 from collections.abc import Mapping
 from typing import Final, final
 
+from ge2.base.formatting import pattern
 from ge2.base.record import record
 
-ENTRY: Final = re.compile(r"Compiling entry function '([^']+)'")
-PROPERTIES: Final = re.compile(r"Function properties for (\S+)")
-FRAME: Final = re.compile(
+ENTRY: Final = pattern(r"Compiling entry function '([^']+)'")
+PROPERTIES: Final = pattern(r"Function properties for (\S+)")
+FRAME: Final = pattern(
     r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
 )
-USED: Final = re.compile(r"Used (\d+) registers")
-STACK: Final = re.compile(r"(\d+) bytes cumulative stack size")
-SHARED: Final = re.compile(r"(\d+) bytes smem")
-TIME: Final = re.compile(r"^ptxas info    : Compile time = .*\n?", re.MULTILINE)
-ERROR: Final = re.compile(r"^(.+)\((\d+)\): (?:catastrophic )?error(?: #\S+)?: (.+)$", re.MULTILINE)
-ASSEMBLER: Final = re.compile(
+USED: Final = pattern(r"Used (\d+) registers")
+STACK: Final = pattern(r"(\d+) bytes cumulative stack size")
+SHARED: Final = pattern(r"(\d+) bytes smem")
+TIME: Final = pattern(r"^ptxas info    : Compile time = .*\n?", re.MULTILINE)
+ERROR: Final = pattern(r"^(.+)\((\d+)\): (?:catastrophic )?error(?: #\S+)?: (.+)$", re.MULTILINE)
+ASSEMBLER: Final = pattern(
     r"^\0?(?:nvrtc: error: |ptxas .*?(?:error|fatal) *: )(.+)$", re.MULTILINE
 )  # of what stands in no line; ptxas begins where the log so far ends, with a character of value 0
 AROUND: Final = 2  # lines that are shown before and behind the one at fault

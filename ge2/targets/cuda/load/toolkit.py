@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import glob
 import os
-import re
 from collections.abc import Iterator
 from functools import cache as once
 from threading import Lock
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 from ge2.base.cache import content_key
 from ge2.base.config import config, cuda_folders
 from ge2.base.errors import CompilerTrouble
+from ge2.base.formatting import pattern
 from ge2.base.interpreter import after_fork
 from ge2.base.record import record
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 INSTALL: Final = "pip install nvidia-cuda-nvrtc, or ge2[cuda13]; GE2_NVRTC=the path of libnvrtc.so"
 OLDEST: Final = (12, 8)  # knows sm_100
 PACKAGES: Final = ("cu13", "cuda_nvrtc")  # folders of NVIDIA's packages, the newer first
-NUMBERED: Final = re.compile(r"\.so(\.\d+)*$")
+NUMBERED: Final = pattern(r"\.so(\.\d+)*$")
 
 
 @final
