@@ -18,6 +18,7 @@ from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.choice.measured import Measured, is_measured
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
+from ge2.ir import Op, lines_of
 
 if TYPE_CHECKING:
     from ge2.choice.record import Entry, ProblemClass
@@ -207,6 +208,7 @@ def fail(choice: Choice, reason: str) -> None:
     """Has the next candidate taken for a problem from now on."""
     family, variant = choice.family, choice.taken.variant
     _failed[choice.problem, family.name, variant.name] = reason
+    decide_anew()
 
 
 def failure(problem: Problem, family: Family[Any, Any], variant: Variant) -> str:
@@ -271,6 +273,7 @@ def written(choice: Choice, kept_for: object = None) -> tuple[Choice, Any]:
         problem = kept_for.problem
     kept.note_stale(choice.caps.kind, kept.class_of(problem), row)
     _stale.setdefault(problem, set()).add((row.family, row.variant))
+    decide_anew()
     if isinstance(kept_for, Choice):
         return choice, kernels
     made = _made.get()
@@ -302,11 +305,16 @@ def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: st
 
 def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice:
     """The candidate to take, now."""
+    before = won_before(problem, caps, prefs, catalog)
+    if before is not None:
+        return before
     pins = [*pinned(problem, prefs)] if prefs.pins else []
     known = None if pins else recorded(problem, caps, prefs, catalog)
     if known is not None and (won := winner(known, problem, caps, prefs, catalog)) is not None:
         known.took(won)
-        return Choice(problem, won, (), caps, catalog, prefs, "measured")
+        found = Choice(problem, won, (), caps, catalog, prefs, "measured")
+        known.keep(found)
+        return found
     refused: list[Candidate] = []
     possible: list[Candidate] = []
     for offered in candidates(problem, caps, prefs, catalog, every=False):
@@ -344,6 +352,34 @@ def winner(
             found = next((c for c in map(known.told, offered) if known.is_won_by(c)), None)
             return found if found is not None and not found.refusal else None
     return None
+
+
+def won_before(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice | None:
+    """What this process found to have won the race for an equal problem; None if it has to look."""
+    if prefs.pins or prefs.tune == "off" or not problem.settled:
+        return None
+    if not (kind := measured_kind(caps)):
+        return None
+    from ge2.choice import record as kept  # nobody pays for it who has measured nothing
+
+    found: Choice | None = kept.snapshot(kind).won.get(problem)
+    if found is None or found.catalog is not catalog or (found.prefs, found.caps) != (prefs, caps):
+        return None
+    op, own = problem.op, found.problem.op
+    if callable(found.taken.variant.plan) and op is not own and lines_in(op) != lines_in(own):
+        return None  # the comments of its kernels name lines
+    return Choice(problem, found.taken, (), caps, catalog, prefs, "measured")
+
+
+def lines_in(op: Op) -> list[tuple[object, ...]]:
+    return [lines_of(eqn) for graph in op.graphs() for eqn in graph.eqns]
+
+
+def decide_anew() -> None:
+    """Has the record asked again for every problem: something does not serve that had won."""
+    from ge2.choice import record as kept  # hardly ever needed
+
+    kept.forget_winners()
 
 
 def decided(possible: list[Candidate], known: Known | None) -> tuple[Candidate, str]:
@@ -428,6 +464,14 @@ class Known:
         best = next((c for c in rows if c.is_of(self.entry.best)), None)
         found = best or min(rows, key=lambda c: c.seconds or 0.0, default=None)
         return found if not left or self.winner is not None else None
+
+    def keep(self, choice: Choice) -> None:
+        """Keeps what has won for equal problems, unless its plan writes other kernels each time."""
+        plan = choice.taken.variant.plan
+        if self.entry is not None and (not callable(plan) or hasattr(plan, "cache_info")):
+            from ge2.choice import record as kept
+
+            kept.keep_winner(self.kind, choice.problem, choice)
 
     def took(self, candidate: Candidate) -> None:
         from ge2.choice import record as kept

@@ -41,6 +41,7 @@ SMALL: Final = 8  # numbers up to which each is itself: axes, steps, extents, fe
 TIE: Final = 1.03  # times the least: what is nearer is chance
 DIVISORS: Final = (64, 16, 8, 4, 2)
 ACCESS: Final = 16  # bytes of the widest access
+WON: Final = 1024  # choices for problems that are kept in memory
 CODE: Final = 16  # digits of a content hash
 
 
@@ -324,12 +325,14 @@ Found = tuple[Entry | None, Name | None]  # what is known of a class, and who ha
 @mutable
 class Snapshot:
     """A copy, in this process, of the record of a kind of device: unparsed `lines`, parsed
-    `entries`, and for each family the factor between measured and predicted times.
+    `entries`, and for each family the factor between measured and predicted times; and the choices
+    for problems whose race is `won`.
     """
 
     lines: dict[bytes, bytes]
     factors: dict[str, float]
     entries: dict[ProblemClass, Found] = field(default_factory=dict)
+    won: dict[Problem, Any] = field(default_factory=dict)
 
 
 _read: dict[tuple[str, str], Snapshot] = {}
@@ -400,6 +403,20 @@ def find(device: str, problem: ProblemClass, families: Families) -> Found:
 @lru_cache(64)
 def codes_of(families: Families) -> dict[str, str]:
     return {f.name: f.code for f in families}
+
+
+def keep_winner(device: str, problem: Problem, choice: Any) -> None:
+    """Keeps the choice for a problem, beside some others."""
+    won = snapshot(device).won
+    if len(won) >= WON:
+        won.clear()
+    won[problem] = choice
+
+
+def forget_winners() -> None:
+    """Drops all such choices."""
+    for held in _read.values():
+        held.won.clear()
 
 
 def factor(device: str, family: str) -> float:

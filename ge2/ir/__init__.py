@@ -8,6 +8,7 @@ from ge2.ir.graph import Eqn as Eqn
 from ge2.ir.graph import Graph as Graph
 from ge2.ir.graph import Literal as Literal
 from ge2.ir.graph import Var as Var
+from ge2.ir.graph import lines_of as lines_of
 from ge2.ir.graph import read as read
 from ge2.ir.graph import rename as rename
 from ge2.ir.graph import verify as verify

@@ -157,6 +157,12 @@ def canonical(graph: Graph) -> tuple[object, ...]:
     return (graph.consts, inputs, eqns, old(graph.outputs))
 
 
+def lines_of(eqn: Eqn) -> tuple[object, ...]:
+    """The user's lines of an equation and of those in its graphs, which equality leaves out."""
+    inner = (lines_of(each) for graph in eqn.op.graphs() for each in graph.eqns)
+    return (eqn.source, *inner)
+
+
 def read(env: Mapping[Var, Any], atoms: Sequence[Atom]) -> list[Any]:
     return [env[a] if type(a) is Var else a.value for a in atoms]  # type: ignore[union-attr]
 

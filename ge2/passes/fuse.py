@@ -375,12 +375,11 @@ class Fusion:
         numbers = count(1)
         for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
             entries = sorted(group.entries)
-            bounds = [
-                0,
-                *cuts(self.crossing(entries), self.lengths(group, entries), self.tuning.members),
-                len(entries),
-            ]
-            for start, stop in pairwise(bounds) if len(bounds) > 2 else ():
+            lengths = self.lengths(group, entries)
+            if sum(lengths) <= self.tuning.members:
+                continue
+            inner = cuts(self.crossing(entries), lengths, self.tuning.members)
+            for start, stop in pairwise([0, *inner, len(entries)]):
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found
 

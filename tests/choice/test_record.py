@@ -280,3 +280,30 @@ def test_the_winner_of_a_race_is_asked_alone(monkeypatch: pytest.MonkeyPatch) ->
     found = chosen(64, 3)
     assert (found.taken.title, found.by, asked) == ("b, other", "measured", ["b"])
     assert str(found).splitlines()[0] == "not a: no" and asked[1:] == ["a", "b"] * 2
+
+
+def test_a_race_that_was_won_is_looked_up_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the winner fails, the settings are others, or the record is read again."""
+    asked, refuses, catalog = list[str](), Offer.refuses, (A, B)
+
+    def told_of(self: Offer, problem: Problem, caps: Chip | None) -> str:
+        asked.append(self.name)
+        return refuses(self, problem, caps)
+
+    def title(n: int = 64, **prefs: Any) -> str:
+        asked.clear()
+        return choose(problem(n, 3), CHIP, Prefs(**prefs), catalog).taken.title
+
+    monkeypatch.setattr(Offer, "refuses", told_of)
+    monkeypatch.setattr(choices, "_failed", {})
+    keep("a chip", class_of(problem(64, 3)), True, [row("a", "two", 2.0), row("b", "other", 1.0)])
+    assert (title(), asked) == ("b, other", ["b"])
+    assert (title(), asked) == ("b, other", [])
+    assert (title(60), asked) == ("b, other", ["b"])  # another problem of the class
+    assert (title(without=("b",)), asked) == ("a, two", ["a"])
+    assert (title(tune="off"), asked) == ("a, one", ["a"])
+    choices.fail(choose(problem(64, 3), CHIP, Prefs(), catalog), "no memory")
+    assert (title(), asked) == ("a, two", ["b", "a", "b"])
+    record.forget()
+    assert title(60) == "b, other"
+    assert asked == ["b"]

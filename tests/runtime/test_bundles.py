@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.steps import kernels as steps
 from ge2.targets.cuda.tuning import Launches
 from tests.nvrtc import needs_nvrtc
 
@@ -105,6 +107,38 @@ def test_a_grid_has_so_many_blocks_along_its_other_axes():
     found = Bundling(kernels, lambda item: [], Launches(bundled=2), 1 << 20).launches(items)
     assert [each.grid for each in found] == [(1, 60000)] * 3
     assert found[0].arguments == (1, 30000, 1, 60000)
+
+
+def test_the_longest_text_is_compiled_first():
+    kernels, order = ProgramKernels(), []
+    for n in (2, 9, 5):
+        kernels.number(CudaKernel("map", "", (), (), 32, (1,), text=f"// {'x' * n}"))
+    device = SimpleNamespace(prepare=lambda texts: order.extend(len(text) for text in texts))
+    kernels.write()
+    with config.using(threads=1):
+        kernels.compile(device)
+    assert order == [12, 8, 5]
+    assert [had.name for had in kernels.had] == ["map_0", "map_1", "map_2"]
+
+
+def test_equal_steps_of_equal_lines_are_written_once(monkeypatch):
+    asked, kept = [], steps.written
+    monkeypatch.setattr(steps, "written", lambda *given: asked.append(0) or kept(*given))
+
+    def count(layers):
+        def deep(x):
+            for _ in range(layers):
+                x = np.sort(x, axis=0)[::-1]
+            return x
+
+        asked.clear()
+        text = ge2.jit(deep).lower(x).as_text("python")
+        assert text.count("<<<") >= layers
+        return len(asked)
+
+    x = RNG.normal(size=(8, 3)).astype("f4")
+    with config.using(executor="shim", passes_off=("roll",)):
+        assert count(4) == count(7)
 
 
 @needs_nvrtc

@@ -15,11 +15,13 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.base.gpu import has_tensor_cores
+from ge2.compile.rewrites import attention as rewrite
 from ge2.compile.rewrites.attention import attention
-from ge2.ir import Graph
+from ge2.ir import Graph, verify
 from ge2.ops.attention.ops import recognised
-from ge2.passes.context import NOTHING
+from ge2.passes.context import NOTHING, Context
 from ge2.passes.simplify import inline
+from ge2.targets.cuda.limits import H200
 from ge2.trace import tidy
 from tests.kernels.attention_cases import (
     BF16,
@@ -93,6 +95,23 @@ def test_it_is_found_however_it_is_written(name: str) -> None:
     graph = recognised(graph_of(CASES[name][0], *arguments(name)))
     assert names(graph).count("attention") == 1
     assert not {"exp", "reduce_sum"} & {*names(graph)}
+
+
+def test_equal_layers_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    kept = rewrite.chosen
+    monkeypatch.setattr(rewrite, "chosen", lambda *given: asked.append(0) or kept(*given))
+
+    def layers(q: Any, k: Any, v: Any) -> Any:
+        for _ in range(3):
+            q = plain(q, k, v)
+        return q, plain(k, k, v)
+
+    xs = arguments("plain")
+    graph = graph_of(lambda *xs: ge2.vjp(layers, *xs)[1]((xs[0], xs[1])), *xs)
+    found = names(verify(attention(graph, Context(H200))))
+    assert found.count("fused_attention") == found.count("fused_attention_backward") == 4
+    assert len(asked) == 4  # forward and backward, of different operands and of equal ones
 
 
 def weights_too(q: Any, k: Any, v: Any) -> Any:

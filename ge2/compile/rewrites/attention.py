@@ -13,7 +13,7 @@ from typing import Final
 from ge2.base.gpu import AMPERE
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
-from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
 from ge2.ops.attention import graphs
 from ge2.ops.attention.band import Band, with_bands
 from ge2.ops.attention.core import around_core, core
@@ -48,6 +48,8 @@ from ge2.transforms.graphs.derive import PLAIN
 CATALOG: Final = (
     AttentionOfFew(), Kernel(), AttentionOfWarps(), BackwardKernel(), AttentionBackwardOfWarps(), Apart()
 )  # fmt: skip
+# by what decides about an equation: the first such, and what became of it
+Known = dict[tuple[object, ...], tuple[Eqn, tuple[Eqn, ...]]]
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 
@@ -65,9 +67,31 @@ def attention(graph: Graph, context: Context) -> Graph:
         bands: dict[Atom, Band] = {
             found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
         }
-        eqns = tuple(made for e in found.eqns for made in chosen(e, bands, caps))
+        known: Known = {}
+        eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, caps, known))
         found = Graph(found.inputs, eqns, found.outputs, found.consts)
     return as_written(found)
+
+
+def chosen_once(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps, known: Known) -> tuple[Eqn, ...]:
+    """As `chosen`; for an equation like an earlier one, as layers of a network have, what became of that."""
+    if not isinstance(eqn.op, ATTENTION):
+        return (eqn,)
+    places = {a: n for n, a in reversed([*enumerate(eqn.inputs)])}
+    read = tuple((places[a] if isinstance(a, Var) else a, a.type) for a in eqn.inputs)
+    key = eqn.op, read, tuple(map(bands.get, eqn.inputs)), lines_of(eqn)
+    if key not in known:
+        known[key] = eqn, chosen(eqn, bands, caps)
+        return known[key][1]
+    first, found = known[key]
+    env: dict[Atom, Atom] = dict(
+        zip((*first.inputs, *first.outs), (*eqn.inputs, *eqn.outs), strict=True)
+    )
+    env.update((v, Var(v.type)) for e in found for v in e.outs if v not in env)
+    return tuple(
+        replace(e, inputs=rename(env, e.inputs), outs=rename(env, e.outs))  # type: ignore[arg-type]
+        for e in found
+    )
 
 
 def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> tuple[Eqn, ...]:

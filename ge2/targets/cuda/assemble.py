@@ -47,7 +47,9 @@ from ge2.targets.cuda.steps.kernels import KernelStep
 from ge2.targets.cuda.steps.numbers import HostNumbers
 
 if TYPE_CHECKING:
+    from ge2.choice.choose import Choice
     from ge2.targets.cuda.device_arrays import Failed
+    from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 
 TEMPLATE = "numpy/launches.py.jinja"
 
@@ -110,6 +112,7 @@ class CudaAssembler(Assembler):
         self.groups = Groups(None if meter is None else self.timing)
         self.numbers = HostNumbers(program, self.bind)
         self.kernels = ProgramKernels()
+        self.written: dict[object, tuple[Choice, Kernels]] = {}  # by what steps have in common
         self.named: set[str] = set()
         self.made_first: list[tuple[str, ArrayType]] = []
         self.loose: dict[str, int] = {}

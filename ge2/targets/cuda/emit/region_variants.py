@@ -38,7 +38,11 @@ def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant
     if rest is None:
         yield Variant("nothing", lambda: Kernels(()))
         return
-    two = [Variant("in two", partial(in_two, rest, operands, chip))] if is_divisible(rest) else []
+    two = (
+        [Variant("in two", once(partial(in_two, rest, operands, chip)))]
+        if is_divisible(rest)
+        else []
+    )
     early = two if repeats(rest, chip.tuning.rowwise.long) else []
     yield from early
     yield from single(rest, operands, chip)

@@ -26,7 +26,9 @@ class ProgramKernels:
     of those that nothing launches any more, which are not compiled.
     """
 
-    __slots__ = ("code", "had", "numbers", "owned", "prices", "sources", "texts", "unused")
+    __slots__ = (
+        "_met", "code", "had", "numbers", "owned", "prices", "sources", "texts", "unused",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.sources: dict[str, Source] = {}
@@ -37,13 +39,19 @@ class ProgramKernels:
         self.had: list[Had] = []
         self.code = 0
         self.unused: set[int] = set()
+        # by the identity of a kernel, which many steps may have
+        self._met: dict[int, tuple[CudaKernel, int, Source]] = {}
 
     def number(self, kernel: CudaKernel) -> tuple[int, Source]:
         """The number of a kernel's source, and the first source of that code."""
-        source = source_of(kernel)
-        code = same_code(source)
-        number = self.numbers.setdefault(code, len(self.numbers))
-        return number, self.sources.setdefault(code, source)
+        met = self._met.get(id(kernel))
+        if met is None:
+            source = source_of(kernel)
+            code = same_code(source)
+            number = self.numbers.setdefault(code, len(self.numbers))
+            met = kernel, number, self.sources.setdefault(code, source)
+            self._met[id(kernel)] = met
+        return met[1:]
 
     def name(self, kernel: CudaKernel) -> tuple[int, str]:
         """The number of a kernel's source, and the kernel's name in the program."""
@@ -92,11 +100,14 @@ class ProgramKernels:
             return compile_times.had(f"{source.name}_{n}", found)
 
         with ThreadPoolExecutor(max(min(count, config.thread_count()), 1)) as pool:
-            asked = [pool.submit(copy_context().run, prepared, n, s) for n, s in self.used()]
-            for each in as_completed(asked):
+            asked = {
+                n: pool.submit(copy_context().run, prepared, n, s)
+                for n, s in sorted(self.used(), key=lambda each: -len(self.texts[each[0]]))
+            }  # the longest first: nobody waits for one that begins when all others are done
+            for each in as_completed(asked.values()):
                 if tally is not None and each.exception() is None:
                     tally.kernels.append(each.result())
-        self.had += [each.result() for each in asked]
+        self.had += [asked[n].result() for n in sorted(asked)]
 
     def blaming(self, work: Callable[[str], Any], n: int, source: Source) -> Any:
         """The work on a kernel's text. A CompileError says which line of the user's it is of."""

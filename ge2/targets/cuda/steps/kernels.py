@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import prefs
+from ge2.ir import lines_of
 from ge2.program.compile_price import kernel_seconds
 from ge2.program.cost import Cost, bytes_behind, computing
 from ge2.program.program import Step
@@ -35,10 +36,7 @@ class KernelStep(CudaStep):
 
     def __init__(self, assembler: CudaAssembler, step: Step) -> None:
         super().__init__(assembler, step)
-        caps, problem = Caps.of(assembler.device), assembler.problem(step)
-        found: Kernels
-        kept = step.eqn.choice
-        choice, found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
+        choice, found = chosen(assembler, step)
         self.choice = choice
         self.temps = [self.need(nbytes) for nbytes in found.temps]
         self.results, self.of_library = step.eqn.outs, found.library is not None
@@ -96,6 +94,21 @@ class KernelStep(CudaStep):
                 else bytes_behind(layouts, self.atom(x))
             )
         return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
+
+
+def chosen(assembler: CudaAssembler, step: Step) -> tuple[Choice, Kernels]:
+    """The choice for a step and its kernels: written once for equal steps of equal lines, as the
+    layers of a network have.
+    """
+    problem, kept = assembler.problem(step), step.eqn.choice
+    before = (kept.problem, kept.taken.title, kept.by) if isinstance(kept, Choice) else ()
+    key = problem, before, lines_of(step.eqn)
+    found = assembler.written.get(key)
+    if found is None:
+        caps = Caps.of(assembler.device)
+        found = written(settled(kept, problem, caps, prefs(), FAMILIES), kept)
+        assembler.written[key] = found
+    return found
 
 
 def texts_of(kernels: Sequence[CudaKernel]) -> str:
