@@ -355,7 +355,9 @@ def winner(
 
 
 def won_before(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choice | None:
-    """What this process found to have won the race for an equal problem; None if it has to look."""
+    """Returns what this process found to have won the race for an equal problem; None if it has to
+    look.
+    """
     if prefs.pins or prefs.tune == "off" or not problem.settled:
         return None
     if not (kind := measured_kind(caps)):

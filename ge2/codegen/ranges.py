@@ -29,7 +29,9 @@ class Ranges:
         self.known: dict[Var, Range] = {}
 
     def of(self, atom: Atom) -> Range:
-        """What an integer or bool is between; every value of its dtype if nothing else is known."""
+        """Returns what an integer or bool is between; every value of its dtype if nothing else is
+        known.
+        """
         if isinstance(atom, Literal):
             number = int(np.asarray(atom.value).item())
             return number, number

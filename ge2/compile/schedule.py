@@ -17,6 +17,7 @@ from ge2.codegen.layout import plain as layout_of
 from ge2.compile.pipeline import rewritten
 from ge2.compile.steps.in_place import in_place, write_over
 from ge2.compile.steps.kinds import NATIVE, kind_of
+from ge2.compile.steps.places import before, is_mappable, places_in
 from ge2.compile.steps.slice_writes import join_update
 from ge2.compile.steps.writes import made_at_checked, reads_elsewhere, saved_views
 from ge2.compile.tuning import TUNING, Tuning
@@ -543,43 +544,6 @@ def last_contents(graph: Graph, written: Sequence[int]) -> dict[Var, Var]:
         ):
             found.setdefault(out, graph.inputs[i])
     return found
-
-
-def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
-    """The layouts of inputs within the result of an equation that joins or pads them, as they are;
-    `around` is the layout of the result, if it is part of another array.
-    """
-    op, (out,) = eqn.op, eqn.outs[:1]
-    whole = around or layout_of(out.type.shape)
-    if isinstance(op, Concatenate):
-        found, at = {}, 0
-        for i, a in enumerate(eqn.inputs):
-            found[i] = Layout(whole.offset + at * whole.strides[op.axis], whole.strides)
-            at += a.type.shape[op.axis]
-        return found
-    if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
-        offset = sum(n * s for n, s in zip(op.low, whole.strides, strict=True))
-        return {0: Layout(whole.offset + offset, whole.strides)}
-    return {}
-
-
-def before(eqn: Eqn, place: Layout) -> Layout | None:
-    """The layout of the input of a reshape or transpose whose result has the layout `place`."""
-    op, (x, *_), (out, *_) = eqn.op, eqn.inputs, eqn.outs
-    if isinstance(op, Reshape):
-        return reshaped(place, out.type.shape, x.type.shape)
-    assert isinstance(op, Transpose)
-    strides = tuple(place.strides[op.order.index(i)] for i in range(len(op.order)))
-    return Layout(place.offset, strides)
-
-
-def is_mappable(place: Layout, v: Var) -> bool:
-    """True if a tensor map can write this layout: last axis contiguous, other strides and the offset
-    multiples of 16 bytes.
-    """
-    *outer, last = place.strides
-    some = max(1, 16 // v.type.dtype.itemsize)
-    return last == 1 and not any(each % some for each in (place.offset, *outer))
 
 
 def mates(graph: Graph, donated: Sequence[Var]) -> dict[Var, Var]:

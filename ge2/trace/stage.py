@@ -281,8 +281,8 @@ def look(eqn: Eqn) -> int:
 
 
 def alike(eqn: Eqn) -> int:
-    """What of an equation decides how its line is written: all but names and most numbers. The
-    equations of a graph in it were read back on their own.
+    """Returns what of an equation decides how its line is written: all but names and most numbers.
+    The equations of a graph in it were read back on their own.
     """
     types = [form(a.type) for a in (*eqn.inputs, *eqn.outs)]
     literals = [form(a.value) for a in eqn.inputs if isinstance(a, Literal)]
@@ -291,7 +291,7 @@ def alike(eqn: Eqn) -> int:
 
 
 def form(value: Any) -> Any:
-    """What decides how a parameter or a number is written."""
+    """Returns what decides how a parameter or a number is written."""
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, tuple):

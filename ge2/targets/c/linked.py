@@ -157,7 +157,7 @@ class Linked:
         return [number(v.type) if v.type.weak else array(v.type) for v in self.given(segment)]
 
     def given(self, segment: Segment) -> list[Var]:
-        """What a whole program is called with: arguments that C reads, then
+        """Returns what a whole program is called with: arguments that C reads, then
         what Python makes of others.
         """
         inputs = [v for v in self.program.graph.inputs if not v.type.weak or v in segment.hosts]

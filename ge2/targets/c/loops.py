@@ -41,7 +41,7 @@ def held(op: Any) -> tuple[Graph, ...]:
 
 
 def carried(op: Any, i: int, graph: Graph, short: int) -> dict[Var, Var]:
-    """Which results of graph `i` become which carry; one of more than `short` bytes that is
+    """Returns which results of graph `i` become which carry; one of more than `short` bytes that is
     stacked as well has a place there.
     """
     if isinstance(op, COUNTED):
@@ -438,7 +438,7 @@ class Loop:
             self.pointers[slot] = self.moving(moves, slot, self.results[at], out)
 
     def shares(self, turn: Round, n: int) -> bool:
-        """Whether the first part of the carry that is this value is made in this stack."""
+        """True if the first part of the carry that is this value is made in this stack."""
         outputs = turn.program.graph.outputs
         i = outputs.index(outputs[n])
         if i >= self.op.carry or (outputs[n] in turn.made and turn.donor(outputs[n])):

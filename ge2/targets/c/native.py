@@ -104,7 +104,7 @@ class Native:
         self.spelt = False  # whether sizes are numbers in the text, not arguments
 
     def child(self, program: Program) -> Native:
-        """What writes a program that a loop of this one runs, into the same file."""
+        """Returns what writes a program that a loop of this one runs, into the same file."""
         small = sum(map(made, program.steps)) <= self.tuning.loops.small
         threads = ALONE if small else self.caps.threads
         child = Native(program, replace(self.caps, threads=threads), self.title)
@@ -220,8 +220,8 @@ class Native:
             self.made.append(self.made_of(step, named, choice))
 
     def problem(self, step: Step) -> Problem:
-        """What a kernel of a step is chosen for, its arrays where they are in the program. An
-        array that a product reads twice, as itself and as its transpose, has one number.
+        """Returns what a kernel of a step is chosen for, its arrays where they are in the program.
+        An array that a product reads twice, as itself and as its transpose, has one number.
         """
         given = self.program.operand
         found = Problem.of(step.eqn, "c", given, self.surely_shared(step))
@@ -341,7 +341,7 @@ class Native:
         return any(isinstance(step.eqn.op, RepeatLoop) for step in self.program.steps)
 
     def located(self, segment: Segment, buffer: Buffer, written: bool) -> tuple[int, int | Need]:
-        """Where an array is: the number of a pointer, or -1 for the
+        """Returns where an array is: the number of a pointer, or -1 for the
         arena, and the offset from there.
         """
         base = buffer.base or buffer
@@ -433,7 +433,9 @@ def work_of(step: Step) -> int:
 
 
 def elements_read(eqn: Eqn) -> list[int]:
-    """How many elements an equation reads of each input; a region, those that its equations do."""
+    """Returns how many elements an equation reads of each input; a region, those that its equations
+    do.
+    """
     if isinstance(eqn.op, Gather):
         return [eqn.outs[0].type.size, *(a.type.size for a in eqn.inputs[1:])]
     if not isinstance(eqn.op, Region):

@@ -14,7 +14,7 @@ from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpo
 
 
 def note(eqn: Eqn) -> str:
-    """What an equation does, for people."""
+    """Returns what an equation does, for people."""
     return op_text(eqn.op) if not eqn.op.graphs() else eqn.op.name
 
 
@@ -62,7 +62,7 @@ Turn = tuple[Dims | None, Dims | None]  # an order of the axes, then a shape
 
 
 def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
-    """How the operands of a product become matrices, and the shape of their product as one."""
+    """Returns how the operands of a product become matrices, and the shape of their product as one."""
     op, (a, b), (out,) = eqn.op, (x.type for x in eqn.inputs), eqn.outs
     assert isinstance(op, DotGeneral)
     free_a, free_b = op.free(a, b)
@@ -75,7 +75,7 @@ def product(eqn: Eqn) -> tuple[Turn, Turn, Dims | None]:
 
 
 def volume(type_: ArrayType, axes: Dims) -> int:
-    """How many elements these axes span."""
+    """Returns how many elements these axes span."""
     return math.prod(type_.shape[i] for i in axes)
 
 

@@ -159,7 +159,7 @@ class CudaAssembler(Assembler):
         return {b.name: b.donor for b in self.program.buffers.values() if b.donor}
 
     def planned(self) -> Plan:
-        """Where arrays lie: apart where steps may run at once, tight where they
+        """Returns where arrays lie: apart where steps may run at once, tight where they
         follow or memory is short.
         """
         if self.around.tight or self.inside:
@@ -243,12 +243,12 @@ class CudaAssembler(Assembler):
         )  # fmt: skip
 
     def silent(self) -> bool:
-        """Whether NumPy computes nothing, and so cannot warn."""
+        """True if NumPy computes nothing, and so cannot warn."""
         numbers = any(v.type.weak for v in self.program.graph.inputs)
         return not numbers and all(step.kind in ON_DEVICE for step in self.program.steps)
 
     def parameters(self) -> list[str]:
-        """What the function takes: if another program runs it the memory and the
+        """Returns what the function takes: if another program runs it the memory and the
         places, then the arrays.
         """
         outputs = self.program.graph.outputs
@@ -348,11 +348,11 @@ class CudaAssembler(Assembler):
         return self.program.operand(role, i, a, self.looseness(a))
 
     def looseness(self, a: Atom) -> int:
-        """How many elements lie between two places of what is among those of a stack."""
+        """Returns how many elements lie between two places of what is among those of a stack."""
         return self.loose.get(self.holder(self.buffer(a)), 0) if isinstance(a, Var) else 0
 
     def problem(self, step: Step) -> Problem:
-        """What a kernel of a step is chosen for, its arrays where they are in the program."""
+        """Returns what a kernel of a step is chosen for, its arrays where they are in the program."""
         return Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
 
     def in_order(self, a: Atom) -> bool:
@@ -419,7 +419,7 @@ class CudaAssembler(Assembler):
     # -- results
 
     def result(self, atom: Atom, i: int) -> str:
-        """What is returned; to a program around it wherever it lies."""
+        """Returns what is returned; to a program around it wherever it lies."""
         if self.inside and not atom.type.weak:
             return self.operand(atom)
         return super().result(atom, i)

@@ -111,7 +111,7 @@ class CudaBench(Bench):
 
 
 def clock_of(device: Device, cold: bool) -> Clock:
-    """What times launches: events on a GPU, with its L2 cache overwritten before if `cold`."""
+    """Returns what times launches: events on a GPU, with its L2 cache overwritten before if `cold`."""
     if device.xp is np:
         return HostClock()
     from ge2.targets.cuda.load.timing import EventClock

@@ -92,7 +92,7 @@ def halved(xp: ModuleType, lines: Any, sought: Any, after: bool) -> Any:
 
 
 def before(a: Any, b: Any, equal: bool) -> Any:
-    """Whether `a` stands before `b` in the order in which NaN is last; or where it does."""
+    """True if `a` stands before `b` in the order in which NaN is last; or where it does."""
     if a.dtype.kind != "f":
         return a <= b if equal else a < b
     none_a, none_b = a != a, b != b

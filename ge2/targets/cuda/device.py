@@ -65,7 +65,7 @@ class Device(Protocol):
         """
 
     def missing(self, sources: list[str]) -> int:
-        """How many of the sources are yet to be compiled."""
+        """Returns how many of the sources are yet to be compiled."""
 
     def module(self, source: str) -> Module:
         """A source, compiled and loaded; equal sources once."""
@@ -91,7 +91,7 @@ class Device(Protocol):
 
     @property
     def scratch(self) -> Scratch | None:
-        """What lends scratch to calls, and memory again that nobody uses."""
+        """Returns what lends scratch to calls, and memory again that nobody uses."""
         return None
 
     @property
@@ -112,14 +112,14 @@ class Device(Protocol):
         return otherwise
 
     def figures(self, source: str, name: str, threads: int, shared: int) -> Figures | None:
-        """What a kernel takes that is launched with so many threads a block and bytes of shared
-        memory; None where nobody knows.
+        """Returns what a kernel takes that is launched with so many threads a block and bytes of
+        shared memory; None where nobody knows.
         """
         return None
 
 
 def address(x: Any) -> int:
-    """Where the first element of an array lies."""
+    """Returns where the first element of an array lies."""
     return int(x.ctypes.data if isinstance(x, np.ndarray) else x.data.ptr)
 
 
@@ -144,7 +144,7 @@ def empty(device: Device, shape: Sequence[int], dtype: np.dtype) -> Any:
 
 
 def surely(device: Device, make: Callable[[], T]) -> T:
-    """What `make` gives; if there is no memory for it, again when what nobody
+    """Returns what `make` gives; if there is no memory for it, again when what nobody
     uses was given back.
     """
     return make() if device.scratch is None else device.scratch.surely(make)

@@ -62,7 +62,7 @@ class Limits:
 
     @property
     def threads(self) -> int:
-        """How many the device holds at once."""
+        """Returns how many the device holds at once."""
         return self.multiprocessors * self.threads_per_multiprocessor
 
     @property
@@ -123,7 +123,7 @@ def capability(arch: str) -> str:
 
 
 def double_ratio(arch: str) -> int:
-    """How much longer float64 takes than float32; of an architecture that we do not
+    """Returns how much longer float64 takes than float32; of an architecture that we do not
     know, the worst there is.
 
     >>> double_ratio("sm_90a"), double_ratio("sm_89"), double_ratio("sm_103a")

@@ -19,7 +19,7 @@ SLOW: Final = 8
 
 
 def slow(eqn: Eqn, limits: Limits) -> str:
-    """What is said of a step that computes in float64 on such a GPU; nothing of any other."""
+    """Returns what is said of a step that computes in float64 on such a GPU; nothing of any other."""
     found = in_double(eqn) if limits.double >= SLOW else None
     if found is None:
         return ""

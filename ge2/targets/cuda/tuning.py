@@ -327,7 +327,7 @@ class Wgmma:
         return self.clock * (self.rate if dtype.itemsize == 2 else self.rate // 2)
 
     def cost_of(self, tile: WgmmaTile, sums: int) -> float:
-        """How long products of so many terms take beside those in other tiles."""
+        """Returns how long products of so many terms take beside those in other tiles."""
         return tile.long if sums >= self.long else tile.cost
 
 

@@ -124,7 +124,7 @@ class Cells:
         return [c for c in (*mine, *others) if fits(c, step.y)]
 
     def kept(self, y: Held) -> bool:
-        """Whether a value is made before the loop and read in every block."""
+        """True if a value is made before the loop and read in every block."""
         tiling = self.values.tiling
         return tiling.blocks > 1 and not set(y.axes) & set(tiling.cut)
 
@@ -134,7 +134,7 @@ class Cells:
         )
 
     def replaceable(self, n: int, y: Held) -> bool:
-        """Whether step `n` may write its result over `y`, which it reads."""
+        """True if step `n` may write its result over `y`, which it reads."""
         step = self.values.steps[n]
         return step.eqn is not None and all(
             may_overwrite(step.eqn.op, i) for i, x in enumerate(step.xs) if x is y
@@ -146,7 +146,7 @@ def fits(cell: Cell, y: Held) -> bool:
 
 
 def may_replace(step: Step, of: dict[Held, Cell], cell: Cell) -> bool:
-    """Whether the result may be written to a cell that holds an operand."""
+    """True if the result may be written to a cell that holds an operand."""
     if step.eqn is None:
         return False
     return all(may_overwrite(step.eqn.op, i) for i, x in enumerate(step.xs) if of.get(x) is cell)

@@ -108,7 +108,7 @@ def choose(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary) -> list[str]:
 
 
 def zero_or_one(eqn: Eqn) -> bool:
-    """Whether a `where` only makes numbers of a mask."""
+    """True if a `where` only makes numbers of a mask."""
     a, b = (a.value if isinstance(a, Literal) else None for a in eqn.inputs[1:])
     return a is not None and b is not None and a == 1 and b == 0 and not np.signbit(np.real(b))
 
@@ -141,7 +141,7 @@ def choose_bits(eqn: Eqn, y: str, xs: Sequence[str], words: Vocabulary, temp: st
 
 
 def all_zero(atom: Atom) -> bool:
-    """Whether a value is a literal without any bit set."""
+    """True if a value is a literal without any bit set."""
     return isinstance(atom, Literal) and not any(np.asarray(atom.value, atom.type.dtype).tobytes())
 
 
@@ -180,7 +180,7 @@ def may_overwrite(op: Op, operand: int) -> bool:
 
 
 def own_text(op: Pointlike) -> str:
-    """What the operation's line says of writing it with NumPy."""
+    """Returns what the operation's line says of writing it with NumPy."""
     return op.lowering.numpy if isinstance(op.lowering, Pointwise) else ""
 
 

@@ -104,7 +104,7 @@ class Kernel:
         return found
 
     def is_partial(self, step: Step) -> bool:
-        """Whether a reduction runs over an axis that is cut."""
+        """True if a reduction runs over an axis that is cut."""
         return bool(set(step.over) & set(self.tiling.cut))
 
     def view(self, name: str) -> KernelView:
@@ -167,7 +167,7 @@ class Kernel:
         return "" if cell is None else self.cell_text(cell)
 
     def dense(self, cell: Cell) -> bool:
-        """Whether what of an array is in the block has no gaps between its elements."""
+        """True if what of an array is in the block has no gaps between its elements."""
         cut = [a for a in cell.axes if a in self.tiling.cut]
         turned = any(p.name == cell.name and p.order is not None for p in self.results.values())
         return not turned and cell.axes[: len(cut)] == tuple(cut)
@@ -249,7 +249,7 @@ class Kernel:
         return ", ".join(parts)
 
     def places(self) -> list[Line]:
-        """Where a block begins and ends, and its part of each array."""
+        """Returns where a block begins and ends, and its part of each array."""
         tiling, space = self.tiling, self.region.space
         if tiling.blocks == 1:
             return []

@@ -112,7 +112,7 @@ def looked_at(limit: Limit, index: str, places: Places) -> Text:
 
 
 def term(limit: Limit, index: str, places: Places) -> str:
-    """How far from the first element an index is."""
+    """Returns how far from the first element an index is."""
     at = f"(int64_t){index}"
     if not limit.inside:
         at = f"ge2_index_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"

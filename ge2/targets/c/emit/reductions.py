@@ -29,7 +29,7 @@ def op_of(w: Work) -> Any:
 
 
 def word(w: Work) -> str:
-    """What a reduction gathers, in a word: sum, max, argmin."""
+    """Returns what a reduction gathers, in a word: sum, max, argmin."""
     return str(op_of(w).name).removeprefix("reduce_")
 
 
@@ -48,19 +48,19 @@ def state_type(w: Work) -> str:
 
 
 def in_runs(w: Work) -> bool:
-    """Whether it is a sum or product of floats, taken in short runs, which a wide type gathers."""
+    """True if it is a sum or product of floats, taken in short runs, which a wide type gathers."""
     return w.xs[0].dtype in (*REAL, COMPLEX128) and op_of(w).name in ADDED
 
 
 def compensated(w: Work) -> bool:
-    """Whether no wider type can gather the sums of runs: then what they round
+    """True if no wider type can gather the sums of runs: then what they round
     away is gathered too.
     """
     return op_of(w).name == "reduce_sum" and state_dtype(w) == w.xs[0].dtype
 
 
 def run_length(works: Iterable[Work], tuning: Regions) -> int:
-    """How many elements the wider type, or the compensated sum, takes in at once."""
+    """Returns how many elements the wider type, or the compensated sum, takes in at once."""
     exact = [w.xs[0].dtype for w in works if compensated(w)]
     if COMPLEX128 in exact:  # which are added one by one
         return tuning.exact_run // 8
@@ -68,12 +68,12 @@ def run_length(works: Iterable[Work], tuning: Regions) -> int:
 
 
 def apart(w: Work) -> bool:
-    """Whether an innermost loop looks for NaN beside the extreme itself, which is quicker."""
+    """True if an innermost loop looks for NaN beside the extreme itself, which is quicker."""
     return w.xs[0].dtype in REAL and op_of(w).name in EXTREME
 
 
 def start(w: Work, dtype: np.dtype | None = None) -> str:
-    """What the state is of nothing at all."""
+    """Returns what the state is of nothing at all."""
     text = op_of(w).lowering.start
     if "(" in text:
         return expression(text, [], w.xs[0].dtype, w.xs[0].dtype)
@@ -115,7 +115,7 @@ def larger(w: Work, state: str, value: str) -> str:
 
 
 def clause(w: Work) -> str:
-    """How OpenMP's `simd` is told of it; nothing where it cannot be."""
+    """Returns how OpenMP's `simd` is told of it; nothing where it cannot be."""
     op, dtype = op_of(w), w.xs[0].dtype
     if gathers_index(w) or dtype in COMPLEX:
         return ""
@@ -127,7 +127,7 @@ def clause(w: Work) -> str:
 
 
 def vectorises(works: Iterable[Work]) -> bool:
-    """Whether the compiler can take several elements of such a loop at a time."""
+    """True if the compiler can take several elements of such a loop at a time."""
     return not any(
         (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
         for w in works

@@ -128,7 +128,7 @@ class Writer:
     # -- loops
 
     def inside(self, loop: Loop) -> list[Stage]:
-        """What a loop does in each round, the arrays that it needs first."""
+        """Returns what a loop does in each round, the arrays that it needs first."""
         lines: list[Stage] = []
         for child in loop.children:
             lines += self.line(child) if isinstance(child, Work) else self.looped(child)
@@ -152,7 +152,7 @@ class Writer:
         ]
 
     def width(self, a: int) -> Text:
-        """How many elements there are in a block."""
+        """Returns how many elements there are in a block."""
         rest = f"{self.places.extent(a)} - {self.places.letters[a]}0"
         return Text(
             f"const int64_t {self.places.width(a)} = ge2_least({self.axes.blocks[a]}, {rest});"
@@ -194,7 +194,7 @@ class Writer:
         return [*flags, *rests, outer, *sums, *checks]
 
     def unrolled(self, loop: Loop) -> bool:
-        """Whether all loops within have so few rounds that the compiler writes them out."""
+        """True if all loops within have so few rounds that the compiler writes them out."""
         inner = [child for child in loop.children if isinstance(child, Loop)]
         return all(
             c.spec is not None and c.spec.axes[0] in self.axes.constant and self.unrolled(c)
@@ -308,7 +308,7 @@ class Writer:
         return part
 
     def rests(self, runs: frozenset[Work]) -> tuple[list[Text], list[Text]]:
-        """What the sums of runs round away: its declarations, and its
+        """Returns what the sums of runs round away: its declarations, and its
         addition after the last run.
         """
         before: list[Text] = []
@@ -378,11 +378,11 @@ class Writer:
 
     @property
     def own(self) -> str:
-        """What tells the names of several such loops apart."""
+        """Returns what tells the names of several such loops apart."""
         return "" if self.shared == 1 else str(self.shared)
 
     def cut(self, loop: Loop, partial: bool) -> Cut:
-        """How a loop is cut into tasks. `partial`: their results have to be merged."""
+        """Returns how a loop is cut into tasks. `partial`: their results have to be merged."""
         spec, places = loop.spec, self.places
         assert spec is not None
         block = self.axes.blocks[spec.axes[0]] if spec.role == "panel" else 0
@@ -412,7 +412,9 @@ class Writer:
         return None if folds else child
 
     def share(self, loop: Loop) -> list[Stage]:
-        """What one task does: its part of an axis, of blocks of it, or of two axes taken as one."""
+        """Returns what one task does: its part of an axis, of blocks of it, or of two axes taken as
+        one.
+        """
         assert loop.spec is not None
         block = self.axes.blocks[loop.spec.axes[0]] if loop.spec.role == "panel" else 0
         first, *rest = loop.spec.axes
@@ -479,7 +481,7 @@ class Writer:
         return [Text(f"{name}{self.places.at(home)} = {code};", comment)]
 
     def place(self, w: Work) -> list[Text]:
-        """Where an element is that indices name, once they were looked at or will be."""
+        """Returns where an element is that indices name, once they were looked at or will be."""
         assert w.y is not None and w.home is not None
         home, name = self.homes[w.y], label(w.y.name)
         found = [(each, self.operand(each.index)) for each in gathers.limits_of(w, self.places)]

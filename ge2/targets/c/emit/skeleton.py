@@ -25,7 +25,7 @@ class For:
 
     @property
     def braces(self) -> bool:
-        """Whether it encloses more than one statement."""
+        """True if it encloses more than one statement."""
         first = self.body[0] if len(self.body) == 1 else None
         return not (isinstance(first, Text) and not first.body and not first.pragma)
 

@@ -43,7 +43,9 @@ __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
-    """What stands before kernels with a user's C in them; C's own functions are at hand there."""
+    """Returns what stands before kernels with a user's C in them; C's own functions are at hand
+    there.
+    """
     own = (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()
     return ("#include <math.h>", *own)
 

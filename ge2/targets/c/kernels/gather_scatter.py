@@ -68,7 +68,7 @@ class Rows:
 
     @property
     def tight(self) -> bool:
-        """Whether a row ends in elements that lie side by side in both arrays."""
+        """True if a row ends in elements that lie side by side in both arrays."""
         return bool(self.along) and self.x_along[-1] == self.y_along[-1] == 1
 
     def checks(self) -> tuple[Check, ...]:
@@ -96,7 +96,7 @@ class Rows:
         return self.head.size(f"size{k}", self.x.shape[self.op.axes[k]])
 
     def at(self) -> tuple[Text]:
-        """Where the row of `x` begins."""
+        """Returns where the row of `x` begins."""
         head, terms = self.head, []
         for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
             read = name = f"index{k}"
@@ -376,7 +376,7 @@ class CScatterReduce(CWriting):
     def stretches(
         self, problem: Problem, rows: Rows, target: Operand, ins: Operands, held: np.dtype, own: int
     ) -> CKernel:
-        """What each stretch has for each place, taken in in the order of the stretches.
+        """Returns what each stretch has for each place, taken in in the order of the stretches.
 
         Their length is told by the sizes alone, so the bits are the same for any number of threads.
         """

@@ -45,7 +45,7 @@ class Pieces:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """What their texts consist of, but for numbers."""
+        """Returns what their texts consist of, but for numbers."""
         own = [part for k in self.kernels for part in content_of(same_code(k), k.template)]
         names = {"core", *headers("\n".join(own)), *(PRODUCTS if self.products else ())}
         names |= {"complex"} if any(k.helpers for k in self.kernels) else set()

@@ -79,7 +79,7 @@ class CProduct(Generated):
 
 
 def sides(problem: Problem) -> Sides:
-    """How many products there are, and the rows, columns and terms of one."""
+    """Returns how many products there are, and the rows, columns and terms of one."""
     (a, b), op = problem.inputs, problem.op
     assert isinstance(op, DotGeneral)
     free_a, free_b = op.free(a, b)
@@ -322,7 +322,7 @@ def single(shape: Dims, strides: Dims, axes: Dims) -> int | None:
 
 
 def leads(row: int, column: int, rows: int, columns: int) -> bool:
-    """Whether BLAS can read a matrix with these strides."""
+    """True if BLAS can read a matrix with these strides."""
     if columns == 1 or column == 1:
         return rows == 1 or row >= max(columns, 1)
     return (rows == 1 or row == 1) and column >= rows

@@ -195,12 +195,12 @@ class Scan:
         return replace(view, row=row, sharing=shared(head, len(ends) + 1, lines * n, lines=6))
 
     def row(self, letters: str, over: Dims) -> str:
-        """Where the totals of a line begin."""
+        """Returns where the totals of a line begin."""
         sizes = [math.prod(over[i + 1 :]) for i in range(len(over))]
         return f" + ({self.head.place('row', letters, sizes)}) * chunks" if letters else ""
 
     def along(self, *steps: int) -> list[str]:
-        """How far element `t` is from the first, in x and in y."""
+        """Returns how far element `t` is from the first, in x and in y."""
         return [
             "t" if s == 1 else "-t" if s == -1 else f"t * {self.head.size(f'{name}_step', s)}"
             for name, s in zip("xy", steps, strict=True)

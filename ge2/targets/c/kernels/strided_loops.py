@@ -88,8 +88,8 @@ def nest_of(letters: Sequence[str], ends: Sequence[str]) -> tuple[tuple[str, str
 
 
 def shared(head: Head, depth: int, work: int, simd: bool = False, lines: int = 0) -> Sharing | None:
-    """How threads share so many nested loops around some lines; not at all where one thread has
-    little to do.
+    """Returns how threads share so many nested loops around some lines; not at all where one thread
+    has little to do.
     """
     if head.alone:
         return None

@@ -105,7 +105,7 @@ def python() -> tuple[int, ...]:
 
 @cache
 def services() -> Blas:
-    """What of NumPy's BLAS can be called.
+    """Returns what of NumPy's BLAS can be called.
 
     >>> isinstance(services().sgemm, int)
     True
@@ -159,7 +159,7 @@ def address(library: CDLL | None, symbol: str) -> int:
 
 
 def works(at: int, letter: str, ilp64: bool) -> bool:
-    """Whether the function at an address multiplies matrices, its integers being of that size."""
+    """True if the function at an address multiplies matrices, its integers being of that size."""
     size = c_int64 if ilp64 else c_int32
     real = letter in "sd"
     scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
@@ -242,7 +242,7 @@ def _counters() -> tuple[Callable[[], int], Callable[[int], object]] | None:
 
 
 def get_threads() -> int | None:
-    """How many threads the BLAS uses; None where it does not say."""
+    """Returns how many threads the BLAS uses; None where it does not say."""
     found = _counters()
     return None if found is None else found[0]()
 

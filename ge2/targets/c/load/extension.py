@@ -60,7 +60,7 @@ def native() -> Native | None:
 
 
 def is_at_hand() -> bool:
-    """Whether nothing has to be compiled for it: it was before, or cannot be."""
+    """True if nothing has to be compiled for it: it was before, or cannot be."""
     if toolchain() is None:
         return True
     try:

@@ -24,7 +24,7 @@ COUNTED = getattr(sys, "_is_gil_enabled", lambda: True)() and hasattr(sys, "getr
 
 
 def references(arrays: list[Any]) -> int:
-    """How often an array counts as referred to that only a local name knows:
+    """Returns how often an array counts as referred to that only a local name knows:
     the interpreter decides.
     """
     x = arrays.pop(0)

@@ -37,7 +37,7 @@ def pointer_by_name(x: Any) -> int:
 
 
 def headers_are_plain() -> bool:
-    """Whether arrays are laid out in this interpreter as `pointer_by_header` believes."""
+    """True if arrays are laid out in this interpreter as `pointer_by_header` believes."""
     if sys.implementation.name != "cpython":
         return False
     whole = np.empty(64, np.uint8)
@@ -192,7 +192,7 @@ class PlainLauncher:
 
 
 def fits(x: Any, wanted: Array) -> bool:
-    """Whether the program can read, or write, an argument where it stands."""
+    """True if the program can read, or write, an argument where it stands."""
     if not (type(x) is ndarray or isinstance(x, ndarray)) or x.shape != wanted.shape:
         return False
     if x.dtype is not wanted.dtype and x.dtype != wanted.dtype:

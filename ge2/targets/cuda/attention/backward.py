@@ -133,18 +133,18 @@ class Backward(ABC):
 
     @abstractmethod
     def mapped(self, name: str, n: int, rows: int, names: Sequence[str]) -> tuple[str, ...]:
-        """How an operand, of which tiles have so many rows, is found, among the arguments; what names
-        its place along axes of batches, whose places have these names.
+        """Returns how an operand, of which tiles have so many rows, is found, among the arguments;
+        what names its place along axes of batches, whose places have these names.
         """
 
     @abstractmethod
     def left(self, name: str, n: int, names: Sequence[str]) -> tuple[str, ...]:
-        """How a result is found, among the arguments; its place as that of an operand."""
+        """Returns how a result is found, among the arguments; its place as that of an operand."""
 
     def view(
         self, number: int, part: Part, lines: int, few: int = 0, many: int = 0
     ) -> BackwardView:
-        """What the template prints, and its arguments. `lines`: of a block."""
+        """Returns what the template prints, and its arguments. `lines`: of a block."""
         t, band, turned = self.tiling, self.scores.band, part.turned
         edge, whole, slopes, drop = every = self.statements[turned]
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
@@ -206,7 +206,7 @@ class Backward(ABC):
         return 8 + edge.equations + slopes.equations
 
     def totals(self, turned: bool, slopes: Statements) -> tuple[Total, ...]:
-        """What rows add up of others, which goes to results among the arguments."""
+        """Returns what rows add up of others, which goes to results among the arguments."""
         found = list[Total]()
         for n, (left, pair) in enumerate(zip(self.lefts, slopes.more, strict=True)):
             if left.how == ("keys" if turned else "rows"):
@@ -258,7 +258,9 @@ class AttentionBackward(Backward):
         )
 
     def kernels(self) -> Kernels:
-        """What clears the counters of tiles, both kernels, and those of arrays of queries and keys."""
+        """Returns what clears the counters of tiles, both kernels, and those of arrays of queries
+        and keys.
+        """
         part = Operand("part", 0, (1,)), np.dtype(np.uint8)
         words = Argument("uint64_t *__restrict__ words", "result", part)
         first, *more = (self.kernel(words, n, part) for n, part in enumerate(self.parts))

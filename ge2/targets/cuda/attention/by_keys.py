@@ -70,7 +70,7 @@ def rows_of(tiling: Tiling) -> int:
 
 
 def tiles_of(tiling: Tiling) -> int:
-    """How often keys are read: for at most 16 rows each time."""
+    """Returns how often keys are read: for at most 16 rows each time."""
     return -(-rows_of(tiling) // 16)
 
 
@@ -110,7 +110,7 @@ class AttentionByKeys:
 
     @property
     def shares(self) -> tuple[int, int]:
-        """How many warps share the keys of a tile, and how many keys each has."""
+        """Returns how many warps share the keys of a tile, and how many keys each has."""
         first, last = self.seen
         tuning, keys = self.chip.tuning.attention, last + 1 - first
         blocks = max(1, self.chip.shared // (WARPS * self.room + 1024))
@@ -126,7 +126,7 @@ class AttentionByKeys:
         )
 
     def scratch(self, const: bool) -> dict[str, Argument]:
-        """What warps leave of their shares."""
+        """Returns what warps leave of their shares."""
         kind, word = ("array", "const ") if const else ("result", "")
         return {
             name: Argument(
@@ -162,7 +162,9 @@ class AttentionByKeys:
         return found, sizes
 
     def at(self, n: int) -> tuple[str, dict[str, Argument]]:
-        """What is added to an operand for the places along axes of batches, and the sizes in it."""
+        """Returns what is added to an operand for the places along axes of batches, and the sizes
+        in it.
+        """
         names = [f"axis{i}" for i, _ in enumerate(self.tiling.batches)]
         found, sizes = steps_of(self.tiling, n, NAMES[n], names)
         return "".join(f" + {each}" for each in found), sizes

@@ -106,12 +106,12 @@ class Forward(ABC):
 
     @abstractmethod
     def mapped(self, n: int, names: Sequence[str]) -> tuple[str, ...]:
-        """How an operand is found, among the arguments; what names its place along axes of batches,
-        whose places have these names.
+        """Returns how an operand is found, among the arguments; what names its place along axes of
+        batches, whose places have these names.
         """
 
     def view(self, few: int = 0, many: int = 0) -> AttentionView:
-        """What the template prints, and its arguments."""
+        """Returns what the template prints, and its arguments."""
         t, band = self.tiling, self.scores.band
         for name, size in (("queries", t.queries), ("keys", t.keys), ("heads", t.heads)):
             self.arguments[f"n_{name}"] = Argument(f"int n_{name}", "size", size)
@@ -200,7 +200,7 @@ class AttentionWgmma(Forward):
         return (1 if self.in_place else 2) * self.lines + 2 * self.tile.stages * self.block
 
     def kernels(self) -> Kernels:
-        """What clears the counter of tiles, and the kernel."""
+        """Returns what clears the counter of tiles, and the kernel."""
         words = Argument(
             "uint64_t *__restrict__ words", "result", (Operand("part", 0, (1,)), np.dtype(np.uint8))
         )
@@ -252,8 +252,8 @@ class AttentionWgmma(Forward):
 def steps_of(
     tiling: Tiling, n: int, name: str, names: Sequence[str]
 ) -> tuple[tuple[str, ...], dict[str, Argument]]:
-    """What is added to the address of an operand for the places along axes of batches, and the sizes
-    in it and from row to row.
+    """Returns what is added to the address of an operand for the places along axes of batches, and
+    the sizes in it and from row to row.
     """
     found, sizes = list[str](), dict[str, Argument]()
     for i, (b, place) in enumerate(zip(tiling.batches, names, strict=True)):
@@ -265,8 +265,8 @@ def steps_of(
 
 
 def batch_places(tiling: Tiling) -> tuple[list[str], list[Text], dict[str, Argument]]:
-    """What the place along each axis of batches is called, the statements that find it from `head`,
-    and the sizes that these read.
+    """Returns what the place along each axis of batches is called, the statements that find it from
+    `head`, and the sizes that these read.
     """
     batches, sizes = tiling.batches, dict[str, Argument]()
     if len(batches) < 2:

@@ -115,7 +115,9 @@ def bounded(rest: Affine, strict: bool, row: int, key: int) -> Band | None:
 
 
 def moved_axes(op: Op, old: Dims, new: Dims) -> dict[int, int] | None:
-    """Which axis of its result each long axis of an operand of a view is; None if some are no axis."""
+    """Returns which axis of its result each long axis of an operand of a view is; None if some are
+    no axis.
+    """
     if isinstance(op, Transpose):
         return {a: n for n, a in enumerate(op.order)}
     if isinstance(op, BroadcastInDim):
@@ -151,7 +153,7 @@ class Scores:
 
 
 def scores_of(form: Form) -> Scores:
-    """What is known of the scores of attention."""
+    """Returns what is known of the scores of attention."""
     return Analysis(form).run()
 
 
@@ -282,7 +284,7 @@ def as_masks(eqns: Sequence[Eqn]) -> list[Eqn]:
 
 
 def scalings(form: Form) -> list[Eqn]:
-    """What queries and keys are multiplied by, as equations of the product."""
+    """Returns what queries and keys are multiplied by, as equations of the product."""
     found = list[Eqn]()
     a: Atom = form.product
     for c in (form.queries, form.keys):

@@ -102,7 +102,7 @@ class LanesView:
 
 
 def single(stages: Sequence[Stage]) -> bool:
-    """Whether it is one statement."""
+    """True if it is one statement."""
     lines = [line for s in stages if isinstance(s, Plain) for line in s.lines]
     alone = len(lines) == 1 and all(isinstance(s, Plain) for s in stages)
     return alone and not lines[0].body and not lines[0].pragma
@@ -156,7 +156,7 @@ class Lanes:
         return self.places.pack(lying, self.tuning.registers)
 
     def scarce(self) -> bool:
-        """Whether elements are so few and so costly that a thread is to have one: else what some
+        """True if elements are so few and so costly that a thread is to have one: else what some
         threads compute of several, one after another, is waited for while others have none.
         """
         works = [w for w in self.problem.works if w.kind == "compute"]
@@ -169,7 +169,7 @@ class Lanes:
         return few and sum(w.cost for w in works) >= self.tuning.costly
 
     def count(self) -> int:
-        """How many packs there are along what is kept."""
+        """Returns how many packs there are along what is kept."""
         sizes = [self.problem.axes.sizes[a] for a in self.kept]
         return math.prod(sizes[:-1]) * -(-sizes[-1] // self.pack) if sizes else 1
 
@@ -207,7 +207,7 @@ class Lanes:
         return max(block >> (helpers.bit_length() - 1), WARP)
 
     def columns_of_a_row(self) -> int:
-        """How many threads a block has along the lane; 0 where rows are short,
+        """Returns how many threads a block has along the lane; 0 where rows are short,
         and one block has several.
         """
         if len(self.kept) < 2 or not self.packs:
@@ -218,8 +218,8 @@ class Lanes:
         return -(-row // -(-row // self.tuning.block) // 32) * 32
 
     def several(self) -> int:
-        """How many packs of a row a thread has, whose reads are under way at once: where rows are
-        long, there are many of them, and what is read finds registers.
+        """Returns how many packs of a row a thread has, whose reads are under way at once: where
+        rows are long, there are many of them, and what is read finds registers.
         """
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
         if (
@@ -285,7 +285,7 @@ class Lanes:
         return Kernels((main, *self.partials.kernels()), self.partials.temps)
 
     def lying(self) -> Lying:
-        """Which pack is this thread's."""
+        """Returns which pack is this thread's."""
         if not self.kept:
             return Lying("columns" if self.over else "single")
         if self.over or not self.columns:
@@ -302,7 +302,7 @@ class Lanes:
         return Lying(form, tuple(map(Text, places)), "", letter, extent)
 
     def number(self) -> str:
-        """How many packs there are, in CUDA."""
+        """Returns how many packs there are, in CUDA."""
         *outer, lane = map(self.places.extent, self.kept)
         return " * ".join([*outer, self.in_packs(lane, bool(outer))])
 
@@ -356,7 +356,7 @@ class Lanes:
         return [Text(f"{HELD[y.dtype]} {self.said.name(y)}[PACK];") for y in found]
 
     def once(self, w: Work) -> list[Text]:
-        """What does not lie along the lane, or is the only one that does."""
+        """Returns what does not lie along the lane, or is the only one that does."""
         if w in self.partials.aside:
             return []
         line = self.said.line(w)
@@ -440,12 +440,12 @@ class Lanes:
         )
 
     def lies(self, p: Param | None) -> bool:
-        """Whether an array has the elements of a thread side by side."""
+        """True if an array has the elements of a thread side by side."""
         return p is not None and self.problem.axes.strides[p].get(self.lane) == 1
 
     @property
     def ragged(self) -> bool:
-        """Whether the last pack of a row has less."""
+        """True if the last pack of a row has less."""
         return self.lane >= 0 and self.problem.axes.sizes[self.lane] % self.pack != 0
 
     # -- rows that are folded
@@ -493,7 +493,9 @@ class Lanes:
         return tuple(rooms), tuple(reads), inner
 
     def early(self) -> list[Text]:
-        """What is alike for all rows is read before they are: it is there when they are folded."""
+        """Returns what is alike for all rows is read before they are: it is there when they are
+        folded.
+        """
         read = self.said.read_in(list(self.root.everything()))
         alike = [p for p in read if not any(self.problem.axes.strides[p].get(a) for a in self.over)]
         lines = []
@@ -532,7 +534,7 @@ class Lanes:
         return [reductions.Each("v", "PACK", tuple(lines))] if several else lines
 
     def linear(self, axes: Sequence[int], several: bool) -> str:
-        """Which of all elements along some of the kept axes a thread has."""
+        """Returns which of all elements along some of the kept axes a thread has."""
         text = ""
         for a in axes:
             letter = self.places.letters[a]

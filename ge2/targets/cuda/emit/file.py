@@ -101,7 +101,7 @@ class Source:
 
     @property
     def waits(self) -> bool:
-        """Whether it waits by itself for the kernels before it, whatever its sizes are."""
+        """True if it waits by itself for the kernels before it, whatever its sizes are."""
         return self.kernel.lets and WAIT in self.text()
 
 
@@ -112,7 +112,9 @@ def headers_of(text: str) -> tuple[str, ...]:
 
 
 def content_of(kernel: CudaKernel) -> tuple[str, ...]:
-    """What the text of a kernel consists of but for numbers, with the headers that it may need."""
+    """Returns what the text of a kernel consists of but for numbers, with the headers that it may
+    need.
+    """
     found = content.content_of(same_code(Source(kernel.kind, kernel)), kernel.template)
     needed = (f"ge2/{name}.cuh" for name in headers_of("\n".join(found)))
     return (*found, content.headers_content((*needed,), folders()))

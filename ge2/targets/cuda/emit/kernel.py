@@ -93,14 +93,14 @@ class CudaKernel:
         return ", ".join(a.declaration for a in self.given)
 
     def fits(self, threads: int) -> bool:
-        """Whether a GPU that holds so many threads holds all of its blocks at once: little to
+        """True if a GPU that holds so many threads holds all of its blocks at once: little to
         one too large is won where it is launched while those before it end.
         """
         return self.block * math.prod(self.grid) <= threads
 
     @property
     def lets(self) -> bool:
-        """Whether it lets those that wait for it be launched as soon as
+        """True if it lets those that wait for it be launched as soon as
         all of its blocks are there.
 
         One whose blocks wait for each other needs the GPU to itself.
@@ -108,7 +108,7 @@ class CudaKernel:
         return not (self.foreign or self.together)
 
     def in_turns(self, code: str) -> bool:
-        """Whether its code, without comments, reads in a loop what comes after
+        """True if its code, without comments, reads in a loop what comes after
         what it has written there.
 
         Several rounds at once are under way only if what is written is known to
@@ -133,7 +133,7 @@ class CudaKernel:
 
     @property
     def bounds(self) -> str:
-        """How many threads a block has at most, and how many blocks are to fit."""
+        """Returns how many threads a block has at most, and how many blocks are to fit."""
         most = self.most or self.block
         told = self.resident > 1 or self.single
         return f"{most}, {self.resident}" if told else str(most)
@@ -151,7 +151,7 @@ def unrolled_bodies(code: str) -> Iterator[str]:
 
 
 def past(code: str, at: int, ends: str) -> int:
-    """Where the next parentheses (`)`) or the next statement (`;` or `}`) ends."""
+    """Returns where the next parentheses (`)`) or the next statement (`;` or `}`) ends."""
     depth = 0
     for found in MARKS.finditer(code, at):
         depth += 1 if found[0] in "({" else -1 if found[0] in ")}" else 0

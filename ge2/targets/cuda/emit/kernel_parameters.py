@@ -63,7 +63,7 @@ class Places(AxesParameters):
         return "int64_t" if self.far else "int"
 
     def spans(self, p: Param) -> int:
-        """How many elements there are from the first of an array to its last."""
+        """Returns how many elements there are from the first of an array to its last."""
         return sum(abs(s) * (self.axes.sizes[a] - 1) for a, s in self.axes.strides[p].items()) + 1
 
     # -- parameters
@@ -79,7 +79,7 @@ class Places(AxesParameters):
         return self.passed(literal, dtype, HELD[dtype])
 
     def follows(self, value: Any, dtype: np.dtype) -> bool:
-        """Whether a number is a size that is in the text, or one over it: the
+        """True if a number is a size that is in the text, or one over it: the
         compiler divides by these.
         """
         if dtype not in (FLOAT32, FLOAT64) or not self.constant:
@@ -94,7 +94,7 @@ class Places(AxesParameters):
         return str(n) if a in self.constant else self.size(f"n_{self.letters[a]}", n)
 
     def linear(self, axes: Sequence[int], name: str) -> str:
-        """What a place among all along some axes is called: as that along the
+        """Returns what a place among all along some axes is called: as that along the
         axis, if there is but one.
         """
         return self.letters[axes[0]] if len(axes) == 1 else name
@@ -172,7 +172,7 @@ class Places(AxesParameters):
         return self.argue(p.name, declared, "result", (self.operands[p.var], dtype))
 
     def wide(self, p: Param) -> int:
-        """How many elements along the lane one access may move: what their
+        """Returns how many elements along the lane one access may move: what their
         number and every stride allow.
         """
         strides, dtype = self.axes.strides[p], p.var.type.dtype

@@ -65,7 +65,7 @@ class Each:
 
     @property
     def braces(self) -> bool:
-        """Whether it encloses more than one statement."""
+        """True if it encloses more than one statement."""
         return len(self.body) > 1 or (isinstance(self.body[0], Text) and bool(self.body[0].body))
 
 
@@ -78,7 +78,7 @@ def op_of(w: Work) -> Any:
 
 
 def state(w: Work) -> str:
-    """What the state of a reduction is called: `b_sum`, `c_argmax`."""
+    """Returns what the state of a reduction is called: `b_sum`, `c_argmax`."""
     assert w.y is not None
     return f"{w.y.name}_{str(op_of(w).name).removeprefix('reduce_')}"
 
@@ -88,7 +88,7 @@ def dtype_of(w: Work) -> np.dtype:
 
 
 def indexed(w: Work) -> bool:
-    """Whether the state has an index beside the value."""
+    """True if the state has an index beside the value."""
     return isinstance(op_of(w), ArgReduce)
 
 
@@ -106,7 +106,7 @@ def start(w: Work) -> str:
 
 
 def start_of(op: Any, dtype: np.dtype) -> str:
-    """What the state of a reduction is of nothing at all."""
+    """Returns what the state of a reduction is of nothing at all."""
     text = op.lowering.start
     if "(" in text:
         return expression(text, [], dtype, dtype)

@@ -177,7 +177,7 @@ class Statements:
         self.left_out({inner.y: inner for inner in self.contracted.values() if inner.y is not None})
 
     def taken_in_by(self, w: Work, x: Held) -> bool:
-        """Whether a sum takes in the product x, or a product the sum of x and 1."""
+        """True if a sum takes in the product x, or a product the sum of x and 1."""
         inner, name = self.makers.get(x), name_of(w)
         if inner is None or inner.home is not w.home or self.readers.get(x) != [w]:
             return False
@@ -324,14 +324,14 @@ class Statements:
         return found.replace(called, BRIEF[called], 1) if self.brief and called in BRIEF else found
 
     def counted(self, w: Work) -> str:
-        """Whether an element is the one at a place, as said of how far that is
+        """True if an element is the one at a place, as said of how far that is
         from the first of a pack.
         """
         away = self.away(w) if self.v else ""
         return away and ("false" if self.apart else f"{away} == (uint32_t){self.v}")
 
     def away(self, w: Work) -> str:
-        """How far a place that elements are compared with is from the first of
+        """Returns how far a place that elements are compared with is from the first of
         a pack; "" for other works.
         """
         eqn, lane = None if w.step is None else w.step.eqn, self.places.lane
@@ -428,7 +428,7 @@ def widened(dtype: Any, text: str) -> str:
 
 
 def mentions(lines: Sequence[Text], name: str) -> bool:
-    """Whether a name stands in any of the lines."""
+    """True if a name stands in any of the lines."""
     return any(re.search(rf"\b{name}\b", t.code) or mentions(t.body, name) for t in lines)
 
 

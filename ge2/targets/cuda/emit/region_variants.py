@@ -119,7 +119,7 @@ def of_halves(
 
 
 def rank(problem: Problem, axes: frozenset[int]) -> int:
-    """What speaks for axes as those of a row: what is read inside must be
+    """Returns what speaks for axes as those of a row: what is read inside must be
     complete; then the most used.
     """
     read = {x for w in problem.works if w.kind != "store" for x in w.xs}

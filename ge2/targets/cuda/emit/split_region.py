@@ -183,7 +183,7 @@ def half(region: Region, numbers: list[int], needed: set[Any]) -> Region:
 
 
 def through_views(region: Region, needed: set[Any], makers: dict[Var, int]) -> set[Any]:
-    """What is needed, and what it is a view of."""
+    """Returns what is needed, and what it is a view of."""
     found, waiting = set(needed), list(needed)
     while waiting:
         n = makers.get(waiting.pop())

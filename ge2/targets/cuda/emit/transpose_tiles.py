@@ -147,7 +147,7 @@ class Across:
         return Side(self.places.letters[a], self.places.extent(a), ragged)
 
     def where(self) -> tuple[Text, ...]:
-        """Where a tile lies along the axes that are not its own."""
+        """Returns where a tile lies along the axes that are not its own."""
         if len(self.outer) == 1:
             letter = self.places.letters[self.outer[0]]
             return (Text(f"const {self.places.whole} {letter} = rest1;"),)
@@ -158,7 +158,7 @@ class Across:
         return Taken(name, stored, self.wide(p), self.places.element(p))
 
     def wide(self, p: Param) -> int:
-        """How many elements along the side one access may move."""
+        """Returns how many elements along the side one access may move."""
         self.places.lane = self.side
         found = min(self.places.wide(p), self.pack)
         self.places.lane = self.lane

@@ -53,7 +53,7 @@ class Kernels:
 
     @property
     def content(self) -> tuple[str, ...]:
-        """What their texts consist of, with the headers that they need, but for numbers."""
+        """Returns what their texts consist of, with the headers that they need, but for numbers."""
         own = (part for k in self.kernels for part in content_of(k))
         called = () if self.library is None else (type(self.library.call).__name__,)
         return (*FLAGS, *own, *called)
@@ -202,7 +202,7 @@ class Partials:
         return columns
 
     def gathered(self, p: Part, places: Places, extent: str) -> Gathered:
-        """How an element's parts become one."""
+        """Returns how an element's parts become one."""
         name, argument = self.array(p, const=True)
         places.argue(name, argument.declaration, argument.kind, argument.value)
         places.size("parts", self.count)

@@ -33,7 +33,7 @@ __all__ += ["helpers_of", "number", "retyped", "spelt"]
 
 
 def helpers_of(text: str, dtype: np.dtype) -> tuple[str, ...]:
-    """What stands before kernels with a user's text in them; CUDA's own
+    """Returns what stands before kernels with a user's text in them; CUDA's own
     functions are at hand everywhere.
     """
     return (textwrap.dedent(spelt(text, dtype)).strip(),) if text else ()

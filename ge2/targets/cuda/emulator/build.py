@@ -172,14 +172,14 @@ def _flags(watched: bool) -> tuple[str, ...]:
 
 
 def _told(trouble: CompilerTrouble) -> str:
-    """What the compiler says, without what it says of options for C."""
+    """Returns what the compiler says, without what it says of options for C."""
     return "\n".join(
         line for line in str(trouble).splitlines() if "is valid for C/ObjC" not in line
     )
 
 
 def _folder() -> str:
-    """Where the headers of CUDA kernels and those of the shim are."""
+    """Returns where the headers of CUDA kernels and those of the shim are."""
     return templates("cuda")
 
 
@@ -189,7 +189,7 @@ def _include() -> tuple[str, ...]:
 
 
 def _script() -> tuple[str, ...]:
-    """How the linker sets shared memory together; where it cannot be told,
+    """Returns how the linker sets shared memory together; where it cannot be told,
     blocks are not run in turns.
     """
     return (

@@ -112,7 +112,7 @@ class ShimDevice(Device):
 
     @property
     def watched(self) -> bool:
-        """Whether accesses are looked at."""
+        """True if accesses are looked at."""
         return config.shim_watch if self.watch is None else self.watch
 
     def prepare(self, sources: list[str]) -> None:
@@ -121,7 +121,7 @@ class ShimDevice(Device):
             compiled(source, self.watched)
 
     def missing(self, sources: list[str]) -> int:
-        """How many of the sources are yet to be compiled."""
+        """Returns how many of the sources are yet to be compiled."""
         return sum(not is_compiled(source, self.watched) for source in sources)
 
     def module(self, source: str) -> ShimModule:

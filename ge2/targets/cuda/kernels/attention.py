@@ -118,7 +118,7 @@ class Forward(OnTensorCores):
 
     @abstractmethod
     def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
-        """What makes the kernels, and what it takes beside what all such take."""
+        """Returns what makes the kernels, and what it takes beside what all such take."""
 
 
 def not_hopper(generation: int) -> str:
@@ -130,7 +130,7 @@ def not_hopper(generation: int) -> str:
 
 
 def mapped(found: Tiling | str) -> Tiling | str:
-    """How operands lie; or the reason why no tensor map copies them."""
+    """Returns how operands lie; or the reason why no tensor map copies them."""
     if isinstance(found, Tiling) and len(found.batches) > MAPPED:
         return "it has too many axes of batches"
     return found
@@ -343,7 +343,7 @@ class Backward(OnTensorCores):
         return next((each for four in written for each in four if isinstance(each, str)), "")
 
     def lying_back(self, form: Form, problem: Problem) -> Tiling | str:
-        """How the operands of a derivative lie; or the reason why no kernel serves it."""
+        """Returns how the operands of a derivative lie; or the reason why no kernel serves it."""
         n, y = len(form.plain.inputs), form.plain.outputs[0].type
         types = (form.sums, form.sums, y.shape)
         logs, rows, ct = (
@@ -384,7 +384,7 @@ class Backward(OnTensorCores):
 
     @abstractmethod
     def maker(self, form: Form) -> tuple[Callable[..., BackwardKernels], tuple[bool, ...]]:
-        """What makes the kernels, and what it takes beside what all such take."""
+        """Returns what makes the kernels, and what it takes beside what all such take."""
 
 
 @final
@@ -435,7 +435,7 @@ def fitting(tiles: Sequence[AttentionTile], found: Tiling) -> list[AttentionTile
 
 
 def lefts(op: FusedBackward, form: Form) -> tuple[Left, ...]:
-    """What is left of the cotangents of what scores are made of."""
+    """Returns what is left of the cotangents of what scores are made of."""
     shape, inputs = form.product.type.shape, form.plain.inputs
     return tuple(
         Left(
@@ -469,14 +469,14 @@ def sure(found: Sequence[Statements | str]) -> tuple[Statements, ...]:
 
 
 def cotangents_of(form: Form, problem: Problem) -> tuple[Operand, ...]:
-    """Where those of queries, keys and values go; in C order, where that is not known yet."""
+    """Returns where those of queries, keys and values go; in C order, where that is not known yet."""
     if problem.settled:
         return problem.arrays[1][:3]
     return tuple(Operand("out", n, c_order(shape)) for n, shape in enumerate(core_shapes(form)))
 
 
 def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
-    """Where each input is; in C order, where that is not known yet."""
+    """Returns where each input is; in C order, where that is not known yet."""
     inputs = form.plain.inputs
     if problem.settled:
         return dict(zip(inputs, problem.arrays[0], strict=False))
@@ -487,9 +487,9 @@ def lying(
     form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
     cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
 ) -> Tiling | str:  # fmt: skip
-    """How the operands lie, `out`, which is as the result, what is as the sums, and `cotangents` of
-    queries, keys and values; or the reason why no copies of so many bytes bring them. `dtypes`: of
-    which kernels are.
+    """Returns how the operands lie, `out`, which is as the result, what is as the sums, and
+    `cotangents` of queries, keys and values; or the reason why no copies of so many bytes bring
+    them. `dtypes`: of which kernels are.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type

@@ -33,7 +33,7 @@ def lettered(letters: str, count: int) -> list[str]:
 
 
 def far(counts: Iterable[int], *arrays: tuple[Dims, Dims]) -> bool:
-    """Whether places need 64 bits: for so many elements, or arrays of such (shape, strides)."""
+    """True if places need 64 bits: for so many elements, or arrays of such (shape, strides)."""
     spans = (
         1 + sum(abs(s) * (n - 1) for n, s in zip(shape, strides, strict=True))
         for shape, strides in arrays

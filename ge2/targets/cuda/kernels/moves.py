@@ -235,7 +235,7 @@ def padding(
 
 
 def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Operand) -> int:
-    """How many neighbours are moved at once."""
+    """Returns how many neighbours are moved at once."""
     if not axes or not axes[-1].bare or axes[-1].x != 1 or axes[-1].y != 1:
         return 1
     strides = [s for side in axes[:-1] for s in (side.x, side.y)]

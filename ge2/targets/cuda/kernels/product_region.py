@@ -73,7 +73,7 @@ class CudaProductRegion(Cuda):
     def factors(
         self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
     ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
-        """What is multiplied, in C order where it lies as no small product
+        """Returns what is multiplied, in C order where it lies as no small product
         takes it; and the copies.
         """
         kernels, temps, found = list[CudaKernel](), list[int](), list[Operand]()

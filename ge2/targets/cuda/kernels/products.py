@@ -53,12 +53,12 @@ def busy(problem: Problem, caps: Caps, side: int = 64) -> float:
 
 
 def least_seconds(caps: Caps) -> float:
-    """What a product in tiles takes of any sizes: as the rule of small products has it."""
+    """Returns what a product in tiles takes of any sizes: as the rule of small products has it."""
     return caps.speed.launch + caps.limits.tuning.products.most / CLOCK
 
 
 def rounds(problem: Problem) -> bool:
-    """Whether a product is one of tensor cores: of half types, or of float32 that is rounded."""
+    """True if a product is one of tensor cores: of half types, or of float32 that is rounded."""
     return problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
 
 
@@ -72,15 +72,15 @@ def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
 
 
 def is_narrow(problem: Problem) -> bool:
-    """Whether a product of tensor cores has rows that a library reads slowly."""
+    """True if a product of tensor cores has rows that a library reads slowly."""
     if not isinstance(problem.op, DotGeneral) or not problem.settled or not rounds(problem):
         return False
     return multiple((*problem.inputs, *problem.outs), problem.operands) < 16
 
 
 def is_longest(problem: Problem, caps: Caps) -> bool:
-    """Whether sums of tensor cores are so long, and tiles of ours waste so much, that the larger ones
-    of a library may be better.
+    """True if sums of tensor cores are so long, and tiles of ours waste so much, that the larger
+    ones of a library may be better.
     """
     if caps.limits.generation != HOPPER or not problem.settled or not rounds(problem):
         return False
@@ -91,7 +91,7 @@ def is_longest(problem: Problem, caps: Caps) -> bool:
 
 
 def longest_seconds(problem: Problem, caps: Caps) -> float:
-    """What a library takes for such a product."""
+    """Returns what a library takes for such a product."""
     tuning, (a, *_) = caps.chip.tuning.wgmma, problem.inputs
     rate = tuning.rate_of(a.dtype) * caps.limits.multiprocessors
     found = caps.speed.launch + tuning.library * operations(problem, 1) / rate
@@ -99,16 +99,16 @@ def longest_seconds(problem: Problem, caps: Caps) -> float:
 
 
 def is_ranked(problem: Problem, caps: Caps | None) -> bool:
-    """Whether predictions decide between a library and what stands beside it in the catalog."""
+    """True if predictions decide between a library and what stands beside it in the catalog."""
     if caps is None:
         return False
     return not caps.is_measured or is_narrow(problem) or is_longest(problem, caps)
 
 
 def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
-    """What a product by the library takes: half types at the rate of tensor cores, less of it where
-    rows are multiples of fewer bytes, and its tiles are larger; of small matrices few blocks have a
-    tile, and each waits for its terms, however few.
+    """Returns what a product by the library takes: half types at the rate of tensor cores, less of
+    it where rows are multiples of fewer bytes, and its tiles are larger; of small matrices few
+    blocks have a tile, and each waits for its terms, however few.
     """
     speed = caps.speed
     side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
@@ -185,7 +185,7 @@ class CudaBlas(Cuda):
         return is_ranked(problem, caps)
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        """What the library thinks best, then its further algorithms for the product."""
+        """Returns what the library thinks best, then its further algorithms for the product."""
         yield Variant()
         for n in range(1, caps.chip.tuning.products.algorithms):
             found = matrices(problem, caps, n)
@@ -254,7 +254,7 @@ def alignment(x: Operand, size: int) -> int:
 
 
 def precision(op: Op) -> str | None:
-    """How float32 may be rounded before it is multiplied; None: not at all."""
+    """Returns how float32 may be rounded before it is multiplied; None: not at all."""
     assert isinstance(op, DotGeneral)
     return op.precision if op.precision in ("tf32", "bf16") else None
 

@@ -109,7 +109,7 @@ class Bundling:
         return Entry([item], memory, self.key(item), blocks)
 
     def key(self, item: Item) -> Any:
-        """What launches that may be one have in common; None for one that stays by itself."""
+        """Returns what launches that may be one have in common; None for one that stays by itself."""
         if not isinstance(item, Launch) or item.of_library or item.cooperative or item.shared:
             return None
         number, blocks, axis = item.function, math.prod(item.grid), axis_of(item.grid)

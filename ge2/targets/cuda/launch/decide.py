@@ -25,7 +25,7 @@ EARLY: Final = (12, 4)  # with waits before whose end a kernel is launched
 
 
 def knows(cuda: tuple[int, int]) -> bool:
-    """Whether the driver is one of that CUDA, or newer."""
+    """True if the driver is one of that CUDA, or newer."""
     known = driver()
     return known is not None and known.cuda >= cuda
 

@@ -96,7 +96,7 @@ def end(program: Program, a: Atom, begun: AbstractSet[str]) -> str | None:
 
 
 def computing(p: Assembled, weak: list[str], numbers: list[str]) -> Any:
-    """What makes the numbers from the Python numbers among the arguments."""
+    """Returns what makes the numbers from the Python numbers among the arguments."""
     lines = "\n".join(f"    {line.code}" for line in p.computed) or "    pass"
     names = dict(p.names)
     execute(TEXT.format(", ".join(weak), lines, ", ".join(numbers)), names)

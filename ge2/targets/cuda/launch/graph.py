@@ -129,7 +129,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
 
 
 def waits(item: Item) -> bool:
-    """Whether a kernel, or one in the lists of an item, waits by itself."""
+    """True if a kernel, or one in the lists of an item, waits by itself."""
     if isinstance(item, Launch):
         return item.pdl_wait
     return any(waits(each) for inner in item.lists for each in inner)

@@ -40,7 +40,7 @@ class Assembled:
 
     @property
     def numbers(self) -> bool:
-        """Whether it takes or returns Python numbers."""
+        """True if it takes or returns Python numbers."""
         graph = self.program.graph
         return any(a.type.weak for a in (*graph.inputs, *graph.outputs))
 

@@ -235,8 +235,8 @@ def one_by_one(
     stream: Callable[[], int] = lambda: 0,
     encode: Callable[[TensorMap, int], Any] = TensorMap.encoded,
 ) -> Run:
-    """What launches one after another; `at` tells the address of an array, `stream` the current
-    stream's handle, `encode` a tensor map for an address.
+    """Returns what launches one after another; `at` tells the address of an array, `stream` the
+    current stream's handle, `encode` a tensor map for an address.
     """
 
     names = (*work.arrays, *work.numbers)

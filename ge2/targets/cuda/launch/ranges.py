@@ -31,7 +31,7 @@ class Range:
 
 @contextmanager
 def recording() -> Iterator[list[str]]:
-    """What begins and ends inside, in order, on a device that is no GPU: names, and "end".
+    """Returns what begins and ends inside, in order, on a device that is no GPU: names, and "end".
 
     >>> with recording() as events, recorded("a"), recorded("b"):
     ...     pass

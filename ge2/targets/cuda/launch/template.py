@@ -119,7 +119,7 @@ def launch_of(
 
 
 def written_by(kernel: CudaKernel) -> frozenset[int]:
-    """Which arguments of a kernel it may write: memory that is not declared `const`."""
+    """Returns which arguments of a kernel it may write: memory that is not declared `const`."""
     memory = [(i, a) for i, a in enumerate(kernel.given) if a.kind in ("array", "result")]
     return frozenset(i for i, a in memory if a.kind == "result" or "const " not in a.declaration)
 
@@ -146,7 +146,7 @@ def functions(groups: Iterable[Group]) -> set[int]:
 
 
 def count(items: Sequence[Item]) -> int:
-    """How many launches there are, those in lists included; and a line
+    """Returns how many launches there are, those in lists included; and a line
     for each loop, branch and case.
     """
     found = len(items)

@@ -145,7 +145,7 @@ def library() -> Library:
 
 
 def of_scale(dtype: np.dtype) -> tuple[int, int, Any, Any]:
-    """How a product of a dtype is computed: type of sums, type of the scales,
+    """Returns how a product of a dtype is computed: type of sums, type of the scales,
     and the scales one and zero.
     """
     if dtype == FLOAT64:

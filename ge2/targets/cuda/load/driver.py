@@ -102,7 +102,7 @@ def context(number: int) -> int:
 
 
 def resident_blocks(function: int, threads: int, shared: int) -> int:
-    """How many blocks of a loaded kernel a multiprocessor of the current GPU
+    """Returns how many blocks of a loaded kernel a multiprocessor of the current GPU
     holds at once; 0: not known.
 
     `function` is the driver's handle, `shared` the bytes of shared memory that its launch asks for.
@@ -116,7 +116,7 @@ def resident_blocks(function: int, threads: int, shared: int) -> int:
 
 
 def architecture(major: int, minor: int) -> str:
-    """What NVRTC compiles for, for a GPU of this compute capability.
+    """Returns what NVRTC compiles for, for a GPU of this compute capability.
 
     >>> architecture(9, 0), architecture(8, 6)
     ('sm_90a', 'sm_86')

@@ -162,12 +162,12 @@ class CudaDevice(Device):
 
     @property
     def switches(self) -> bool:
-        """Whether a conditional node may have several graphs."""
+        """True if a conditional node may have several graphs."""
         return knows(SWITCHES)
 
     @property
     def early(self) -> bool:
-        """Whether a kernel of a graph may be launched before those that it waits for have ended."""
+        """True if a kernel of a graph may be launched before those that it waits for have ended."""
         return knows(EARLY) and self.limits.generation >= WAITS
 
     @property
@@ -180,7 +180,7 @@ class CudaDevice(Device):
         compile_all([Order(source, self.limits.architecture) for source in sources])
 
     def missing(self, sources: list[str]) -> int:
-        """How many of the sources are yet to be compiled."""
+        """Returns how many of the sources are yet to be compiled."""
         return missing([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> CudaModule:
@@ -201,7 +201,7 @@ class CudaDevice(Device):
             return found
 
     def figures(self, source: str, name: str, threads: int, shared: int) -> Figures:
-        """What a kernel takes that is launched with so many threads a
+        """Returns what a kernel takes that is launched with so many threads a
         block and bytes of shared memory.
         """
         module = self.module(source)

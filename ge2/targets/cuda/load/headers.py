@@ -21,7 +21,7 @@ def include_folder() -> str:
 
 
 def folders() -> tuple[str, ...]:
-    """Where our headers are: those of CUDA, and those that C has, too."""
+    """Returns where our headers are: those of CUDA, and those that C has, too."""
     return include_folder(), templates("include")
 
 

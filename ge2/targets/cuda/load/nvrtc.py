@@ -168,7 +168,7 @@ def compile_all(orders: Sequence[Order]) -> list[Binary]:
 
 
 def missing(orders: Sequence[Order]) -> int:
-    """How many of several sources are yet to be compiled."""
+    """Returns how many of several sources are yet to be compiled."""
     keys = {key_of(order) for order in orders}
     return sum(key not in _binaries and cache().get(key) is None for key in keys)
 
@@ -197,7 +197,7 @@ def key_of(order: Order) -> str:
 
 
 def _folders(order: Order) -> tuple[str, ...]:
-    """Where headers are looked for."""
+    """Returns where headers are looked for."""
     own = (option[2:] for option in order.told if option.startswith("-I"))
     return (*folders(), *own)
 

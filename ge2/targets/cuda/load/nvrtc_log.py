@@ -91,7 +91,9 @@ class Fault:
 
 
 def fault(log: str, texts: Mapping[str, str]) -> Fault:
-    """What a log says was wrong; `texts` are the sources by the names that the log gives them."""
+    """Returns what a log says was wrong; `texts` are the sources by the names that the log gives
+    them.
+    """
     errors = ERROR.findall(log)
     if not errors:
         plain = ASSEMBLER.findall(log)

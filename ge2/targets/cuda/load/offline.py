@@ -39,7 +39,7 @@ class OfflineDevice(Device):
         compile_all([Order(source, self.limits.architecture) for source in sources])
 
     def missing(self, sources: list[str]) -> int:
-        """How many of the sources are yet to be compiled."""
+        """Returns how many of the sources are yet to be compiled."""
         return missing([Order(source, self.limits.architecture) for source in sources])
 
     def module(self, source: str) -> OfflineModule:
@@ -79,7 +79,7 @@ class OfflineModule:
 
 
 def limits_of(arch: str) -> Limits:
-    """What a GPU of an architecture has; of one that we do not know,
+    """Returns what a GPU of an architecture has; of one that we do not know,
     what the least of its time have.
     """
     for known in KNOWN:

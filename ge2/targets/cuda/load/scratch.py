@@ -21,7 +21,7 @@ class Growing(Protocol):
 
     @property
     def nbytes(self) -> int:
-        """What they take of the device's memory."""
+        """Returns what they take of the device's memory."""
 
     def made(self, nbytes: int, stream: int) -> Any:
         """A new one, for a stream. MemoryError if there is no memory for it."""
@@ -122,7 +122,7 @@ class Scratch:
             return self.surely(lambda: growing.made(nbytes, stream))
 
     def surely(self, make: Callable[[], T]) -> T:
-        """What `make` gives; again when memory was given back, if there was none."""
+        """Returns what `make` gives; again when memory was given back, if there was none."""
         try:
             return make()
         except Exception as error:
@@ -158,14 +158,14 @@ class Scratch:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether it says that a device has no more memory, in CuPy's words, ours, or torch's."""
+    """True if it says that a device has no more memory, in CuPy's words, ours, or torch's."""
     if isinstance(error, MemoryError):
         return not type(error).__module__.startswith("numpy")  # NumPy's is of the host
     return type(error).__name__ == "OutOfMemoryError"
 
 
 def emptied(idle: list[Any]) -> list[Any]:
-    """What was in a list that other threads take from."""
+    """Returns what was in a list that other threads take from."""
     found = []
     while idle:
         try:

@@ -51,7 +51,7 @@ class Nvrtc:
         self.version = _version(functions)
 
     def architectures(self) -> tuple[str, ...]:
-        """What it can compile for, without the variants of a letter: sm_80, sm_90, ..."""
+        """Returns what it can compile for, without the variants of a letter: sm_80, sm_90, ..."""
         import ctypes
 
         count = ctypes.c_int()
@@ -94,7 +94,7 @@ def _place(setting: str) -> Place:
 
 
 def library_path(name: str, *packages: str) -> str:
-    """Where a library of NVIDIA's is: in the folder of a Python package, or in a
+    """Returns where a library of NVIDIA's is: in the folder of a Python package, or in a
     toolkit; "" for nowhere.
     """
     for folder in (*_package_folders(packages), *cuda_folders()):

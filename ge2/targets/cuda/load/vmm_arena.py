@@ -160,7 +160,7 @@ class Arenas:
 
     @property
     def nbytes(self) -> int:
-        """What all of them take of the GPU's memory."""
+        """Returns what all of them take of the GPU's memory."""
         return sum(each.nbytes for each in [*self.ranges.values()])
 
     def made(self, nbytes: int, stream: int) -> Any:

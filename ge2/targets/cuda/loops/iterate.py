@@ -96,7 +96,7 @@ def fresh(device: Device, x: Any) -> Any:
 
 
 def spare(op: Any) -> list[ArrayType]:
-    """What has a second place: the carry; and what a predicate decides."""
+    """Returns what has a second place: the carry; and what a predicate decides."""
     if isinstance(op, Cond):
         return []
     outputs = [a.type for a in op.body.outputs]

@@ -85,7 +85,7 @@ def recorded_body(p: Assembled, parameters: Sequence[str], results: list[End]) -
 
 
 def more_than_launches(p: Assembled, splits: Sequence[tuple[int, str]], strided: bool) -> str:
-    """What there is in a program that is no launch; "" if there is nothing."""
+    """Returns what there is in a program that is no launch; "" if there is nothing."""
     alone = len(p.groups) == len(p.parts) and not any(g.before or g.numbers for g in p.groups)
     if alone and not p.numbers and not strided:
         return ""

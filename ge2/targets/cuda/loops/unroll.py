@@ -77,7 +77,7 @@ class RecordedBody:
 
     @property
     def count(self) -> int:
-        """How many launches it is."""
+        """Returns how many launches it is."""
         return count(self.launches)
 
     def run(

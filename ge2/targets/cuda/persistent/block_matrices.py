@@ -66,7 +66,7 @@ class Kept:
 def keeping(
     name: str, eqn: Eqn, xs: Sequence[Value], registers: int, room: int, tuning: Persistent
 ) -> Kept | None:
-    """How a product's matrix is kept, given pieces that are left in registers
+    """Returns how a product's matrix is kept, given pieces that are left in registers
     and bytes of shared memory.
     """
     op, a = eqn.op, eqn.inputs[0].type
@@ -157,7 +157,7 @@ def column_of(k: Kept) -> str:
 
 
 def exact(k: Kept) -> bool:
-    """Whether each column has a team, and each team columns."""
+    """True if each column has a team, and each team columns."""
     return k.threads // k.slices * COLUMNS == k.columns
 
 
@@ -177,7 +177,7 @@ def product(k: Kept, y: str, operand: str) -> list[Text]:
 
 
 def writer(k: Kept) -> str:
-    """What a thread that writes a column has in common with no other."""
+    """Returns what a thread that writes a column has in common with no other."""
     inside = "" if exact(k) else f" && {k.name}_column < {k.columns}"
     return (
         f"thread % {k.slices // 4} == 0{inside}"

@@ -38,8 +38,8 @@ class Stays:
 
 
 def stays(graph: Graph, pairs: Sequence[tuple[int, int]], alone: bool) -> Stays:
-    """What of a graph is written in place, of results that may be made in inputs, each pair by
-    number; `alone`: one block does all, so that a thread that writes an element may read before.
+    """Returns what of a graph is written in place, of results that may be made in inputs, each pair
+    by number; `alone`: one block does all, so that a thread that writes an element may read before.
     """
     found = Stays()
     users = Users(graph)
@@ -54,7 +54,7 @@ def stays(graph: Graph, pairs: Sequence[tuple[int, int]], alone: bool) -> Stays:
 
 
 def of_loop(op: Any, alone: bool) -> Stays:
-    """What the body of a loop writes in place; the numbers are those of its inputs."""
+    """Returns what the body of a loop writes in place; the numbers are those of its inputs."""
     _, first, count = carry_of(op)
     seen = {a for e in op.cond.eqns for a in e.inputs} | set(op.cond.outputs) if tests(op) else ()
     more = op.cond_consts if tests(op) else 0

@@ -256,7 +256,7 @@ class Writer:
         )
 
     def own(self) -> list[Text]:
-        """What a thread of a grid has of its own."""
+        """Returns what a thread of a grid has of its own."""
         if self.grid is None or self.homes is None:
             return []
         lines = list[Text]()
@@ -266,7 +266,7 @@ class Writer:
         return [*lines, *(Text(f"int {parts.turn} = 0;") for parts in self.plan.parts)]
 
     def keeps(self, eqn: Eqn, xs: Sequence[Value]) -> Kept | Spread | None:
-        """How the matrix of a product is kept, if there is room for it."""
+        """Returns how the matrix of a product is kept, if there is room for it."""
         if self.grid is not None:
             return self.keeps_on_grid(eqn, xs)
         if self.threads != self.tuning.widest:
@@ -283,7 +283,7 @@ class Writer:
         return found
 
     def keeps_on_grid(self, eqn: Eqn, xs: Sequence[Value]) -> Spread | None:
-        """How blocks keep a matrix; all loops over as many elements have its
+        """Returns how blocks keep a matrix; all loops over as many elements have its
         tiles, which may be late.
         """
         assert self.grid is not None and self.homes is not None
@@ -302,7 +302,7 @@ class Writer:
         return found
 
     def rooms(self) -> tuple[list[Text], int]:
-        """Where each array lies in shared memory, and how many bytes they have in all."""
+        """Returns where each array lies in shared memory, and how many bytes they have in all."""
         lines, arrays = [], [(a, n) for a, n in self.plan.shared if a.name in self.spans]
         lives = [Lifetime(n * a.type.dtype.itemsize, *self.spans[a.name]) for a, n in arrays]
         found = lowest(lives, range(len(lives)), lambda i, j: lives[i].meets(lives[j]), 16)
@@ -475,7 +475,7 @@ class Writer:
         return Columns(k.rows, tuple(lines), writer(k), tuple(writes), after)
 
     def address(self, x: Array | Made) -> str:
-        """Where an array in shared memory begins."""
+        """Returns where an array in shared memory begins."""
         home = next(h for h in x.homes if h.shared) if isinstance(x, Made) else x
         self.touch(home)
         return f"{home.name} + {home.start}" if home.start else home.name
@@ -485,7 +485,7 @@ class Writer:
         return Elements(size, self.threads, tuple(body))
 
     def home(self, x: Made, own: bool, loop: Loop) -> Array:
-        """Where a result is read by another loop than its own."""
+        """Returns where a result is read by another loop than its own."""
         if not x.wide:
             return next(h for h in x.homes if h.shared)
         own = own and loop.key.spread
@@ -539,7 +539,7 @@ class Writer:
         return 1 if self.loop is None else self.loop.key.team
 
     def widely(self) -> bool:
-        """Whether the loop at hand is shared out among the threads of a grid."""
+        """True if the loop at hand is shared out among the threads of a grid."""
         return self.loop is not None and self.loop.key.wide
 
     def read(self, x: Made, at: Index) -> str:

@@ -42,7 +42,7 @@ class Key:
 
     @property
     def spread(self) -> bool:
-        """Whether each thread of a grid has elements of its own, the same ones
+        """True if each thread of a grid has elements of its own, the same ones
         in all loops of the size.
         """
         return self.wide and self.team == 1 and self.stage in ("", "whole")

@@ -105,7 +105,7 @@ class Handed:
         return name
 
     def first(self, steps: Steps, axis: Along) -> str:
-        """Where the rows of a block begin in an array."""
+        """Returns where the rows of a block begin in an array."""
         if axis is None or self.parts is None:
             return ""
         step, each = steps[axis], self.parts.each

@@ -116,17 +116,17 @@ class Plan:
         return found
 
     def wide(self, type_: ArrayType) -> bool:
-        """Whether the threads of a grid share the elements of a value."""
+        """True if the threads of a grid share the elements of a value."""
         return self.grid is not None and type_.size > self.grid.tuning.narrow
 
     def widely(self, x: Value) -> bool:
-        """Whether a value lies where all blocks read it: it is there from the start, or wide."""
+        """True if a value lies where all blocks read it: it is there from the start, or wide."""
         if isinstance(x, Seen):
             return self.widely(x.source)
         return x.wide if isinstance(x, Made) else isinstance(x, Array) and not x.shared
 
     def place(self, name: str, type_: ArrayType) -> Array:
-        """Where a value lies that is read in other loops than that which makes it."""
+        """Returns where a value lies that is read in other loops than that which makes it."""
         if not self.wide(type_):
             return self.room(name, type_)
         return self.wide_place(self.label(name), type_)
@@ -275,12 +275,12 @@ class Scope:
             self.make(eqn, None)
 
     def counts(self, y: Var) -> bool:
-        """Whether loops alone read a value, as one whose elements count rounds is read."""
+        """True if loops alone read a value, as one whose elements count rounds is read."""
         read = self.readers.found.get(y, [])
         return y not in self.outputs and all(isinstance(each.op, LOOPS) for each in read)
 
     def passing(self, y: Var) -> bool:
-        """Whether a value is read once, at a place that its own loop has not:
+        """True if a value is read once, at a place that its own loop has not:
         by a fold, through a view.
         """
         if y in self.outputs or self.readers.count(y) != 1:
@@ -294,7 +294,7 @@ class Scope:
         return isinstance(reader.op, POINTS) and spoken(reader) and self.passing(reader.outs[0])
 
     def onward(self, seen: Var) -> bool:
-        """Whether a view is read once, by what computes with its elements."""
+        """True if a view is read once, by what computes with its elements."""
         if seen in self.outputs or self.readers.count(seen) != 1:
             return False
         op = self.readers.of(seen).op
@@ -444,7 +444,7 @@ class Scope:
                 self.env[y] = value
 
     def stacks(self, eqn: Eqn, carry: int) -> list[Array | None]:
-        """Where results of each round lie: among those of the kernel, or in
+        """Returns where results of each round lie: among those of the kernel, or in
         memory that it has for itself.
         """
         found: list[Array | None] = []
@@ -483,7 +483,7 @@ class Scope:
                 self.env[y] = found[0]
 
     def home(self, y: Var) -> list[Array]:
-        """Where each branch of a cond writes a result."""
+        """Returns where each branch of a cond writes a result."""
         found = []
         for n, (a, array) in enumerate(self.ends):
             if a is y:
@@ -497,7 +497,7 @@ class Scope:
     # -- levels
 
     def look(self, x: Value) -> Value:
-        """What all threads read, to decide: a value of a grid's, once each
+        """Returns what all threads read, to decide: a value of a grid's, once each
         block has it for itself.
         """
         found = read_by_all(x)
@@ -554,5 +554,5 @@ class Scope:
 
 
 def elsewhere(x: Array) -> bool:
-    """Whether an array is neither each block's own nor there from the start."""
+    """True if an array is neither each block's own nor there from the start."""
     return not x.shared and not x.given

@@ -133,7 +133,7 @@ def reads(s: Statement) -> list[Read]:
 
 
 def read_by_all(x: Value) -> list[Made | Array]:
-    """What all threads read who look at a number."""
+    """Returns what all threads read who look at a number."""
     found: list[Made | Array] = []
 
     def note(x: Made | Array, _: Index) -> str:

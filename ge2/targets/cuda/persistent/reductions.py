@@ -103,26 +103,26 @@ class Folds:
 
 
 def merging(op: Any, dtype: np.dtype) -> Merging:
-    """How two states of a reduction become one."""
+    """Returns how two states of a reduction become one."""
     return lambda mine, other: expression(op.lowering.merge, [mine, other], dtype, dtype)
 
 
 def gathered(
     name: str, held_as: str, start: str, count: int | str, team: int, added: Text, begin: str = ""
 ) -> list[Reduction]:
-    """What a thread gathers of `count` elements k, or those from `begin` on."""
+    """Returns what a thread gathers of `count` elements k, or those from `begin` on."""
     first = " + ".join(filter(None, [begin, "lane" if team > 1 else ""])) or "0"
     return [State(held_as, name, start), Gather(first, str(count), team, (added,))]
 
 
 def together(name: str, held_as: str, merge: Merging, team: int) -> list[Reduction]:
-    """What the threads of a team gathered becomes one state."""
+    """Returns what the threads of a team gathered becomes one state."""
     function = f"ge2_team_fold<{team}, THREADS>"
     return [Merge(name, function, held_as, merge("mine", "other"))] if team > 1 else []
 
 
 def merged(name: str, held_as: str, merge: Merging, team: int) -> str:
-    """What the threads of a team gathered, as one state."""
+    """Returns what the threads of a team gathered, as one state."""
     if team == 1:
         return name
     of_two = f"[]({held_as} mine, {held_as} other) {{ return {merge('mine', 'other')}; }}"
@@ -134,14 +134,14 @@ def state_name(p: Parts) -> str:
 
 
 def chunked(p: Parts) -> list[Reduction]:
-    """Which result a part is of, and which part of it."""
+    """Returns which result a part is of, and which part of it."""
     if p.size == 1:
         return [Text(f"const int spot = 0, chunk = {E};")]
     return [Text(f"const int spot = {E} % {p.size}, chunk = {E} / {p.size};")]
 
 
 def bounds(p: Parts, count: int) -> tuple[str, str]:
-    """Where a part begins and ends."""
+    """Returns where a part begins and ends."""
     each = -(-count // p.count)
     end = f"(chunk + 1) * {each}"
     exact = count % p.count == 0

@@ -210,7 +210,7 @@ class Rows:
         raise Tangled
 
     def moved(self, op: Any, x: ArrayType, axis: Along) -> Along:
-        """Where the rows are in the result of what folds or moves elements of one array."""
+        """Returns where the rows are in the result of what folds or moves elements of one array."""
         if axis is None:
             raise Tangled
         if isinstance(op, Reduce | ArgReduce):
@@ -316,7 +316,7 @@ class Local:
 
 
 def fewest(rows: int, multiprocessors: int) -> int:
-    """How many rows a block has: as few as give each multiprocessor one block,
+    """Returns how many rows a block has: as few as give each multiprocessor one block,
     and a divisor of all of them.
 
     >>> fewest(32, 132), fewest(256, 132), fewest(257, 132), fewest(1000, 132)

@@ -56,7 +56,7 @@ def threads(graph: Graph, tuning: Persistent) -> int:
 
 
 def wide(eqn: Eqn) -> int:
-    """How many threads an equation keeps busy."""
+    """Returns how many threads an equation keeps busy."""
     op: Any = eqn.op
     if not eqn.outs or op.name in ("scan", "while", "cond", "iota"):
         return 1  # what reads the elements of an iota is as wide as they are, or reads one a round

@@ -13,7 +13,7 @@ from ge2.targets.cuda.emit.reductions import Stage as Reduction
 
 
 def single(body: Sequence[Reduction]) -> bool:
-    """Whether a loop that encloses these needs no braces."""
+    """True if a loop that encloses these needs no braces."""
     first = body[0] if len(body) == 1 else None
     return isinstance(first, Text) and not first.body and not first.pragma
 
@@ -187,7 +187,7 @@ class PersistentView:
 
 
 def named(name: str, stages: Sequence[Stage]) -> bool:
-    """Whether stages name something."""
+    """True if stages name something."""
     return any(re.search(rf"\b{name}\b", code) for code in codes(tuple(stages)))
 
 

@@ -188,7 +188,7 @@ def little(eqns: Sequence[Eqn], rule: Rule, what: str, constants: Sequence[Atom]
 
 
 def constants(op: Any, graph: Graph) -> Sequence[Atom]:
-    """What is the same in all iterations."""
+    """Returns what is the same in all iterations."""
     if isinstance(op, ScanLoop):
         return graph.inputs[: op.consts]
     return graph.inputs[: op.body_consts] if isinstance(op, WhileLoop) and graph is op.body else ()
@@ -213,7 +213,7 @@ def possible(eqn: Eqn, elements: int) -> None:
 
 
 def work(eqn: Eqn, product: float = 1) -> float:
-    """How many elements are computed, or gone through; a product of two
+    """Returns how many elements are computed, or gone through; a product of two
     numbers counts for so many.
     """
     op: Any = eqn.op
@@ -226,7 +226,7 @@ def work(eqn: Eqn, product: float = 1) -> float:
 
 
 def count(eqns: Sequence[Eqn]) -> int:
-    """How many equations there are, those of iterations and branches among them."""
+    """Returns how many equations there are, those of iterations and branches among them."""
     inner = [g.eqns for e in eqns if isinstance(e.op, CONTROL) for g in e.op.graphs()]
     return len(eqns) + sum(map(count, inner))
 

@@ -158,7 +158,7 @@ def whole(name: str, type_: ArrayType, start: str = "", shared: bool = False) ->
 
 
 def constant(x: Value) -> bool:
-    """Whether a value is an array that is there from the start, or a view of one."""
+    """True if a value is an array that is there from the start, or a view of one."""
     return constant(x.source) if isinstance(x, Seen) else isinstance(x, Array) and x.given
 
 
@@ -292,7 +292,7 @@ class Reader:
         return f"({' && '.join(hit)} ? {new} : {old})"
 
     def target(self, eqn: Eqn, xs: Sequence[Value], at: Index) -> Index:
-        """Where an element of updates goes, in what is written in place."""
+        """Returns where an element of updates goes, in what is written in place."""
         op: Any = eqn.op
         shape, each = eqn.inputs[0].type.shape, at.each()
         if isinstance(op, UpdateSlice):
@@ -309,7 +309,7 @@ class Reader:
         )
 
     def update(self, eqn: Eqn, xs: Sequence[Value], at: Index, into: Array) -> str:
-        """What an element is after a write in place."""
+        """Returns what an element is after a write in place."""
         new, dtype = self.element(xs[1], at), widened(into.type.dtype)
         if not isinstance(eqn.op, ScatterReduce):
             return new
@@ -336,7 +336,7 @@ def held_as(text: str) -> str:
 
 
 def closes(text: str) -> bool:
-    """Whether the first bracket of a text closes at its end."""
+    """True if the first bracket of a text closes at its end."""
     depth = 0
     for n, c in enumerate(text):
         depth += (c == "(") - (c == ")")
@@ -355,7 +355,7 @@ def counted(op: Iota, place: str) -> str:
 
 
 def spoken(eqn: Eqn) -> bool:
-    """Whether each element of a result is an expression that can be said."""
+    """True if each element of a result is an expression that can be said."""
     op = eqn.op
     if isinstance(op, Pad):
         return not any(op.inner)

@@ -29,7 +29,7 @@ class Along:
     y: int = 0
 
     def holds(self, inner: Along) -> bool:
-        """Whether a place of this lies right behind all places of the other, everywhere."""
+        """True if a place of this lies right behind all places of the other, everywhere."""
         return (self.a, self.b, self.y) == tuple(
             s * inner.size for s in (inner.a, inner.b, inner.y)
         )

@@ -47,7 +47,7 @@ class Matrices(ABC):
         self.called = dict(zip("aby", called, strict=True))
 
     def far_off(self, name: str) -> bool:
-        """Whether places need 64 bits."""
+        """True if places need 64 bits."""
         every = [self.rows, self.columns, self.sums, *self.batches]
         reach = sum(abs(getattr(x, name)) * (x.size - 1) for x in every) + 1
         return bool(max(reach, *(x.size + SIDE for x in every)) >= FAR)
@@ -71,7 +71,7 @@ class Matrices(ABC):
                 self.arguments[self.called[role]] = Argument(declared, kind, (operand, dtype))
 
     def batch(self) -> tuple[dict[str, str], list[Text]]:
-        """Where a batch begins in each array, and what tells it."""
+        """Returns where a batch begins in each array, and what tells it."""
         places, lines, rest = {"a": "", "b": "", "y": ""}, [], "z"
         for i, axis in reversed([*enumerate(self.batches)]):
             letter = f"{LETTERS[i]}_z"

@@ -74,7 +74,7 @@ class MmaView:
 
 
 def lying(axes: Contraction, factors: tuple[Operand, Operand], n: int, dtype: np.dtype) -> Lying:
-    """How the operand of that number lies."""
+    """Returns how the operand of that number lies."""
     (lines,), (sums,), name, size = (axes.rows, axes.columns)[n], axes.sums, "ab"[n], dtype.itemsize
     line, term = getattr(lines, name), getattr(sums, name)
     turned = abs(line) < abs(term)
@@ -88,7 +88,7 @@ def lying(axes: Contraction, factors: tuple[Operand, Operand], n: int, dtype: np
 
 
 def warps_down(tile: MmaTile, after: Epilogue) -> int:
-    """How many warps have rows of the same columns, as elements leave."""
+    """Returns how many warps have rows of the same columns, as elements leave."""
     return 32 * tile.high * tile.broad // max(32, tile.columns // after.pack)
 
 
@@ -151,7 +151,7 @@ class Mma(TensorCores):
 
     @property
     def fits(self) -> bool:
-        """Whether shared memory holds its stages, and registers hold its sums beside fragments and
+        """True if shared memory holds its stages, and registers hold its sums beside fragments and
         elements that are read one by one.
         """
         few = self.tile.rows * self.tile.columns // self.threads <= CROWDED

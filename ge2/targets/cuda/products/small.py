@@ -144,14 +144,14 @@ class Small(Matrices):
         return read(line, self.sums, name, operand, self.dtype.itemsize, self.batches)
 
     def lines(self, name: str, places: dict[str, str], index: str) -> Lines:
-        """Where the lines of a tile begin, and the pitch."""
+        """Returns where the lines of a tile begin, and the pitch."""
         how, called = self.read(name), self.called[name]
         pitch = self.size(f"{called}_pitch", how.pitch)
         begin = f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}"
         return Lines(f"{begin}, {pitch}", how.wide, "true" if how.along else "false")
 
     def lift(self) -> str:
-        """How an element becomes what is summed."""
+        """Returns how an element becomes what is summed."""
         if self.dtype in HALF:
             return f"[](uint16_t x) {{ return ge2_cast_{SUFFIX[self.dtype]}_f32(x); }}"
         assert self.dtype == self.wide and self.dtype in (FLOAT32, FLOAT64)

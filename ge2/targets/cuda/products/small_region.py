@@ -66,7 +66,7 @@ class SmallRegion:
         )  # fmt: skip
 
     def read_before(self) -> list[Text]:
-        """What the thread needs besides the product, on its way while that is summed."""
+        """Returns what the thread needs besides the product, on its way while that is summed."""
         said, found = self.lanes.said, []
         for p in said.read_in(list(self.lanes.root.everything())):
             if p is self.product:

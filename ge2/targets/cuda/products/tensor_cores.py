@@ -36,25 +36,27 @@ def unmatched(axes: Contraction) -> str:
 
 
 def tiles_of(rows: int, columns: int, tile: MmaTile | WgmmaTile) -> int:
-    """How many tiles a result of so many rows and columns has."""
+    """Returns how many tiles a result of so many rows and columns has."""
     return -(-rows // tile.rows) * -(-columns // tile.columns)
 
 
 def tiles_down(axes: Contraction, tile: MmaTile | WgmmaTile) -> int:
-    """How many tiles below each other the results of all batches have."""
+    """Returns how many tiles below each other the results of all batches have."""
     (rows,) = axes.rows
     return math.prod(x.size for x in axes.batches) * -(-rows.size // tile.rows)
 
 
 def waves_of(axes: Contraction, tile: MmaTile | WgmmaTile, multiprocessors: int) -> int:
-    """How many tiles a multiprocessor has one after another."""
+    """Returns how many tiles a multiprocessor has one after another."""
     (rows,), (columns,) = axes.rows, axes.columns
     batches = math.prod(x.size for x in axes.batches)
     return -(-batches * tiles_of(rows.size, columns.size, tile) // multiprocessors)
 
 
 def least_waste(axes: Contraction, multiprocessors: int, tuning: Wgmma) -> float:
-    """How many times as long as its products alone the waves of a product take, in its best tiles."""
+    """Returns how many times as long as its products alone the waves of a product take, in its best
+    tiles.
+    """
     (sums,) = axes.sums
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     sizes = (
@@ -85,7 +87,7 @@ class TensorCores:
 
     @property
     def text(self) -> str:
-        """What the kernel computes, for the comment above it."""
+        """Returns what the kernel computes, for the comment above it."""
         name = self.after.product
         product = f"{name}[row, column] = sum of left[row, k] * right[k, column] over k"
         after = self.after.text
@@ -98,7 +100,7 @@ class TensorCores:
         return name
 
     def batch(self, whole: str = "place.batch") -> tuple[list[str], list[Text]]:
-        """What the place along each axis of batches is called, and what tells it."""
+        """Returns what the place along each axis of batches is called, and what tells it."""
         if len(self.batches) < 2:
             return [whole] * len(self.batches), []
         names, lines, rest = list[str](), list[Text](), whole

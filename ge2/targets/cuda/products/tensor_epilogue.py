@@ -119,7 +119,7 @@ class Epilogue:
 
     @property
     def short(self) -> bool:
-        """Whether all strips are of two bytes an element."""
+        """True if all strips are of two bytes an element."""
         return all(x.short for x in (*self.loads, *self.stores))
 
     @property
@@ -133,7 +133,7 @@ class Epilogue:
         return sum(x.dtype.itemsize * self.width for x in self.loads)
 
     def room(self, x: Strips) -> str:
-        """Where the strip of a result is."""
+        """Returns where the strip of a result is."""
         if x.slot < self.turning:
             return f"strip_at + {x.slot} * BUFFERS * STRIP"
         return f"strips + {self.turning * self.buffers + x.slot - self.turning} * STRIP"
@@ -229,7 +229,7 @@ class RegionEpilogue:
         return self.packs(PAIR if self.stored_at_once() == PAIR else EIGHT)
 
     def in_strips(self, lanes: Lanes) -> bool:
-        """Whether tensor maps bring and store all that are not vectors."""
+        """True if tensor maps bring and store all that are not vectors."""
         region, tuning, outs = self.region, self.chip.tuning.wgmma, self.stored
         if len(region.graph.eqns) > tuning.short:
             return False
@@ -248,8 +248,8 @@ class RegionEpilogue:
         return slots <= tuning.strips and all(self.in_rows(lanes, p) for p in whole)
 
     def in_rows(self, lanes: Lanes, p: Param) -> bool:
-        """Whether the rows of an array lie one after another, as tensor maps take it, and are those of
-        the product: an array that the region turns or reverses may have its shape all the same.
+        """True if the rows of an array lie one after another, as tensor maps take it, and are those
+        of the product: an array that the region turns or reverses may have its shape all the same.
         """
         shape, x, v = self.product.type.shape, self.operands[p.var], p.var
         viewed = {a for e in self.region.graph.eqns if e.op.is_view for a in (*e.inputs, *e.outs)}
@@ -267,7 +267,7 @@ class RegionEpilogue:
         return x.strides[len(self.product.type.shape) - self.columns - 1]
 
     def along(self, lanes: Lanes, p: Param) -> str:
-        """What an array changes along: "" nothing, "column", "row", or "both"."""
+        """Returns what an array changes along: "" nothing, "column", "row", or "both"."""
         strides = lanes.problem.axes.strides[p]
         column = bool(strides.get(lanes.lane))
         row = any(step for a, step in strides.items() if a != lanes.lane)
@@ -350,7 +350,7 @@ class RegionEpilogue:
         )  # fmt: skip
 
     def params(self, lanes: Lanes, results: Iterable[Atom]) -> list[Param]:
-        """What results are called."""
+        """Returns what results are called."""
         return [next(p for p in lanes.problem.outs if p.var is v) for v in results]
 
     def read(self, lanes: Lanes) -> list[Param]:
@@ -359,7 +359,7 @@ class RegionEpilogue:
         return [p for p in read if p.var is not self.product]
 
     def read_once(self, lanes: Lanes) -> list[Text]:
-        """What all elements share; and the sums are known by their name."""
+        """Returns what all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
         sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
         if self.of_bfloat16:
@@ -420,8 +420,8 @@ class RegionEpilogue:
 
 
 def slots_of(loads: Sequence[np.dtype], stores: Sequence[np.dtype]) -> tuple[int, list[int]]:
-    """How many strips there are, and the slot of each result: that of an array of as many bytes,
-    which is read when the result is there, or one of its own.
+    """Returns how many strips there are, and the slot of each result: that of an array of as many
+    bytes, which is read when the result is there, or one of its own.
     """
     free = {n: x.itemsize for n, x in enumerate(loads)}
     found, count = list[int](), len(loads)

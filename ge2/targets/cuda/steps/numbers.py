@@ -36,7 +36,7 @@ class HostNumbers:
 
 
 def handed_over(program: Program) -> set[Var]:
-    """What the host computes of a dtype of its own and kernels alone read."""
+    """Returns what the host computes of a dtype of its own and kernels alone read."""
     made = {v for step in program.steps if step.kind == "host" for v in step.eqn.outs}
     made -= {v for v in made if v.type.weak} | set(program.graph.outputs)
     asking = [step.eqn for step in program.steps if step.kind != "kernel"]

@@ -110,7 +110,7 @@ class Rows:
 
     @property
     def each(self) -> str:
-        """How many elements of a row a thread has."""
+        """Returns how many elements of a row a thread has."""
         return "PACKS" if self.pack == 1 else "PACKS * PACK"
 
     # -- rows
@@ -135,7 +135,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def completed(self, w: Work) -> list[Reduction]:
-        """What the teams of the only block have gathered becomes one,
+        """Returns what the teams of the only block have gathered becomes one,
         which all of its threads know.
         """
         assert w.y is not None
@@ -145,7 +145,9 @@ class Rows:
         return [*self.merged_all(w), reductions.merge(w, name, f"ge2_columns_fold<{sizes}>")]
 
     def fetching(self, split: tuple[Text, ...]) -> Fetch:
-        """How a row is read ahead: into a place of each thread's own, from which it is taken."""
+        """Returns how a row is read ahead: into a place of each thread's own, from which it is
+        taken.
+        """
         rows, takes = list[Text](), list[Text]()
         lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
         copies = [self.place(), *self.beyond()]
@@ -233,7 +235,7 @@ class Rows:
 
     @property
     def ragged(self) -> bool:
-        """Whether some thread has less of a row than others."""
+        """True if some thread has less of a row than others."""
         return self.plan.length % (self.pack * (self.shape.team if self.plan.resident else 1)) != 0
 
     @property
@@ -243,7 +245,7 @@ class Rows:
         return f", {self.total(self.row)} - {self.places.letters[self.lane]}"
 
     def place(self) -> Text:
-        """Where the pack k of a thread begins."""
+        """Returns where the pack k of a thread begins."""
         whole = " * PACK" if self.pack > 1 else ""
         at = f"(k * TEAM + t){whole}" if whole else "k * TEAM + t"
         return Text(
@@ -370,7 +372,7 @@ class Rows:
         return lines
 
     def alike(self, x: Held, by: Held) -> bool:
-        """Whether a divisor is one for all elements of a row."""
+        """True if a divisor is one for all elements of a row."""
         row = set(self.row)
         return not row.isdisjoint(x.axes) and row.isdisjoint(by.axes)
 
@@ -382,7 +384,7 @@ class Rows:
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
     def end_of_packs(self) -> list[Text]:
-        """Where a thread has fewer packs than others, all of them whole."""
+        """Returns where a thread has fewer packs than others, all of them whole."""
         if not self.ragged or not self.whole_packs:
             return []
         return [self.past(self.places.letters[self.lane])]
@@ -498,7 +500,7 @@ class Rows:
         return tested(tests, lines)
 
     def once(self, w: Work, loop: Loop) -> list[Text]:
-        """What does not lie along the row."""
+        """Returns what does not lie along the row."""
         if w in self.partials.aside:
             return []
         line = self.said.line(w)
@@ -513,7 +515,7 @@ class Rows:
         return reductions.begun(w, self.each if self.said.homes[w.y].dims else "")
 
     def merged(self, w: Work) -> list[Reduction]:
-        """What the threads of a team have of a row becomes one, which all of them know."""
+        """Returns what the threads of a team have of a row becomes one, which all of them know."""
         name = reductions.state(w)
         lines: list[Reduction] = []
         if self.shape.team > 1 and w not in self.picks:
@@ -525,7 +527,7 @@ class Rows:
         return lines
 
     def left_over(self, w: Work) -> list[Reduction]:
-        """What a team, or a block, has gathered over its rows is left for another kernel."""
+        """Returns what a team, or a block, has gathered over its rows is left for another kernel."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
@@ -548,7 +550,7 @@ class Rows:
         return self.places_of([a for a in axes if a in p.axes]), tests
 
     def met(self, w: Work) -> list[Reduction]:
-        """What the threads and teams of a block have becomes one, where they meet for it."""
+        """Returns what the threads and teams of a block have becomes one, where they meet for it."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         if not self.said.homes[w.y].dims:
@@ -558,7 +560,7 @@ class Rows:
         return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
-        """What there is for each element of a row."""
+        """Returns what there is for each element of a row."""
         row = self.places_of(self.row, group)
         place = f"{row} + v" if self.pack > 1 else row
         value = f"{reductions.state(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
@@ -570,7 +572,7 @@ class Rows:
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 
     def over_teams(self, w: Work, value: str) -> Merge:
-        """What the teams of a block have becomes one."""
+        """Returns what the teams of a block have becomes one."""
         return reductions.merge(w, value, f"ge2_column_fold<TEAM, {self.shape.block}>")
 
     def merged_all(self, w: Work) -> list[Reduction]:
@@ -580,7 +582,7 @@ class Rows:
         return [self.together_with_others(w)]
 
     def together_with_others(self, w: Work) -> Merge:
-        """What the threads of a team have becomes one.
+        """Returns what the threads of a team have becomes one.
 
         A loop over rows that has a single such place comes back to it with no other between.
         """
@@ -590,7 +592,7 @@ class Rows:
         return reductions.merge(w, reductions.state(w), f"ge2_team_fold<{sizes}>")
 
     def places_of(self, axes: Sequence[int], text: str = "") -> str:
-        """Which of all elements along some axes, in C order; after those along others."""
+        """Returns which of all elements along some axes, in C order; after those along others."""
         text = "" if text == "0" else text
         for a in axes:
             letter = self.places.letters[a]

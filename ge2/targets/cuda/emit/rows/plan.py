@@ -26,7 +26,7 @@ REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
 
 
 def few(problem: Problem, whole: frozenset[int], tuning: Rowwise) -> bool:
-    """Whether a block might have all rows of a region that folds over them too."""
+    """True if a block might have all rows of a region that folds over them too."""
     rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
     return rows <= tuning.alone * tuning.rounds_again and any(
         w.over - whole for w in problem.folded
@@ -127,11 +127,11 @@ class Plan:
     # -- how many threads a row has
 
     def lies(self, p: Param) -> bool:
-        """Whether the elements of a row lie side by side in an array."""
+        """True if the elements of a row lie side by side in an array."""
         return self.lane >= 0 and self.problem.axes.strides[p].get(self.lane) == 1
 
     def depends(self, p: Param) -> bool:
-        """Whether an array is another for another row."""
+        """True if an array is another for another row."""
         strides = self.problem.axes.strides[p]
         return any(strides.get(a) for a in (*self.walked, *self.groups))
 
@@ -153,7 +153,7 @@ class Plan:
         return ((max(arrays, between) if alive else arrays + between) + sums) / 4
 
     def sums(self) -> bool:
-        """Whether something is gathered over the rows for each element of a row."""
+        """True if something is gathered over the rows for each element of a row."""
         return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
 
     def between(self) -> list[Held]:
@@ -205,7 +205,7 @@ class Plan:
         return half if half >= 4 and each(half) < each(self.pack) else self.pack
 
     def plenty(self) -> bool:
-        """Whether the chip has work if each thread takes a row: then none does what another of its
+        """True if the chip has work if each thread takes a row: then none does what another of its
         team does for the same row, and none waits for another.
         """
         rows = self.count * math.prod(self.problem.axes.sizes[a] for a in self.groups)
@@ -222,7 +222,7 @@ class Plan:
         return 1 if (few or one) and not self.alone else self.shape.rows
 
     def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
-        """How many blocks share a row, and how many share the rows."""
+        """Returns how many blocks share a row, and how many share the rows."""
         shape, loops = self.shape, self.inner_loops()
         team_blocks = -(-self.count // shape.rows)
         if self.alone:
@@ -244,7 +244,7 @@ class Plan:
         return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
 
     def most_parts(self) -> int:
-        """How many parts of a result there may be, however many rows there are."""
+        """Returns how many parts of a result there may be, however many rows there are."""
         if not self.across:
             return 0
         blocks = self.at_once * self.chip.multiprocessors if self.sums() else self.chip.grid[1]
@@ -276,7 +276,7 @@ class Plan:
         return [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
 
     def inner_folds(self) -> list[Work]:
-        """What is folded over a row, for which its threads meet."""
+        """Returns what is folded over a row, for which its threads meet."""
         row = set(self.row)
         return [
             w
@@ -286,14 +286,16 @@ class Plan:
         ]
 
     def side_by_side(self) -> int:
-        """How many blocks the compiler is to leave registers for, on a multiprocessor."""
+        """Returns how many blocks the compiler is to leave registers for, on a multiprocessor."""
         if self.in_shared:
             return 2 if self.shared <= self.chip.shared // 2 else 1
         return self.at_once if self.sums() and not self.alone else 1
 
     @property
     def at_once(self) -> int:
-        """How many blocks a multiprocessor is to hold, by the registers that their rows take."""
+        """Returns how many blocks a multiprocessor is to hold, by the registers that their rows
+        take.
+        """
         alive = self.shape.packs * self.pack * self.words(alive=True)
         others = self.tuning.others + self.tuning.address * len(
             [p for p in self.held if p not in self.problem.outs]
@@ -350,7 +352,7 @@ class Plan:
 
     @property
     def fits(self) -> bool:
-        """Whether this is a kernel: what it says of registers holds, and it
+        """True if this is a kernel: what it says of registers holds, and it
         knows every reduction.
         """
         legal = (
@@ -385,7 +387,7 @@ class Plan:
         return self.tuning.crowded if self.shape.block > 512 else 2 * self.tuning.words
 
     def complete(self) -> bool:
-        """Whether one block is enough for all rows, and goes through them once."""
+        """True if one block is enough for all rows, and goes through them once."""
         loops = [
             c
             for c in self.root.children
@@ -410,7 +412,7 @@ class Plan:
         return self.shape.block // WARP * states * reductions.state_bytes(w)
 
     def stages(self) -> bool:
-        """Whether a row is gone through more than once."""
+        """True if a row is gone through more than once."""
         return len(self.inner_loops()) > 1
 
 

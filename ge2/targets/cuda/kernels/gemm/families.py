@@ -47,7 +47,7 @@ class Copy:
 
     @property
     def narrow(self) -> bool:
-        """Whether rows of the source are no multiples of 16 bytes apart."""
+        """True if rows of the source are no multiples of 16 bytes apart."""
         steps = [s for s in self.source.strides if abs(s) > 1]
         return any(s * self.type.dtype.itemsize % ALIGNED for s in (*steps, self.source.offset))
 
@@ -107,7 +107,7 @@ class OnTensorCores(Cuda):
 
     @abstractmethod
     def sums_of(self, product: Product, tile: Any, after: Epilogue) -> int:
-        """How many parts of a sum of columns warps leave."""
+        """Returns how many parts of a sum of columns warps leave."""
 
     @abstractmethod
     def product(self, problem: Problem) -> Product:
@@ -115,7 +115,7 @@ class OnTensorCores(Cuda):
 
     @abstractmethod
     def after(self, problem: Problem, caps: Caps) -> Epilogue:
-        """What is done with its sums."""
+        """Returns what is done with its sums."""
 
     def arranged(self, product: Product, tile: Any) -> Product:
         """The product of factors that lie as the kernels take them: of copies, it may be."""
@@ -155,7 +155,7 @@ class Bare(OnTensorCores):
 
     @abstractmethod
     def stored(self, out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
-        """How the sums leave as they are, in rows that lie `row` elements apart."""
+        """Returns how the sums leave as they are, in rows that lie `row` elements apart."""
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if reason := refusal(problem):
@@ -243,7 +243,7 @@ def room(copy: Copy) -> int:
 
 
 def copy_seconds(product: Product, caps: Caps) -> float:
-    """What copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
+    """Returns what copies take: elements of two bytes, of rows that lie anyhow, come one by one."""
     moved = 2 * sum(each.type.nbytes for each in product.copies)
     return len(product.copies) * caps.speed.launch + moved / (caps.speed.moved * ONE_BY_ONE)
 

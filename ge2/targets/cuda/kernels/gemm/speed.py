@@ -54,7 +54,7 @@ def splits(
 
 
 def count(axes: Contraction, tile: MmaTile) -> int:
-    """How many tiles the results of all batches have."""
+    """Returns how many tiles the results of all batches have."""
     (rows,), (columns,) = axes.rows, axes.columns
     return math.prod(x.size for x in axes.batches) * tiles_of(rows.size, columns.size, tile)
 
@@ -81,7 +81,7 @@ def mma_seconds(
 
 
 def memory_seconds(axes: Contraction, dtype: np.dtype, moved: int, caps: Caps) -> float:
-    """What both factors take to come from memory once, and so many bytes beside them."""
+    """Returns what both factors take to come from memory once, and so many bytes beside them."""
     for name, lines in ("a", axes.rows), ("b", axes.columns):
         every = (x for x in (*axes.batches, *lines, *axes.sums) if getattr(x, name))
         moved += math.prod(x.size for x in every) * dtype.itemsize

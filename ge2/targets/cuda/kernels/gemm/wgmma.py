@@ -52,9 +52,9 @@ def thin(axes: Contraction, caps: Caps) -> str:
 def seconds(
     axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
 ) -> float:
-    """What waves of tiles take: the products of each, longer if strips leave room for fewer stages;
-    or, where that is more, half of what one warp group takes for products and for what follows, as
-    the other one does the same meanwhile.
+    """Returns what waves of tiles take: the products of each, longer if strips leave room for fewer
+    stages; or, where that is more, half of what one warp group takes for products and for what
+    follows, as the other one does the same meanwhile.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
@@ -82,7 +82,9 @@ class WgmmaKernels(OnTensorCores):
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
-        """Where sums are long, narrow strips are possible, too, if they leave room for more stages."""
+        """Returns where sums are long, narrow strips are possible, too, if they leave room for more
+        stages.
+        """
         tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
         tiles = [*tuning.tiles]
         if after.stores and after.short and sums.size >= tuning.long:

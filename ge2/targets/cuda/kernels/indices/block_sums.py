@@ -133,7 +133,7 @@ class BlockSums(Cells):
         return tuple(lines)
 
     def left(self, grid: Grid) -> tuple[Text, ...]:
-        """What is left of sum `mine` of a block."""
+        """Returns what is left of sum `mine` of a block."""
         if self.floats:
             bits = grid.size("bits", self.bits)
             total = f"ge2_fixed_total<WORDS>(sums + mine * WORDS, tops[mine], {bits})"

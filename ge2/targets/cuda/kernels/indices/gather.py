@@ -115,7 +115,7 @@ class Rows:
     def wrapped(
         self, grid: Grid, name: str = "at", letters: Sequence[str] | None = None
     ) -> list[Text]:
-        """Which element of each indexed axis is named, by the index at `letters`:
+        """Returns which element of each indexed axis is named, by the index at `letters`:
 
         `at`, or `at0`, `at1`.
         """
@@ -136,7 +136,7 @@ class Rows:
         return name if len(self.sizes) == 1 else f"{name}{k}"
 
     def alike(self, name: str) -> str:
-        """Whether an index that was wrapped under that name names the same row."""
+        """True if an index that was wrapped under that name names the same row."""
         return " && ".join(f"{self.at(k, name)} == {self.at(k)}" for k in range(len(self.sizes)))
 
     def place(self, grid: Grid) -> str:

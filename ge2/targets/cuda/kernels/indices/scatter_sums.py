@@ -307,7 +307,7 @@ class Sums:
         return [some, self.added(loaded("some.at[v]", dtype))]
 
     def part(self, grid: Grid, w: str) -> str:
-        """Where the part of a window begins, for this thread."""
+        """Returns where the part of a window begins, for this thread."""
         text = w
         for letter, n in zip(self.rows.u, self.rows.along, strict=True):
             text = f"{text if ' ' not in text else f'({text})'} * {grid.size(f'n_{letter}', n)} + {letter}"

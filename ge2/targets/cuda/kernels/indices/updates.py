@@ -63,7 +63,7 @@ class Writes:
 
     @property
     def few(self) -> bool:
-        """Whether each index may be compared with all others: they lie along
+        """True if each index may be compared with all others: they lie along
         an axis, in a cache.
         """
         return self.rows.count <= self.chip.tuning.scatters.few and len(self.rows.i) == 1

@@ -106,7 +106,7 @@ class Systems:
         return grid.kernel("solve", title, view, blocks * grid.block, "linalg/solve")
 
     def places(self, grid: Grid) -> tuple[tuple[str, str, str], tuple[str, str, str]]:
-        """Where each array of a system begins, and its elements from there."""
+        """Returns where each array of a system begins, and its elements from there."""
         begin, element = list[str](), list[str]()
         for (name, x), over in zip(self.operands.items(), self.strides, strict=True):
             (grid.result if name == "y" else grid.array)(name, x, self.dtype)

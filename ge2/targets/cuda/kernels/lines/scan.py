@@ -154,7 +154,9 @@ class Lines(Scanned):
         return block if few or 3 * self.room(2 * block, run) > self.chip.shared else 2 * block
 
     def odd_run(self) -> int:
-        """How many packs in a row a thread has: an odd number, so that lanes meet in no bank."""
+        """Returns how many packs in a row a thread has: an odd number, so that lanes meet in no
+        bank.
+        """
         most = max(self.tuning.run // (self.pack * self.dtype.itemsize), 1)
         return most - 1 + most % 2
 
@@ -187,7 +189,7 @@ class Columns(Scanned):
         self.whole_lines = unshared(self.tiles, few)
 
     def accesses(self) -> tuple[Access, Access]:
-        """How rows of x are read, and those of y written."""
+        """Returns how rows of x are read, and those of y written."""
         aparts = [
             "1" if self.wides[name] else self.size(f"{name}_apart", strides[-1], True)
             for name, strides in zip("xy", self.strides, strict=True)
@@ -201,7 +203,7 @@ class Columns(Scanned):
         return self.by_many_blocks() if shared else self.alone()
 
     def begun(self, number: str, x: Access, y: Access) -> tuple[Text, ...]:
-        """Where a thread's columns begin."""
+        """Returns where a thread's columns begin."""
         strides = (self.strides[0][:-1], self.strides[1][:-1])
         lines, pointers = self.split(number, self.outer), self.pointers(strides)
         for n, access in enumerate((x, y)):

@@ -103,7 +103,7 @@ class How:
 
     @property
     def scaled(self) -> bool:
-        """Whether the power of two is apart."""
+        """True if the power of two is apart."""
         return isinstance(self.op, CumProd) and self.dtype in INEXACT
 
     @property
@@ -226,7 +226,7 @@ class Scanned(ABC):
         return "true" if self.op.reverse else "false"
 
     def wide(self, name: str, axis: int) -> int:
-        """How many elements side by side along an axis one access may move; 0
+        """Returns how many elements side by side along an axis one access may move; 0
         where they are not.
         """
         operand = self.operands[name]
@@ -239,7 +239,9 @@ class Scanned(ABC):
         return found
 
     def at_most(self, many: int, least: int) -> int:
-        """How many packs a thread has at a time, so that they and its states are in registers."""
+        """Returns how many packs a thread has at a time, so that they and its states are in
+        registers.
+        """
         found = max(
             min(many, self.tuning.bytes // (self.pack * self.dtype.itemsize), 24 // self.pack),
             least,
@@ -261,7 +263,7 @@ class Scanned(ABC):
         self.arguments[name] = Argument(declared, kind, (self.operands[name], self.dtype))
 
     def step(self, name: str) -> str:
-        """How far elements along the axis are apart."""
+        """Returns how far elements along the axis are apart."""
         return self.size(f"{name}_step", self.operands[name].strides[self.op.axis], True)
 
     def split(self, number: str, over: Dims) -> list[Text]:
@@ -274,7 +276,7 @@ class Scanned(ABC):
         return [*lines, *(Text(f"const int64_t {letter} = {rest};") for letter in letters[:1])]
 
     def pointers(self, strides: tuple[Dims, Dims], more: str = "") -> list[Text]:
-        """Where the line of a thread begins in both arrays."""
+        """Returns where the line of a thread begins in both arrays."""
         lines = []
         for const, pointer, name, steps in zip(
             ("const ", ""), ("from", "to"), "xy", strides, strict=True
@@ -292,7 +294,7 @@ class Scanned(ABC):
         return lines
 
     def placed(self, *lines: Text) -> tuple[Text, ...]:
-        """Where a line begins, without the places that no later line reads."""
+        """Returns where a line begins, without the places that no later line reads."""
         found = needed(lines)
         for name in [name for name in self.arguments if name.startswith("n_")]:
             if not mentions(found, name):

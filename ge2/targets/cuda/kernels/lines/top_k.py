@@ -194,13 +194,13 @@ class Lines:
         return grid.kernel(kind, self.title, view, blocks * BLOCK, template)
 
     def split(self, grid: Grid) -> tuple[Text, ...]:
-        """Where a line is along each axis, by its number."""
+        """Returns where a line is along each axis, by its number."""
         if not self.letters:
             return ()
         return tuple(grid.split("q", self.letters, grid.sizes(self.letters, self.over)))
 
     def begin(self, grid: Grid) -> str:
-        """Where a line begins."""
+        """Returns where a line begins."""
         grid.array("x", self.x, self.t.dtype)
         return grid.place("x", self.letters, self.x_over)
 

@@ -39,7 +39,7 @@ class Access:
     turns: bool = False
 
     def meets(self, other: Access) -> bool:
-        """Whether two accesses may be to one place, by two threads."""
+        """True if two accesses may be to one place, by two threads."""
         same = self.name == other.name and (
             not self.half or not other.half or self.half == other.half
         )
@@ -125,7 +125,7 @@ class Waits:
         return after
 
     def touched(self, level: Level) -> State:
-        """What the loops of a level read and write.
+        """Returns what the loops of a level read and write.
 
         Unwritten if they would have to wait for each other.
         """
@@ -165,12 +165,12 @@ class Waits:
 
 
 def half(x: Array) -> str:
-    """Which part of its memory an array is."""
+    """Returns which part of its memory an array is."""
     return x.half or (f"{PART}{x.stack[1]}" if x.stack is not None else "")
 
 
 def met(state: State, touched: State) -> bool:
-    """Whether something is read before it is written, or written before
+    """True if something is read before it is written, or written before
     it is read, by other threads.
     """
     late = any(r.meets(w) for r in touched.read for w in state.written)
@@ -180,5 +180,5 @@ def met(state: State, touched: State) -> bool:
 
 
 def elsewhere(x: Array) -> bool:
-    """Whether other threads see an array that changes."""
+    """True if other threads see an array that changes."""
     return not (x.shared or x.given or x.mine)

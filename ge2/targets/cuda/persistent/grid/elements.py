@@ -53,7 +53,7 @@ class Grid:
         return self.blocks * self.threads
 
     def each(self, n: int) -> int:
-        """How many of n elements a thread has."""
+        """Returns how many of n elements a thread has."""
         return -(-self.tiles[n].size // self.threads) if n in self.tiles else -(-n // self.size)
 
 
@@ -80,7 +80,7 @@ class Homes:
     late: bool = False
 
     def fits(self, name: str, type_: ArrayType, times: int = 1) -> bool:
-        """Whether a value may be in registers; then so many of them are taken."""
+        """True if a value may be in registers; then so many of them are taken."""
         each = self.grid.each(type_.size)
         taken = times * each * words(type_.dtype)
         if name in self.foreign or each > self.grid.tuning.unrolled or taken > self.left:
@@ -112,7 +112,7 @@ class Stages:
 
 
 def trailing(eqn: Eqn) -> bool:
-    """Whether a fold is over the last axes, so that elements that become one lie side by side."""
+    """True if a fold is over the last axes, so that elements that become one lie side by side."""
     axes, n = folded_axes(eqn), len(eqn.inputs[0].type.shape)
     return sorted(axes) == list(range(n - len(axes), n))
 
@@ -126,7 +126,7 @@ def lanes(size: int, folded: int, grid: Grid, side_by_side: bool) -> int:
 
 
 def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
-    """How all threads of a grid fold, if that is not for a block: at once, or by stages.
+    """Returns how all threads of a grid fold, if that is not for a block: at once, or by stages.
 
     `team(size, folded)`: the threads of a block that share one of `size`
     results that each block has.
@@ -150,7 +150,7 @@ def staged(eqn: Eqn, grid: Grid, team: Any, wide: bool) -> Key | Stages | None:
 
 
 def shared_products(eqn: Eqn, folded: int, grid: Grid, wide: bool) -> Key | None:
-    """How all threads of a grid multiply; None if each block does it for itself."""
+    """Returns how all threads of a grid multiply; None if each block does it for itself."""
     size = eqn.outs[0].type.size
     if not wide and size * folded <= grid.tuning.few:
         return None

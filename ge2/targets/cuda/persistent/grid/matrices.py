@@ -50,11 +50,11 @@ class Tile:
 
     @property
     def guard(self) -> str:
-        """Whether a place in the tile, and in the whole, is one."""
+        """True if a place in the tile, and in the whole, is one."""
         return f"spot < {self.size} && row < {self.rows} && column < {self.columns}"
 
     def head(self) -> list[Text]:
-        """Where the block's tile begins."""
+        """Returns where the block's tile begins."""
         n = self.name
         return [
             Text(
@@ -172,7 +172,8 @@ class Spread:
 def spread(
     name: str, eqn: Eqn, xs: Sequence[Value], blocks: int, tuning: GridKernel, known: Tile | None
 ) -> Spread | None:
-    """How the blocks of a grid keep a product's matrix; by a tile that is `known`, if there is one.
+    """Returns how the blocks of a grid keep a product's matrix; by a tile that is `known`, if there
+    is one.
 
     None if they do not: if it is none of a matrix that is there from the start, or
     there is no room for it.
@@ -216,7 +217,7 @@ def tiles(rows: int, columns: int, blocks: int, tuning: GridKernel) -> Iterator[
 
 
 def fitting(k: Spread, blocks: int) -> bool:
-    """Whether threads come out even, and have room."""
+    """True if threads come out even, and have room."""
     t, most = k.tile, k.tuning
     even = k.threads % k.teams == 0 and k.slices >= 4 and k.sums % (4 * k.slices) == 0
     there = t.across * -(-t.rows // t.high) <= blocks and (t.rows, t.columns) == (
