@@ -29,6 +29,7 @@ PLACES = of_columns(np.argmax, np.argmin, np.sum)
 
 
 @needs_nvrtc
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("f", "shape", "dtype"),
     [(EXTREMES, (5000, 700), "f8"), (PLACES, (20000, 64), "f4"), (PLACES, (200, 33), "f2")],

@@ -41,7 +41,7 @@ SKINNY = ["64 x 16 by 4", "16 x 64 by 4"]
 
 
 @needs_compiler
-@pytest.mark.exhaustive("bias")
+@pytest.mark.exhaustive("bias", "activation", table="biases of tiles")
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize("bias", BIASES)
 def test_activations_and_biases(bias: str, activation: str) -> None:
@@ -73,7 +73,7 @@ def test_operands_that_lie_anyhow(dtype: Any, name: str) -> None:
 
 
 @needs_compiler
-@pytest.mark.exhaustive("turn")
+@pytest.mark.exhaustive("turn", "dtype", table="turns of tiles")
 @pytest.mark.parametrize("dtype", [BF16, F16, F32])
 @pytest.mark.parametrize("shape", [(133, 87, 71), (72, 90, 34), (16, 64, 264)])
 @pytest.mark.parametrize("turn", TURNS)
@@ -123,7 +123,7 @@ def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) ->
 
 
 @needs_compiler
-@pytest.mark.exhaustive("turn")
+@pytest.mark.exhaustive("turn", "dtype", table="turns of tiles")
 @pytest.mark.parametrize("dtype", [BF16, F32])
 @pytest.mark.parametrize("shape", [(3, 134, 600), (130, 8, 600), (16, 70, 72), (70, 2, 1100)])
 @pytest.mark.parametrize("turn", TURNS)

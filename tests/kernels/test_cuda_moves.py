@@ -232,6 +232,7 @@ def added(x: Any, updates: Any, index: Any, chip: Limits = EMULATED) -> list[Any
 RANKED = [planned_by(EMULATED, "scatters", ranges=0, ranked=n) for n in (1 << 13, 16)]
 
 
+@pytest.mark.exhaustive("chip", table="order of sums")
 @pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
 def test_short_sums_are_in_the_order_of_the_indices(chip: Limits, rng: np.random.Generator) -> None:
     """So they have the reference's bits, however the updates are ordered and
@@ -270,7 +271,7 @@ def test_zeros_keep_their_sign() -> None:
     assert np.signbit(found).all()
 
 
-@pytest.mark.exhaustive("chip")
+@pytest.mark.exhaustive("chip", table="order of sums")
 @pytest.mark.parametrize("chip", RANKED, ids=["ranked", "digits"])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int32, np.uint8], ids=str)
 def test_extremes_have_the_references_bits(

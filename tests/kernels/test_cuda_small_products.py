@@ -180,7 +180,7 @@ def test_threads_in_any_order_and_each_access_looked_at(seed: int) -> None:
 # -------------------------------------------------------------------------------- compiled for GPUs
 
 
-@pytest.mark.exhaustive("turn")
+@pytest.mark.exhaustive
 @needs_nvrtc
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("turn", TURNS)

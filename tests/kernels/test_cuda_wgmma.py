@@ -42,7 +42,7 @@ def checked(function: Any, xs: Any, family: str, terms: int, **precision: Any) -
     emulated((BARE, FUSED), function, xs, family, terms, **precision)
 
 
-@pytest.mark.exhaustive("bias")
+@pytest.mark.exhaustive("bias", "activation", table="biases of tiles")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -61,7 +61,7 @@ def test_layers(name: str, dtype: Any) -> None:
     checked(function, [drawn(rng, s, dtype) for s in shapes], FUSED, 72, **precision(name, dtype))
 
 
-@pytest.mark.exhaustive("turn")
+@pytest.mark.exhaustive("turn", "dtype", table="turns of tiles")
 @pytest.mark.parametrize("shape", [(72, 72, 8), (136, 264, 200), (64, 64, 1032)])
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("turn", TURNS)

@@ -24,7 +24,7 @@ from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
 from ge2.targets.cuda.kernels.lines import top_k
 from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from tests.exhaustive import examples
+from tests.exhaustive import examples, sampled
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.nvrtc import needs_nvrtc
 from tests.small import planned_by
@@ -161,7 +161,8 @@ def test_the_choice() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_nvrtc_compiles_it(arch: str) -> None:
     device = OfflineDevice(limits_of(arch))
-    for dtype in DTYPES if arch == "sm_90a" else map(np.dtype, ("f4", "i8", "?")):
+    dtypes = DTYPES if arch == "sm_90a" else [np.dtype(t) for t in ("f4", "i8", "?")]
+    for dtype in sampled(dtypes, lambda dtype: f"{dtype} for {arch}", lambda dtype: dtype.itemsize):
         for shape, k in (((3, 5), 2), ((3, 700), 300), ((1, 1 << 20), 5)):
             program = compile_graph(graph_of(TopK(k, 1), ArrayType(shape, dtype)), device=device)
             program.build()
