@@ -117,6 +117,12 @@ def test_gradients_of_scores(name: str) -> None:
     checked_back(SCORES[name][0], xs, wanted)
 
 
+def test_a_head_in_parts() -> None:
+    """Threads share its keys, and cotangents of queries are those of the parts, in order."""
+    shape = (1, 600, 4)
+    checked_back(masked(0, 300), drawn(np.random.default_rng(8), shape, shape, F32))
+
+
 @pytest.mark.parametrize("width", [4, 7, 16, 80, 256])
 def test_widths(width: int) -> None:
     shape = (1, 72, width)

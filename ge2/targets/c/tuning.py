@@ -96,6 +96,9 @@ class Attention:
     # queries, and keys, of a block: its scores are 16 KB of float32, half of a first cache
     blocks: tuple[int, ...] = (64, 32)
     score: int = 60  # operations that a score is worth beside its products
+    # tasks that few heads are cut into, of so many blocks of keys at least: each has sums of its own
+    tasks: int = 8
+    least: int = 4
     turned: int = 3  # operations that a number of a key is worth where a block of queries turns it
     rate: float = 1.1  # of its products, to that of the library's large ones
     apart: int = 40  # operations that a score is worth in regions of rows

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, final
@@ -25,6 +26,7 @@ from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.products import CProduct
 from ge2.targets.c.kernels.strided_loops import Head
+from ge2.targets.c.tuning import Attention
 
 NONE: Final = Statements((), (), (), ("t",))
 LOWEST: Final = {FLOAT32: "-0x1.fffffep127f", FLOAT64: "-0x1.fffffffffffffp1023"}
@@ -83,6 +85,8 @@ class View:
     slope: Statements = NONE
     lefts: tuple[Left, ...] = ()
     clause: str = ""
+    partial: bool = False
+    rows_sharing: Sharing | None = None
 
 
 class Attends(Generated):
@@ -106,12 +110,16 @@ class Attends(Generated):
         each = 2 * self.products * found.width + tuning.score
         each += tuning.turned * found.width // min(n, max(found.queries, 1))
         done = found.heads * visited(form, found, n) * each
-        tasks = found.heads * (-(-found.queries // n) if self.products == 2 else 1)
+        tasks = found.heads * self.parts(problem, found, n, tuning)
         team = min(caps.threads, tasks) if done > caps.tuning.regions.grain else 1
         one = replace(caps, threads=1).speed
         size: int = form.queries.base.type.dtype.itemsize
         rate = one.products * tuning.rate * 4 / size
         return one.launch + done / (rate * max(team, 1))
+
+    @abstractmethod
+    def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
+        """The tasks of a head, of blocks of n."""
 
     def found(self, problem: Problem) -> tuple[Form, Tiling]:
         """The form of a problem that is not refused, and the layouts of its operands."""
@@ -136,6 +144,9 @@ class CAttention(Attends):
             return f"{problem.op.name} is no attention"
         return refused(problem, caps)
 
+    def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
+        return -(-found.queries // n)
+
 
 @final
 class CAttentionBackward(Attends):
@@ -148,6 +159,10 @@ class CAttentionBackward(Attends):
         if not isinstance(problem.op, FusedBackward):
             return f"{problem.op.name} is no derivative of attention"
         return refused(problem, caps)
+
+    def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
+        assert isinstance(problem.op, FusedBackward)
+        return parts_of(problem.op, found, n, tuning)
 
 
 @final
@@ -192,6 +207,16 @@ def step_seconds(eqn: Eqn, caps: Caps) -> float:
     threads = caps.threads if work > caps.tuning.regions.grain else 1
     speed = replace(caps, threads=max(threads, 1)).speed
     return 2 * speed.launch + work / speed.single + 4 * eqn.outs[0].type.nbytes / speed.moved
+
+
+def parts_of(op: FusedBackward, found: Tiling, n: int, tuning: Attention) -> int:
+    """The parts of a head's keys that are tasks of a derivative: several of few heads, unless sums of
+    each query are among the results. Sizes alone decide.
+    """
+    form = form_of(op.plain)
+    if any(way(form, r) == "rows" for r in op.reads):
+        return 1
+    return max(1, min(tuning.tasks // max(found.heads, 1), -(-found.keys // n) // tuning.least))
 
 
 def visited(form: Form, found: Tiling, n: int) -> int:
@@ -327,6 +352,7 @@ class Writer:
         head.size("per_thread", per_thread)
         total = per_thread * max(self.caps.threads, 1)
         head.arguments["scratch"] = Argument("char *scratch", "scratch", total)
+        parts = self.parts() if back else 1
         places = (*self.places(), *batch_places(form, head))
         first = tuple(dict.fromkeys((*edge.first, *whole.first, *slope.first)))
         view = View(
@@ -334,6 +360,7 @@ class Writer:
             self.sharing(back), places, first, low=s.band.low, high=s.band.high,
             branch=whole is not edge and bool(inside), inside=inside, edge=edge, whole=whole,
             slope=slope, lefts=lefts,
+            partial=parts > 1, rows_sharing=self.rows_sharing(parts),
             clause=f" reduction(+ : {', '.join(totals)})" if totals else "", **rows,
         )  # fmt: skip
         arguments = sorted(head.arguments.values(), key=lambda a: ORDER.index(a.kind))
@@ -342,6 +369,25 @@ class Writer:
             kind, str(self.op.plain), tuple(arguments), (), 8 + len(s.edge.eqns),  # type: ignore[attr-defined]
             template=f"c/attention/{template}.c.jinja", view=view,
         )  # fmt: skip
+
+    def parts(self) -> int:
+        """The parts of a head's keys, and the memory of their sums."""
+        assert isinstance(self.op, FusedBackward)
+        t = self.tiling
+        count = parts_of(self.op, t, self.blocks, self.caps.tuning.attention)
+        self.head.size("parts", count)
+        if count > 1:
+            nbytes = count * t.heads * t.queries * t.width * self.dtype.itemsize
+            declared = f"{STORED[self.dtype]} *partial"
+            self.head.arguments["partial"] = Argument(declared, "partial", nbytes)
+        return count
+
+    def rows_sharing(self, parts: int) -> Sharing | None:
+        """Threads share the rows of which parts are added up."""
+        if parts == 1:
+            return None
+        t = self.tiling
+        return self.team(parts * t.heads * t.queries * t.width, "sums_work", "for schedule(static)")
 
     def statements(self, graph: Graph, mark: str) -> Statements | str:
         if graph.outputs == (self.form.product,):
@@ -373,13 +419,16 @@ class Writer:
 
     def sharing(self, back: bool) -> Sharing | None:
         """Threads share tasks, if there is enough to do."""
-        if self.caps.threads == ALONE:
-            return None
         t = self.tiling
         work = t.heads * visited(self.form, t, self.blocks) * t.width * (10 if back else 4)
+        return self.team(work, "work", "for schedule(dynamic)")
+
+    def team(self, work: int, name: str, schedule: str) -> Sharing | None:
+        if self.caps.threads == ALONE:
+            return None
         self.head.add("threads", "int ", "threads")
-        test = f"threads > 1 && {self.head.size('work', work)} > {self.caps.tuning.regions.grain}"
-        return Sharing(test, "for schedule(dynamic)", True)
+        test = f"threads > 1 && {self.head.size(name, work)} > {self.caps.tuning.regions.grain}"
+        return Sharing(test, schedule, True)
 
     def places(self) -> tuple[Text, ...]:
         """The statements of the index along axes of batches as the operands have them."""
