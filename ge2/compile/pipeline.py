@@ -13,7 +13,7 @@ from typing import Final
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
-from ge2.ops.attention.ops import ATTENTION
+from ge2.ops.attention.ops import has_attention
 from ge2.passes.constants_late import constants_late
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fuse import fuse
@@ -26,6 +26,7 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
+from ge2.passes.simplify import inline
 from ge2.passes.slices_first import slices_first
 from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
@@ -45,9 +46,9 @@ def user_kernels(graph: Graph, context: Context) -> Graph:
 
 def attention(graph: Graph, context: Context) -> Graph:
     """Attention becomes one step, where a kernel serves it."""
-    if context.caps is None and not any(isinstance(e.op, ATTENTION) for e in graph.eqns):
+    if context.caps is None and not has_attention(inline(graph) if context.gathers else graph):
         return graph
-    # a GPU's, which others need not load
+    # what few programs need
     from ge2.compile.rewrites.attention import attention
 
     return attention(graph, context)

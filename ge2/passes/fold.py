@@ -14,7 +14,7 @@ from ge2.base.dtypes import INTEGERS, PYTHON
 from ge2.base.gpu import has_tensor_cores
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
 from ge2.ops.attention.band import Band, band_of
-from ge2.ops.attention.ops import has_attention
+from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME
 from ge2.ops.index import Indexed
 from ge2.ops.pointlike import Pointlike
@@ -110,10 +110,11 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
     found = list[tuple[int, int | Literal | Band]]()
-    attends = has_attention(graph) and has_tensor_cores()
+    attends = has_attention(graph) and bool(targets())
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
-        # a GPU has a copy of each captured array, from when it was first needed
-        if attends and type(x) is np.ndarray and (band := band_of(x)) is not None:
+        # a GPU has a copy of each captured array, from when it was first needed; the CPU of small ones
+        copied = has_tensor_cores() or getattr(x, "nbytes", 0) <= SNAPSHOT
+        if attends and copied and type(x) is np.ndarray and (band := band_of(x)) is not None:
             found.append((i, band))
             continue
         if type(x) is not np.ndarray or x.nbytes > SNAPSHOT or var not in readers:

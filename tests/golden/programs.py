@@ -582,6 +582,15 @@ program.add(
 )
 
 
+def attention_in_blocks(q, k, v):
+    with ge2.config.using(executor="c"):  # attention is looked for where C has kernels of it
+        of = lambda *qkv: (ge2.op_call("sdpa", *qkv, causal=True) ** 2).sum()  # noqa: E731
+        return ge2.grad(of, (0, 1, 2))(q, k, v)
+
+
+program.add("attention_in_blocks", attention_in_blocks, *("f32[2,4,100,16]",) * 3, targets=C)
+
+
 def attention_gradient_in_kernels(q, k, v):
     def loss(q, k, v):
         return (ge2.op_call("sdpa", q, k, v, causal=True) ** 2).astype(np.float32).sum()

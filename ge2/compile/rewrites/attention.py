@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final, final
 
+from ge2.base.config import config
 from ge2.base.gpu import AMPERE
-from ge2.choice.choose import choose
+from ge2.base.record import record
+from ge2.choice.choose import Catalog, choose
 from ge2.choice.problem import Problem, prefs
 from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
 from ge2.ops.attention import graphs
@@ -27,53 +29,52 @@ from ge2.ops.attention.ops import (
     form_of,
     recognised,
 )
+from ge2.ops.attention.scores import scores_to_derive
 from ge2.ops.attention.slopes import Reads, derivative
 from ge2.ops.graphs.control import Call
 from ge2.ops.graphs.policy import inlined
 from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
-from ge2.targets.cuda.attention.backward import scores_to_derive
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.kernels.apart import Apart
-from ge2.targets.cuda.kernels.attention import Attention as Kernel
-from ge2.targets.cuda.kernels.attention import AttentionBackward as BackwardKernel
-from ge2.targets.cuda.kernels.attention import (
-    AttentionBackwardOfWarps,
-    AttentionOfFew,
-    AttentionOfWarps,
-)
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.c.caps import Caps as CCaps
+from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
+from ge2.targets.c.load.blas import services
 from ge2.transforms.graphs.derive import PLAIN
 
-CATALOG: Final = (
-    AttentionOfFew(), Kernel(), AttentionOfWarps(), BackwardKernel(), AttentionBackwardOfWarps(), Apart()
-)  # fmt: skip
 # by what decides about an equation: the first such, and what became of it
 Known = dict[tuple[object, ...], tuple[Eqn, tuple[Eqn, ...]]]
 OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
 
 
+@final
+@record
+class Place:
+    """A target, its limits, and the families that may serve attention there, the plain graph last."""
+
+    target: str
+    caps: Any
+    catalog: Catalog
+
+
 def attention(graph: Graph, context: Context) -> Graph:
     """The graph with a kernel's step for each attention that one is chosen for."""
-    limits, found = context.caps, graph
-    served = isinstance(limits, Limits) and limits.generation >= AMPERE and not context.body
-    if served:
-        found = recognised(inlined(graph, OTHERS))
+    found, where = graph, None if context.body else place(context)
+    if where is not None:
+        found = recognised(inlined(graph, OTHERS), frozenset((where.target,)))
     if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
         return graph
-    if served:
-        assert isinstance(limits, Limits)
-        caps = Caps.before(limits)
+    if where is not None:
         bands: dict[Atom, Band] = {
             found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
         }
         known: Known = {}
-        eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, caps, known))
+        eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, where, known))
         found = Graph(found.inputs, eqns, found.outputs, found.consts)
     return as_written(found)
 
 
-def chosen_once(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps, known: Known) -> tuple[Eqn, ...]:
+def chosen_once(
+    eqn: Eqn, bands: Mapping[Atom, Band], where: Place, known: Known
+) -> tuple[Eqn, ...]:
     """As `chosen`; for an equation like an earlier one, as layers of a network have, what became of that."""
     if not isinstance(eqn.op, ATTENTION):
         return (eqn,)
@@ -81,7 +82,7 @@ def chosen_once(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps, known: Known) 
     read = tuple((places[a] if isinstance(a, Var) else a, a.type) for a in eqn.inputs)
     key = eqn.op, read, tuple(map(bands.get, eqn.inputs)), lines_of(eqn)
     if key not in known:
-        known[key] = eqn, chosen(eqn, bands, caps)
+        known[key] = eqn, chosen(eqn, bands, where)
         return known[key][1]
     first, found = known[key]
     env: dict[Atom, Atom] = dict(
@@ -94,7 +95,33 @@ def chosen_once(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps, known: Known) 
     )
 
 
-def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> tuple[Eqn, ...]:
+def place(context: Context) -> Place | None:
+    """What chooses a kernel of attention for a graph; None if there are none."""
+    if context.caps is not None:
+        return on_gpu(context.caps)
+    if not context.gathers:
+        return None
+    caps = CCaps(config.thread_count(), bool(services().dgemm))
+    return Place("c", caps, (CAttention(), CAttentionBackward(), CApart()))
+
+
+def on_gpu(limits: object) -> Place | None:
+    # what programs in C need not load
+    from ge2.targets.cuda.caps import Caps
+    from ge2.targets.cuda.kernels import attention as kernels
+    from ge2.targets.cuda.kernels.apart import Apart
+    from ge2.targets.cuda.limits import Limits
+
+    if not isinstance(limits, Limits) or limits.generation < AMPERE:
+        return None
+    families = (
+        kernels.AttentionOfFew(), kernels.Attention(), kernels.AttentionOfWarps(),
+        kernels.AttentionBackward(), kernels.AttentionBackwardOfWarps(), Apart(),
+    )  # fmt: skip
+    return Place("cuda", Caps.before(limits), families)
+
+
+def chosen(eqn: Eqn, bands: Mapping[Atom, Band], where: Place) -> tuple[Eqn, ...]:
     """The step of a kernel, if one is chosen for the equation, and what is around it; `bands`: values
     known to be such.
     """
@@ -102,23 +129,23 @@ def chosen(eqn: Eqn, bands: Mapping[Atom, Band], caps: Caps) -> tuple[Eqn, ...]:
     known = {n: bands[a] for n, a in enumerate(eqn.inputs) if a in bands}
     inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
     if isinstance(op, AttentionBackward):
-        return backward(replace(eqn, inputs=inputs), with_bands(op.plain, known), known, caps)
+        return backward(replace(eqn, inputs=inputs), with_bands(op.plain, known), known, where)
     if not isinstance(op, Attention | AttentionSaving):
         return (eqn,)
     jaxpr = with_bands(op.jaxpr, known)
     plain = with_bands(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
     fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
-    one = settled(replace(eqn, op=fused, inputs=inputs), caps)
+    one = settled(replace(eqn, op=fused, inputs=inputs), where)
     return (eqn,) if one is None else (one,)
 
 
-def settled(eqn: Eqn, caps: Caps) -> Eqn | None:
+def settled(eqn: Eqn, where: Place) -> Eqn | None:
     """The equation with the choice of its kernel; None if it has none."""
-    choice = choose(Problem.of(eqn, "cuda"), caps, prefs(), CATALOG)
-    return None if choice.family is CATALOG[-1] else replace(eqn, choice=choice)
+    choice = choose(Problem.of(eqn, where.target), where.caps, prefs(), where.catalog)
+    return None if choice.family is where.catalog[-1] else replace(eqn, choice=choice)
 
 
-def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], caps: Caps) -> tuple[Eqn, ...]:
+def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) -> tuple[Eqn, ...]:
     """The step that computes cotangents, if kernels do, and what is around it; `plain`: without the
     inputs that are known to be bands.
     """
@@ -144,7 +171,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], caps: Caps) -> t
     outs = tuple(Var(a.type) for a in inner.outputs)
     inputs = (*given, logs, rows.outs[0], ct)
     fused = FusedBackward(inner, plain, slopes, reads)
-    one = settled(Eqn(fused, inputs, outs, eqn.source), caps)
+    one = settled(Eqn(fused, inputs, outs, eqn.source), where)
     if one is None:
         return as_it_was
     return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)

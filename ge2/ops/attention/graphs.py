@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.dtypes import FLOAT32, HALF, accumulator
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
@@ -43,9 +43,14 @@ def types_of(form: Form) -> list[ArrayType]:
     return [v.type for v in form.plain.inputs]
 
 
+def held(form: Form) -> np.dtype:
+    """The type of scores and sums: float32, unless queries are of float64."""
+    return accumulator(form.queries.base.type.dtype)
+
+
 def sums_type(form: Form) -> ArrayType:
     """The type of the logarithms of the sums."""
-    return ArrayType(form.sums, FLOAT32)
+    return ArrayType(form.sums, held(form))
 
 
 def places(form: Form, dims: Dims) -> tuple[list[int], list[int]]:
@@ -101,10 +106,10 @@ def inputs_of(form: Form) -> tuple[Var, ...]:
 
 
 def products(form: Form, queries: Any, keys: Any) -> Any:
-    """Queries times keys, in float32."""
+    """Queries times keys, in the type of scores."""
     assert isinstance(form.dot.op, DotGeneral)
     pair = (queries, keys) if form.query == 0 else (keys, queries)
-    return replace(form.dot.op, out=FLOAT32)(*pair)
+    return replace(form.dot.op, out=held(form))(*pair)
 
 
 # ------------------------------------------------------------------------------------- derivative
@@ -121,13 +126,14 @@ def scored(form: Form, derive: Derive) -> Graph:
         for c in (form.queries, form.keys):
             for e in filter(is_scaling, c.eqns):
                 number = next(x for x in e.inputs if not x.type.shape)
-                product = e.op(product, wide(*read(env, [number])))
+                (x,) = read(env, [number])
+                product = e.op(product, wide(x) if is_traced(x) else held(form).type(x))
         env[form.product] = product
         for e in form.between:
             env[e.outs[0]] = widened(e, read(env, e.inputs))
         return [wide(env[form.scores])]
 
-    product = form.product.type.with_dtype(FLOAT32)
+    product = form.product.type.with_dtype(held(form))
     return derive.trace(scores, [product, *(v.type for v in others)])
 
 
@@ -227,7 +233,7 @@ def slopes(
     both = (ready, read_) if form.side == 0 else (read_, ready)
     letters = values.spell(*both)
     mine, theirs, result = letters[form.side], letters[1 - form.side], letters[2]
-    ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, FLOAT32)
+    ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, held(form))
     ct_values = values.einsum(result, mine, theirs, ct_mean, ready, half)
     ct_weights = dropped(form, env, ct_weights)
     ct_weights = arranged(ct_weights, form.weights, scores.shape, form.dims)
@@ -264,7 +270,7 @@ def of_others(form: Form, wanted: Flags) -> Flags:
 
 def along_rows(form: Form, y: Any, ct: Any) -> Any:
     """Of each query, the sum of the result times its cotangent."""
-    total = (y.cast(FLOAT32) * ct.cast(FLOAT32)).fold_sum((form.result.index(FEATURE),))
+    total = (y.cast(held(form)) * ct.cast(held(form))).fold_sum((form.result.index(FEATURE),))
     return as_sums(form, total, without(form.result, FEATURE))
 
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import final
 
+from ge2.base.config import config
+from ge2.base.dtypes import FLOAT64, HALF
+from ge2.base.gpu import has_tensor_cores
 from ge2.base.record import record
+from ge2.base.toolchain.detect import toolchain
 from ge2.ir import (
     Axes,
     Batched,
@@ -149,6 +153,13 @@ def form_of(plain: Graph) -> Form:
     return next(form for form in forms if form.plain.outputs == plain.outputs)
 
 
+def targets() -> frozenset[str]:
+    """The targets with kernels of attention that arrays of this process may be for."""
+    found = {"cuda"} if has_tensor_cores() else set()
+    native = config.executor == "c" and toolchain() is not None
+    return frozenset(found | {"c"} if native else found)
+
+
 def possible(graph: Graph) -> bool:
     """True of a graph that may have attention in it."""
     ops = [e.op for e in graph.eqns]
@@ -160,14 +171,16 @@ def has_attention(graph: Graph) -> bool:
     return possible(graph) or any(isinstance(e.op, ATTENTION) for e in graph.eqns)
 
 
-def recognised(graph: Graph) -> Graph:
-    """The graph with each attention in it as one equation, where the last of it was."""
+def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
+    """The graph with each attention in it as one equation, where the last of it was, if one of the
+    targets may have a kernel of it.
+    """
     if not possible(graph):
         return graph
     gone: set[int] = set()
     made: dict[Var, Eqn] = {}
     for form, numbers, inputs in Finder(graph).forms():
-        if not form.plain.effect and fits(form):
+        if not form.plain.effect and fits(form, wanted):
             gone |= numbers
             (y,) = form.plain.outputs
             assert isinstance(y, Var)
@@ -195,8 +208,10 @@ def renamed(graph: Graph) -> Graph:
     return Graph(tuple(env[v] for v in graph.inputs), tuple(eqns), rename(env, graph.outputs))
 
 
-def fits(form: Form) -> bool:
-    """True of what a kernel may serve, as far as types tell: half types, and features that a tile of
-    rows holds.
+def fits(form: Form, wanted: frozenset[str]) -> bool:
+    """True of what a kernel of a target may serve, as far as types tell: half types on a GPU, float64
+    in C, float32 on both, and features that a tile of rows holds.
     """
-    return not refusal(form)
+    dtype = form.queries.base.type.dtype
+    served = {"c"} if dtype == FLOAT64 else {"cuda"} if dtype in HALF else {"c", "cuda"}
+    return not wanted.isdisjoint(served) and not refusal(form)

@@ -8,7 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, final
 
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.record import record
 from ge2.ir import Dims
 from ge2.ops.attention.facts import FEATURE
@@ -18,7 +18,7 @@ from ge2.ops.shape import BroadcastInDim, Reshape, Transpose
 
 Factors = list[tuple[int, int]]  # sizes and strides that make up an axis, the outermost first
 WIDEST: Final = 256  # features of a head that kernels have tiles for
-TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32))  # that kernels multiply
+TYPES: Final = frozenset((BFLOAT16, FLOAT16, FLOAT32, FLOAT64))  # that kernels multiply
 SUMS: Final = (4, 5)  # among the operands, those that are as the sums: they have no features
 MAPPED: Final = 3  # axes of batches, beside those of rows and features: a tensor map has five
 Strides = Sequence[Dims]
@@ -83,7 +83,7 @@ def refusal(form: Form) -> str:
     dtypes = {c.base.type.dtype for c in form.chains}
     y = form.plain.outputs[0].type
     if len(dtypes) != 1 or not dtypes <= TYPES or y.dtype not in dtypes:
-        return "queries, keys, values and result are not of one half type, or of float32"
+        return "queries, keys, values and result are not of one half type, of float32 or of float64"
     strides = (*(c_order(c.base.type.shape) for c in form.chains), c_order(y.shape))
     found = tiling(form, strides)
     return found if isinstance(found, str) else found.unaligned(4, y.dtype.itemsize)

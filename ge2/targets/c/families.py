@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from ge2.choice.choose import Catalog
 from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
+from ge2.targets.c.kernels.attention import CAttention, CAttentionBackward
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
 from ge2.targets.c.kernels.generated import CRegion
 from ge2.targets.c.kernels.moves import (
@@ -26,6 +27,6 @@ from ge2.targets.c.kernels.user_kernels import COwn
 FAMILIES: Catalog = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),
     CGather(), CScatterReduce(), CScatter(), CIndex(), CScan(), CBits(), CFold(), CSort(),
-    CSelect(), CTop(), CSearch(), COwn(),
+    CSelect(), CTop(), CSearch(), COwn(), CAttention(), CAttentionBackward(),
 )  # fmt: skip
 BLOCKED: Catalog = (BlockedPointwise(), BlockedRowwise(), BlockedReduce())

@@ -97,6 +97,22 @@ class Products:
 
 @final
 @record
+class Attention:
+    """Kernels of attention."""
+
+    # queries, and keys, of a block: its scores are 16 KB of float32, half of a first cache
+    blocks: tuple[int, ...] = (64, 32)
+    score: int = 60  # operations that a score is worth beside its products
+    # tasks that few heads are cut into, of so many blocks of keys at least: each has sums of its own
+    tasks: int = 8
+    least: int = 4
+    turned: int = 3  # operations that a number of a key is worth where a block of queries turns it
+    rate: float = 1.1  # of its products, to that of the library's large ones
+    apart: int = 40  # operations that a score is worth in regions of rows
+
+
+@final
+@record
 class Loops:
     """Loops and branches as parts of the C that is around them."""
 
@@ -168,6 +184,7 @@ class Tuning:
     sorts: Sorts = Sorts()
     draws: Draws = Draws()
     products: Products = Products()
+    attention: Attention = Attention()
     loops: Loops = Loops()
     files: Files = Files()
     results: Results = Results()

@@ -11,7 +11,6 @@ import numpy as np
 from ge2.base.config import config
 from ge2.base.dtypes import INEXACT, python_type
 from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
-from ge2.base.gpu import has_tensor_cores
 from ge2.base.interpreter import collector_paused
 from ge2.base.source import here
 from ge2.ir import (
@@ -29,7 +28,7 @@ from ge2.ir import (
     rename,
 )
 from ge2.ir.op import Derive, GraphOp
-from ge2.ops.attention.ops import possible, recognised
+from ge2.ops.attention.ops import possible, recognised, targets
 from ge2.ops.shape import BroadcastInDim
 from ge2.trace import Trace, Tracer, finish, run, stage, tidy
 from ge2.trace.stage import Input
@@ -140,11 +139,11 @@ def vjp_graph(
 
 
 def fused(graph: Graph) -> Graph:
-    """The graph with attention as one operation, whose derivative is by rule, where a GPU may have
-    kernels for both.
+    """The graph with attention as one operation, whose derivative is by rule, where a GPU, or C, may
+    have kernels for both.
     """
-    wanted = "attention" not in config.passes_off and possible(graph) and has_tensor_cores()
-    return recognised(graph) if wanted else graph
+    wanted = "attention" not in config.passes_off and possible(graph)
+    return recognised(graph, targets()) if wanted else graph
 
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:

@@ -89,6 +89,8 @@ def headers(text: str) -> tuple[str, ...]:
 def header(name: str, suffix: str) -> str:
     if name.startswith("cast_") or name == "cast":
         return "cast"
+    if name.startswith("attend_"):
+        return "attend"
     if name in FOLDS and suffix in ("c64", "c128"):
         return "complex"
     if name in FOLDS or name in ("lowest", "highest", "simd_max", "simd_min"):

@@ -16,13 +16,11 @@ import numpy as np
 from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
-from ge2.ir import Graph
-from ge2.ops.attention.form import Form
+from ge2.ops.attention.scores import Scores
 from ge2.ops.attention.tiling import Tiling
 from ge2.targets.cuda.attention import bias
 from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
-from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -322,27 +320,3 @@ class AttentionBackward(Backward):
         declared = f"const __grid_constant__ ge2_tensor_map {name}"
         self.arguments[name] = Argument(declared, kind, (self.operands[n], tiles))
         return tuple(p for _, step, p in reversed(pairs) if step)
-
-
-def sees_none(scores: Scores, queries: int, keys: int) -> bool:
-    """True if some query sees no key, and has weights all the same."""
-    band = scores.band
-    unseen = (band.low or 0) > 0 or (band.high is not None and queries - 1 - band.high > keys - 1)
-    return scores.finite and unseen
-
-
-def without_band(scores: Scores, queries: int, keys: int) -> Scores:
-    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
-    if not sees_none(scores, queries, keys):
-        return scores
-    return replace(scores, band=type(scores.band)(), whole=scores.edge)
-
-
-def scores_to_derive(form: Form) -> Graph | None:
-    """Scores of which a kernel has the derivative; None if that is a number. Masks are left out, where
-    what is not seen has a weight of 0.
-    """
-    scores, shape = scores_of(form), form.product.type.shape
-    if sees_none(scores, shape[form.row], shape[form.key]):
-        return scores.edge
-    return None if scores.is_simple and form.soft is None else scores.whole

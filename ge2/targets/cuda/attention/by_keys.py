@@ -14,9 +14,9 @@ import numpy as np
 from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ops.attention.scores import Scores
 from ge2.ops.attention.tiling import Batch, Tiling
 from ge2.targets.cuda.attention.kernel import LOG2E, NAMES, steps_of
-from ge2.targets.cuda.attention.scores import Scores
 from ge2.targets.cuda.attention.statements import Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed

@@ -17,8 +17,8 @@ import numpy as np
 from ge2.base.dtypes import FLOAT32
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand, Text
+from ge2.ops.attention.scores import Scores
 from ge2.ops.attention.tiling import Tiling
-from ge2.targets.cuda.attention.scores import Scores
 from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed

@@ -15,11 +15,11 @@ import numpy as np
 
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand
+from ge2.ops.attention.scores import Scores
 from ge2.ops.attention.tiling import Tiling
 from ge2.targets.cuda.attention.backward import Backward, Four, Part, Total
 from ge2.targets.cuda.attention.bias import Left, of_first
 from ge2.targets.cuda.attention.kernel import NAMES, AttentionView, Forward, steps_of
-from ge2.targets.cuda.attention.scores import Scores
 from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed

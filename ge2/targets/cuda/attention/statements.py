@@ -8,21 +8,19 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT32, INT64
+from ge2.base.dtypes import BFLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.codegen.kernel_values import Param
 from ge2.codegen.text import Argument, Operand, Text, leaves
-from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Names, Var, rename, without_dead_code
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Names, Var, rename
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.graphs import inputs_of
-from ge2.ops.elementwise import ADD, EQ, GE, GT, LE, LT, NE, NEG, SUB, ConvertElementType
+from ge2.ops.attention.scores import narrowed
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import UINT32, Draw, RandomBits
-from ge2.ops.shape import Iota
 from ge2.passes.fuse import fuse
 from ge2.passes.fusion_group import round_halves
 from ge2.passes.wrap_indices import in_order, orientation
-from ge2.targets.cuda.attention.scores import MOVES
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.columnwise import Lanes, Stage
 from ge2.targets.cuda.emit.kernel_parameters import label
@@ -105,39 +103,6 @@ def with_draw(region: Region, value: Var, bits: Eqn) -> Region:
     inputs = (*(v for v in inner.inputs if v is not value), *words)
     graph = Graph(inputs, (draw, *inner.eqns), inner.outputs)
     return replace(region, axes=(at, *region.axes), graph=graph)
-
-
-def narrowed(graph: Graph) -> Graph:
-    """The graph with indices, and what is added to them, as 32 bits: they are no larger."""
-    env: dict[Atom, Var] = {}
-    eqns = list[Eqn]()
-    for e in without_dead_code(graph).eqns:
-        op, (out,) = e.op, e.outs
-        if isinstance(op, Iota) and op.dtype == INT64:
-            env[out] = Var(out.type.with_dtype(INT32))
-            eqns.append(Eqn(Iota(op.shape, op.axis, INT32), (), (env[out],), e.source))
-            continue
-        inputs = [env.get(a) or short_literal(a) for a in e.inputs]
-        fits = None not in inputs and any(a in env for a in e.inputs)
-        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
-            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
-            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
-            env[out] = found
-            continue
-        for a in e.inputs:
-            if a in env and a.type.dtype == INT64:  # as it was
-                eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
-                env[a] = eqns[-1].outs[0]
-        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
-    outputs = tuple(env.get(a, a) for a in graph.outputs)
-    return Graph(graph.inputs, tuple(eqns), outputs)
-
-
-def short_literal(a: Atom) -> Literal | None:
-    """An integer as one of 32 bits, if sums with indices stay in these."""
-    if not isinstance(a, Literal) or a.type.dtype != INT64 or abs(int(a.value)) >= 1 << 29:  # type: ignore[arg-type]
-        return None
-    return Literal.of(np.int32(int(a.value)))  # type: ignore[arg-type]
 
 
 @final

@@ -17,19 +17,18 @@ from ge2.ir import Dims, Graph, Var
 from ge2.ops.attention.core import core_shapes
 from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
+from ge2.ops.attention.scores import Scores, scores_of, without_band
 from ge2.ops.attention.slopes import way
 from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, product_axes, tiling
 from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
 from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
-from ge2.targets.cuda.attention.backward import without_band
 from ge2.targets.cuda.attention.bias import Left
 from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
 from ge2.targets.cuda.attention.kernel import AttentionWgmma
 from ge2.targets.cuda.attention.kernel import Forward as ForwardKernel
 from ge2.targets.cuda.attention.mma import AttentionMma, Room
 from ge2.targets.cuda.attention.mma import AttentionMmaBackward as MmaBackward
-from ge2.targets.cuda.attention.scores import Scores, scores_of
 from ge2.targets.cuda.attention.statements import (
     NOTHING,
     Statements,

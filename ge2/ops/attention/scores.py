@@ -8,19 +8,21 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT16, FLOATS, INTEGERS
+from ge2.base.dtypes import BOOL, FLOAT16, FLOATS, INT64, INTEGERS
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
-from ge2.ops.attention.band import Band
+from ge2.ops.attention.band import INT32, Band
 from ge2.ops.attention.form import MILD, Form, faint, is_scaling
 from ge2.ops.elementwise import (
     ADD,
     AND,
+    EQ,
     GE,
     GT,
     LE,
     LT,
     MUL,
+    NE,
     NEG,
     SUB,
     WHERE,
@@ -338,3 +340,60 @@ def resolved(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]
             a = env[a]
         found.append(a)
     return tuple(found)
+
+
+def sees_none(scores: Scores, queries: int, keys: int) -> bool:
+    """True if some query sees no key, and has weights all the same."""
+    band = scores.band
+    unseen = (band.low or 0) > 0 or (band.high is not None and queries - 1 - band.high > keys - 1)
+    return scores.finite and unseen
+
+
+def without_band(scores: Scores, queries: int, keys: int) -> Scores:
+    """Scores of which all blocks are visited, if a query that sees no key has weights all the same."""
+    if not sees_none(scores, queries, keys):
+        return scores
+    return replace(scores, band=Band(), whole=scores.edge)
+
+
+def scores_to_derive(form: Form) -> Graph | None:
+    """Scores of which a kernel has the derivative; None if that is a number. Masks are left out, where
+    what is not seen has a weight of 0.
+    """
+    scores, shape = scores_of(form), form.product.type.shape
+    if sees_none(scores, shape[form.row], shape[form.key]):
+        return scores.edge
+    return None if scores.is_simple and form.soft is None else scores.whole
+
+
+def narrowed(graph: Graph) -> Graph:
+    """The graph with indices, and what is added to them, as 32 bits: they are no larger."""
+    env: dict[Atom, Var] = {}
+    eqns = list[Eqn]()
+    for e in without_dead_code(graph).eqns:
+        op, (out,) = e.op, e.outs
+        if isinstance(op, Iota) and op.dtype == INT64:
+            env[out] = Var(out.type.with_dtype(INT32))
+            eqns.append(Eqn(Iota(op.shape, op.axis, INT32), (), (env[out],), e.source))
+            continue
+        inputs = [env.get(a) or short_literal(a) for a in e.inputs]
+        fits = None not in inputs and any(a in env for a in e.inputs)
+        if fits and (op in (ADD, SUB, NEG, LE, LT, GE, GT, EQ, NE) or isinstance(op, MOVES)):
+            found = Var(*op.infer(*(x.type for x in inputs)))  # type: ignore[union-attr]
+            eqns.append(Eqn(op, tuple(inputs), (found,), e.source))  # type: ignore[arg-type]
+            env[out] = found
+            continue
+        for a in e.inputs:
+            if a in env and a.type.dtype == INT64:  # as it was
+                eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
+                env[a] = eqns[-1].outs[0]
+        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
+    outputs = tuple(env.get(a, a) for a in graph.outputs)
+    return Graph(graph.inputs, tuple(eqns), outputs)
+
+
+def short_literal(a: Atom) -> Literal | None:
+    """An integer as one of 32 bits, if sums with indices stay in these."""
+    if not isinstance(a, Literal) or a.type.dtype != INT64 or abs(int(a.value)) >= 1 << 29:  # type: ignore[arg-type]
+        return None
+    return Literal.of(np.int32(int(a.value)))  # type: ignore[arg-type]
