@@ -88,7 +88,7 @@ def test_panels_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
         turned = [np.swapaxes(np.swapaxes(x, -1, -2).copy(), -1, -2) for x in (a, b)]
         yield from ((a, b), turned, (a[..., ::-2, :], b[..., 1:]))
 
-    pin, few = Pin("product in C", "panels"), Tuning(products=Products(many=0, high=24, task=1))
+    pin, few = Pin("product in C", "panels"), Tuning(products=Products(wake=0, high=24, task=1))
     with config.using(pins=(pin,), tuning=(few,), threads=threads):
         found = ge2.jit(every)(pairs)
     expected = every(pairs if whole else [(a.astype(float), b.astype(float)) for a, b in pairs])
@@ -109,7 +109,8 @@ def test_panels_are_chosen_where_they_are_quicker():
     assert chosen((2, 300), (300, 300), "i4") == "loops"
     assert chosen((64, 32, 32), (64, 32, 32), "f8") == "panels"
     assert chosen((4096, 64), (64, 64), "f4") == "panels"
-    assert chosen((512, 512), (512, 512), "f4") == "BLAS"
+    assert chosen((512, 512), (512, 512), "f4") == "panels"
+    assert chosen((1024, 1024), (1024, 1024), "f4") == chosen((64, 768), (768, 768), "f8") == "BLAS"
 
 
 def test_strides_of_vectors_and_matrices():
@@ -137,5 +138,5 @@ def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
     assert "ge2_product_terms_f64(rows, columns, 2, " in text((2, 2), (2, 16384))
     assert "ge2_product_f64(lib, 4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
     assert (
-        "ge2_product_terms" not in text((300, 300), (300, 300)).split("static void product_0(")[1]
+        "ge2_product_terms" not in text((700, 700), (700, 700)).split("static void product_0(")[1]
     )

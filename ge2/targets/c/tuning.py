@@ -89,10 +89,13 @@ class Products:
     # by panels; BLAS is as quick where products are larger and no side is short
     high: int = 384  # bytes of a column of the rows that a task has: with its terms, half of 256 KB
     task: int = 1 << 17  # multiplications of a task, at least
+    wake: int = 1 << 20  # multiplications of them all that are worth waking other threads for
     pack: int = 1 << 15  # elements that a thread packs at a time
     batched: int = 1 << 21  # multiplications of each of several products, at most
-    packed: int = 1 << 18  # multiplications of one product, at least,
-    short: int = 64  # and its columns or terms, at most
+    packed: int = 1 << 18  # multiplications of one product, at least;
+    short: int = 64  # its columns or terms, at most, or
+    medium: int = 1 << 29  # multiplications times bytes of a number, at most, with
+    tall: int = 128  # rows, at least, for each of which a part of packing B is paid
 
 
 @final

@@ -58,7 +58,9 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
         return False
     if dtype not in FLOATS or count > 1:
         return dtype not in FLOATS or work <= tuning.batched
-    return work >= tuning.packed and m >= ROWS and min(n, k) <= tuning.short
+    short = min(n, k) <= tuning.short and m >= ROWS
+    medium = m >= tuning.tall and work * dtype.itemsize <= tuning.medium
+    return work >= tuning.packed and (short or medium)
 
 
 def multiplied(dtype: np.dtype) -> np.dtype:
@@ -118,7 +120,7 @@ def by_panels(
         Argument("int64_t count", "size", count),
         Argument("int64_t per_thread", "size", own),
         Argument("char *scratch", "scratch", own * max(caps.threads, 1)),
-        *shares(max(1, tuning.task // work), max(1, tuning.many // work) if tasks > 1 else 1, caps),
+        *shares(max(1, tuning.task // work), max(1, tuning.wake // work) if tasks > 1 else 1, caps),
     )  # fmt: skip
     found.append(CKernel(
         "product", title, arguments, (), 1, "count * ((rows + high - 1) / high)",

@@ -66,9 +66,13 @@ class CProduct(Generated):
         return shared(usual, problem, caps)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """By BLAS at the rate of its products; loops compute at that of ours, and wait for sums."""
-        half = variant.name.startswith(ITSELF.name)
-        if not half and not variant.name.startswith(BLAS.name):
+        """By BLAS, and by panels of floats, at the rate of its products; loops compute at that of
+        ours, and wait for sums.
+        """
+        half, dtype = variant.name.startswith(ITSELF.name), product_dtype(problem)
+        if variant.name.startswith(PANELS.name) and dtype not in FLOATS:
+            return shared_seconds(problem, variant, caps, rate=2 / dtype.itemsize)
+        if not half and not variant.name.startswith((BLAS.name, PANELS.name)):
             return shared_seconds(problem, variant, caps, rate=0.25)
         given = (variant.caps or caps).threads
         speed = (caps if given > 1 else replace(caps, threads=1)).speed
