@@ -27,13 +27,18 @@ from ge2.targets.c.emit import gathers
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, ORDER, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
+    beyond,
     clause,
     compensated,
+    extreme_of_run,
     gathers_index,
     in_runs,
     larger,
+    least_of,
     merged,
+    met,
     run_length,
+    screens,
     start,
     state_dtype,
     state_type,
@@ -42,7 +47,7 @@ from ge2.targets.c.emit.reductions import (
     word,
 )
 from ge2.targets.c.emit.skeleton import Braces, Cut, For, Partial, Stage, Tasks, length
-from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, helpers_of, number, retyped
 
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
@@ -96,6 +101,8 @@ class Writer:
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
+        self.screened = False  # while vectors take extremes whose places are sought after
+        self.sought: Work | None = None  # the extreme whose place is sought
         self.nans: dict[Work, str] = {}
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
@@ -174,6 +181,8 @@ class Writer:
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
         flags, checks = self.nan_flags(local) if simd else ([], [])
         limits = gathers.limits(loop.works, self.places)
+        if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
+            return self.screening(loop, letter, begin, end, local)
         for limit in limits:
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(gathers.taken(limit, index))
@@ -192,6 +201,30 @@ class Writer:
         outer = For("at", begin, end, (first, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
+
+    def screening(
+        self, loop: Loop, letter: str, begin: str, end: str, local: Sequence[Work]
+    ) -> list[Stage]:
+        """A loop that finds where extremes are, in runs: vectors take the extreme of a run, and if it
+        is beyond what was found the run is gone through until it is met.
+        """
+        head = [Text(f"const int64_t end = ge2_least(at + {self.tuning.run}, {end});")]
+        clauses, taking = "", list[Stage]()
+        for w in local:
+            dtype, name = w.xs[0].dtype, self.state(w)
+            head.append(Text(f"{GATHERED[dtype]} {name}_part = {least_of(w)};"))
+            head.append(Text(f"int{8 * dtype.itemsize}_t {name}_nan = 0;"))
+            kind = word(w).removeprefix("arg")
+            clauses += f" reduction({kind}:{name}_part) reduction(|:{name}_nan)"
+        self.screened = True
+        looking = For(letter, "at", "end", tuple(self.inside(loop)), f"#pragma omp simd{clauses}")
+        self.screened = False
+        for self.sought in local:
+            found = self.state(self.sought), self.state_at(self.sought)
+            first = f"{beyond(self.sought, *found)} ? at : end"
+            taking.append(For(letter, first, "end", tuple(self.inside(loop))))
+        self.sought = None
+        return [For("at", begin, end, (*head, looking, *taking), step=str(self.tuning.run))]
 
     def unrolled(self, loop: Loop) -> bool:
         """Whether all loops within have so few rounds that the compiler writes them out."""
@@ -326,6 +359,11 @@ class Writer:
     def state(self, w: Work) -> str:
         assert w.y is not None
         return f"{label(w.y.name)}_{word(w)}"
+
+    def state_at(self, w: Work) -> str:
+        assert w.y is not None
+        home = self.homes[w.y]
+        return self.state(w) + (self.places.at(home) if home.dims else "")
 
     def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
         """Declares the array of a value: on the stack if it is small, else in
@@ -497,14 +535,17 @@ class Writer:
         assert w.y is not None
         value = self.operand(w.xs[0])
         name = self.local.get(w)
+        if self.screened:
+            return extreme_of_run(w, self.state(w), value)
         if w in self.nans:
             assert name is not None
             nan = Text(f"{self.nans[w]} |= {value} != {value};")
             return [nan, Text(larger(w, name, value), comment)]
         if name is None:
-            home = self.homes[w.y]
-            name = self.state(w) + (self.places.at(home) if home.dims else "")
+            name = self.state_at(w)
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
+        if self.sought is not None:
+            return [met(w, self.state(w), name, value, index)] if w is self.sought else []
         return [Text(taken_in(w, name, value, index), comment)]
 
     def stored(self, w: Work) -> Text:
