@@ -7,17 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import (
-    BOOL,
-    COMPLEX,
-    COMPLEX64,
-    COMPLEX128,
-    FLOAT32,
-    FLOAT64,
-    INTEGERS,
-)
+from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX64, COMPLEX128, FLOAT32, FLOAT64
 from ge2.codegen.loop_nest import Work
-from ge2.codegen.text import Text, guard
 from ge2.ops.reduce import ArgReduce
 from ge2.targets.c.emit.types import GATHERED, SUFFIX, expression, number
 from ge2.targets.c.tuning import Regions
@@ -141,51 +132,3 @@ def vectorises(works: Iterable[Work]) -> bool:
         (w.kind == "fold" and gathers_index(w)) or any(x.dtype in COMPLEX for x in w.xs)
         for w in works
     )
-
-
-def screens(works: Iterable[Work], local: Iterable[Work]) -> bool:
-    """True if a loop only finds where extremes of real numbers are, so that it may be gone through
-    twice: by vectors that ask whether an element is beyond what was found, and element by element.
-    """
-    found = [w for w in works if w.kind != "compute"]
-    return (
-        bool(found)
-        and all(
-            w in local
-            and w.kind == "fold"
-            and gathers_index(w)
-            and w.xs[0].dtype in (*REAL, *INTEGERS, BOOL)
-            for w in found
-        )
-        and not any(x.dtype in COMPLEX for w in works for x in w.xs)
-    )
-
-
-def least_of(w: Work) -> str:
-    """What the extreme of a run begins with, before its first element."""
-    end = "lowest" if word(w) == "argmax" else "highest"
-    return expression(f"ge2_{end}()", [], w.xs[0].dtype, w.xs[0].dtype)
-
-
-def order(w: Work) -> str:
-    return ">" if word(w) == "argmax" else "<"
-
-
-def extreme_of_run(w: Work, name: str, value: str) -> list[Text]:
-    """The extreme of a run, whose place is sought later, and whether there was a NaN."""
-    part = f"{name}_part"
-    nan = Text(f"{name}_nan |= {value} != {value};")
-    return [nan, Text(f"{part} = {value} {order(w)} {part} ? {value} : {part};")]
-
-
-def beyond(w: Work, name: str, state: str) -> str:
-    """The test of a run: whether its extreme is beyond what was found, in which no NaN was."""
-    further = f"{name}_nan || {name}_part {order(w)} {state}.value"
-    return f"({state}.index == INT64_MAX || ({state}.value == {state}.value && ({further})))"
-
-
-def met(w: Work, name: str, state: str, value: str, index: str) -> Text:
-    """The first element of a run that is its extreme, or NaN, ends the search."""
-    at = expression("ge2_at({0}, {1})", [value, index], w.xs[0].dtype, w.xs[0].dtype)
-    test = f"{name}_nan ? {value} != {value} : {value} == {name}_part"
-    return guard(test, (Text(f"{state} = {at};"), Text("break;")))

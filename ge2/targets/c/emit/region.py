@@ -24,21 +24,17 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit import gathers
+from ge2.targets.c.emit.extremes import extreme_of_run, met, screens, search
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, ORDER, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
-    beyond,
     clause,
     compensated,
-    extreme_of_run,
     gathers_index,
     in_runs,
     larger,
-    least_of,
     merged,
-    met,
     run_length,
-    screens,
     start,
     state_dtype,
     state_type,
@@ -47,7 +43,7 @@ from ge2.targets.c.emit.reductions import (
     word,
 )
 from ge2.targets.c.emit.skeleton import Braces, Cut, For, Partial, Stage, Tasks, length
-from ge2.targets.c.emit.types import GATHERED, HELD, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
 
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
@@ -101,8 +97,8 @@ class Writer:
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
-        self.screened = False  # while vectors take extremes whose places are sought after
-        self.sought: Work | None = None  # the extreme whose place is sought
+        # the extreme whose place is sought, or none while vectors take those of a run; if any is
+        self.sought: tuple[Work | None, bool] = None, False
         self.nans: dict[Work, str] = {}
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
@@ -182,7 +178,7 @@ class Writer:
         flags, checks = self.nan_flags(local) if simd else ([], [])
         limits = gathers.limits(loop.works, self.places)
         if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
-            return self.screening(loop, letter, begin, end, local)
+            return self.seeking(loop, (letter, begin, end), local)
         for limit in limits:
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(gathers.taken(limit, index))
@@ -202,29 +198,19 @@ class Writer:
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
 
-    def screening(
-        self, loop: Loop, letter: str, begin: str, end: str, local: Sequence[Work]
+    def seeking(
+        self, loop: Loop, bounds: tuple[str, str, str], local: Sequence[Work]
     ) -> list[Stage]:
-        """A loop that finds where extremes are, in runs: vectors take the extreme of a run, and if it
-        is beyond what was found the run is gone through until it is met.
-        """
-        head = [Text(f"const int64_t end = ge2_least(at + {self.tuning.run}, {end});")]
-        clauses, taking = "", list[Stage]()
-        for w in local:
-            dtype, name = w.xs[0].dtype, self.state(w)
-            head.append(Text(f"{GATHERED[dtype]} {name}_part = {least_of(w)};"))
-            head.append(Text(f"int{8 * dtype.itemsize}_t {name}_nan = 0;"))
-            kind = word(w).removeprefix("arg")
-            clauses += f" reduction({kind}:{name}_part) reduction(|:{name}_nan)"
-        self.screened = True
-        looking = For(letter, "at", "end", tuple(self.inside(loop)), f"#pragma omp simd{clauses}")
-        self.screened = False
-        for self.sought in local:
-            found = self.state(self.sought), self.state_at(self.sought)
-            first = f"{beyond(self.sought, *found)} ? at : end"
-            taking.append(For(letter, first, "end", tuple(self.inside(loop))))
-        self.sought = None
-        return [For("at", begin, end, (*head, looking, *taking), step=str(self.tuning.run))]
+        """An innermost loop that finds where extremes are."""
+        states = {w: (self.state(w), self.state_at(w)) for w in local}
+
+        def body(sought: Work | None) -> tuple[Stage, ...]:
+            self.sought = sought, True
+            found = tuple(self.inside(loop))
+            self.sought = None, False
+            return found
+
+        return [search(states, body, bounds, self.tuning.run)]
 
     def unrolled(self, loop: Loop) -> bool:
         """Whether all loops within have so few rounds that the compiler writes them out."""
@@ -535,7 +521,7 @@ class Writer:
         assert w.y is not None
         value = self.operand(w.xs[0])
         name = self.local.get(w)
-        if self.screened:
+        if self.sought == (None, True):
             return extreme_of_run(w, self.state(w), value)
         if w in self.nans:
             assert name is not None
@@ -544,8 +530,9 @@ class Writer:
         if name is None:
             name = self.state_at(w)
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
-        if self.sought is not None:
-            return [met(w, self.state(w), name, value, index)] if w is self.sought else []
+        if self.sought[1]:
+            own = w is self.sought[0]
+            return [met(w, self.state(w), name, value, index)] if own else []
         return [Text(taken_in(w, name, value, index), comment)]
 
     def stored(self, w: Work) -> Text:
