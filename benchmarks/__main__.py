@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -179,8 +180,22 @@ SUITES = {
 RESULTS = Path(__file__).parent / "results"
 
 
+# one thread for each library that is timed
+ALONE = {
+    "BENCHMARKS_ALONE": "1",
+    **dict.fromkeys(("GE2_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1"),
+}
+
+
 def main() -> int:
     options = parse()
+    if options.alone and "BENCHMARKS_ALONE" not in os.environ:
+        os.sched_setaffinity(
+            0, {max(os.sched_getaffinity(0))}
+        )  # JAX's threads follow the processors
+        os.execve(
+            sys.executable, [sys.executable, "-m", "benchmarks", *sys.argv[1:]], os.environ | ALONE
+        )
     asked = Options(options.quick, options.rounds, frozenset(options.only))
     rows: list[Row] = []
     failures: list[Failure] = []
@@ -230,6 +245,11 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument(
         "--quick", action="store_true", help="small sizes, few repetitions; keeps no results"
+    )
+    parser.add_argument(
+        "--alone",
+        action="store_true",
+        help="on one processor, in its CPU time: for a machine that others share (Linux)",
     )
     parser.add_argument("--strict", action="store_true", help="exit with 1 if a target was missed")
     found = parser.parse_args()

@@ -146,8 +146,9 @@ def as_json(row: Row) -> dict[str, Any]:
 
 
 def settings() -> dict[str, Any]:
-    """What ran our programs, and on how many threads."""
-    return {"executor": config.executor, "threads": config.thread_count()}
+    """What ran our programs, on how many threads, and what of time was counted."""
+    clock = "CPU" if "BENCHMARKS_ALONE" in os.environ else "wall"
+    return {"executor": config.executor, "threads": config.thread_count(), "clock": clock}
 
 
 def machine() -> dict[str, Any]:

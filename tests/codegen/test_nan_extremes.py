@@ -72,3 +72,24 @@ def test_debug_nans_sees_what_an_extreme_met() -> None:
     a[1, 4] = np.inf
     with ge2.debug_nans(), pytest.raises(ge2.errors.NonFiniteError, match="sub made a NaN"):
         ge2.jit(lambda a: np.max((a - a) + a[:, :1]))(a)
+
+
+def test_places_of_extremes_in_runs(rng):
+    """The first of equals, in the first run and in later ones, NaN before all; no number at all."""
+    n = 700
+    ties = rng.integers(0, 4, (3, n))
+    late = np.where(np.arange(n) == 610, 9.0, ties[0])
+    lines = [ties[1] * 1.0, late, np.full(n, -np.inf), np.full(n, np.inf), np.arange(n) * 1.0]
+    lines += [np.where(np.arange(n) % 333 == 300, np.nan, late), np.full(n, np.nan)]
+    x = np.stack(lines)
+    arrays = x, x.astype(np.float32), ties.astype(np.int8), ties == 3, ties.astype(np.uint16)
+
+    def both(*arrays):
+        return [f(a * 1, 1) for a in arrays for f in (np.argmax, np.argmin)] + [
+            (np.argmax(a), np.argmin(a)) for a in arrays
+        ]
+
+    low = ge2.jit(both).lower(*arrays)
+    assert "_part" in "".join(map(str, low.kernels))
+    for ours, wanted in zip(low.executable(*arrays), ge2.tree.leaves(both(*arrays)), strict=True):
+        np.testing.assert_array_equal(ours, wanted)

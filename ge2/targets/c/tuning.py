@@ -28,6 +28,7 @@ class Regions:
     # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much
     run: int = 256
     exact_run: int = 128  # as many as NumPy adds before it goes pairwise, in eight sums
+    screened: int = 32  # elements from which on vectors find an extreme before its place is sought
     halved: int = 1 << 15  # elements of a block of NumPy's whose sum is taken by halves
     masked: int = 600  # elements from which on three integer operations beat a masked copy
     lines: int = 8  # of a loop up to which it is written twice, for several threads and for one

@@ -24,6 +24,7 @@ from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit import gathers
+from ge2.targets.c.emit.extremes import extreme_of_run, met, screens, search
 from ge2.targets.c.emit.kernel_parameters import BLOCKED, ORDER, Places, label
 from ge2.targets.c.emit.reductions import (
     apart,
@@ -96,6 +97,8 @@ class Writer:
         self.declared: dict[Loop, list[Text]] = {}  # arrays, where their loop begins
         self.kept: set[Held] = set()
         self.local: dict[Work, str] = {}  # states that an innermost loop has for itself
+        # the extreme whose place is sought, or none while vectors take those of a run; if any is
+        self.sought: tuple[Work | None, bool] = None, False
         self.nans: dict[Work, str] = {}
         self.looks: dict[Work, list[Text]] = {}  # in innermost loops: at the indices of a gather
 
@@ -174,6 +177,8 @@ class Writer:
         simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
         flags, checks = self.nan_flags(local) if simd else ([], [])
         limits = gathers.limits(loop.works, self.places)
+        if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
+            return self.seeking(loop, (letter, begin, end), local)
         for limit in limits:
             index = self.operand(limit.index)
             self.looks.setdefault(limit.work, []).extend(gathers.taken(limit, index))
@@ -192,6 +197,20 @@ class Writer:
         outer = For("at", begin, end, (first, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
+
+    def seeking(
+        self, loop: Loop, bounds: tuple[str, str, str], local: Sequence[Work]
+    ) -> list[Stage]:
+        """An innermost loop that finds where extremes are."""
+        states = {w: (self.state(w), self.state_at(w)) for w in local}
+
+        def body(sought: Work | None) -> tuple[Stage, ...]:
+            self.sought = sought, True
+            found = tuple(self.inside(loop))
+            self.sought = None, False
+            return found
+
+        return [search(states, body, bounds, self.tuning.run)]
 
     def unrolled(self, loop: Loop) -> bool:
         """True if all loops within have so few rounds that the compiler writes them out."""
@@ -326,6 +345,11 @@ class Writer:
     def state(self, w: Work) -> str:
         assert w.y is not None
         return f"{label(w.y.name)}_{word(w)}"
+
+    def state_at(self, w: Work) -> str:
+        assert w.y is not None
+        home = self.homes[w.y]
+        return self.state(w) + (self.places.at(home) if home.dims else "")
 
     def keep(self, x: Held, home: Home, ctype: str, name: str) -> None:
         """Declares the array of a value: on the stack if it is small, else in
@@ -499,14 +523,18 @@ class Writer:
         assert w.y is not None
         value = self.operand(w.xs[0])
         name = self.local.get(w)
+        if self.sought == (None, True):
+            return extreme_of_run(w, self.state(w), value)
         if w in self.nans:
             assert name is not None
             nan = Text(f"{self.nans[w]} |= {value} != {value};")
             return [nan, Text(larger(w, name, value), comment)]
         if name is None:
-            home = self.homes[w.y]
-            name = self.state(w) + (self.places.at(home) if home.dims else "")
+            name = self.state_at(w)
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
+        if self.sought[1]:
+            own = w is self.sought[0]
+            return [met(w, self.state(w), name, value, index)] if own else []
         return [Text(taken_in(w, name, value, index), comment)]
 
     def stored(self, w: Work) -> Text:

@@ -254,8 +254,16 @@ GE2_FN float ge2_fmod_f32(float x, float y) {
     return ge2_isinf_f32(y) && ge2_isfinite_f32(x) ? x : __builtin_copysignf((float)r, x);
 }
 
-/* 2098 bits would be too many: the C library's, which is exact but not vectorised. */
-GE2_FN double ge2_fmod_f64(double a, double b) { return __builtin_fmod(a, b); }
+/* 2098 bits would be too many: that of the x87, which takes 63 at a time and is exact, or else the C library's. No vectors. */
+GE2_FN double ge2_fmod_f64(double a, double b) {
+#if defined(__x86_64__)
+    long double r = a;
+    __asm__("1: fprem\n\tfnstsw %%ax\n\ttestb $4, %%ah\n\tjne 1b" : "+t"(r) : "u"((long double)b) : "ax", "cc");
+    return (double)r;
+#else
+    return __builtin_fmod(a, b);
+#endif
+}
 
 /* in the steps of NumPy's npy_divmod */
 
