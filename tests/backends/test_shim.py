@@ -566,14 +566,40 @@ WATCHED = {
         "wrong.cu:3",
     ),
     "int *b = nullptr;\nif (n == 33) b[0] = 1;": ("a null pointer is followed", "wrong.cu:3"),
+    "AHEAD __syncthreads();\na[64] = s[n - 33];": (
+        "reads byte 0 of static shared memory, which a copy is yet to bring: its thread has not",
+        "wrong.cu:3 and ahead.cuh",
+    ),
+    "AHEAD ge2_ahead_wait_but<1>(); __syncthreads();\na[64] = s[n - 33];": (
+        "reads byte 0 of static shared memory, which a copy is yet to bring",
+        "wrong.cu:3",
+    ),
+    "AHEAD s[threadIdx.x] = 1;\nge2_ahead_wait();": (
+        "writes byte [0-9]+ of static shared memory, which a copy is yet to bring",
+        "wrong.cu:2",
+    ),
+    "AHEAD ge2_ahead_wait(); __syncwarp();\na[64] = s[threadIdx.x ^ 32];": (
+        "(reads|writes) byte [0-9]+ of static shared memory, which another thread (reads|writes)",
+        "wrong.cu:[23]",
+    ),
+    "__shared__ int s[66];\nge2_ahead_piece<8>(s + 2 * (threadIdx.x / 2) + 1, a);": (
+        "which is no multiple of its size",
+        "ahead.cuh",
+    ),
 }
+AHEAD = (
+    "__shared__ int s[64]; ge2_ahead_piece<4>(s + threadIdx.x, a + threadIdx.x); ge2_ahead_group();"
+)
 
 
 @pytest.mark.exhaustive("body")
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("body", WATCHED)
 def test_accesses_that_are_watched(body: str, seed: int) -> None:
-    run = ShimDevice(seed=seed, watch=True).module(kernel(body)).get_function("wrong")
+    source = kernel(body.replace("AHEAD", AHEAD))
+    if "ge2_ahead" in source:
+        source = source.replace("extern", '#include "ge2/ahead.cuh"\n#line 1\nextern', 1)
+    run = ShimDevice(seed=seed, watch=True).module(source).get_function("wrong")
     with pytest.raises(KernelError, match=WATCHED[body][0]) as caught:
         run((2,), (64,), (np.zeros(64, np.int32), np.int32(33)), shared_mem=256)
     assert re.search(WATCHED[body][1], str(caught.value)), str(caught.value)

@@ -160,3 +160,20 @@ def test_a_long_sum_that_is_the_same_for_all_rows_is_made_once() -> None:
     *first, rows = [text for _, text in kernels(density, sample, grid, chip=chip)]
     assert "ge2_exp_f64" in rows and "ge2_square" not in rows
     assert any("ge2_square" in text for text in first)
+
+
+@needs_compiler
+def test_parts_of_a_result_that_lacks_an_axis_within_the_rows() -> None:
+    """One element along that axis leaves them: of all others the places are those of other parts."""
+
+    def f(a: Any, b: Any) -> Any:
+        h = (a * b).max((2, 3), keepdims=True)
+        return (a * b).sum(), h, (h * a).sum((0, 1, 2))
+
+    a, b = drawn(1, 3, 1, 40), drawn(3, 3, 130, 40)
+    text = "".join(text for _, text in kernels(f, a, b))
+    assert "if (l == 0)\n" in text and "_sum_parts[blockIdx.y * 40 + m] =" in text
+    with config.using(executor="shim", shim_watch=True):
+        found = ge2.jit(f)(a, b)
+    for y, w in zip(found, f(a, b), strict=True):
+        np.testing.assert_allclose(y, w, rtol=2e-5, atol=1e-5)

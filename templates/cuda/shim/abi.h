@@ -39,7 +39,12 @@ enum ge2_shim_access {
     GE2_SHIM_ATOMIC_ACCESS = 2,
     GE2_SHIM_VOLATILE = 4,
     GE2_SHIM_ALIGNED = 8, /* where its size divides its address, or it is an error */
+    GE2_SHIM_AWAITED = 16, /* what a copy is to bring */
+    GE2_SHIM_BROUGHT = 32, /* what it has brought */
 };
+
+/* What goes on while a thread computes, in groups of which it waits for all but the last few. */
+enum ge2_shim_channel { GE2_SHIM_COPIES, GE2_SHIM_PRODUCTS, GE2_SHIM_STORES, GE2_SHIM_CHANNELS };
 
 /* Where the running thread is, and what it may ask for. `site`: "file:line" of the CUDA source, for
  * reports, and behind its zero the number of the call, of which a line may have several. */
@@ -56,6 +61,13 @@ struct ge2_shim_runtime {
     void (*fail)(const char *site, const char *what);
     void (*wrong)(const char *file, unsigned line, const char *words, long long number);
     void (*waited)(); /* for the kernels before this one */
+    /* Where accesses are watched: what is done no sooner than the thread waits for it. */
+    void (*later)(ge2_shim_channel channel, void (*does)(const void *), const void *data, size_t size);
+    void (*group)(ge2_shim_channel channel);
+    void (*wait)(ge2_shim_channel channel, int few);
+    /* Likewise, no sooner than some thread of the block waits at a barrier, whose place in shared memory this is. */
+    void (*bring)(uint32_t barrier, void (*does)(const void *), const void *data, size_t size);
+    void (*come)(uint32_t barrier);
 };
 
 /* A compiled source: its pointer to the runtime, and its shared memory, which is that of the block that runs. */

@@ -60,10 +60,30 @@ GE2_SHIM_UNSEEN void __ubsan_handle_type_mismatch_v1(ge2_shim_misplaced *at, voi
 }
 }
 
+#define GE2_SHIM_LATE 1
 #define GE2_SHIM_TOUCH(AT, HOW) ge2_shim->touch(AT, sizeof *(AT), HOW, __builtin_return_address(0))
 #else
 #define GE2_SHIM_UNSEEN inline
+#define GE2_SHIM_LATE 0
 #define GE2_SHIM_TOUCH(AT, HOW) ((void)0)
 #endif
+
+namespace {
+
+/* Does what goes on beside a thread: at once, or as late as may be. */
+template <class D>
+inline void ge2_shim_later(ge2_shim_channel channel, void (*does)(const D &), const D &data) {
+    static_assert(sizeof(D) <= 176, "no more is kept");
+    if (GE2_SHIM_LATE) ge2_shim->later(channel, (void (*)(const void *))does, &data, sizeof data);
+    else does(data);
+}
+inline void ge2_shim_group(ge2_shim_channel channel) {
+    if (GE2_SHIM_LATE) ge2_shim->group(channel);
+}
+inline void ge2_shim_wait(ge2_shim_channel channel, int few) {
+    if (GE2_SHIM_LATE) ge2_shim->wait(channel, few);
+}
+
+}
 
 #endif

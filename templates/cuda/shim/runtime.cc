@@ -103,11 +103,14 @@ static void start(Block *b, uint64_t number) {
     b->ready_count = b->next_count = b->paused_count = b->at_barrier = 0;
     b->living = now.size;
     b->begun = false;
+    b->brought.count = 0;
+    for (Meeting &each : b->multiplying) each = {};
     b->number = number + 1;
     next_phase(b);
     if (now.loaded == b) now.loaded = nullptr; /* what its predecessor left in shared memory is nobody's */
     for (int i = 0; i < now.size; i++) {
         Thread &t = b->threads[i];
+        for (Laters &each : t.laters) each.count = each.group = 0;
         t.index = i, t.site = nullptr, t.effort = 0, t.turn = 0, t.waited = false;
         t.at = {i % s.x, i / s.x % s.y, i / s.x / s.y};
         wake(b, t);
@@ -118,7 +121,9 @@ static void freed(Block *b) {
     if (!b) return;
     for (int i = 0; b->threads && i < now.size; i++)
         if (b->threads[i].fibre.stack) now.stacks.give(b->threads[i].fibre.stack);
-    free(b->threads), free(b->ready), free(b->next), free(b->paused), free(b->aside), free(b->words);
+    for (int i = 0; b->threads && i < now.size; i++)
+        for (Laters &each : b->threads[i].laters) free(each.list);
+    free(b->threads), free(b->ready), free(b->next), free(b->paused), free(b->aside), free(b->words), free(b->brought.list);
     free(b);
 }
 
@@ -188,7 +193,8 @@ extern "C" __attribute__((visibility("default"))) int ge2_shim_launch(
     now.poison = POISON[seed % 4];
     now.report = told;
     now.runtime = {{}, {}, {block[0], block[1], block[2]}, {grid_of[0], grid_of[1], grid_of[2]}, 0, 
-                   barrier, together, effort, fence, grid, touch, fail, wrong, waited};
+                   barrier, together, effort, fence, grid, touch, fail, wrong, waited,
+                   later, group, wait, bring, come};
     *module->runtime = &now.runtime;
 #ifdef GE2_SHIM_ASAN
     __asan_set_error_report_callback(told_by_sanitizer);

@@ -10,11 +10,29 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { WARP = 32, RESIDENT = 256, WINDOW = 8, PATIENCE = 1 << 20 };
+enum { WARP = 32, MATES = 4 * WARP, RESIDENT = 256, WINDOW = 8, PATIENCE = 1 << 20 };
 enum State { READY, PAUSED, AT_BARRIER, IN_WARP, ENDED };
+
+/* Something that is done later. `group`: its number in its thread's channel, or its barrier. */
+struct Later {
+    void (*does)(const void *);
+    uint32_t group, size;
+    char data[176];
+};
+
+struct Laters {
+    Later *list;
+    uint32_t count, room, group;
+};
+
+/* Where the threads of a warp group meet, and how often they have. */
+struct Meeting {
+    int here, number;
+};
 
 struct Thread {
     Fibre fibre;
+    Laters laters[GE2_SHIM_CHANNELS];
     State state;
     int index, effort; /* effort: how much it did that those who spin do */
     uint16_t turn;
@@ -37,6 +55,8 @@ struct Block {
     char *aside; /* its shared memory, while another block runs */
     uint32_t number, phase;
     bool fenced; /* in this phase */
+    Laters brought; /* by copies that barriers tell of */
+    Meeting multiplying[1024 / MATES];
     Word *words; /* of its shared memory, where accesses are watched */
 };
 
@@ -87,7 +107,7 @@ static void shuffle(T *list, int64_t count) {
     }
 }
 
-enum { BARRIER_MISSED = 1, LANE_MISSING, STUCK, NO_MEMORY, OUT_OF_SHARED, STACK_USED_UP, ASKED, MISPLACED, RACE, EARLY };
+enum { BARRIER_MISSED = 1, LANE_MISSING, STUCK, NO_MEMORY, OUT_OF_SHARED, STACK_USED_UP, ASKED, MISPLACED, RACE, EARLY, AWAITED };
 
 __attribute__((format(printf, 4, 5)))
 static void report(int code, const char *site, const Thread *t, const char *words, ...) {

@@ -2,8 +2,8 @@
 #ifndef GE2_SHIM_TOUCH_H
 #define GE2_SHIM_TOUCH_H
 
+#include "later.h"
 #include "shared.h"
-#include "waiting.h"
 
 static const char *what(int how) { return how & GE2_SHIM_WRITE ? "writes" : "reads"; }
 
@@ -42,12 +42,20 @@ static void seen(Word *word, const char *at, size_t size, int how, const void *c
     Block *b = now.block;
     Thread *t = now.thread;
     const char *end = at + size;
-    Access own = {b->phase, b->number, (uint32_t)code_at(code), (uint16_t)t->index, t->turn, 0, (uint8_t)(how & 7)};
+    Access own = {b->phase, b->number, (uint32_t)code_at(code), (uint16_t)t->index, t->turn, 0, (uint8_t)(how & 23)};
     for (const char *from = at; from < end; word++) {
         const char *until = from - (uintptr_t)from % 4 + 4;
         if (until > end) until = end;
         own.bytes = 0;
         for (const char *p = from; p < until; p++) own.bytes |= 1 << (uintptr_t)p % 4;
+        const Access old = word->write;
+        if (old.how & GE2_SHIM_AWAITED && old.block == b->number && !(how & GE2_SHIM_BROUGHT)) {
+            char text[128];
+            report(AWAITED, nullptr, t, "%s %s, which a copy is yet to bring: its thread has not waited for it", what(how),
+                   named(from, text));
+            now.report->code_at[0] = code_at(code), now.report->code_at[1] = old.code;
+            stop();
+        }
         const Access *other = noted(*word, own, now.since, free_blocks);
         if (other && !b->fenced) {
             char text[128];

@@ -370,7 +370,9 @@ class Lanes:
                 tests.append("threadIdx.x < COLUMNS" if self.kept else "threadIdx.x == 0")
             if self.partials.count > 1:
                 tests.append("blockIdx.y == 0")
-        alike = [a for a in self.kept if a not in w.axes]  # along these all have the same
+        mine = [*self.kept, *([] if w.axes.isdisjoint(self.over) else self.over)]
+        own = w.axes & self.problem.axes.strides[w.param].keys() if w.param else w.axes
+        alike = [a for a in mine if a not in own]  # along these all have the same
         tests += [f"{self.places.letters[a]} == 0" for a in alike]
         return tested(tests, lines)
 

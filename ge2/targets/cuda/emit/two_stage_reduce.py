@@ -150,9 +150,13 @@ class Partials:
         operand = Operand("part", self.first + list(self.parts).index(p), (1,))
         return name, Argument(head, "array" if const else "result", (operand, np.dtype(np.uint8)))
 
+    def part(self, w: Work) -> Part:
+        """The parts of a fold."""
+        return next(p for p in self.parts if p.fold is w)
+
     def leave(self, w: Work, number: str, place: str, value: str) -> Text:
         """The statement that leaves part `number` of a result; `place` is which element of it."""
-        p = next(p for p in self.parts if p.fold is w)
+        p = self.part(w)
         name, argument = self.array(p, const=False)
         self.places.argue(name, argument.declaration, argument.kind, argument.value)
         size = " * ".join([number, *map(self.places.extent, p.axes)])

@@ -16,7 +16,7 @@ from ctypes import create_string_buffer as buffer
 from dataclasses import replace
 from threading import Lock
 from types import ModuleType
-from typing import Any, Final, final
+from typing import Any, Final, NamedTuple, final
 
 import numpy as np
 from numpy.lib.array_utils import byte_bounds
@@ -42,6 +42,7 @@ from ge2.targets.cuda.emulator.build import (
 )
 from ge2.targets.cuda.emulator.source import Entry, entries
 from ge2.targets.cuda.emulator.tensor_maps import encoded
+from ge2.targets.cuda.launch.arguments import Address
 from ge2.targets.cuda.launch.launches import LaunchList, Run, in_any_order, one_by_one
 from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
@@ -138,7 +139,7 @@ class ShimDevice(Device):
         seed = config.shim_seed if self.seed is None else self.seed
         if seed:
             work = replace(work, launches=in_any_order(work.launches, seed))
-        return one_by_one(work, address, encode=encoded)
+        return one_by_one(work, address, encode=encoded, place=Part.of)
 
     def stream(self) -> ShimStream:
         """The one stream."""
@@ -147,6 +148,22 @@ class ShimDevice(Device):
     def span(self, name: str) -> Range:
         """A range of which `backends.ranges.recording` tells."""
         return recorded(name)
+
+
+@final
+class Part(NamedTuple):
+    """An address, and the bytes of the array that it is in."""
+
+    at: int
+    begin: int
+    end: int
+
+    @staticmethod
+    def of(at: int, a: Address, x: Any) -> Part | np.uint64:
+        """An address of a launch: in an array `x`, or in an arena that begins there."""
+        if isinstance(x, np.ndarray):
+            return Part(at, *byte_bounds(x))
+        return Part(at, *(x + n for n in a.within)) if a.within else np.uint64(at)
 
 
 @final
@@ -215,7 +232,7 @@ class ShimKernel:
         spans = _spans(args, self._parameters) if self._of.watched else None
         if spans is not None:
             launch.spans, launch.span_count, launch.watched = spans, len(spans), 1
-            launch.closed = all(isinstance(x, np.ndarray) for x in self._pointers(args))
+            launch.closed = all(isinstance(x, np.ndarray | Part) for x in self._pointers(args))
         launch.waits = self._of.waits
         report = Report()
         with _running:
@@ -298,17 +315,17 @@ def _address(value: Any, word: str) -> int:
         return 0
     if isinstance(value, np.ndarray):
         return int(value.ctypes.data)
-    if isinstance(value, np.uint64):
-        return int(value)
+    if isinstance(value, np.uint64 | Part):
+        return int(value.at if isinstance(value, Part) else value)
     raise InputError(f"{word} is {WORDS['p']}; got {type(value).__name__}")
 
 
 def _spans(args: Sequence[Any], parameters: Sequence[tuple[str, int]]) -> Array[Span]:
     """The bytes of each array, of a view those from its first to its last."""
     found = [
-        Span(*byte_bounds(x), n)
+        Span(*(x[1:] if isinstance(x, Part) else byte_bounds(x)), n)
         for n, (x, (kind, _)) in enumerate(zip(args, parameters, strict=True))
-        if kind == "p" and isinstance(x, np.ndarray) and x.size
+        if kind == "p" and (isinstance(x, Part) or (isinstance(x, np.ndarray) and x.size))
     ]
     return (Span * len(found))(*found)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -38,11 +38,15 @@ ARENA: Final = "arena"
 @final
 @record
 class Address:
-    """`offset` bytes from the beginning of an array of the program, which may lie `in_arena`."""
+    """`offset` bytes from the beginning of an array of the program, which may lie `in_arena`.
+
+    `within`: of an address in the whole arena, where its array begins and ends.
+    """
 
     array: str
     offset: int = 0
     in_arena: bool = False
+    within: tuple[int, int] | None = field(default=None, compare=False, repr=False)
 
     @property
     def base(self) -> str:

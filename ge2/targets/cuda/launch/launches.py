@@ -228,15 +228,25 @@ def number_at(item: While | Branch, place: int) -> Any:
     return np.ndarray((), item.dtype, memory)[()]
 
 
+Place = Callable[[int, Address, Any], Any]  # of an address, which is that in an array or an arena
+
+
+def placed(at: int, _address: Address, _array: Any) -> Any:
+    """An address as it is handed to a kernel that CuPy launches."""
+    return np.uint64(at)
+
+
 def one_by_one(
     work: LaunchList,
     at: Callable[[Any], int],
     decide: Decide = number_at,
     stream: Callable[[], int] = lambda: 0,
     encode: Callable[[TensorMap, int], Any] = TensorMap.encoded,
+    place: Place = placed,
 ) -> Run:
     """Returns what launches one after another; `at` tells the address of an array, `stream` the
-    current stream's handle, `encode` a tensor map for an address.
+    current stream's handle, `encode` a tensor map for an address, `place` what a kernel is handed
+    for one.
     """
 
     names = (*work.arrays, *work.numbers)
@@ -244,7 +254,7 @@ def one_by_one(
 
     def run(*raw: Any) -> None:
         given = {n: work.ready(x) if n in copied else x for n, x in zip(names, raw, strict=True)}
-        launched(work.launches, Given(given, at, decide, stream, encode))
+        launched(work.launches, Given(given, at, decide, stream, encode, place))
 
     return FromPython(run)  # type: ignore[return-value]
 
@@ -259,6 +269,7 @@ class Given:
     decide: Decide
     stream: Callable[[], int]
     encode: Callable[[TensorMap, int], Any]
+    place: Place
 
     def address(self, a: Any) -> Any:
         """An argument of a library's function: an address, 0 for none, or a number."""
@@ -278,7 +289,7 @@ class Given:
         if not isinstance(a, Address):
             return a
         x = self.xs[a.array]
-        return np.uint64(self.address(a)) if a.offset or isinstance(x, int) else x
+        return self.place(self.address(a), a, x) if a.offset or isinstance(x, int) else x
 
 
 def launched(items: Sequence[Item], given: Given) -> None:

@@ -89,8 +89,10 @@ class Group:
         """
 
         def placed(a: Any) -> Any:
-            inside = isinstance(a, Address) and a.in_arena
-            return Address(ARENA, a.offset + spans[a.array][0]) if inside else a
+            if not isinstance(a, Address) or not a.in_arena:
+                return a
+            first, nbytes = spans[a.array]
+            return Address(ARENA, a.offset + first, within=(first, first + nbytes))
 
         touched = partial(accesses, spans=spans, donors=donors)
         items = listed(

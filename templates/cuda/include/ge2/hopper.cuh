@@ -3,7 +3,8 @@
  *
  * Places in shared memory are 32-bit addresses. Tiles begin at multiples of 1024 bytes, and their rows of 128 bytes are
  * swizzled: the sixteen bytes number c of row r lie at c ^ (r % 8). PTX ISA, "Asynchronous Warpgroup Level Matrix
- * Multiply-Accumulate Instructions" and "Tensor Operations". The emulator's half does each step at once.
+ * Multiply-Accumulate Instructions" and "Tensor Operations". The emulator's half does each step at once, or,
+ * where accesses are watched, as late as it may be: a tile comes when somebody waits for it, and is no number until then.
  */
 #ifndef GE2_HOPPER_CUH
 #define GE2_HOPPER_CUH
@@ -153,7 +154,11 @@ GE2_SHIM_UNSEEN bool ge2_shim_passed(uint32_t barrier, uint32_t parity) {
     return ((ge2_shim_barrier *)ge2_shim_at(barrier))->parity != parity;
 }
 inline void ge2_barrier_wait(uint32_t barrier, uint32_t parity) {
-    while (!ge2_shim_passed(barrier, parity)) ge2_shim->pause(GE2_SHIM_SLEEP);
+    if (GE2_SHIM_LATE) ge2_shim->come(barrier);
+    while (!ge2_shim_passed(barrier, parity)) {
+        ge2_shim->pause(GE2_SHIM_SLEEP);
+        if (GE2_SHIM_LATE) ge2_shim->come(barrier);
+    }
     ge2_shim->fence();
 }
 
@@ -196,9 +201,19 @@ struct ge2_shim_tiles {
     uint32_t box[5];
 };
 
+/* A copy of a tile. `awaited`: not yet there. The map is a parameter, which ends with its thread. */
+struct ge2_shim_tile {
+    ge2_shim_tiles map;
+    uint32_t place, barrier;
+    int from[5], bytes;
+    bool stored, awaited;
+};
 /* Copies the elements of a tile; those that are outside of the array are read as zeros, and not written. */
-GE2_SHIM_UNSEEN void ge2_shim_copied(const ge2_tensor_map *map, uint32_t place, const int *from, bool stored) {
-    const ge2_shim_tiles &t = *(const ge2_shim_tiles *)map;
+GE2_SHIM_UNSEEN void ge2_shim_copied(const ge2_shim_tile &tile) {
+    const ge2_shim_tiles &t = tile.map;
+    const uint32_t place = tile.place;
+    const int *const from = tile.from;
+    const bool stored = tile.stored;
     uint64_t total = 1;
     for (int a = 0; a < t.rank; a++) total *= t.box[a];
     for (uint64_t n = 0; n < total; n++) {
@@ -212,33 +227,39 @@ GE2_SHIM_UNSEEN void ge2_shim_copied(const ge2_tensor_map *map, uint32_t place, 
             there += index * (a ? (int64_t)t.strides[a - 1] : t.itemsize);
         }
         char *here = ge2_shim_at(ge2_shim_swizzled(place + n * t.itemsize, t.swizzle));
-        if (stored && inside) __builtin_memcpy(there, here, t.itemsize);
+        if (tile.awaited) __builtin_memset(here, 0xff, t.itemsize);
+        else if (stored && inside) __builtin_memcpy(there, here, t.itemsize);
         if (!stored && inside) __builtin_memcpy(here, there, t.itemsize);
         if (!stored && !inside) __builtin_memset(here, 0, t.itemsize);
     }
 }
+GE2_SHIM_UNSEEN void ge2_shim_brought(const ge2_shim_tile &tile) {
+    ge2_shim_copied(tile);
+    ge2_shim_arrived(tile.barrier, 0, -tile.bytes);
+}
 template <class... Index>
 void ge2_bulk_load(uint32_t to, const ge2_tensor_map *map, uint32_t barrier, Index... index) {
-    const int from[] = {index...};
     const ge2_shim_tiles &t = *(const ge2_shim_tiles *)map;
     int bytes = t.itemsize;
     for (int a = 0; a < t.rank; a++) bytes *= t.box[a];
-    ge2_shim_copied(map, to, from, false);
-    ge2_shim_arrived(barrier, 0, -bytes);
+    ge2_shim_tile tile = {t, to, barrier, {index...}, bytes, false, true};
+    if (GE2_SHIM_LATE) ge2_shim_copied(tile);
+    tile.awaited = false;
+    if (GE2_SHIM_LATE) ge2_shim->bring(barrier, (void (*)(const void *))ge2_shim_brought, &tile, sizeof tile);
+    else ge2_shim_brought(tile);
 }
 template <class... Index>
 void ge2_bulk_store(const ge2_tensor_map *map, uint32_t from, Index... index) {
-    const int to[] = {index...};
-    ge2_shim_copied(map, from, to, true);
+    ge2_shim_later(GE2_SHIM_STORES, ge2_shim_copied, ge2_shim_tile{*(const ge2_shim_tiles *)map, from, 0, {index...}, 0, true, false});
 }
-inline void ge2_stores_begun() {}
-template <int FEW> void ge2_stores_read() {}
-inline void ge2_stores_done() {}
+inline void ge2_stores_begun() { ge2_shim_group(GE2_SHIM_STORES); }
+template <int FEW> void ge2_stores_read() { ge2_shim_wait(GE2_SHIM_STORES, FEW); }
+inline void ge2_stores_done() { ge2_shim_wait(GE2_SHIM_STORES, 0); }
 inline void ge2_shared_written() { ge2_shim->fence(); }
 
 inline void ge2_products_begin() {}
-inline void ge2_products_issued() {}
-template <int FEW> void ge2_products_done() {}
+inline void ge2_products_issued() { ge2_shim_group(GE2_SHIM_PRODUCTS); }
+template <int FEW> void ge2_products_done() { ge2_shim_wait(GE2_SHIM_PRODUCTS, FEW); }
 template <int N> void ge2_products_hold(float (&total)[N]) {}
 
 /* An element of an operand: of so many lines of it, at a term of the sum. */
@@ -251,39 +272,51 @@ float ge2_shim_factor(uint64_t matrix, int line, int term) {
     return T::of(ge2_shim_at(ge2_shim_swizzled(place, 128)));
 }
 
-/* A warp group's product of 64 x 32 bytes of terms: each thread has two neighbours of eight columns, of two rows. */
+/* A warp group's product of 64 x 32 bytes of terms: each thread has two neighbours of eight columns, of two rows. `left`: of
+ * the left operand, the thread's lines, in registers or not. */
+struct ge2_shim_product {
+    float *total;
+    uint64_t a, b;
+    int more;
+    uint32_t words[4];
+};
+template <class T, int COLUMNS, bool TURNED_B, int TERMS>
+GE2_SHIM_UNSEEN void ge2_shim_summed(const ge2_shim_product &p, const float (&left)[2][TERMS]) {
+    for (int n = 0; n < COLUMNS / 2; n++) {
+        const int column = n / 4 * 8 + threadIdx.x % 4 * 2 + n % 2;
+        double sum = p.more ? p.total[n] : 0.0f;
+        for (int k = 0; k < TERMS; k++) sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(p.b, column, k);
+        p.total[n] = ge2_shim_cut(sum);
+    }
+}
 template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B>
-GE2_SHIM_UNSEEN void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, uint64_t b, int more) {
+GE2_SHIM_UNSEEN void ge2_shim_multiplied(const ge2_shim_product &p) {
     const int mate = threadIdx.x % 128, line = mate / 32 * 16 + mate % 32 / 4;
     float left[2][32 / T::SIZE];
     for (int s = 0; s < 2; s++)
-        for (int k = 0; k < 32 / T::SIZE; k++) left[s][k] = ge2_shim_factor<T, TURNED_A>(a, line + 8 * s, k);
-    for (int n = 0; n < COLUMNS / 2; n++) {
-        const int column = n / 4 * 8 + mate % 4 * 2 + n % 2;
-        double sum = more ? total[n] : 0.0f;
-        for (int k = 0; k < 32 / T::SIZE; k++)
-            sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
-        total[n] = ge2_shim_cut(sum);
-    }
+        for (int k = 0; k < 32 / T::SIZE; k++) left[s][k] = ge2_shim_factor<T, TURNED_A>(p.a, line + 8 * s, k);
+    ge2_shim_summed<T, COLUMNS, TURNED_B>(p, left);
 }
-
 /* The same of 64 x 16 terms that are in registers: a lane has neighbours 2 * (l % 4) of rows l / 4 and 8 below, then those
  * 8 further along. */
 template <class T, int COLUMNS, bool TURNED_B>
-GE2_SHIM_UNSEEN void ge2_shim_multiply_registers(float (&total)[COLUMNS / 2], const uint32_t (&a)[4], uint64_t b, int more) {
+GE2_SHIM_UNSEEN void ge2_shim_multiplied_registers(const ge2_shim_product &p) {
     const int lane = threadIdx.x % 32;
     float left[2][16];
     for (int mate = 0; mate < 4; mate++)
         for (int n = 0; n < 4; n++) {
-            const uint32_t pair = __shfl_sync(0xffffffffu, a[n], lane / 4 * 4 + mate);
+            const uint32_t pair = __shfl_sync(0xffffffffu, p.words[n], lane / 4 * 4 + mate);
             for (int k = 0; k < 2; k++) left[n % 2][n / 2 * 8 + mate * 2 + k] = T::of((const char *)&pair + 2 * k);
         }
-    for (int n = 0; n < COLUMNS / 2; n++) {
-        const int column = n / 4 * 8 + lane % 4 * 2 + n % 2;
-        double sum = more ? total[n] : 0.0f;
-        for (int k = 0; k < 16; k++) sum += (double)left[n / 2 % 2][k] * ge2_shim_factor<T, TURNED_B>(b, column, k);
-        total[n] = ge2_shim_cut(sum);
-    }
+    ge2_shim_summed<T, COLUMNS, TURNED_B>(p, left);
+}
+template <class T, int COLUMNS, bool TURNED_A, bool TURNED_B>
+void ge2_shim_multiply(float (&total)[COLUMNS / 2], uint64_t a, uint64_t b, int more) {
+    ge2_shim_later(GE2_SHIM_PRODUCTS, ge2_shim_multiplied<T, COLUMNS, TURNED_A, TURNED_B>, ge2_shim_product{total, a, b, more, {}});
+}
+template <class T, int COLUMNS, bool TURNED_B>
+void ge2_shim_multiply_registers(float (&total)[COLUMNS / 2], const uint32_t (&a)[4], uint64_t b, int more) {
+    ge2_shim_later(GE2_SHIM_PRODUCTS, ge2_shim_multiplied_registers<T, COLUMNS, TURNED_B>, ge2_shim_product{total, 0, b, more, {a[0], a[1], a[2], a[3]}});
 }
 
 inline void ge2_store_matrices(uint32_t at, const uint32_t (&words)[4]) {

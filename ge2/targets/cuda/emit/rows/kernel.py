@@ -495,7 +495,8 @@ class Rows:
             tests += ["blockIdx.y == 0"] if self.plan.splits > 1 else []
         mine = [self.groups, *([] if w.axes.isdisjoint(self.walked) else [self.walked])]
         mine += [] if w.axes.isdisjoint(self.row) else [self.row]
-        alike = [a for axes in mine for a in axes if a not in w.axes]
+        own = w.axes & self.problem.axes.strides[w.param].keys() if w.param else w.axes
+        alike = [a for axes in mine for a in axes if a not in own]
         tests += [f"{self.places.letters[a]} == 0" for a in alike]
         return tested(tests, lines)
 
@@ -541,16 +542,16 @@ class Rows:
         leave = self.partials.leave(w, number, group, name)
         return [*self.met(w), *tested([first, *once], [leave])]
 
-    def part_place(self, w: Work, axes: Sequence[int]) -> tuple[str, list[str]]:
+    def part_place(self, w: Work, axes: Sequence[int], before: str = "") -> tuple[str, list[str]]:
         """The element of a result that a thread has a part of, and the tests that let one thread
         leave it: along axes that the result does not have, all have the same part.
         """
-        (p,) = (p for p in self.partials.parts if p.fold is w)
+        p = self.partials.part(w)
         tests = [f"{self.places.letters[a]} == 0" for a in axes if a not in p.axes]
-        return self.places_of([a for a in axes if a in p.axes]), tests
+        return self.places_of([a for a in axes if a in p.axes], before), tests
 
     def met(self, w: Work) -> list[Reduction]:
-        """Returns what the threads and teams of a block have becomes one, where they meet for it."""
+        """Returns the lines by which the states of threads and teams of a block become one."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         if not self.said.homes[w.y].dims:
@@ -560,14 +561,18 @@ class Rows:
         return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
-        """Returns what there is for each element of a row."""
-        row = self.places_of(self.row, group)
-        place = f"{row} + v" if self.pack > 1 else row
+        """Returns what there is for each element of a row; along axes that the result does not have,
+        the first element alone leaves it.
+        """
+        row, once = self.part_place(w, self.row, group)
+        packed = self.pack > 1 and self.row[-1] in self.partials.part(w).axes
+        once += ["v == 0"] if self.pack > 1 and not packed else []
+        place = f"{row} + v" if packed else row
         value = f"{reductions.state(w)}[{'k * PACK + v' if self.pack > 1 else 'k'}]"
-        leave = self.partials.leave(w, number, place, value)
+        leave = tested(once, [self.partials.leave(w, number, place, value)])
         letter = self.places.letters[self.row[0]] if self.lane >= 0 else "at"
         at = f"{letter} + v" if self.pack > 1 else letter
-        inner = [self.past(at), leave] if self.ragged else [leave]
+        inner = [self.past(at), *leave] if self.ragged else leave
         inner = [unrolled("v", "PACK", inner)] if self.pack > 1 else inner
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 
