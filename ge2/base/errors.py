@@ -160,3 +160,13 @@ class OutOfMemoryError(MemoryLimitError): ...
 
 
 class CacheTrouble(Ge2Error): ...
+
+
+def locate(error: Exception, source: object) -> None:
+    """Adds the user's line to an error that NumPy raises while a program runs, and a fix."""
+    regular = "a + 1e-8 * np.eye(len(a)), or except np.linalg.LinAlgError around the call"
+    fix = "np.isfinite(a) of the matrix first" if "converge" in str(error) else regular
+    if source is not None and not any(
+        "  at   " in note for note in getattr(error, "__notes__", ())
+    ):
+        error.add_note(f"  at   {source}\n  try  {fix}")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from types import CodeType, FunctionType
 from typing import Any, Final, NamedTuple, NoReturn, TypeVar, dataclass_transform, final
 
@@ -63,6 +63,17 @@ def mutable(cls: type[T]) -> type[T]:
     (Counter(n=3, seen=[]), False)
     """
     return _slotted(cls, ["__init__"], False)
+
+
+def finished(made: type[T]) -> type[T]:
+    """The record with all of its methods compiled, and its fields found: one whose contents are
+    compared, as those of a user's class are, does not change when it is first used.
+    """
+    for name in METHODS:
+        if hasattr(made.__dict__.get(name), "finish"):
+            made.__dict__[name].finish()
+    fields(made)  # type: ignore[arg-type]
+    return made
 
 
 def _lacking(cls: type, methods: Sequence[str]) -> list[str]:
@@ -176,12 +187,11 @@ def _unfinished(made: type, name: str, finish: Callable[[str], None]) -> Callabl
         finish(name)
         return getattr(made, name)(self, *args, **kwargs)
 
+    method.finish = partial(finish, name)  # type: ignore[attr-defined]
     return method
 
 
-def _by_default(
-    defaults: Sequence[tuple[str, Any]], init: Callable[..., None]
-) -> Callable[..., None]:
+def _by_default(defaults: Sequence[tuple[str, Any]], init: Any) -> Callable[..., None]:
     """An `__init__` that compiles nothing as long as it is given nothing, as a record of numbers
     that nobody changes.
     """
@@ -193,6 +203,7 @@ def _by_default(
         for name, value in defaults:
             object.__setattr__(self, name, value)
 
+    __init__.finish = init.finish  # type: ignore[attr-defined]
     return __init__
 
 

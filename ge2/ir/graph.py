@@ -7,9 +7,10 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
 from ge2.base.dtypes import PYTHON, known
-from ge2.base.errors import ParseError, TypeRuleError, VerifyError
+from ge2.base.errors import ParseError, TypeRuleError, VerifyError, locate
 from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.record import single
 from ge2.base.source import Source
@@ -104,7 +105,11 @@ class Graph:
             return walk(self, args)  # type: ignore[no-any-return]
         env: dict[Var, Any] = dict(zip(self.inputs, args, strict=True))
         for eqn in self.eqns:
-            ys = eqn.op(*read(env, eqn.inputs))
+            try:
+                ys = eqn.op(*read(env, eqn.inputs))
+            except LinAlgError as error:
+                locate(error, eqn.source)
+                raise
             env.update(zip(eqn.outs, ys if eqn.op.several else (ys,), strict=True))
         return read(env, self.outputs)
 

@@ -266,13 +266,7 @@ def arange(
     only_numpy(device=device, like=like)
     start, stop = (0, start) if stop is None else (start, stop)
     step = 1 if step is None else step
-    for name, x in (("start", start), ("stop", stop), ("step", step)):
-        if isinstance(getattr(x, "type", None), ArrayType):
-            raise ConcretizationTypeError(
-                f"the length of arange would depend on {name}, which is traced {x.type}",
-                where=here(),
-                fix="start + step * np.arange(n) with a length n that is known",
-            )
+    start, stop, step = looked_at(start, "start"), looked_at(stop, "stop"), looked_at(step, "step")
     if type(start) is type(stop) is type(step) is int and step:
         length, found = len(range(start, stop, step)), INT64
     else:
@@ -285,6 +279,21 @@ def arange(
         return cast(bits, BOOL)
     first, second = (np.asarray(n).astype(found)[()] for n in (start, start + step))
     return ramp(length, first, second - first, found)
+
+
+def looked_at(x: Any, name: str) -> Any:
+    """A number that decides the length of arange; that of a traced value where it can be known."""
+    if not isinstance(getattr(x, "type", None), ArrayType):
+        return x
+    try:
+        found = operator.index(x) if x.type.dtype in INTEGERS else float(x)
+    except ConcretizationTypeError:
+        raise ConcretizationTypeError(
+            f"the length of arange would depend on {name}, which is traced {x.type}",
+            where=here(),
+            fix="start + step * np.arange(n) with a length n that is known",
+        ) from None
+    return found if x.type.weak else x.type.dtype.type(found)
 
 
 def only_two(length: int, name: str) -> None:

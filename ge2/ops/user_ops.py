@@ -16,7 +16,7 @@ import numpy as np
 from ge2.base.dtypes import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
 from ge2.base.formatting import pattern
-from ge2.base.record import record
+from ge2.base.record import finished, record
 from ge2.base.source import Source, here
 from ge2.ir import (
     ArrayType,
@@ -211,7 +211,7 @@ def op(cls: type[Own]) -> type[Own]:
     """
     check_class(cls)
     found = list(inspect.signature(cls.reference).parameters.values())[1:]
-    made = record(cls)
+    made = finished(record(cls))
     made.infer = checked(made.infer)  # type: ignore[method-assign]
     made.operands = tuple(f"*{p.name}" if p.kind is p.VAR_POSITIONAL else p.name for p in found)
     made.defined = here()

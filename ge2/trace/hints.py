@@ -149,12 +149,33 @@ def of_call(found: Expression, use: str, label: str) -> str:
         return of_range(found, label)
     if f is max or f is min:
         name = f.__name__
-        return f"np.{name}imum({', '.join(args)})" if len(args) == 2 else f"np.{name}({first})"
+        if len(args) == 2:
+            return f"np.{name}imum({', '.join(args)})"
+        return f"np.{name}({stacked(found, call.args)})"
     if pythons and f in OF_PYTHON:
+        if f in REDUCING:
+            first = stacked(found, call.args)
         return OF_PYTHON[f].format(owner if f is bool else first)
     if isinstance(f, np.ufunc):
         return of_numpy(f.__name__, found, call, args, use, label)
     return of_module(f, found, call, use, label)
+
+
+REDUCING: Final = (builtins.any, builtins.all, builtins.sorted)
+
+
+def stacked(found: Expression, args: Sequence[ast.expr]) -> str:
+    """What Python's `max` takes, several values or one iterable of them, as one array."""
+    match args:
+        case [ast.GeneratorExp(elt=element, generators=loops)]:
+            listed: ast.expr = ast.ListComp(element, loops)
+        case [ast.List() | ast.Tuple() | ast.ListComp() as one]:
+            listed = one
+        case [one]:
+            return found.text(one, "x")
+        case _:
+            listed = ast.List([*args])
+    return f"np.stack({ast.unparse(listed)})"
 
 
 # functions of NumPy's and SciPy's that take arrays alone, and what does the same

@@ -175,7 +175,13 @@ def as_float(leaf: Any, name: str) -> str:
         return f"{float(leaf)} in place of {leaf}, or argnums= of another argument"
     if hasattr(leaf, "astype"):
         return f"{name}.astype(np.float64), argnums= of another argument, or allow_int=True"
-    return "argnums= of an argument that holds numbers"
+    owner, dot, attribute = name.rpartition(".")
+    if dot:
+        kind = type(leaf).__name__
+        return f"{attribute}: {kind} = dataclasses.field(metadata={{'static': True}}), or {owner} without it"
+    if name.endswith("]"):
+        return f"{name.rpartition('[')[0]} without it, which the function may close over instead"
+    return "argnums= of an argument that holds numbers alone"
 
 
 def check_scalar(call: Arguments, closed: Closed, returned: Results, holomorphic: bool) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from ge2.base.dtypes import INEXACT, PYTHON
 from ge2.base.errors import InputError, PytreeError
 from ge2.base.gpu import as_array, beside, on_gpu
+from ge2.base.log import warn
 from ge2.base.pytrees.pytree import (
     KeyPath,
     Structure,
@@ -33,6 +34,7 @@ from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.stage import common_place
 from ge2.trace.tracer import located
 from ge2.trace.writes import Changing, Writes, is_scalar
+from ge2.transforms.changed import Given
 from ge2.transforms.graphs.rules import empty, float0, is_float0
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
@@ -145,7 +147,15 @@ class Arguments:
         for i, x in zip(self.arrays, arrays, strict=True):
             leaves[i] = x
         args, kwargs = unflatten(self.structure, leaves)
-        return self.function(*args, **kwargs)
+        given = Given(args, kwargs)
+        result = self.function(*args, **kwargs)
+        for path in given.lost(result):
+            name = self.spelt(path)
+            warn(
+                f"{self.title} changes {name}, a container that it is given: its caller's stays as it was",
+                f"return {name} and assign it outside, or change a copy of it",
+            )
+        return result
 
     def stage(self, inputs: Sequence[Input], returned: Results, kind: str = "") -> Closed:
         return stage(lambda *arrays: returned.flat(self.call(arrays)), inputs, self.title, kind)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ge2.base.record import _codes, mutable, outlines, record, single
+from ge2.base.record import _codes, finished, mutable, outlines, record, single
 
 
 @record
@@ -68,3 +68,13 @@ def test_methods_are_compiled_once_for_all_records_of_as_many_fields() -> None:
     before = _codes.cache_info().misses
     assert pair("left", "right")(right=1, left=2).right == 1
     assert _codes.cache_info().misses == before
+
+
+@pytest.mark.parametrize("defaults", [{}, {"x": 1}])
+def test_a_finished_record_does_not_change_when_it_is_used(defaults: dict[str, int]) -> None:
+    made: Any = finished(record(type("Op", (), {"__annotations__": {"x": "int"}, **defaults})))
+    before = dict(vars(made))
+    assert made(2) == made(x=2)
+    assert (repr(made(2)), hash(made(2))) == ("Op(x=2)", hash((2,)))
+    assert dataclasses.replace(made(2), x=3).x == 3
+    assert vars(made) == before

@@ -143,6 +143,8 @@ def reductions() -> list[tuple[Any, ...]]:
     )
     calls += [(np.nanmedian, (gaps,), {"axis": k, "keepdims": True}) for k in (None, 0, 1)]
     calls += [(np.nanmedian, (gaps[:, :n],), {"axis": 1}) for n in (1, 2, 3)]
+    for empty in (np.zeros((3, 0)), np.zeros((3, 0), np.int32), np.zeros((0, 3), np.float32)):
+        calls += [(np.median, (empty,), {"axis": k, "keepdims": True}) for k in (None, 0, 1)]
     small = a(1, 2, dtype=np.uint8)
     calls += [(np.min, (small,), {"initial": -99}), (np.max, (small,), {"initial": 300})]
     return [*calls, (np.sum, (small,), {"initial": -9}), (np.nanargmax, (ROWS[1],), {})]

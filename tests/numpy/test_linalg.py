@@ -305,3 +305,18 @@ def test_inside_loops_branches_and_batches(rng: Rng) -> None:
 
 def test_narrow_integers_become_float64() -> None:
     agree(L.inv, np.array([[2, 1], [1, 1]], "i1")), agree(L.det, np.eye(2, dtype=bool))
+
+
+@pytest.mark.any_executor
+@pytest.mark.parametrize("transform", [ge2.jit, ge2.grad, lambda f: ge2.jit(ge2.grad(f))])
+@pytest.mark.parametrize("f", [np.linalg.inv, np.linalg.cholesky])
+def test_an_error_of_numpys_says_the_users_line(transform, f):
+    def of_matrix(a):
+        return f(a).sum()
+
+    with pytest.raises(np.linalg.LinAlgError) as caught:
+        transform(of_matrix)(np.zeros((3, 3)))
+    at, remedy = caught.value.__notes__[0].split("\n")
+    assert at.startswith("  at   test_linalg.py:")
+    assert at.endswith(" in of_matrix")
+    assert remedy.startswith("  try  a + 1e-8 * np.eye(len(a))")

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.errors import InPlaceError, NonFiniteError, ReadOnlyError
+from ge2.errors import Ge2Warning, InPlaceError, NonFiniteError, ReadOnlyError
 from tests.trace.test_in_place import MAKE, STEPS, VIEW, Program
 
 Array = Any
@@ -628,3 +628,46 @@ def test_a_scalar_index_gives_a_view_and_an_array_without_axes_a_copy() -> None:
     reads = ge2.jit(lambda x, i: x[i] * 2)  # nothing is written: one trace serves both
     reads(x, np.int64(2)), reads(x, np.array(1))
     assert "1 signature," in str(reads.cache_report())
+
+
+def assigns(p: Any) -> None:
+    p["w"] = p["w"] * 2
+
+
+def appends(p: Any) -> None:
+    p["more"].append(p["w"])
+
+
+def pops(p: Any) -> Any:
+    return p.pop("w")
+
+
+@pytest.mark.any_executor
+@pytest.mark.parametrize(
+    ("change", "name"), [(assigns, "p"), (appends, r"p\['more'\]"), (pops, "p")]
+)
+@pytest.mark.parametrize("transform", [ge2.jit, lambda f: lambda p: ge2.vmap(f)(p)])
+def test_a_container_that_is_changed_and_not_returned_warns(
+    transform: Any, change: Any, name: str
+) -> None:
+    given = {"w": np.ones(2), "more": [np.ones(2)]}
+
+    def f(p: Any) -> Any:
+        return change(p) if change is pops else (change(p), p["w"])[1]
+
+    with pytest.warns(Ge2Warning, match=rf"f \(.*\) changes {name}, a container"):
+        transform(f)(given)
+    assert list(given) == ["w", "more"]
+    assert len(given["more"]) == 1
+
+
+@pytest.mark.any_executor
+def test_a_container_that_is_changed_and_returned_does_not_warn() -> None:
+    def f(p: Any) -> Any:
+        assigns(p)
+        appends(p)
+        return {"new": p}
+
+    found = ge2.jit(f)({"w": np.ones(2), "more": []})["new"]
+    np.testing.assert_array_equal(found["more"][0], found["w"])
+    np.testing.assert_array_equal(found["w"], 2)

@@ -6,6 +6,7 @@ import inspect
 import re
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -131,3 +132,26 @@ def test_trees_that_differ_name_the_line() -> None:
     assert str(caught.value).endswith(
         "\n  try  trees of one structure, which ge2.tree.structure(tree) shows"
     )
+
+
+@dataclass
+class Net:
+    w: np.ndarray
+    name: str = "a"
+
+
+@dataclass
+class Mended:
+    w: np.ndarray
+    name: str = field(default="a", metadata={"static": True})
+
+
+def test_a_derivative_by_a_string_in_a_container_has_a_fix_that_works() -> None:
+    f = ge2.grad(lambda p: ((p["w"] if isinstance(p, dict) else p.w) ** 2).sum())
+    with pytest.raises(ge2.errors.GradientError) as caught:
+        f(Net(X))
+    fix = "name: str = dataclasses.field(metadata={'static': True}), or p without it"
+    assert f"\n  try  {fix}" in str(caught.value)
+    np.testing.assert_array_equal(f(Mended(X)).w, 2 * X)
+    with pytest.raises(ge2.errors.GradientError, match="try  p without it"):
+        f({"w": X, "name": "a"})

@@ -140,6 +140,11 @@ def test_what_is_mended_gives_what_numpy_gives(mistake: Mistake, names: dict[str
         ("y = int(x[0] + 1)", "(x[0] + 1).astype(np.int64)"),
         ("y = bool(x[0] > 1)", "(x[0] > 1) != 0"),
         ("y = (x[0] > 1) in x", "np.any(x == (x[0] > 1))"),
+        ("y = min(x[0], x[1], 2.0)", "np.min(np.stack([x[0], x[1], 2.0]))"),
+        ("y = max(v * 2 for v in x)", "np.max(np.stack([v * 2 for v in x]))"),
+        ("y = any(v > 1 for v in x)", "np.any(np.stack([v > 1 for v in x]))"),
+        ("y = sorted([x[1], x[0]])", "np.sort(np.stack([x[1], x[0]]))"),
+        ("y = max(x)", "np.max(x)"),
     ],
 )
 def test_fixes_have_the_parentheses_that_they_need(wrong: str, fix: str, names: Any) -> None:
@@ -147,6 +152,8 @@ def test_fixes_have_the_parentheses_that_they_need(wrong: str, fix: str, names: 
     with pytest.raises(ge2.errors.Ge2Error) as caught:
         executed(program, names, "mistake.py")
     assert f"try  {fix}" in str(caught.value)
+    mended = program.replace(wrong, fix if " = " in fix else f"y = {fix}")
+    executed(mended, names, "mended.py")
 
 
 def test_there_are_eighty_of_them() -> None:

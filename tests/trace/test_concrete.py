@@ -335,3 +335,12 @@ def test_numpy_does_not_hide_why_a_size_is_not_known() -> None:
         TracerIntegerConversionError, match=r"test_concrete.py(?s:.*)static_argnames"
     ):
         ge2.jit(lambda n: np.zeros(n))(3)
+
+
+def test_the_length_of_a_range_is_looked_at():
+    """As it is by NumPy's own function, which asks for the number."""
+    for arange in (ge2.numpy.arange, np.arange):
+        f = ge2.grad(lambda x, n, arange=arange: (x * arange(n + 1)).sum())
+        np.testing.assert_array_equal(f(np.ones(4), 3), [0, 1, 2, 3])
+    with pytest.raises(ConcretizationTypeError, match="the length of arange would depend on stop"):
+        ge2.jit(ge2.numpy.arange)(3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -211,16 +212,7 @@ def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
     axes = all_axes(axis, len(shape), x)
     rest = tuple([i for i in range(len(shape)) if i not in axes])
     x = moveaxis(x, axes, tuple(range(len(rest), len(shape))))
-    count = (
-        type_of(x).size // max(1, int(np.prod([shape[i] for i in rest]))) if type_of(x).size else 0
-    )
-    x = reshape(x, (*(shape[i] for i in rest), count))
-    if not count:
-        raise ShapeError(
-            f"a quantile of no elements: axes {axes} of {type_of(array(a))}",
-            where=here(),
-            fix="a test of x.size",
-        )
+    x = reshape(x, (*(shape[i] for i in rest), math.prod(shape[i] for i in axes)))
     return Sort(len(rest))(x), axes
 
 
@@ -242,10 +234,10 @@ def median(
     no_out("median", out)
     line, axes = sorted_last(a, axis)
     n, last = type_of(line).shape[-1], type_of(line).ndim - 1
-    y = mean(part(line, last, (n - 1) // 2, n // 2 + 1), last)
+    y = mean(part(line, last, (n - 1) // 2, n // 2 + 1) if n else line, last)
     y = (
         choose_by(ends_in_nan(line), type_of(y).dtype.type(np.nan), y)
-        if type_of(line).dtype in INEXACT
+        if n and type_of(line).dtype in INEXACT
         else y
     )
     return reshape(y, with_ones(type_of(array(a)).shape, axes)) if keepdims else y
@@ -265,6 +257,9 @@ def quantile(
         )
     check_fraction(a, q)
     line, axes = sorted_last(a, axis)
+    if not type_of(line).shape[-1]:
+        what = f"a quantile of no elements: axes {axes} of {type_of(array(a))}"
+        raise ShapeError(what, where=here(), fix="a test of x.size")
     y = between_elements(line, q, method)
     if type_of(line).dtype in INEXACT:
         y = choose_by(

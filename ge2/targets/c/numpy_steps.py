@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.linalg import LinAlgError
 
+from ge2.base.errors import locate
 from ge2.ir import ArrayType, Dims, Eqn
 from ge2.ir.text import op_text
 from ge2.ops.dot import DotGeneral
@@ -19,18 +21,22 @@ def note(eqn: Eqn) -> str:
 
 
 def reference_of(eqn: Eqn) -> Any:
-    """The reference, given arrays where it was given Python numbers."""
-    weak = [a.type.weak for a in eqn.inputs]
-    reference, dtypes = eqn.op.reference, [a.type.dtype for a in eqn.inputs]
-    if not any(weak):
-        return reference
+    """The reference, given arrays where it was given Python numbers, whose errors say the line."""
+    reference, types = eqn.op.reference, [a.type for a in eqn.inputs]
+    weak = any(t.weak for t in types)
 
-    def with_arrays(*xs: Any) -> Any:
-        return reference(
-            *(np.asarray(x, d) if w else x for x, d, w in zip(xs, dtypes, weak, strict=True))
-        )
+    def located(*xs: Any) -> Any:
+        if weak:
+            xs = tuple(
+                np.asarray(x, t.dtype) if t.weak else x for x, t in zip(xs, types, strict=True)
+            )
+        try:
+            return reference(*xs)
+        except LinAlgError as error:
+            locate(error, eqn.source)
+            raise
 
-    return with_arrays
+    return located
 
 
 def view_text(eqn: Eqn, x: str) -> str:
