@@ -13,6 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
+from ge2.targets.cuda.load.headers import told
 from ge2.targets.cuda.load.nvrtc import compile
 from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
@@ -261,3 +262,18 @@ def test_no_spills(kind: str, width: int, architecture: str) -> None:
     texts = [text for kernel, text in found if kernel.kind.startswith("attention")]
     assert len(texts) == (4 if width > 128 else 3)
     assert not any(usage.spills for text in texts for usage in compile(text, architecture).kernels)
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_another_batch_has_the_same_kernels(arch: str) -> None:
+    """As the cache of compiled kernels knows them: by their code, without comments."""
+
+    def codes(batch: int) -> set[str]:
+        x = np.zeros((batch, 12, 256, 64), BF16)
+        with expecting(arch):
+            found = kernels(slopes(masked(0)), x, x, x, arch=arch)
+        return {told(text) for kernel, text in found if kernel.kind.startswith("attention")}
+
+    few, many = codes(32), codes(64)  # in tiles of one size
+    assert len(few) >= 2
+    assert few == many

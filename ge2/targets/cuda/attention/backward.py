@@ -20,7 +20,7 @@ from ge2.ops.attention.scores import Scores
 from ge2.ops.attention.tiling import Tiling
 from ge2.targets.cuda.attention import bias
 from ge2.targets.cuda.attention.bias import Left
-from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places
+from ge2.targets.cuda.attention.kernel import LINE, LOG2E, batch_places, in_cache
 from ge2.targets.cuda.attention.statements import NOTHING, Statements
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
@@ -180,7 +180,7 @@ class Backward(ABC):
         """Numbers of the text that all of these kernels have."""
         t, band = self.tiling, self.scores.band
         each = 2 * (t.queries if part.turned else t.keys) * t.width * self.dtype.itemsize
-        together = max(1, min(t.heads, self.chip.tuning.attention.cache // each))
+        together = in_cache(each, self.chip)
         return (
             Fixed("ROWS", self.rows, "of a tile"),
             Fixed("LINES", lines, "of a block"),

@@ -102,7 +102,7 @@ class Forward(ABC):
     def together(self) -> int:
         """Heads whose keys and values find room in the L2 cache."""
         each = 2 * self.tiling.keys * self.tiling.width * self.dtype.itemsize
-        return max(1, min(self.tiling.heads, self.chip.tuning.attention.cache // each))
+        return in_cache(each, self.chip)
 
     @abstractmethod
     def mapped(self, n: int, names: Sequence[str]) -> tuple[str, ...]:
@@ -157,6 +157,13 @@ class Forward(ABC):
     @property
     def helpers(self) -> tuple[str, ...]:
         return (*self.edge.helpers, *self.whole.helpers, *self.drop.helpers)
+
+
+def in_cache(nbytes: int, chip: Chip) -> int:
+    """How many heads of so many bytes find room in the L2 cache, whether there are so many or not: a
+    larger batch has the same kernel. Times the tiles of a head it is an int.
+    """
+    return max(1, min(chip.tuning.attention.cache // nbytes, 1 << 14))
 
 
 @final

@@ -38,6 +38,7 @@ from ge2.targets.cuda.products.gemm import tight
 LINE: Final = 128  # bytes of a row of a tile, which is the pattern of its swizzle
 PAIR: Final = 2  # neighbours of a thread in fragments
 EIGHT: Final = 8  # and in packs, at most
+HELD: Final = 56  # words of arrays that a thread has of a pack, beside which registers do not spill
 SUMS: Final = "t.at[v]"
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
@@ -226,7 +227,13 @@ class RegionEpilogue:
         """In fragments if it can be, else in packs."""
         if self.in_strips(self.eight):
             return self.fragments()
-        return self.packs(PAIR if self.stored_at_once() == PAIR else EIGHT)
+        pairs = self.stored_at_once() == PAIR or self.words(self.eight) > HELD
+        return self.packs(PAIR if pairs else EIGHT)
+
+    def words(self, lanes: Lanes) -> int:
+        """The words that a thread has at once of arrays, if it has packs of them."""
+        arrays = (p.var for p in self.read(lanes) if self.along(lanes, p) == "both")
+        return sum(a.type.dtype.itemsize for a in (*arrays, *self.stored)) * lanes.pack // 4
 
     def in_strips(self, lanes: Lanes) -> bool:
         """True if tensor maps bring and store all that are not vectors."""
