@@ -376,7 +376,7 @@ class CScatterReduce(CWriting):
     def stretches(
         self, problem: Problem, rows: Rows, target: Operand, ins: Operands, held: np.dtype, own: int
     ) -> CKernel:
-        """Returns what each stretch has for each place, taken in in the order of the stretches.
+        """Returns the lines that take in what each stretch has for a place, in the order of the stretches.
 
         Their length is told by the sizes alone, so the bits are the same for any number of threads.
         """

@@ -495,8 +495,8 @@ class Lanes:
         return tuple(rooms), tuple(reads), inner
 
     def early(self) -> list[Text]:
-        """Returns what is alike for all rows is read before they are: it is there when they are
-        folded.
+        """Returns the lines that read what is alike for all rows before them, so that it is there when
+        they are folded.
         """
         read = self.said.read_in(list(self.root.everything()))
         alike = [p for p in read if not any(self.problem.axes.strides[p].get(a) for a in self.over)]

@@ -72,12 +72,12 @@ class CudaRegion(CudaWays):
         return unspoken(op.graph)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        """Returns where one sum is gone on with, its rows may be few, or its columns."""
+        """True if one sum is gone on with, whose rows, or columns, are few."""
         return isinstance(problem.op, Region) and bool(after_one(problem.op))
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
-        """Returns what is folded into few results leaves most of a GPU idle, unless it is done in
-        two: then what is between them is written and read.
+        """Returns the time; a fold into few results leaves most of a GPU idle, unless it is done in two:
+        then what is between them is written and read.
         """
         op = problem.op
         assert isinstance(op, Region)

@@ -116,7 +116,7 @@ def gathered(
 
 
 def together(name: str, held_as: str, merge: Merging, team: int) -> list[Reduction]:
-    """Returns what the threads of a team gathered becomes one state."""
+    """Returns the lines by which what the threads of a team gathered becomes one state."""
     function = f"ge2_team_fold<{team}, THREADS>"
     return [Merge(name, function, held_as, merge("mine", "other"))] if team > 1 else []
 

@@ -135,7 +135,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def completed(self, w: Work) -> list[Reduction]:
-        """Returns what the teams of the only block have gathered becomes one,
+        """Returns the lines by which what the teams of the only block have gathered becomes one,
         which all of its threads know.
         """
         assert w.y is not None
@@ -384,7 +384,7 @@ class Rows:
         return [*guard, *map(Text, self.places.split("at", self.row))]
 
     def end_of_packs(self) -> list[Text]:
-        """Returns where a thread has fewer packs than others, all of them whole."""
+        """Returns the end of a loop where a thread has fewer packs than others, all of them whole."""
         if not self.ragged or not self.whole_packs:
             return []
         return [self.past(self.places.letters[self.lane])]
@@ -516,7 +516,7 @@ class Rows:
         return reductions.begun(w, self.each if self.said.homes[w.y].dims else "")
 
     def merged(self, w: Work) -> list[Reduction]:
-        """Returns what the threads of a team have of a row becomes one, which all of them know."""
+        """Returns the lines by which the states of a team become one, which all its threads know."""
         name = reductions.state(w)
         lines: list[Reduction] = []
         if self.shape.team > 1 and w not in self.picks:
@@ -528,7 +528,7 @@ class Rows:
         return lines
 
     def left_over(self, w: Work) -> list[Reduction]:
-        """Returns what a team, or a block, has gathered over its rows is left for another kernel."""
+        """Returns the line that leaves what a team, or a block, has gathered for another kernel."""
         assert w.y is not None
         name, meets = reductions.state(w), self.plan.left < self.shape.rows
         number = "blockIdx.y" if self.plan.left == 1 else "(blockIdx.y * ROWS + team)"
@@ -577,7 +577,7 @@ class Rows:
         return unrolled("k", "PACKS", [self.place(), *self.along(), *inner])
 
     def over_teams(self, w: Work, value: str) -> Merge:
-        """Returns what the teams of a block have becomes one."""
+        """Returns the lines by which the states of a block's teams become one."""
         return reductions.merge(w, value, f"ge2_column_fold<TEAM, {self.shape.block}>")
 
     def merged_all(self, w: Work) -> list[Reduction]:
@@ -587,7 +587,7 @@ class Rows:
         return [self.together_with_others(w)]
 
     def together_with_others(self, w: Work) -> Merge:
-        """Returns what the threads of a team have becomes one.
+        """Returns the lines by which the states of a team become one.
 
         A loop over rows that has a single such place comes back to it with no other between.
         """

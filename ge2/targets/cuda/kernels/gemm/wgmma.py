@@ -82,7 +82,7 @@ class WgmmaKernels(OnTensorCores):
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
-        """Returns where sums are long, narrow strips are possible, too, if they leave room for more
+        """Yields tiles; where sums are long, also with narrow strips, if they leave room for more
         stages.
         """
         tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype

@@ -144,7 +144,7 @@ def by_teams(
 
 
 def moved(node: Rounds, grid: Grid) -> list[Each]:
-    """Returns what of a carry is in registers goes to its other place."""
+    """Returns the lines that write what of a carry is in registers to its other place."""
     return [
         Each("i", str(grid.each(now.type.size)), (Text(f"{now.name}[i] = {then.name}[i];"),))
         for _, now, then in node.pairs
