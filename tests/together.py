@@ -29,7 +29,7 @@ COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
 CALL = re.compile(r"\b\w+(?=\()")
 FUNCTION = re.compile(
-    r"^(?:static void|GE2_FN void|GE2_FN int|static int|int) (\w+)\(.*?^}$",
+    r"^(?:static void|GE2_(?:FN|PANEL_TILE|CALLED|CALLED_TILE) void|GE2_FN int|static int|int) (\w+)\(.*?^}$",
     re.DOTALL | re.MULTILINE,
 )
 
@@ -74,7 +74,7 @@ class Together:
         names: dict[str, str] = {}
         for found in FUNCTION.finditer(text):
             code = CALL.sub(lambda call: names.get(call[0], call[0]), found[0])
-            if code.startswith(("static", "GE2_FN")):
+            if code.startswith(("static", "GE2_")):
                 nameless = code.replace(f" {found[1]}(", " (", 1)
                 names[found[1]] = self.kernels.setdefault(nameless, f"kernel{len(self.kernels)}")
             else:

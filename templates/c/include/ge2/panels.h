@@ -33,6 +33,10 @@
 #define GE2_FUSE
 #endif
 
+#define GE2_CALLED static __attribute__((noinline)) /* a function that does not become part of its callers */
+#define GE2_PANEL_TILE GE2_FUSED GE2_FN
+#define GE2_CALLED_TILE GE2_FUSED GE2_CALLED
+
 /* The terms of a block of a sum of `inner`: the sizes alone decide, so sums are added in one order. */
 GE2_FN int64_t ge2_panel_depth(int64_t inner) {
     const int64_t blocks = (inner + GE2_PANEL_DEPTH - 1) / GE2_PANEL_DEPTH;
