@@ -559,9 +559,7 @@ class Rows:
         return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
-        """What there is for each element of a row; along axes that the result does not have, the first
-        element alone leaves it.
-        """
+        """What there is for each element of a row, of axes that the result lacks for the first."""
         row, once = self.part_place(w, self.row, group)
         packed = self.pack > 1 and self.row[-1] in self.partials.part(w).axes
         once += ["v == 0"] if self.pack > 1 and not packed else []
