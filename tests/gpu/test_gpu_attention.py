@@ -106,6 +106,7 @@ def checked(xp: Any, function: Attention, xs: Any, kind: str = "") -> None:
             assert np.array_equal(again.view(np.uint8), first.view(np.uint8))
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("function", SPELLINGS, ids=lambda f: f.__name__)
 def test_spellings(hopper: Any, function: Attention, kind: str) -> None:
@@ -114,6 +115,7 @@ def test_spellings(hopper: Any, function: Attention, kind: str) -> None:
     checked(hopper, function, xs, kind)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("width", [64, 128])
 @pytest.mark.parametrize("name", SCORES)
@@ -123,6 +125,7 @@ def test_scores(hopper: Any, name: str, width: int, kind: str) -> None:
     checked(hopper, SCORES[name][0], xs, kind)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_layouts(hopper: Any, name: str, kind: str) -> None:
@@ -130,6 +133,7 @@ def test_layouts(hopper: Any, name: str, kind: str) -> None:
     checked(hopper, function, drawn(np.random.default_rng(2), q, k, FORWARD[kind].dtype), kind)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", WARPS)
 @pytest.mark.parametrize("width", [4, 20, 24, 64, 80, 128, 192, 256])
 def test_tiles_of_warps(hopper: Any, width: int, kind: str) -> None:
@@ -182,6 +186,7 @@ def checked_back(
                 assert np.array_equal(xp.asnumpy(y).view(np.uint8), x.view(np.uint8))
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", FORWARD)
 @pytest.mark.parametrize("name", DERIVED)
 def test_gradients(hopper: Any, name: str, kind: str) -> None:
@@ -190,6 +195,7 @@ def test_gradients(hopper: Any, name: str, kind: str) -> None:
     checked_back(hopper, function, xs, kind)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", ["wgmma bf16", "mma bf16", "mma tf32"])
 @pytest.mark.parametrize("lengths", [(2, 129), (128, 128), (257, 511), (1000, 1000), (2048, 2048)])
 @pytest.mark.parametrize("width", [64, 128])
@@ -203,6 +209,7 @@ def test_gradients_of_lengths(
     checked_back(hopper, function, xs, kind)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("length", [200, 1000])
 @pytest.mark.parametrize("width", [64, 128])
@@ -213,6 +220,7 @@ def test_gradients_of_scores(hopper: Any, name: str, width: int, length: int, ki
     checked_back(hopper, SCORES[name][0], xs, kind, wanted)
 
 
+@pytest.mark.exhaustive("kind")
 @pytest.mark.parametrize("kind", ["wgmma bf16", *WARPS])
 @pytest.mark.parametrize("width", [16, 24, 32, 80, 96, 160, 192, 256])
 @pytest.mark.parametrize("name", ["causal", "soft cap", "bias of each head"])

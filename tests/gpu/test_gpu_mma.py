@@ -44,6 +44,7 @@ def ampere() -> Any:
         yield gpu.xp
 
 
+@pytest.mark.exhaustive("activation")
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("bias", BIASES)
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -54,6 +55,7 @@ def test_activations_and_biases(ampere: Any, activation: str, bias: str, dtype: 
     on_gpu(ampere, biased(activation), xs, FUSED, k)
 
 
+@pytest.mark.exhaustive("name")
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("name", LAYERS)
@@ -73,6 +75,7 @@ def test_operands_that_lie_anyhow(ampere: Any, name: str, dtype: Any) -> None:
     on_gpu(ampere, function, [drawn(rng, s, dtype) for s in shapes], family, 65)
 
 
+@pytest.mark.exhaustive("tile")
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("turn", TURNS)

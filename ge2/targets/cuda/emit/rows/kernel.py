@@ -561,8 +561,8 @@ class Rows:
         return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
-        """Returns what there is for each element of a row; along axes that the result does not have,
-        the first element alone leaves it.
+        """Returns the lines that leave what each element of a row has; along axes that the result lacks,
+        the first element's alone.
         """
         row, once = self.part_place(w, self.row, group)
         packed = self.pack > 1 and self.row[-1] in self.partials.part(w).axes
