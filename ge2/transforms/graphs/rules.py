@@ -25,6 +25,7 @@ from ge2.ir import (
     Literal,
     Op,
     Var,
+    current,
     rename,
 )
 from ge2.ir.op import Derive, GraphOp
@@ -140,10 +141,13 @@ def vjp_graph(
 
 def fused(graph: Graph) -> Graph:
     """The graph with attention as one operation, whose derivative is by rule, where a GPU, or C, may
-    have kernels for both.
+    have kernels for both. What is evaluated at once, outside of a trace, has no kernels in C.
     """
     wanted = "attention" not in config.passes_off and possible(graph)
-    return recognised(graph, targets()) if wanted else graph
+    if not wanted:
+        return graph
+    later = isinstance(current(), Trace)
+    return recognised(graph, targets() if later else targets() - {"c"})
 
 
 def active_values(graph: Graph, wanted: Flags) -> set[Atom]:
