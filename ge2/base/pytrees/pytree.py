@@ -8,6 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ge2.base.errors import PytreeError
+from ge2.base.pytrees.paths import DictKey as DictKey
+from ge2.base.pytrees.paths import FlattenedIndexKey as FlattenedIndexKey
+from ge2.base.pytrees.paths import GetAttrKey as GetAttrKey
+from ge2.base.pytrees.paths import KeyPath as KeyPath
+from ge2.base.pytrees.paths import SequenceKey as SequenceKey
+from ge2.base.pytrees.paths import keystr as keystr
 from ge2.base.pytrees.register import Partial as Partial
 from ge2.base.pytrees.register import register_dataclass as register_dataclass
 from ge2.base.pytrees.register import register_leaf as register_leaf
@@ -25,13 +31,7 @@ from ge2.base.pytrees.treedef import (
     root_text,
     same_data,
 )
-from ge2.base.pytrees.treedef import DictKey as DictKey
-from ge2.base.pytrees.treedef import FlattenedIndexKey as FlattenedIndexKey
-from ge2.base.pytrees.treedef import GetAttrKey as GetAttrKey
-from ge2.base.pytrees.treedef import KeyPath as KeyPath
-from ge2.base.pytrees.treedef import SequenceKey as SequenceKey
 from ge2.base.pytrees.treedef import Structure as Structure
-from ge2.base.pytrees.treedef import keystr as keystr
 from ge2.base.pytrees.treedef import why_leaf as why_leaf
 
 IsLeaf = Callable[[Any], bool]

@@ -8,13 +8,12 @@ from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
+from ge2.base.pytrees.paths import FlattenedIndexKey, GetAttrKey
 from ge2.base.pytrees.treedef import (
     KINDS,
     LEAVES,
     OPAQUE,
     REGISTERED,
-    FlattenedIndexKey,
-    GetAttrKey,
     Kind,
     data_and_static,
     exact,

@@ -1,4 +1,4 @@
-"""Containers of arrays: key paths, the table of node types, and what is left without the leaves.
+"""Containers of arrays: the table of node types, and what is left without the leaves.
 
 A *node* is a dict, OrderedDict, defaultdict, list, tuple, namedtuple, None (with no leaf), a
 dataclass instance, or an instance of a registered class. Everything else is a *leaf*. The type
@@ -20,70 +20,12 @@ from operator import attrgetter, itemgetter
 from typing import Any, TypeVar, final
 
 from ge2.base.errors import PytreeError
-from ge2.base.record import record, single
+from ge2.base.pytrees.paths import DictKey, GetAttrKey, SequenceKey
+from ge2.base.record import single
 
 T = TypeVar("T")
-KeyPath = tuple[Any, ...]
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 SHARED = 4096  # entries a table of shared structures may hold before it is emptied
-
-
-# --- key paths ------------------------------------------------------------------------------------
-
-
-@final
-@record
-class DictKey:
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-
-@final
-@record
-class SequenceKey:
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx}]"
-
-
-@final
-@record
-class GetAttrKey:
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-
-@final
-@record
-class FlattenedIndexKey:
-    key: int
-
-    def __str__(self) -> str:
-        return f"[<flat index {self.key}>]"
-
-
-def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
-    """The path as it is written after the name of the tree; `simple` gives the bare keys.
-
-    >>> path = (DictKey("w"), SequenceKey(0), GetAttrKey("bias"))
-    >>> keystr(path)
-    "['w'][0].bias"
-    >>> keystr(path, simple=True, separator="/")
-    'w/0/bias'
-    """
-    return separator.join(_bare(key) if simple else str(key) for key in path)
-
-
-def _bare(key: Any) -> str:
-    match key:
-        case DictKey(name) | SequenceKey(name) | GetAttrKey(name) | FlattenedIndexKey(name):
-            return str(name)
-    return str(key)
 
 
 # --- structures -----------------------------------------------------------------------------------
