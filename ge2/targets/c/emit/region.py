@@ -6,22 +6,15 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
-
-import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Param, Tiling, Values
+from ge2.codegen.kernel_values import Held, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
 from ge2.codegen.ranges import Ranges
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, guard
-from ge2.ir import Eqn, Literal, Names, Var, write
-from ge2.ir.text import atom_text, op_text
+from ge2.ir import Names, Var, write
 from ge2.ops.graphs.region import Region
-from ge2.ops.index import Gather
-from ge2.ops.reduce import ArgReduce, Reduce
-from ge2.ops.shape import Iota
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit import gathers
 from ge2.targets.c.emit.extremes import extreme_of_run, met, screens, search
@@ -40,10 +33,10 @@ from ge2.targets.c.emit.reductions import (
     state_type,
     taken_in,
     vectorises,
-    word,
 )
 from ge2.targets.c.emit.skeleton import Braces, Cut, For, Partial, Stage, Tasks, length
-from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, number, retyped
+from ge2.targets.c.emit.statements import Statements
+from ge2.targets.c.emit.types import HELD, SUFFIX, number
 
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
@@ -77,7 +70,7 @@ def at_offsets(kernel: CKernel, arrays: Sequence[Operand]) -> CKernel:
     return replace(kernel, arguments=tuple(arguments))
 
 
-class Writer:
+class Writer(Statements):
     def __init__(self, region: Region, operands: Mapping[Var, Operand], caps: Caps) -> None:
         self.region, self.operands, self.threads = region, operands, caps.threads
         self.tuning = caps.tuning.regions
@@ -342,10 +335,6 @@ class Writer:
             )
         return before, after
 
-    def state(self, w: Work) -> str:
-        assert w.y is not None
-        return f"{label(w.y.name)}_{word(w)}"
-
     def state_at(self, w: Work) -> str:
         assert w.y is not None
         home = self.homes[w.y]
@@ -536,82 +525,6 @@ class Writer:
             own = w is self.sought[0]
             return [met(w, self.state(w), name, value, index)] if own else []
         return [Text(taken_in(w, name, value, index), comment)]
-
-    def stored(self, w: Work) -> Text:
-        assert w.param is not None
-        dtype = w.param.var.type.dtype
-        value = self.operand(w.xs[0])
-        if dtype in HALF:
-            value = f"ge2_cast_f32_{SUFFIX[dtype]}({value})"
-        return Text(f"{self.places.result(w.param)} = {value};")
-
-    def computed(self, w: Work) -> str:
-        assert w.y is not None and w.step is not None
-        if w.step.eqn is not None and isinstance(w.step.eqn.op, Gather):
-            table, place = w.xs
-            return self.places.read(table.leaf, self.operand(place))
-        eqn, operands, dtype = (
-            w.step.eqn,
-            [self.operand(x) for x in w.xs],
-            w.xs[0].dtype if w.xs else None,
-        )
-        if eqn is None:  # a half type is widened
-            leaf = w.xs[0].leaf
-            if isinstance(leaf, Param) and self.places.operands[leaf.var].value:
-                return operands[0]  # a number is handed over as float32
-            return f"ge2_cast_{SUFFIX[w.step.xs[0].dtype]}_f32({operands[0]})"
-        op: Any = eqn.op
-        assert dtype is not None
-        if isinstance(op, ArgReduce):
-            return "0"
-        if isinstance(op, Reduce):
-            return (
-                expression("ge2_add({0}, 0)", operands, dtype, dtype)
-                if op.name == "reduce_sum"
-                else operands[0]
-            )
-        if op.retypes:
-            return retyped(operands[0], eqn)
-        if op.name == "pow" and dtype.kind == "i":
-            return self.power(operands, dtype)
-        if op.edition:
-            self.helpers.update(dict.fromkeys(helpers_of(op.lowering.helpers, dtype)))
-        return expression(op.lowering.expression, operands, dtype, w.y.dtype)
-
-    def power(self, operands: list[str], dtype: np.dtype) -> str:
-        """A power of integers, which a negative exponent makes the error of
-        the call, as in NumPy.
-        """
-        services = self.places.argue("lib", "const ge2_services *lib", "services")
-        equation = self.places.argue("equation", "int64_t equation", "equation")
-        return expression(
-            f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype
-        )
-
-    def operand(self, x: Held) -> str:
-        """A value, wherever it is."""
-        leaf = x.leaf
-        if isinstance(leaf, Param):
-            return self.places.load(leaf)
-        if isinstance(leaf, Literal):
-            return self.places.constant(leaf, x.dtype)
-        if isinstance(leaf, Iota):
-            return self.places.count(leaf, x)
-        home, w = self.homes[x], self.makers[x]
-        place = self.places.at(home) if home.dims else ""
-        if w.kind != "fold":
-            return label(x.name) + place
-        text = self.state(w) + place
-        if gathers_index(w):
-            return f"{text}.index"
-        return text if state_dtype(w) == x.dtype else f"({HELD[x.dtype]}){text}"
-
-    def note(self, eqn: Eqn | None) -> str:
-        """The equation, as the graph above the kernel has it."""
-        if eqn is None:
-            return ""
-        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
-        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
 
 
 def wrapped(text: str) -> str:

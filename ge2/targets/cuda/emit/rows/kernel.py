@@ -135,9 +135,7 @@ class Rows:
         return [RowLoop(at, form, r, count, states, fetch), *inner, End(at, after)]
 
     def completed(self, w: Work) -> list[Reduction]:
-        """Returns the lines by which what the teams of the only block have gathered becomes one,
-        which all of its threads know.
-        """
+        """Returns the lines by which the states of the only block become one, which all know."""
         assert w.y is not None
         name, sizes = reductions.state(w), f"TEAM, {self.shape.block}"
         if self.said.homes[w.y].dims:
@@ -438,9 +436,7 @@ class Rows:
         return PassLoop(tuple(before), tuple(elements), tuple(apart), test, tuple(after))
 
     def each_element(self, works: Sequence[Work]) -> tuple[list[Text], list[Text], str]:
-        """The works for the elements of a pack; once more where none is at a
-        place that is looked for.
-        """
+        """The works for the elements of a pack; once more where none is at a place looked for."""
         tests = list(dict.fromkeys(away for w in works if (away := self.said.away(w))))
         if not tests or self.pack == 1 or self.plan.length < self.plan.tuning.seldom * self.pack:
             return self.in_a_pack(works), [], ""
@@ -458,9 +454,7 @@ class Rows:
         return lines
 
     def of_packs(self, works: Sequence[Work]) -> tuple[list[Text], list[Work]]:
-        """The folds that take in a pack as a whole, and the works that are
-        left for its elements.
-        """
+        """The folds that take in a pack as a whole, and the works left for its elements."""
         lines = []
         for w in works:
             p = paired(w, self.said) if w.over == set(self.row) else None
@@ -561,9 +555,7 @@ class Rows:
         return [Each("e", self.each, (self.over_teams(w, f"{name}[e]"),))]
 
     def leaves_along(self, w: Work, number: str, group: str) -> Text:
-        """Returns the lines that leave what each element of a row has; along axes that the result lacks,
-        the first element's alone.
-        """
+        """Returns the lines that leave what elements of a row have; of axes it lacks, the first's."""
         row, once = self.part_place(w, self.row, group)
         packed = self.pack > 1 and self.row[-1] in self.partials.part(w).axes
         once += ["v == 0"] if self.pack > 1 and not packed else []
