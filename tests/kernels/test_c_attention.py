@@ -147,3 +147,12 @@ def test_memory_is_linear_in_length() -> None:
         low = ge2.jit(slopes(partial(nn.attention, causal=True))).lower(x, x, x)
     assert {*FAMILIES} <= {*kinds(low)}
     assert low.memory_analysis().peak < 4 << 20
+
+
+@pytest.mark.parametrize(("queries", "fused"), [(1, False), (64, True)])
+def test_one_query_a_head_is_a_matter_of_memory(queries: int, fused: bool) -> None:
+    """Keys and values are read once, which the plain graph's products do as well."""
+    q, k = np.zeros((64, queries, 64), F32), np.zeros((64, 1024, 64), F32)
+    with config.using(executor="c"):
+        low = ge2.jit(plain).lower(q, k, k)
+    assert (FAMILIES[0] in kinds(low)) == fused

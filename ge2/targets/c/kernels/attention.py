@@ -103,7 +103,9 @@ class Attends(Generated):
             yield Variant(f"{n} x {n}", n)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
-        """The products and exponentials of the blocks that are seen, at the rate of one thread or more."""
+        """The products and exponentials of the blocks that are seen, at the rate of one thread or more,
+        while keys and values come from memory once.
+        """
         form, found = self.found(problem)
         n: int = variant.plan
         tuning = caps.tuning.attention
@@ -115,7 +117,8 @@ class Attends(Generated):
         one = replace(caps, threads=1).speed
         size: int = form.queries.base.type.dtype.itemsize
         rate = one.products * tuning.rate * 4 / size
-        return one.launch + done / (rate * max(team, 1))
+        read = 2 * found.heads * found.keys * found.width * size / one.moved
+        return one.launch + max(done / rate / max(team, 1), read)
 
     @abstractmethod
     def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
