@@ -143,7 +143,7 @@ def _outlines(cls: type) -> tuple[Outline, ...]:
     for base in reversed(cls.__mro__[1:]):
         found |= {f.name: f for f in base.__dict__.get("__record_fields__", ())}
     for name, kind in cls.__annotations__.items():
-        if not kind.startswith("ClassVar"):
+        if "ClassVar" not in str(kind)[: len("typing.ClassVar")]:  # text, or a class made in a call
             given = cls.__dict__.get(name, MISSING)
             if not isinstance(given, Field):
                 given = field(default=given)

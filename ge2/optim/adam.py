@@ -77,7 +77,7 @@ def adamw(
     >>> params = {"w": np.array([1.0]), "b": np.array([1.0])}
     >>> grads = {"w": np.array([5.0]), "b": np.array([5.0])}
     >>> optimizer.update(grads, optimizer.init(params), params)[0]
-    {'b': array([0.9]), 'w': array([0.85])}
+    {'w': array([0.85]), 'b': array([0.9])}
     """
 
     def step(now: Now, p: Any, by: Any) -> Any:

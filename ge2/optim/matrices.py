@@ -112,7 +112,7 @@ def muon(
     >>> params = {"w": np.eye(2), "b": np.ones(2)}
     >>> params, state = optimizer.update({"w": np.eye(2), "b": np.ones(2)}, optimizer.init(params), params)
     >>> state["first"]["m"], state["second"]["m"]
-    ({'b': None, 'w': array([[0.05, 0.  ], [0.  , 0.05]])}, {'b': array([0.1, 0.1]), 'w': None})
+    ({'w': array([[0.05, 0.  ], [0.  , 0.05]]), 'b': None}, {'w': None, 'b': array([0.1, 0.1])})
     """
 
     def rule(now: Now, g: Any, p: Any, m: Any) -> Sequence[Any]:

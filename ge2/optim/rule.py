@@ -132,7 +132,7 @@ def matrices(params: Any) -> Any:
     mask for weight decay.
 
     >>> matrices({"weight": np.ones((2, 2)), "bias": np.ones(2)})
-    {'bias': False, 'weight': True}
+    {'weight': True, 'bias': False}
     """
     return tree_map(lambda p: p.ndim > 1, params)
 

@@ -82,9 +82,13 @@ def test_the_rows_of_a_user_are_reduced_otherwise(tmp_path: Path, name: str, tex
 
 
 SORT = """{% extends "c/sort.c.jinja" %}
-{% block store %}
-    for (int64_t t = 0; t < n; t++)
-        {{ v.to | replace("[t", "[n - 1 - t") }} = {{ v.found }};
+{% block sort %}
+{{ super() }}
+    for (int64_t t = 0; t < n / 2; t++) {
+        const {{ v.type }} first = line[t];
+        line[t] = line[n - 1 - t];
+        line[n - 1 - t] = first;
+    }
 {% endblock %}
 """
 

@@ -256,7 +256,11 @@ def test_writing_to_a_container_of_the_caller_changes_a_copy() -> None:
         return d["sum"]
 
     d, xs = {"x": X}, [X]
-    np.testing.assert_array_equal(ge2.jit(f)(d, xs), 2 * X)
+    with (
+        pytest.warns(ge2.errors.Ge2Warning, match="changes d, a container that it is given"),
+        pytest.warns(ge2.errors.Ge2Warning, match="changes xs, a container"),
+    ):
+        np.testing.assert_array_equal(ge2.jit(f)(d, xs), 2 * X)
     assert (list(d), len(xs)) == (["x"], 1)
 
 

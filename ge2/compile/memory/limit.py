@@ -10,7 +10,7 @@ not depend on the limit; what is used is the shortest beginning of that order th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, final
@@ -93,25 +93,56 @@ def fitted(
     before = plain.memory_analysis().peak
     if before <= limit:
         return plain, Remat(limit, before, before), graph
-    best, target = start, limit
-    for trial in rounds(start):
+    trials = [start]
+    fit = first_fit(collected(rounds(start), trials), limit, built)
+    if fit is None:
+        best = min(trials, key=lambda trial: trial.peak)
+        made = built(best.program)
+        fit = Fit(made, made.memory_analysis().peak, best)
+        while fit.peak > limit and (smaller := first_fit(trials, fit.peak - 1, built)) is not None:
+            fit = smaller
+    if fit.peak <= limit:
+        return fit.made, Remat(limit, before, fit.peak, fit.trial.repeats), fit.trial.graph
+    least = min(fit.peak, before)
+    place = graph.eqns[-1].source if graph.eqns else None
+    raise MemoryLimitError(
+        f"{name} needs at least {size_words(least)} for scratch and results, but the limit is "
+        f"{size_words(limit)}",
+        where=place,
+        fix=f"memory_limit={least}",
+    )
+
+
+@final
+@record
+class Fit:
+    """A program that was made: its executable, and the bytes that it really needs."""
+
+    made: Executable
+    peak: int
+    trial: Trial
+
+
+def collected(trials: Iterator[Trial], into: list[Trial]) -> Iterator[Trial]:
+    for trial in trials:
+        into.append(trial)
+        yield trial
+
+
+def first_fit(trials: Iterable[Trial], limit: int, built: Built) -> Fit | None:
+    """The first program of trials, or of a beginning of what one did last, that needs at most `limit`
+    bytes. It is made to be known: kernels need scratch, too.
+    """
+    target = limit
+    for trial in trials:
         while trial.peak <= target:
             found = shortest(trial, target)
             made = built(found.program)
             exact = made.memory_analysis().peak
             if exact <= limit:
-                return made, Remat(limit, before, exact, found.repeats), found.graph
-            target = min(found.peak - 1, limit - (exact - found.peak))  # kernels need scratch, too
-        best = trial if trial.peak < best.peak else best
-    made = built(best.program)
-    least = made.memory_analysis().peak
-    if least <= limit:
-        return made, Remat(limit, before, least, best.repeats), best.graph
-    sizes = f"{size_words(min(least, before))} for scratch and results, but the limit is {size_words(limit)}"
-    place = graph.eqns[-1].source if graph.eqns else None
-    raise MemoryLimitError(
-        f"{name} needs at least {sizes}", where=place, fix=f"memory_limit={min(least, before)}"
-    )
+                return Fit(made, exact, found)
+            target = min(found.peak - 1, limit - (exact - found.peak))
+    return None
 
 
 def estimated(

@@ -160,10 +160,11 @@ class Part(NamedTuple):
 
     @staticmethod
     def of(at: int, a: Address, x: Any) -> Part | np.uint64:
-        """An address of a launch: in an array `x`, or in an arena that begins there."""
+        """An address of a launch: in an array `x`, or in an arena that begins there or is one."""
         if isinstance(x, np.ndarray):
             return Part(at, *byte_bounds(x))
-        return Part(at, *(x + n for n in a.within)) if a.within else np.uint64(at)
+        begin = at - a.offset
+        return Part(at, *(begin + n for n in a.within)) if a.within else np.uint64(at)
 
 
 @final
