@@ -36,12 +36,12 @@ class Ranges:
             number = int(np.asarray(atom.value).item())
             return number, number
         if atom not in self.known:
-            self.known[atom] = whole(atom.type.dtype)  # of one that depends on itself, too
+            self.known[atom] = every_value(atom.type.dtype)  # of one that depends on itself, too
             self.known[atom] = self.made(atom)
         return self.known[atom]
 
     def made(self, v: Var) -> Range:
-        eqn, every = self.makers.get(v), whole(v.type.dtype)
+        eqn, every = self.makers.get(v), every_value(v.type.dtype)
         if eqn is None or any(a.type.dtype.kind not in "bui" for a in eqn.inputs):
             return every
         low, high = self.by(eqn, every)
@@ -57,10 +57,10 @@ class Ranges:
         return every if rule is None else rule(every, *map(self.of, eqn.inputs))
 
 
-def whole(dtype: np.dtype) -> Range:
+def every_value(dtype: np.dtype) -> Range:
     """All values of a dtype.
 
-    >>> whole(np.dtype(np.int8))
+    >>> every_value(np.dtype(np.int8))
     (-128, 127)
     """
     if dtype.kind == "b":

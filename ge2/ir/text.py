@@ -113,6 +113,12 @@ class _NoText(Exception):
     """A parameter is neither a number, a word, a type nor a graph."""
 
 
+def eqn_text(eqn: Eqn, names: Names) -> str:
+    """An equation on one line, without types: its first result, the operation and its operands."""
+    inputs = "".join(" " + atom_text(a, names) for a in eqn.inputs)
+    return f"{names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+
+
 def _with_params(op: Op, params: list[tuple[str, Any]], indent: str) -> str:
     if not any(_holds_graph(v) for _, v in params):
         return f"{op.name}[{' '.join(f'{k}={param_text(v)}' for k, v in params)}]"

@@ -96,7 +96,7 @@ def chosen_once(
 
 
 def place(context: Context) -> Place | None:
-    """What chooses a kernel of attention for a graph; None if there are none."""
+    """Returns the target, limits and families that serve attention in a graph; None if none do."""
     if context.caps is not None:
         return on_gpu(context.caps)
     if not context.gathers:
@@ -135,11 +135,11 @@ def chosen(eqn: Eqn, bands: Mapping[Atom, Band], where: Place) -> tuple[Eqn, ...
     jaxpr = with_bands(op.jaxpr, known)
     plain = with_bands(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
     fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
-    one = settled(replace(eqn, op=fused, inputs=inputs), where)
+    one = with_choice(replace(eqn, op=fused, inputs=inputs), where)
     return (eqn,) if one is None else (one,)
 
 
-def settled(eqn: Eqn, where: Place) -> Eqn | None:
+def with_choice(eqn: Eqn, where: Place) -> Eqn | None:
     """The equation with the choice of its kernel; None if it has none."""
     choice = choose(Problem.of(eqn, where.target), where.caps, prefs(), where.catalog)
     return None if choice.family is where.catalog[-1] else replace(eqn, choice=choice)
@@ -171,7 +171,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) ->
     outs = tuple(Var(a.type) for a in inner.outputs)
     inputs = (*given, logs, rows.outs[0], ct)
     fused = FusedBackward(inner, plain, slopes, reads)
-    one = settled(Eqn(fused, inputs, outs, eqn.source), where)
+    one = with_choice(Eqn(fused, inputs, outs, eqn.source), where)
     if one is None:
         return as_it_was
     return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)

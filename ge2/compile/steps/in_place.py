@@ -1,5 +1,5 @@
-"""Whether a result of a step may be written over what the step reads, and the arrays of a program
-in the GPU's memory where it is.
+"""Results written over arrays that their step reads: the test whether that is right, and the
+arrays of a GPU's program for which it is done.
 """
 
 from __future__ import annotations

@@ -43,14 +43,14 @@ def types_of(form: Form) -> list[ArrayType]:
     return [v.type for v in form.plain.inputs]
 
 
-def held(form: Form) -> np.dtype:
+def scores_dtype(form: Form) -> np.dtype:
     """The type of scores and sums: float32, unless queries are of float64."""
     return accumulator(form.queries.base.type.dtype)
 
 
 def sums_type(form: Form) -> ArrayType:
     """The type of the logarithms of the sums."""
-    return ArrayType(form.sums, held(form))
+    return ArrayType(form.sums, scores_dtype(form))
 
 
 def places(form: Form, dims: Dims) -> tuple[list[int], list[int]]:
@@ -109,7 +109,7 @@ def products(form: Form, queries: Any, keys: Any) -> Any:
     """Queries times keys, in the type of scores."""
     assert isinstance(form.dot.op, DotGeneral)
     pair = (queries, keys) if form.query == 0 else (keys, queries)
-    return replace(form.dot.op, out=held(form))(*pair)
+    return replace(form.dot.op, out=scores_dtype(form))(*pair)
 
 
 # ------------------------------------------------------------------------------------- derivative
@@ -127,13 +127,13 @@ def scored(form: Form, derive: Derive) -> Graph:
             for e in filter(is_scaling, c.eqns):
                 number = next(x for x in e.inputs if not x.type.shape)
                 (x,) = read(env, [number])
-                product = e.op(product, wide(x) if is_traced(x) else held(form).type(x))
+                product = e.op(product, wide(x) if is_traced(x) else scores_dtype(form).type(x))
         env[form.product] = product
         for e in form.between:
             env[e.outs[0]] = widened(e, read(env, e.inputs))
         return [wide(env[form.scores])]
 
-    product = form.product.type.with_dtype(held(form))
+    product = form.product.type.with_dtype(scores_dtype(form))
     return derive.trace(scores, [product, *(v.type for v in others)])
 
 
@@ -233,7 +233,7 @@ def slopes(
     both = (ready, read_) if form.side == 0 else (read_, ready)
     letters = values.spell(*both)
     mine, theirs, result = letters[form.side], letters[1 - form.side], letters[2]
-    ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, held(form))
+    ct_weights = values.einsum(result, theirs, mine, ct_mean, read_, scores_dtype(form))
     ct_values = values.einsum(result, mine, theirs, ct_mean, ready, half)
     ct_weights = dropped(form, env, ct_weights)
     ct_weights = arranged(ct_weights, form.weights, scores.shape, form.dims)
@@ -270,7 +270,9 @@ def of_others(form: Form, wanted: Flags) -> Flags:
 
 def along_rows(form: Form, y: Any, ct: Any) -> Any:
     """Of each query, the sum of the result times its cotangent."""
-    total = (y.cast(held(form)) * ct.cast(held(form))).fold_sum((form.result.index(FEATURE),))
+    total = (y.cast(scores_dtype(form)) * ct.cast(scores_dtype(form))).fold_sum(
+        (form.result.index(FEATURE),)
+    )
     return as_sums(form, total, without(form.result, FEATURE))
 
 

@@ -11,7 +11,7 @@ from ge2.base.dtypes import FLOAT32, HALF
 from ge2.ir import ArrayType, Atom, Derive, Dims, Eqn, Flags, Graph, Var, without_dead_code
 from ge2.ops.attention.facts import REPEATED, reshaped
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.graphs import held, inputs_of, wide, widened
+from ge2.ops.attention.graphs import inputs_of, scores_dtype, wide, widened
 from ge2.ops.graphs.control import whole
 from ge2.ops.pointlike import Pointlike, Pointwise
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
@@ -115,7 +115,7 @@ def derivative(
     (scores,), others = graph.outputs, inputs_of(form)
     if not work.visited(scores, form.dims, set()):
         return None
-    full = form.product.type.with_dtype(held(form))
+    full = form.product.type.with_dtype(scores_dtype(form))
     asked = {v for v, w in zip(others, wanted, strict=True) if w}
     reads = [r for r in work.reads if r[0] in asked]
     types = [full.with_dtype(stored(v.type.dtype)) for v, _ in work.reads]
@@ -167,7 +167,7 @@ def folded_type(form: Form, read: Read) -> ArrayType:
         dtype = form.plain.inputs[n].type.dtype
         return ArrayType((*batch, shape[form.row], shape[form.key]), dtype)
     last = form.row if how == "rows" else form.key
-    return ArrayType((*(shape[a] for a in form.batch), shape[last]), held(form))
+    return ArrayType((*(shape[a] for a in form.batch), shape[last]), scores_dtype(form))
 
 
 def folded(form: Form, read: Read, ct: Any) -> Any:

@@ -34,7 +34,7 @@ from ge2.codegen.kernel_values import (
 from ge2.codegen.layout import KernelView, Line, Scratch
 from ge2.codegen.tuning import Blocks
 from ge2.ir import Dims, Eqn, Literal, Names, Var, write
-from ge2.ir.text import atom_text, op_text
+from ge2.ir.text import eqn_text
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -174,8 +174,7 @@ class Kernel:
 
     def note(self, eqn: Eqn) -> str:
         """The equation, as the graph above the kernel has it."""
-        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
-        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+        return eqn_text(eqn, self.names)
 
     def rounded(self, step: Step, into: str) -> None:
         """Through the half type and back."""

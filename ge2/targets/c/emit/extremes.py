@@ -33,7 +33,7 @@ def screens(works: Iterable[Work], local: Iterable[Work]) -> bool:
 
 
 def least_of(w: Work) -> str:
-    """What the extreme of a run begins with, before its first element."""
+    """Returns the value with which the extreme of a run begins, before its first element."""
     end = "lowest" if word(w) == "argmax" else "highest"
     return expression(f"ge2_{end}()", [], w.xs[0].dtype, w.xs[0].dtype)
 

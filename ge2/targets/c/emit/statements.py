@@ -11,7 +11,7 @@ from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.loop_nest import Home, Work
 from ge2.codegen.text import Text
 from ge2.ir import Eqn, Literal, Names
-from ge2.ir.text import atom_text, op_text
+from ge2.ir.text import eqn_text
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -21,8 +21,8 @@ from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, retyp
 
 
 class Statements:
-    """What a writer of loops knows of its values: the home and the maker of each, arrays and numbers,
-    and the names of the graph.
+    """The part of a writer of loops that spells values: it knows the home and the maker of each,
+    arrays and numbers, and the names of the graph.
     """
 
     homes: dict[Held, Home]
@@ -102,10 +102,7 @@ class Statements:
 
     def note(self, eqn: Eqn | None) -> str:
         """The equation, as the graph above the kernel has it."""
-        if eqn is None:
-            return ""
-        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
-        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+        return eqn_text(eqn, self.names) if eqn is not None else ""
 
     def state(self, w: Work) -> str:
         assert w.y is not None

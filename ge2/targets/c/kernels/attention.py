@@ -35,7 +35,7 @@ LOWEST: Final = {FLOAT32: "-0x1.fffffep127f", FLOAT64: "-0x1.fffffffffffffp1023"
 @final
 @record
 class Rows:
-    """Where the rows of an operand of a head begin, and how far they are apart, in C."""
+    """The start of the rows of an operand of a head, and the distance between them, in C."""
 
     begin: str
     step: str
@@ -93,6 +93,13 @@ class Attends(Generated):
     """Families of attention, among which predictions decide."""
 
     products: int  # that a kernel has of each block
+    serves: type
+    work: str  # what it serves, in words
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if not isinstance(problem.op, self.serves):
+            return f"{problem.op.name} is no {self.work}"
+        return refused(problem, caps)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -140,12 +147,7 @@ class Attends(Generated):
 @final
 class CAttention(Attends):
     name = "attention in C"
-    products = 2
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, FusedAttention):
-            return f"{problem.op.name} is no attention"
-        return refused(problem, caps)
+    products, serves, work = 2, FusedAttention, "attention"
 
     def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
         return -(-found.queries // n)
@@ -156,12 +158,7 @@ class CAttentionBackward(Attends):
     """Cotangents of queries, keys and values, a head after the other."""
 
     name = "attention backward in C"
-    products = 5
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, FusedBackward):
-            return f"{problem.op.name} is no derivative of attention"
-        return refused(problem, caps)
+    products, serves, work = 5, FusedBackward, "derivative of attention"
 
     def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
         assert isinstance(problem.op, FusedBackward)
@@ -337,12 +334,8 @@ class Writer:
             (s.band.high, "key_at >= top + rows - 1 - ({})"),
         )
         inside = " && ".join(test.format(b) for b, test in bounds if b is not None)
-        names = (
-            "q",
-            "k",
-            "v",
-            *(("ct", "logs", "sums", "dq", "dk", "dv") if back else ("y", "logs")),
-        )
+        of_both = ("ct", "logs", "sums", "dq", "dk", "dv") if back else ("y", "logs")
+        names = ("q", "k", "v", *of_both)
         rows = {
             name: self.rows(i, name)
             for i, (name, _) in enumerate(zip(names, self.arrays, strict=False))

@@ -16,7 +16,7 @@ from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes
 from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
-from ge2.ir.text import atom_text, op_text
+from ge2.ir.text import eqn_text
 from ge2.ops.graphs.region import Region
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
@@ -370,11 +370,7 @@ class Statements:
 
     def note(self, eqn: Eqn | None) -> str:
         """The equation, as the graph above the kernel has it."""
-        if eqn is None:
-            return ""
-        names = self.problem.names
-        inputs = "".join(" " + atom_text(a, names) for a in eqn.inputs)
-        return f"{names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+        return eqn_text(eqn, self.problem.names) if eqn is not None else ""
 
     # -- loops over the elements of a thread
 

@@ -20,7 +20,7 @@ from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Argument, Operand, Text, guard
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Eqn, Graph, Names, write
-from ge2.ir.text import atom_text, op_text
+from ge2.ir.text import eqn_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Resident
 from ge2.targets.cuda.chip import Chip
@@ -552,5 +552,4 @@ class Writer:
 
     def note(self, eqn: Eqn) -> str:
         """The equation, as the graph above the kernel has it."""
-        inputs = "".join(" " + atom_text(a, self.names) for a in eqn.inputs)
-        return f"{self.names[eqn.outs[0]]} = {op_text(eqn.op)}{inputs}"
+        return eqn_text(eqn, self.names)
