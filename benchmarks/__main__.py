@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.options import Options
 from benchmarks.programs import GROUPS, programs
 from benchmarks.record import Failure, Row, save
-from benchmarks.table import show
+from benchmarks.table import brief, show
 
 PROGRAMS = (*GROUPS, *(program.name for program in programs()))  # by group, or one by one
 SUITES = {
@@ -156,7 +156,7 @@ SUITES = {
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
             *("decoding", "decoding-one"),
         ),
-        "cuda.gpt2": ("gpt2", "gpt2-medium", "gpt2-curve-bf16", "gpt2-curve-f32"),
+        "cuda.gpt2": ("gpt2-small", "gpt2-medium", "gpt2-curve-bf16", "gpt2-curve-f32"),
         "cuda.products": (
             *("product-wide", "product-square", "product-large", "product-tf32", "product-f32"),
             *("product-f64", "product-at", "product-bt", "product-batched"),
@@ -205,6 +205,7 @@ def main() -> int:
     try:
         for found in measured(options.suite, asked):
             (failures if isinstance(found, Failure) else rows).append(found)  # type: ignore[arg-type]
+            print(f"    {brief(found)}", file=sys.stderr, flush=True)
     except KeyboardInterrupt:
         failures.append(Failure("all further lines", "interrupted"))
     print(show(rows, device, failures))

@@ -30,6 +30,14 @@ def show(
     return "\n".join([describe(device), how, "", text, *notes, *failed])
 
 
+def brief(found: Row | Failure) -> str:
+    """A line as soon as it is known: what is measured next may not end."""
+    if isinstance(found, Failure):
+        return f"FAILED {found.work}: {found.reason}"
+    values = {"ge2": found.ours} | dict(found.others)
+    return f"{found.work}: " + ", ".join(f"{k} {value(v, found.unit)}" for k, v in values.items())
+
+
 def cells(row: Row, peers: list[str]) -> list[str]:
     reached = ", ".join(MARKS[verdict] for verdict in row.verdicts)
     bounds = ", ".join(bound(target, row.unit) for target in row.targets)

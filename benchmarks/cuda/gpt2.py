@@ -352,7 +352,7 @@ def run(options: Options = USUAL) -> Lines:
     asked = (AtMost(14.0e-3),), (AtMost(4.0),), (AtMost(4200 * 2.0**20),)
     faster = (Faster(1.25, "jax"), Faster(1.25, "torch.compile")), (), ()
     rows: dict[str, Callable[[], list[Row]]] = {
-        "gpt2": lambda: line(options, at, SMALL, ((),) * 3 if options.quick else asked),
+        "gpt2-small": lambda: line(options, at, SMALL, ((),) * 3 if options.quick else asked),
         "gpt2-medium": lambda: line(options, at, MEDIUM, ((),) * 3 if options.quick else faster),
         "gpt2-curve-bf16": lambda: curves(options, at, True),
         "gpt2-curve-f32": lambda: curves(options, at, False),

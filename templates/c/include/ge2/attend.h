@@ -8,21 +8,6 @@
 #include "ge2/core.h"
 #include "ge2/float_exp.h"
 
-#ifdef __AVX512F__
-#define GE2_VECTOR 64
-#else
-#define GE2_VECTOR 32
-#endif
-
-/* These functions alone may add by fused products, as a BLAS does. */
-#ifdef __clang__
-#define GE2_FUSED
-#define GE2_MAY_FUSE _Pragma("clang fp contract(fast)")
-#else
-#define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
-#define GE2_MAY_FUSE
-#endif
-
 #define GE2_STRIP(V, T, ROWS, VECTORS)                                                                              \
     for (; i + ROWS <= m; i += ROWS) {                                                                              \
         V sum[ROWS][VECTORS];                                                                                       \
@@ -73,7 +58,7 @@
     static __attribute__((noinline, unused)) GE2_FUSED void ge2_attend_product_##S(                                 \
         int add, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b,          \
         int64_t b_row, T *restrict c, int64_t c_row) {                                                              \
-        GE2_MAY_FUSE                                                                                                \
+        GE2_FUSE                                                                                                    \
         enum { lanes = GE2_VECTOR / sizeof(T) };                                                                    \
         int64_t j = 0, wide = lanes;                                                                                \
         for (; j + 2 * wide <= n; j += 2 * wide) {                                                                  \

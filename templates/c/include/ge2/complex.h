@@ -22,11 +22,11 @@
     GE2_FN T ge2_times_##t(T a, F b) { return ge2_complex_##r(__real__ a * b, __imag__ a * b); } \
     GE2_FN T ge2_mul_##t(T a, T b) { \
         const F c = __real__ a, d = __imag__ a, e = __real__ b, f = __imag__ b; \
-        return ge2_complex_##r(GE2_FUSED(c, e, -(d * f)), GE2_FUSED(c, f, d * e)); \
+        return ge2_complex_##r(GE2_FMA(c, e, -(d * f)), GE2_FMA(c, f, d * e)); \
     } \
     GE2_FN T ge2_square_##t(T x) { \
         const F c = __real__ x, d = __imag__ x; \
-        return ge2_complex_##r(GE2_FUSED(c, c, -(d * d)), 2 * (c * d)); \
+        return ge2_complex_##r(GE2_FMA(c, c, -(d * d)), 2 * (c * d)); \
     } \
     /* what NumPy's power multiplies with */ \
     GE2_FN T ge2_unfused_##t(T a, T b) { \
@@ -72,7 +72,7 @@
     GE2_FN F ge2_abs_##t(T x) { \
         const F c = GE2_ABS(__real__ x), d = GE2_ABS(__imag__ x), most = c < d ? d : c, least = c < d ? c : d; \
         const F ratio = (c == 0) & (d == 0) ? 0 : least / most; \
-        const F size = most * ge2_sqrt_##r(GE2_FUSED(ratio, ratio, 1)); \
+        const F size = most * ge2_sqrt_##r(GE2_FMA(ratio, ratio, 1)); \
         return ge2_isinf_##t(x) ? ge2_highest_##r() : size; \
     } \
     GE2_FN T ge2_sign_##t(T x) { \
@@ -147,17 +147,17 @@
 
 #define GE2_ABS(x) __builtin_fabsf(x)
 #ifdef __FP_FAST_FMAF
-#define GE2_FUSED(a, b, c) __builtin_fmaf(a, b, c)
+#define GE2_FMA(a, b, c) __builtin_fmaf(a, b, c)
 #else
-#define GE2_FUSED(a, b, c) (GE2_APART((a) * (b)) + GE2_APART(c))
+#define GE2_FMA(a, b, c) (GE2_APART((a) * (b)) + GE2_APART(c))
 #endif
 GE2_COMPLEX(c64, float _Complex, f32, float, f)
 
 #undef GE2_ABS
 #define GE2_ABS(x) __builtin_fabs(x)
 #ifdef __FP_FAST_FMA
-#undef GE2_FUSED
-#define GE2_FUSED(a, b, c) __builtin_fma(a, b, c)
+#undef GE2_FMA
+#define GE2_FMA(a, b, c) __builtin_fma(a, b, c)
 #endif
 GE2_COMPLEX(c128, double _Complex, f64, double, )
 

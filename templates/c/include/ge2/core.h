@@ -29,6 +29,24 @@ int omp_get_num_threads(void);
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* Bytes of a vector register. */
+#if defined(__AVX512F__)
+#define GE2_VECTOR 64
+#elif defined(__AVX__)
+#define GE2_VECTOR 32
+#else
+#define GE2_VECTOR 16
+#endif
+
+/* A function of a matrix product, whose products and sums are fused, as BLAS has them: elsewhere a * b - a * b is to be 0. */
+#ifdef __clang__
+#define GE2_FUSED
+#define GE2_FUSE _Pragma("clang fp contract(fast)")
+#else
+#define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
+#define GE2_FUSE
+#endif
+
 /* A large file has parts, of which compilers that run at once take some each, GE2_FIRST to GE2_LAST; what they share
    is seen by all, but by no other library. */
 #ifdef GE2_FIRST

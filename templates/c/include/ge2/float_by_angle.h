@@ -8,13 +8,13 @@
 #include "ge2/float_trig.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__GNUC__) && !defined(__clang__)
-#define GE2_ONCE __attribute__((weak, visibility("hidden"), noinline, const)) /* in a library, whose parts have it too */
+#define GE2_ONE_COPY __attribute__((weak, visibility("hidden"), noinline, const)) /* in a library, whose parts have it too */
 
-GE2_ONCE ge2_angle_f64 ge2_angle_far_f64(double x) { return ge2_angle_of_f64(x); }
+GE2_ONE_COPY ge2_angle_f64 ge2_angle_far_f64(double x) { return ge2_angle_of_f64(x); }
 
 #define GE2_LANES(name, isa, lanes)                                                                          \
     typedef double ge2_##name##_##isa __attribute__((vector_size(8 * lanes)));                               \
-    GE2_ONCE ge2_##name##_##isa _ZGV##isa##N##lanes##v_ge2_##name##_f64(ge2_##name##_##isa given) {          \
+    GE2_ONE_COPY ge2_##name##_##isa _ZGV##isa##N##lanes##v_ge2_##name##_f64(ge2_##name##_##isa given) {          \
         double x[lanes], y[lanes];                                                                           \
         uint64_t far = 0;                                                                                    \
         memcpy(x, &given, sizeof x);                                                                         \
@@ -34,8 +34,8 @@ GE2_ONCE ge2_angle_f64 ge2_angle_far_f64(double x) { return ge2_angle_of_f64(x);
 #endif
 #define GE2_BY_ANGLE(name)                                                                                   \
     __attribute__((simd("notinbranch"), const)) double ge2_##name##_f64(double x);                           \
-    GE2_ONCE double ge2_##name##_of_one(double x) __asm__("ge2_" #name "_f64");                              \
-    GE2_ONCE double ge2_##name##_of_one(double x) {                                                          \
+    GE2_ONE_COPY double ge2_##name##_of_one(double x) __asm__("ge2_" #name "_f64");                              \
+    GE2_ONE_COPY double ge2_##name##_of_one(double x) {                                                          \
         return ge2_##name##_of_angle(x, ge2_is_near(x) ? ge2_angle_near_f64(x) : ge2_angle_far_f64(x));      \
     }                                                                                                        \
     GE2_LANES(name, b, 2)                                                                                    \

@@ -6,32 +6,15 @@
 
 #include "ge2/core.h"
 
-#if defined(__AVX512F__)
-#define GE2_VECTOR 64 /* bytes */
-#define GE2_PANEL_ROWS 12
-#elif defined(__AVX__)
-#define GE2_VECTOR 32
-#define GE2_PANEL_ROWS 6
-#elif defined(__aarch64__)
-#define GE2_VECTOR 16
+#if defined(__AVX512F__) || defined(__aarch64__)
 #define GE2_PANEL_ROWS 12
 #else
-#define GE2_VECTOR 16
 #define GE2_PANEL_ROWS 6
 #endif
 #define GE2_PANEL_COLUMNS(T) ((int64_t)(2 * GE2_VECTOR / sizeof(T)))
 #define GE2_PANEL_DEPTH (GE2_VECTOR > 32 ? 192 : 384) /* terms: a sliver of columns, 24 KB, stays in the first cache */
 #define GE2_PANEL_FEW 8     /* tiles beside each other: fewer read an operand as it is sooner than they pack it */
 #define GE2_PANEL_SMALL (1 << 15) /* bytes of an operand that are in a near cache however they are read */
-
-/* Products and sums of a tile are fused, as BLAS has them: only here, since elsewhere a * b - a * b is to be 0. */
-#ifdef __clang__
-#define GE2_FUSED
-#define GE2_FUSE _Pragma("clang fp contract(fast)")
-#else
-#define GE2_FUSED __attribute__((optimize("fp-contract=fast")))
-#define GE2_FUSE
-#endif
 
 #define GE2_CALLED static __attribute__((noinline)) /* a function that does not become part of its callers */
 #define GE2_PANEL_TILE GE2_FUSED GE2_FN

@@ -30,7 +30,7 @@
 #define GE2_TRANSPOSING(t, E, N, W) \
     typedef E ge2_element_##t __attribute__((may_alias)); \
     typedef E ge2_vector_##t __attribute__((vector_size(16), may_alias)); \
-    GE2_FN void ge2_square_##t(const ge2_element_##t *x, int64_t x_d, ge2_element_##t *y) { \
+    GE2_FN void ge2_transpose_block_##t(const ge2_element_##t *x, int64_t x_d, ge2_element_##t *y) { \
         ge2_vector_##t a[N], b[N]; \
         for (int r = 0; r < N; r++) memcpy(&a[r], x + r * x_d, 16); \
         for (int half = 1; half < N; half *= 2) { \
@@ -52,7 +52,7 @@
                 _Pragma("GCC unroll 1") /* or a register holds each of many addresses */ \
                 for (int64_t d = 0; d < W; d += N) { \
                     for (int64_t r = 0; r < N; r++) __builtin_prefetch(x + (W + d + r) * x_d); \
-                    for (int64_t s = 0; s < W; s += N) ge2_square_##t(x + d * x_d + s, x_d, tile + s * W + d); \
+                    for (int64_t s = 0; s < W; s += N) ge2_transpose_block_##t(x + d * x_d + s, x_d, tile + s * W + d); \
                 } \
                 _Pragma("GCC unroll 1") \
                 for (int64_t s = 0; s < W; s++) \
@@ -66,7 +66,7 @@
             int64_t d = 0; \
             for (; d + N <= wide; d += N) { \
                 int64_t s = 0; \
-                for (; s + N <= n_s; s += N) ge2_square_##t(x + d * x_d + s, x_d, tile + s * W + d); \
+                for (; s + N <= n_s; s += N) ge2_transpose_block_##t(x + d * x_d + s, x_d, tile + s * W + d); \
                 for (; s < n_s; s++) \
                     for (int64_t r = 0; r < N; r++) tile[s * W + d + r] = x[(d + r) * x_d + s]; \
             } \

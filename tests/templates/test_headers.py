@@ -1,0 +1,33 @@
+"""Headers that one kernel may include together: their names do not clash, in whatever order."""
+
+from __future__ import annotations
+
+import pytest
+
+from ge2.targets.cuda.load.nvrtc import compile
+from tests.nvrtc import needs_nvrtc
+from tests.templates.cuda_harness import INCLUDE as CUDA
+from tests.templates.harness import INCLUDE as C
+from tests.templates.harness import build, needs_compiler
+
+
+def including(first, names, turned):
+    """A file that begins as generated ones do, with `first`."""
+    others = sorted(set(names) - {first}, reverse=turned)
+    return "".join(f'#include "ge2/{name}"\n' for name in (first, *others))
+
+
+@needs_compiler
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_headers_in_one_c_file(tmp_path, turned):
+    names = [path.name for path in (C / "ge2").glob("*.h")]
+    assert {"core.h", "integer.h", "transpose.h"} <= set(names)
+    build(including("core.h", names, turned), tmp_path, ["-O0", "-Wno-type-limits"])
+
+
+@needs_nvrtc
+@pytest.mark.parametrize("turned", [False, True])
+def test_all_headers_in_one_cuda_file(turned):
+    names = [path.name for path in (CUDA / "ge2").glob("*.cuh")]
+    assert {"core.cuh", "hopper.cuh"} <= set(names)
+    assert compile(including("core.cuh", names, turned), "sm_90a")
