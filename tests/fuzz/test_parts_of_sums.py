@@ -18,6 +18,8 @@ from tests.together import needs_compiler
 
 # on which rows of 64 elements are long, and few of them are at hand
 CHIP = planned_by(EMULATED, "rowwise", long=64, met=16)
+# and of whose elements few threads each merge the parts
+MANY = planned_by(CHIP, "parts", threads=64)
 PAIRS: list[Callable[[Any, Any], Any]] = [
     lambda a, b: a * b,
     lambda a, b: a - b,
@@ -62,7 +64,7 @@ def agrees(seed: int) -> None:
     f, arrays = drawn(np.random.default_rng(seed))
     wanted = f(*(x.astype(np.float64) for x in arrays))
     plain = f(*arrays)
-    with config.using(executor="shim", shim_watch=True, shim_seed=seed, tuning=(CHIP,)):
+    with config.using(executor="shim", shim_watch=True, shim_seed=seed, tuning=(MANY if seed % 2 else CHIP,)):
         found = ge2.jit(f)(*arrays)
     for y, w, p in zip(found, wanted, plain, strict=True):
         near = 1e-5 * (1 + np.abs(w).max()) + 16 * np.abs(p - w).max()

@@ -158,6 +158,7 @@ class Parts:
     at_once: int = 64  # bytes of parts that a thread reads at once
     blocks: int = 128  # blocks, at least, as many as a large chip has multiprocessors,
     narrow: int = 8  # while their columns are no fewer: 32 bytes in a row, as memory hands them out
+    threads: int = 1 << 18  # that keep a large chip busy: 128 multiprocessors of 2048
 
 
 @final

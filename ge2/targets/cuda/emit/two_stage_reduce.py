@@ -174,10 +174,8 @@ class Partials:
         """One column of parts an element, whose rows the threads of a block share."""
         axes, total = parts[0].axes, self.total(parts[0])
         places = Places(self.problem.axes, self.problem.operands, axes)
-        columns = self.columns(total)
         at_once = max(self.tuning.at_once // max(reductions.state_bytes(p.fold) for p in parts), 2)
-        block, largest = self.tuning.block, self.tuning.largest
-        block = block if self.most * columns <= at_once * block else largest
+        columns, block = self.shape(total, at_once)
         extent = " * ".join(map(places.extent, axes)) or "1"
         gathered = tuple(self.gathered(each, places, extent) for each in parts)
         split = tuple(map(Text, places.split("p", axes)))
@@ -197,6 +195,19 @@ class Partials:
             "finish", what, arguments, (), block, (-(-total // columns), 1), fixed,
             template="cuda/finish.cu.jinja", view=view,
         )  # fmt: skip
+
+    def shape(self, total: int, at_once: int) -> tuple[int, int]:
+        """Elements side by side and threads of a block: no more threads share an element's parts
+        than give the chip enough of them, since they meet when each has its sum.
+        """
+        columns, block = self.columns(total), self.tuning.block
+        if self.most * columns > at_once * block:
+            block = self.tuning.largest
+        enough = 1 << (-(-self.tuning.threads // max(total, 1)) - 1).bit_length()
+        if enough * columns < block:
+            block = self.tuning.block
+            columns = max(columns, block // enough)
+        return columns, block
 
     def columns(self, total: int) -> int:
         """Elements side by side in a block: few where blocks would be too few for the chip."""
