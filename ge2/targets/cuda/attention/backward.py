@@ -102,6 +102,7 @@ class BackwardView:
     drop: Statements | None
     totals: tuple[Total, ...]
     wide: tuple[int, ...] = ()
+    near: bool = False
 
 
 class Backward(ABC):
@@ -276,7 +277,9 @@ class AttentionBackward(Backward):
         if part.turned and few:  # registers are
             tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
         self.arguments = {"words": words}
-        view = self.view(number, part, tile.keys, *tile.registers)
+        view = replace(
+            self.view(number, part, tile.keys, *tile.registers), near=part.turned
+        )
         block, own, in_place = (
             tile.keys * t.planes * LINE,
             self.rows * t.planes * LINE,
@@ -284,6 +287,7 @@ class AttentionBackward(Backward):
         )
         after = 2 * own + 2 * tile.stages * block
         end = after if in_place else after + own
+        shared = end + 48 + 32 * tile.stages + 16
         fixed = (
             Fixed("GROUPS", tile.groups, "warp groups, of 64 rows each"),
             Fixed("PLANES", t.planes, "tiles of 64 features side by side"),
@@ -293,12 +297,14 @@ class AttentionBackward(Backward):
             Fixed("OTHERS_AT", 2 * own + tile.stages * block, "likewise"),
             Fixed("RESULT_AT", 0 if in_place else after, "likewise"),
             Fixed("BARRIERS", end, "likewise"),
+            Fixed("NUMBERS_AT", shared, "that of the logarithms and sums of blocks"),
         )
+        shared += 8 * tile.keys * tile.stages * part.turned
         grid = (min(self.tiles(part), self.chip.multiprocessors),)
         return CudaKernel(
             "attention backward", f"The cotangents of {part.what} of\n{self.text}",
             tuple(self.arguments.values()), (), 128 * (tile.groups + 1), grid,
-            (*fixed, *self.fixed(part, tile.keys)), end + 48 + 32 * tile.stages + 16, self.equations(part),
+            (*fixed, *self.fixed(part, tile.keys)), shared, self.equations(part),
             self.helpers(part), single=True, template="cuda/attention/backward.cu.jinja", view=view,
         )  # fmt: skip
 
