@@ -200,9 +200,7 @@ def rounded(rest: Eqn, products: Iterable[Var]) -> Eqn:
     return replace(rest, op=replace(region, graph=inner, axes=axes))
 
 
-def parted(
-    eqn: Eqn, products: Sequence[Eqn], most: int, large: bool
-) -> Iterator[tuple[Eqn, ...]]:
+def parted(eqn: Eqn, products: Sequence[Eqn], most: int, large: bool) -> Iterator[tuple[Eqn, ...]]:
     """Ways to split a region into an epilogue of products and the steps after it, the preferred
     way first. It yields nothing if no part fits an epilogue, or if that has more than `most` arrays.
     `large`: it takes longer to read a product's elements again than to launch a kernel.
@@ -271,7 +269,9 @@ def divided(
     if not first or not second:
         return None
     early, late = needed(region, first, set()), needed(region, second, first)
-    if not all(places.isdisjoint(graph.eqns[n].inputs) for n in late) or only_seen(region, first | second):
+    if not all(places.isdisjoint(graph.eqns[n].inputs) for n in late) or only_seen(
+        region, first | second
+    ):
         return None
     known: dict[Atom, Atom] = {v: Var(v.type) for v in first}
     known.update(zip(graph.inputs, eqn.inputs, strict=True))

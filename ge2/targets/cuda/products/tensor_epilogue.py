@@ -73,9 +73,10 @@ class Epilogue:
 
     `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
-    `text`, the graph, and `second` those of a second product, if there is one. `rolled`: the statements stand there once, for all strips. `moved`: bytes of an
-    element of all results and of arrays that are as large. `narrow`: strips have half the columns.
-    `sums`: over all rows, of which each warp leaves a part.
+    `text`, the graph, and `second` those of a second product, if there is one. `rolled`: the
+    statements stand there once, for all strips. `moved`: bytes of an element of all results and of
+    arrays that are as large. `narrow`: strips have half the columns. `sums`: over all rows, of which
+    each warp leaves a part.
     """
 
     index: str

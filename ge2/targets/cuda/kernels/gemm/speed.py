@@ -81,9 +81,7 @@ def mma_seconds(
     return found + caps.speed.launch + 2 * split.parts * 4 * elements / caps.speed.cached
 
 
-def memory_seconds(
-    axes: Contraction, dtype: np.dtype, moved: int, right: int, caps: Caps
-) -> float:
+def memory_seconds(axes: Contraction, dtype: np.dtype, moved: int, right: int, caps: Caps) -> float:
     """Returns what the left factor and so many right ones take to come from memory once, and so many
     bytes beside them.
     """
