@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import string_at
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
 from ge2.targets.cuda.emulator.build import launcher
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator.device import ALIGNMENT, ShimDevice, _aligned
 from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
 
 pytestmark = pytest.mark.skipif(
@@ -424,6 +425,15 @@ def test_atomics_give_what_was_there() -> None:
         assert a[:8].tolist() == [62, -31, -30, 30, 2**31 - 1, -(2**31), 3, 1]
         assert a[8:9].view(np.float32)[0] == 15.5 and a[9] == 5 + 6 + 6 and a[12] == 1
         assert a[10:12].view(np.int64)[0] == 1 << 40
+
+
+def test_arguments_are_aligned_as_wide_vectors_ask() -> None:
+    """A compiler copies a struct that is aligned to 64 bytes, as a tensor map is, by such vectors."""
+    values = [b"1", b"2" * 128, b"3" * 8]
+    arguments = _aligned(values)
+    assert not any(place % ALIGNMENT for place in arguments.places)
+    assert [string_at(at, len(x)) for at, x in zip(arguments.places, values, strict=True)] == values
+    assert _aligned([]).places == []
 
 
 @pytest.mark.usefixtures("either")

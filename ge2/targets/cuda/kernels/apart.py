@@ -17,7 +17,12 @@ from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.gemm.families import OnTensorCores
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
-from ge2.targets.cuda.kernels.gemm.wgmma import GemmWgmma, GemmWgmmaRegion
+from ge2.targets.cuda.kernels.gemm.wgmma import (
+    GemmWgmma,
+    GemmWgmmaOfCopies,
+    GemmWgmmaRegion,
+    GemmWgmmaRegionOfCopies,
+)
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import library_seconds, multiple
 
@@ -91,15 +96,16 @@ def quickest(problem: Problem, caps: Caps) -> float:
     the library and warps.
     """
     joint = isinstance(problem.op, ProductRegion)
-    families = (GemmWgmmaRegion(), GemmMmaRegion()) if joint else (GemmWgmma(), GemmMma())
-    found = [[*timed(family, problem, caps)] for family in families]
-    if found[0]:
-        return min(found[0])
+    bare: tuple[OnTensorCores, ...] = GemmWgmma(), GemmWgmmaOfCopies(), GemmMma()
+    families = (GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion()) if joint else bare
+    first, *others = ([*timed(family, problem, caps)] for family in families)
+    if first:
+        return min(first)
     if joint:
         library = Apart().seconds(problem, Variant(), caps) or 0.0
     else:
         library = library_seconds(problem, caps, multiple(problem.inputs, problem.arrays[0]))
-    return min(library, *found[1])
+    return min(library, *(each for some in others for each in some))
 
 
 def timed(family: OnTensorCores, problem: Problem, caps: Caps) -> Iterator[float]:
