@@ -296,11 +296,12 @@ class RegionEpilogue:
         said.late.update(results)
         first = self.read_once(lanes)
         kept, ahead, column, vectors = self.kept_vectors(lanes)
-        row, loads = list[Text](), list[Strips]()
+        rows, row, loads = list[Text](), list[Text](), list[Strips]()
         for p in self.read(lanes):
             along, stored, name = self.along(lanes, p), STORED[p.var.type.dtype], label(p.name)
             if along == "row":
                 found = f"{FRAGMENT} < n_rows ? {lanes.places.array(p)}[{lanes.places.element(p)}]"
+                rows = rows or self.place(lanes, FRAGMENT)
                 row.append(Text(f"const {stored} {name}_at = {found} : {stored}();"))
                 said.packs[p] = f"{name}_at"
             elif along == "both":
@@ -313,8 +314,7 @@ class RegionEpilogue:
                 loads.append(Strips(name, x, p.var.type.dtype, self.step(x), len(loads)))
         _, slots = slots_of([x.dtype for x in loads], [p.var.type.dtype for p in results])
         stores = [self.leaving(p.name, p.var, slot) for p, slot in zip(results, slots, strict=True)]
-        place = (*self.place(lanes, FRAGMENT), *row) if row else ()
-        made = self.made(lanes, PAIR, (*first, *kept), column, place)
+        made = self.made(lanes, PAIR, (*first, *kept), column, (*rows, *row))
         return replace(
             made, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores),
             rolled=made.equations > self.chip.tuning.wgmma.unrolled,
