@@ -90,8 +90,7 @@ class Epilogues:
         if not isinstance(eqn.op, Region) or not all(isinstance(a, Var) for a in eqn.inputs):
             return (eqn,)
         products = [*self.products(eqn, n)]
-        pairs = [p for p in combinations(products, 2) if alike(*p)]
-        for some in (*pairs, *((each,) for each in products)):
+        for some in (*self.pairs(products), *((each,) for each in products)):
             for choice, one, parts in self.ways(eqn, some):
                 if not isinstance(choice.family, Apart):
                     self.gone.update(map(id, some))
@@ -105,6 +104,12 @@ class Epilogues:
             product = self.makers.get(a)  # type: ignore[arg-type]
             if product is not None and self.first[a] == n and self.possible(product):
                 yield product
+
+    def pairs(self, products: Sequence[Eqn]) -> Iterator[tuple[Eqn, Eqn]]:
+        """The pairs that may be one kernel, unless preferences name families of one product alone."""
+        only = prefs().only
+        if not only or any(family.name in only for family in PAIRS):
+            yield from (p for p in combinations(products, 2) if alike(*p))
 
     def ways(
         self, eqn: Eqn, products: tuple[Eqn, ...]

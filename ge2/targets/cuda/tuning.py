@@ -426,6 +426,9 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
+    # equations from which on compilers keep to 128 registers and spill some, unless they are told that
+    # two blocks of 128 threads are enough
+    crowd: int = 64
     # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes
     skinny: tuple[MmaTile, ...] = (
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),

@@ -131,10 +131,12 @@ class Mma(TensorCores):
             Fixed("PACK", self.after.pack, "neighbours that a thread has"),
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
+        crowded = self.threads <= 128 and self.after.equations > self.chip.tuning.mma.crowd
         return CudaKernel(
             self.kind, self.text, (*self.arguments.values(), *self.after.arguments), (),
             self.threads, (max(1, tiles),), fixed, self.shared, 1 + self.after.equations,
             self.after.helpers, template="cuda/product/mma.cu.jinja", view=view,
+            resident=2 if crowded else 1,
         )  # fmt: skip
 
     @property
