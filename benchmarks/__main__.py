@@ -146,6 +146,7 @@ SUITES = {
             *(
                 "dense-gradients",
                 "gated-gradients",
+                "gated",
                 "residual",
                 "before",
                 "before-residual",

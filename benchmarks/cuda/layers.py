@@ -24,6 +24,8 @@ LINKS = 100
 Layer = Callable[..., Any]
 DENSE = ((8192, 768), (768, 3072), (3072,), (8192, 3072))
 GATED = ((4096, 4096), (4096, 11008), (4096, 11008), (4096, 11008))
+PAIRED = "wgmma pair of products and region", "mma pair of products and region"
+GATE = ((8192, 768), (768, 3072), (768, 3072))
 CHAIN = ((512, 512), (512, 512), (512,))
 
 
@@ -99,6 +101,7 @@ def by_torch(layer: Layer, xs: Any, gradients: bool) -> dict[str, Call]:
 LAYERS: dict[str, tuple[str, Layer, tuple[tuple[int, ...], ...], bool, float]] = {
     "dense-gradients": ("gelu(x@w+b) and all gradients", dense, DENSE, True, 1.25),
     "gated-gradients": ("silu(x@w)*(x@v) and all gradients", gated, GATED, True, 1.1),
+    "gated": ("silu(x@w)*(x@v)", gated, GATE, False, 0.0),
     "residual": ("gelu(x@w+b)+r", residual, DENSE, False, 0.0),
     "before": ("x@w+b and its gelu", before, DENSE[:3], False, 0.0),
     "before-residual": ("x@w+b, and its gelu + r", before_residual, DENSE, False, 0.0),
@@ -117,7 +120,11 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
     calls: dict[str, Call] = {}
     calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken[:8])
-    calls["ge2 split"], _ = ours(function, xs, prefer=tuple(f"-{each}" for each in FUSED))
+    without = tuple(f"-{each}" for each in PAIRED)
+    split = tuple(f"-{each}" for each in FUSED)
+    calls["ge2 split"], _ = ours(function, xs, prefer=(*without, *split))
+    if layer is gated:
+        calls["ge2 one by one"], _ = ours(function, xs, prefer=without)
     pairs = zip(leaves(calls["ge2"]()), leaves(calls["ge2 split"]()), strict=True)
     for n, (found, wanted) in enumerate(pairs):
         y, w = (back(at.xp, each).astype(np.float32) for each in (found, wanted))

@@ -18,7 +18,7 @@ from ge2.compile.executable import Executable
 from ge2.program.program import Program, Step
 from ge2.targets.cuda.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.kernels.apart import Apart
+from ge2.targets.cuda.kernels.apart import Apart, OneByOne
 
 JOINING = "resident", "epilogue"  # the passes that make one kernel of several steps
 
@@ -48,6 +48,9 @@ class JointBench(CudaBench):
     def settings(self) -> AbstractContextManager[Any]:
         """The settings of the steps apart."""
         off, tune = (*config.passes_off, *JOINING), "off" if config.tune == "off" else "cached"
+        if isinstance(self.catalog[-1], OneByOne):  # of which each may be a kernel with more
+            without = (f"-{family.name}" for family in self.catalog[:-1])
+            return config.using(prefer=(*config.prefer, *without), tune=tune)
         return config.using(passes_off=off, tune=tune)
 
     @computed

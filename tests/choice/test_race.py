@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -24,6 +25,8 @@ from ge2.compile import probe, race
 from ge2.ir import Graph
 from ge2.program.program import Program
 from ge2.program.timer import Clock, HostClock
+from ge2.targets.cuda.kernels.apart import OneByOne
+from ge2.targets.cuda.kernels.gemm.mma import GemmMmaPair
 
 
 @pytest.fixture(autouse=True)
@@ -283,6 +286,30 @@ def test_several_steps_are_raced_as_one_kernel_and_apart(
             titles = {c.taken.title: c.by for c in built}  # type: ignore[attr-defined]
             assert titles.get(joint, "") == ("measured" if joint.startswith(winner) else "")
         np.testing.assert_allclose(ge2.jit(f)(*xs), f(*xs), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("winner", [GemmMmaPair.name, OneByOne.name])
+def test_pairs_are_raced_with_one_product_after_the_other(
+    winner: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of which the second may be a kernel with the region."""
+
+    def timed(bench: Bench, racers: list[race.Racer], end: float) -> None:
+        for racer in racers:
+            racer.times.append(1e-6 if racer.candidate.family.name == winner else 1e-3)
+
+    monkeypatch.setattr(race, "timed", timed)
+    rng = np.random.default_rng(0)
+    xs = [rng.standard_normal((72, 66)).astype(ml_dtypes.bfloat16) for _ in range(3)]
+    gate = ge2.jit(lambda x, w, v: np.tanh(x @ w.T) * (x @ v.T))
+    with config.using(executor="shim"):
+        tuned = race.tune(gate.lower(*xs).executable, again=True)
+        (found,) = (r for r in tuned.races if OneByOne.name in dict(r.predicted))
+        assert found.winner.startswith(winner)
+        assert not any(row.failure for row in found.entry.rows)
+        ge2.clear_caches()
+        kinds = {k.choice.family.name for k in gate.lower(*xs).kernels}
+        assert (winner in kinds) == winner.startswith("mma")
 
 
 def test_no_time_is_left() -> None:

@@ -328,6 +328,22 @@ program.add(
     "bf16[512]",
 )
 program.add(
+    "gated_unit_of_half_types",
+    lambda x, w, v: np.tanh(x @ w) * (x @ v),
+    "bf16[512,512]",
+    "bf16[512,512]",
+    "bf16[512,512]",
+    targets=CUDA,
+)
+program.add(
+    "gated_unit_of_odd_rows",
+    lambda x, w, v: np.tanh(x @ w) * (x @ v),
+    "bf16[65,67]",
+    "bf16[67,69]",
+    "bf16[67,69]",
+    targets=CUDA,
+)
+program.add(
     "layer_and_sums_of_columns",
     lambda x, w, ct: (y := np.tanh(x @ w) * ct, np.sum(y, axis=0)),
     "bf16[512,512]",

@@ -5,7 +5,7 @@ float64, and as a program in two steps does, which rounds the product before the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ SHAPES: Final[dict[str, Callable[[int, int], tuple[int, ...]]]] = {
     "wide": lambda m, n: (m, n),
 }
 PRODUCT: Final = "product"
+SECOND: Final = "second"  # product, of the same left factor
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,9 @@ class Program:
 
     def results(self, held: dict[str, Any], evaluate: Callable[[Node, Held], Any]) -> Any:
         if PRODUCT not in held:
-            a, b = held["a"], held["b"]
             rounds = evaluate is traced and self.dtype == F32
             matmul = partial(ge2.numpy.matmul, precision="tf32") if rounds else np.matmul
-            held[PRODUCT] = matmul(a.T if self.turned[0] else a, b.T if self.turned[1] else b)
+            held |= products(held, self.turned, matmul)
         found = [evaluate(node, held) for node in self.nodes]
         return (*found, *(np.sum(found[n], axis=0) for n in self.sums))
 
@@ -138,9 +138,8 @@ class Program:
     def roughly(self) -> Any:
         """By a program in two steps."""
         held = {k: np.asarray(x, F32) for k, x in self.arrays.items()}
-        a, b = held["a"], held["b"]
-        product = (a.T if self.turned[0] else a) @ (b.T if self.turned[1] else b)
-        held[PRODUCT] = rounded(product, self.dtype)
+        found = products(held, self.turned, np.matmul)
+        held |= {name: rounded(product, self.dtype) for name, product in found.items()}
         return self.results(held, in_two_steps)
 
     @property
@@ -148,13 +147,32 @@ class Program:
         return int(self.arrays["a"].shape[0 if self.turned[0] else 1])
 
 
-def programs(seed: int, multiple: int) -> Iterator[Program]:
+def products(held: Held, turned: tuple[bool, bool], matmul: Callable[..., Any]) -> dict[str, Any]:
+    """The product, and the second one, if there is one."""
+    a = held["a"].T if turned[0] else held["a"]
+    factors = {name: held[x] for name, x in ((PRODUCT, "b"), (SECOND, "c")) if x in held}
+    return {name: matmul(a, x.T if turned[1] else x) for name, x in factors.items()}
+
+
+def programs(seed: int, multiple: int, pair: bool = False) -> Iterator[Program]:
     """Programs of a seed, until one's numbers stay small: those of every eighth are of float32.
-    `multiple`: of this many elements columns and terms are, so that tensor maps take them.
+    `multiple`: of this many elements columns and terms are, so that tensor maps take them. `pair`: of
+    two products.
     """
     rng = np.random.default_rng(seed)
     while True:
-        yield program(rng, multiple, few=seed % 2 == 0, wide=seed % 16 in (5, 6))
+        found = program(rng, multiple, few=seed % 2 == 0, wide=seed % 16 in (5, 6))
+        yield paired(rng, found) if pair else found
+
+
+def paired(rng: np.random.Generator, one: Program) -> Program:
+    """A program whose values are made of a second product as well."""
+    arrays = {k: x for k, x in one.arrays.items() if k != "b"}
+    b = one.arrays["b"]
+    c = rng.permutation(b.reshape(-1)).reshape(b.shape)
+    nodes = tuple(joined(rng, node, Node(SECOND, one.dtype)) for node in one.nodes)
+    held = {"a": arrays.pop("a"), "b": b, "c": c, **arrays}
+    return replace(one, nodes=nodes, names=tuple(held), arrays=held)
 
 
 def program(rng: np.random.Generator, multiple: int, few: bool, wide: bool) -> Program:

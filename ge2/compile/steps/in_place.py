@@ -29,7 +29,8 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     if isinstance(op, ProductRegion):  # whose threads read what they go on with at their own places
         rest, out = op.rest, op.graph.outputs[i]
         x = op.graph.inputs[eqn.inputs.index(x)]
-        apart = eqn.inputs.count(x) == 1 and x not in op.product.inputs
+        factors = [a for e in op.products for a in e.inputs]
+        apart = eqn.inputs.count(x) == 1 and x not in factors
         return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
     if not isinstance(op, Region):
         return False

@@ -67,14 +67,15 @@ def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
 
 
 # ---------------------------------------------------------------------------------- product region
-# A matrix product and the elementwise work on its result, which becomes one kernel.
+# Matrix products and the elementwise work on their results, which become one kernel.
 
 
 @final
 @record
 class ProductRegion(Fused):
-    """A graph of two equations: a `dot_general`, and a pointwise region
-    that alone reads its result, and may give it as well.
+    """A graph of two equations: a `dot_general`, and a pointwise region that alone reads its result,
+    and may give it as well; or of three, where the region reads two products of one left operand,
+    such as the factors of a gated unit.
 
     It is made after all derivatives, of steps that are already chosen for a GPU.
     """
@@ -87,9 +88,13 @@ class ProductRegion(Fused):
         return self.graph.eqns[0]
 
     @property
+    def products(self) -> tuple[Eqn, ...]:
+        return self.graph.eqns[:-1]
+
+    @property
     def rest(self) -> Eqn:
         """The region."""
-        return self.graph.eqns[1]
+        return self.graph.eqns[-1]
 
     @property
     def region(self) -> Region:
@@ -99,27 +104,33 @@ class ProductRegion(Fused):
     @property
     def place(self) -> Var:
         """The variable of the product in the region's graph."""
-        return self.region.graph.inputs[self.rest.inputs.index(self.product.outs[0])]
+        return self.places[0]
 
     @property
-    def keeps(self) -> bool:
-        """True if the product itself is a result, rounded to its type."""
+    def places(self) -> tuple[Var, ...]:
+        """Those of all products."""
+        inner, rest = self.region.graph, self.rest
+        return tuple(inner.inputs[rest.inputs.index(e.outs[0])] for e in self.products)
+
+    @property
+    def kept(self) -> tuple[Var, ...]:
+        """The places of the products that are results themselves, rounded to their type."""
         inner = self.region.graph
-        return any(
-            e.inputs == (self.place,)
-            and e.outs[0] in inner.outputs
-            and e.outs[0].type == self.place.type
+        return tuple(
+            v
+            for v in self.places
             for e in inner.eqns
+            if e.inputs == (v,) and e.outs[0] in inner.outputs and e.outs[0].type == v.type
         )
 
     @property
     def flat(self) -> Graph:
-        """The product and the equations of the region, for people."""
+        """The products and the equations of the region, for people."""
         inner = self.region.graph
         env = dict(zip(inner.inputs, self.rest.inputs, strict=True))
         eqns = [replace(e, inputs=rename(env, e.inputs)) for e in inner.eqns]
         outs = dict(zip(self.rest.outs, inner.outputs, strict=True))
-        return Graph(self.graph.inputs, (self.product, *eqns), rename(outs, self.graph.outputs))
+        return Graph(self.graph.inputs, (*self.products, *eqns), rename(outs, self.graph.outputs))
 
 
 # -------------------------------------------------------------------------------------- persistent

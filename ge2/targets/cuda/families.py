@@ -13,10 +13,11 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfFew,
     AttentionOfWarps,
 )
-from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
+from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaPair, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
     GemmWgmmaOfCopies,
+    GemmWgmmaPair,
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
 )
@@ -38,8 +39,8 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), AttentionOfFew(), Attention(),
-    AttentionOfWarps(), AttentionBackward(), AttentionBackwardOfWarps(),
+    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), GemmWgmmaPair(),
+    GemmMmaPair(), AttentionOfFew(), Attention(), AttentionOfWarps(), AttentionBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

@@ -7,6 +7,7 @@ them, and what is the same in all of CUDA stands where it is used.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -282,7 +283,7 @@ class WgmmaTile:
     """A tile of the result that a warp group of Hopper has, and the stages of operands in shared
     memory. `cost`: how long its products take beside those of the others, and `long` where sums are
     long; `drain`: how long its elements take to leave. `narrow`: elements leave by strips of half
-    the usual width, whose room is one for more stages.
+    the usual width, whose room is one for more stages. `pair`: it has sums of two products.
     """
 
     rows: int
@@ -293,6 +294,11 @@ class WgmmaTile:
     drain: float = 1.0
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
     narrow: bool = False
+    pair: bool = False
+
+    @property
+    def products(self) -> int:
+        return 2 if self.pair else 1
 
 
 @final
@@ -302,6 +308,11 @@ class Wgmma:
 
     tiles: tuple[WgmmaTile, ...] = (
         WgmmaTile(128, 192, 4, drain=1.15), WgmmaTile(128, 128, 5, 1.02, 1.05), WgmmaTile(64, 64, 8, 1.6, 1.6),
+    )  # fmt: skip
+    # of two products, where registers have 128 sums; costs are those of such tiles of one. Of 96
+    # columns no boxes of 64 are
+    pairs: tuple[WgmmaTile, ...] = (
+        WgmmaTile(128, 64, 5, 1.02, 1.05, pair=True), WgmmaTile(64, 64, 8, 1.3, 1.3, pair=True),
     )  # fmt: skip
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
@@ -337,7 +348,7 @@ class Wgmma:
 class MmaTile:
     """A tile of the result that a block has, and of it its warps, `high` below each other and `broad`
     beside each other; bytes of terms, and stages of operands in shared memory. `part`: of the rate of
-    tensor cores that it reaches.
+    tensor cores that it reaches. `pair`: it has sums of two products.
     """
 
     rows: int
@@ -348,6 +359,16 @@ class MmaTile:
     stages: int
     part: float
     group: int = 8  # rows of tiles that are taken at a time, for the L2 cache
+    pair: bool = False
+
+    @property
+    def products(self) -> int:
+        return 2 if self.pair else 1
+
+    @property
+    def halved(self) -> MmaTile:
+        """A tile of half the columns, which has sums of two products in place of those of one."""
+        return replace(self, columns=self.columns // 2, pair=True)
 
 
 @final
@@ -406,6 +427,9 @@ class Mma:
     # in all that was measured, so that only a measurement chooses it there
     doubt: float = 100.0
     thin: int = 16  # terms: fewer fill no fragment
+    # equations from which on compilers keep to 128 registers and spill some, unless they are told that
+    # two blocks of 128 threads are enough
+    crowd: int = 64
     # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes
     skinny: tuple[MmaTile, ...] = (
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),

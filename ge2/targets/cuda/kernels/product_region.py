@@ -33,6 +33,8 @@ class CudaProductRegion(Cuda):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
+        if len(op.products) > 1:
+            return "it is two products and a region"
         if why := unspoken(op.region.graph):
             return why
         if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):

@@ -66,14 +66,13 @@ class MmaView:
 
     type: str
     terms: int
-    left: Side
-    right: Side
+    sides: tuple[Side, ...]
     batch: tuple[Text, ...]
     part: str
     after: Epilogue
 
 
-def lying(axes: Contraction, factors: tuple[Operand, Operand], n: int, dtype: np.dtype) -> Lying:
+def lying(axes: Contraction, factors: tuple[Operand, ...], n: int, dtype: np.dtype) -> Lying:
     """Returns how the operand of that number lies."""
     (lines,), (sums,), name, size = (axes.rows, axes.columns)[n], axes.sums, "ab"[n], dtype.itemsize
     line, term = getattr(lines, name), getattr(sums, name)
@@ -99,13 +98,13 @@ class Mma(TensorCores):
     """
 
     def __init__(
-        self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, tile: MmaTile,
+        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: MmaTile,
         chip: Chip, after: Epilogue, parts: int = 1,
     ) -> None:  # fmt: skip
         super().__init__(axes, factors, dtype, chip, after)
         self.axes, self.tile, self.parts = axes, tile, parts
         self.terms = tile.terms // dtype.itemsize
-        self.threads = 32 * tile.high * tile.broad
+        self.threads, self.across = 32 * tile.high * tile.broad, tile.products * tile.columns
         far = max(self.reach("a"), self.reach("b")) >= FAR
         self.whole = "int64_t" if far else "int"
 
@@ -127,34 +126,36 @@ class Mma(TensorCores):
             Fixed("THREADS", self.threads, "of a block"),
             Fixed("ACROSS", tile.broad, "warps beside each other"),
             Fixed("HIGH", tile.rows // tile.high // 16, "times 16 rows that a warp has"),
-            Fixed("BROAD", tile.columns // tile.broad // 16, "times 16 columns of it"),
+            Fixed("BROAD", self.across // tile.broad // 16, "times 16 columns of it"),
             Fixed("GROUP", tile.group, "rows of tiles that are taken at a time"),
             Fixed("PACK", self.after.pack, "neighbours that a thread has"),
         )
         tiles = self.parts * self.count * tiles_of(self.rows.size, self.columns.size, tile)
+        crowded = self.threads <= 128 and self.after.equations > self.chip.tuning.mma.crowd
         return CudaKernel(
             self.kind, self.text, (*self.arguments.values(), *self.after.arguments), (),
             self.threads, (max(1, tiles),), fixed, self.shared, 1 + self.after.equations,
             self.after.helpers, template="cuda/product/mma.cu.jinja", view=view,
+            resident=2 if crowded else 1,
         )  # fmt: skip
 
     @property
     def stage(self) -> int:
-        """Bytes of the tiles of both operands."""
-        return self.bytes_of(0) + self.bytes_of(1)
+        """Bytes of the tiles of all operands."""
+        return self.bytes_of(0) + self.tile.products * self.bytes_of(1)
 
     @property
     def shared(self) -> int:
         """Bytes of the stages, in whose place the sums are then."""
         tile = self.tile
-        return max(tile.stages * self.stage, tile.rows * (tile.columns + PLANES) * 4)
+        return max(tile.stages * self.stage, tile.rows * (self.across + PLANES) * 4)
 
     @property
     def fits(self) -> bool:
         """True if shared memory holds its stages, and registers hold its sums beside fragments and
         elements that are read one by one.
         """
-        few = self.tile.rows * self.tile.columns // self.threads <= CROWDED
+        few = self.tile.rows * self.across // self.threads <= CROWDED
         registers = few or all(self.lying(n).wide for n in (0, 1))
         return self.shared <= self.chip.most and registers
 
@@ -164,7 +165,11 @@ class Mma(TensorCores):
         return (lines, self.terms) if self.lying(n).turned else (self.terms, lines)
 
     def lying(self, n: int) -> Lying:
-        return lying(self.axes, self.factors, n, self.dtype)
+        """How an operand lies; a second right one may have been given where copies are narrower."""
+        ways = [lying(self.axes, self.factors, n, self.dtype)]
+        if n == 1 and self.tile.pair:
+            ways.append(lying(self.axes, (self.factors[0], self.factors[2]), n, self.dtype))
+        return min(ways, key=lambda x: x.wide)
 
     def bytes_of(self, n: int) -> int:
         """As `ge2_mma_pitch` has it."""
@@ -182,14 +187,20 @@ class Mma(TensorCores):
             part = f"{whole} / {many}" if many else whole
             whole = f"({whole} % {many})" if many else whole
         names, batch = self.batch(whole)
-        left = self.side("left", 0, self.rows, "n_rows - row", names)
-        right = self.side("right", 1, self.columns, "n_columns - column", names)
+        across = self.columns, "n_columns - column", names
+        sides = [
+            self.side("left", 0, self.rows, "n_rows - row", names),
+            self.side("right", 1, *across),
+        ]
+        if self.tile.pair:
+            sides.append(self.side("right2", 2, *across))
         terms = 32 // self.dtype.itemsize
-        return MmaView(TYPES[self.dtype], terms, left, right, tuple(batch), part, self.after)
+        return MmaView(TYPES[self.dtype], terms, tuple(sides), tuple(batch), part, self.after)
 
     def side(self, name: str, n: int, along: Along, lines: str, batch: list[str]) -> Side:
         """An operand among the arguments, and how it is read."""
-        which, how, stored = "ab"[n], self.lying(n), STORED[self.dtype]
+        right = min(n, 1)  # a second one lies as the first does
+        which, how, stored = "ab"[right], self.lying(right), STORED[self.dtype]
         declared = f"const {stored} *__restrict__ {name}"
         self.arguments[name] = Argument(declared, "array", (self.factors[n], self.dtype))
         line, term = getattr(along, which), getattr(self.sums, which)
@@ -205,11 +216,12 @@ class Mma(TensorCores):
                     f"{name}_{place if place.isidentifier() else 'batch'}", apart, self.whole
                 )
                 places += f" + {place} * {by}"
-        inner, outer = self.shape(n)
+        inner, outer = self.shape(right)
+        at = sum(map(self.bytes_of, range(right))) + (n - right) * self.bytes_of(1)
         return Side(
             name, stored, how.wide, how.turned, inner, outer, pitch_at, step_at,
             first if line_at == "1" else f"{first} * {line_at}", term_at, lines,
-            places, f" + {self.bytes_of(0)}" if n else "",
+            places, f" + {at}" if n else "",
         )  # fmt: skip
 
 

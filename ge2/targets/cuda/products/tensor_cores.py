@@ -5,6 +5,7 @@ are told, and the names of sizes.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -53,26 +54,28 @@ def waves_of(axes: Contraction, tile: MmaTile | WgmmaTile, multiprocessors: int)
     return -(-batches * tiles_of(rows.size, columns.size, tile) // multiprocessors)
 
 
-def least_waste(axes: Contraction, multiprocessors: int, tuning: Wgmma) -> float:
-    """Returns how many times as long as its products alone the waves of a product take, in its best
-    tiles.
+def least_waste(
+    axes: Contraction, multiprocessors: int, tuning: Wgmma, tiles: Sequence[WgmmaTile] = ()
+) -> float:
+    """Returns how many times as long as its products alone the waves of a product take, in the best
+    of the tiles, or of all for one product.
     """
     (sums,) = axes.sums
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
     sizes = (
         waves_of(axes, t, multiprocessors) * t.rows * t.columns * tuning.cost_of(t, sums.size)
-        for t in tuning.tiles
+        for t in tiles or tuning.tiles
     )
     return min(sizes) * multiprocessors / elements
 
 
 class TensorCores:
-    """A product that `unmatched` has nothing against. `after`: what is done with the sums; `dtype`:
-    that of both operands.
+    """A product that `unmatched` has nothing against, or two of one left factor, whose right factors
+    lie alike. `after`: what is done with the sums; `dtype`: that of all operands.
     """
 
     def __init__(
-        self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, chip: Chip,
+        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, chip: Chip,
         after: Epilogue,
     ) -> None:  # fmt: skip
         self.factors, self.dtype, self.chip, self.after = factors, dtype, chip, after
@@ -90,6 +93,8 @@ class TensorCores:
         """Returns what the kernel computes, for the comment above it."""
         name = self.after.product
         product = f"{name}[row, column] = sum of left[row, k] * right[k, column] over k"
+        if second := self.after.second:
+            product += f",\n{second}[row, column] = that of left[row, k] * right2[k, column]"
         after = self.after.text
         if sums := ", ".join(x.name for x in self.after.sums):
             after = f"{after}\nand parts of the sum of each column of {sums}"

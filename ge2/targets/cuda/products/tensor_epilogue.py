@@ -40,6 +40,7 @@ PAIR: Final = 2  # neighbours of a thread in fragments
 EIGHT: Final = 8  # and in packs, at most
 HELD: Final = 56  # words of arrays that a thread has of a pack, beside which registers do not spill
 SUMS: Final = "t.at[v]"
+SECOND: Final = "second.at[v]"  # of a second product of the same rows and columns
 # the row of a thread, among those of all batches: in packs, and in fragments
 BELOW: Final = "row + below"
 FRAGMENT: Final = "row + row_at"
@@ -72,9 +73,10 @@ class Epilogue:
 
     `loads`, `stores`: the strips of fragments; packs have none. `vectors`: bytes of a column's
     vectors in shared memory, where they wait for the sums. `product`: what the sums are called in
-    `text`, the graph. `rolled`: the statements stand there once, for all strips. `moved`: bytes of an
-    element of all results and of arrays that are as large. `narrow`: strips have half the columns.
-    `sums`: over all rows, of which each warp leaves a part.
+    `text`, the graph, and `second` those of a second product, if there is one. `rolled`: the
+    statements stand there once, for all strips. `moved`: bytes of an element of all results and of
+    arrays that are as large. `narrow`: strips have half the columns. `sums`: over all rows, of which
+    each warp leaves a part.
     """
 
     index: str
@@ -89,6 +91,7 @@ class Epilogue:
     loads: tuple[Strips, ...] = ()
     stores: tuple[Strips, ...] = ()
     product: str = "y"
+    second: str = ""
     text: str = ""
     arguments: tuple[Argument, ...] = ()
     helpers: tuple[str, ...] = ()
@@ -177,26 +180,28 @@ def packs_alone(out: np.dtype, result: Operand, row: int, rows: int, columns: in
 
 @final
 class RegionEpilogue:
-    """A region that goes on with sums, which are its value `product`; `columns`: how many of its
-    last axes are columns.
+    """A region that goes on with sums, which are its values `products`, one or two; `columns`: how
+    many of their last axes are columns.
     """
 
     def __init__(
         self,
         region: Region,
-        product: Var,
+        products: Sequence[Var],
         operands: Mapping[Var, Operand],
         columns: int,
         chip: Chip,
     ) -> None:
-        self.product, self.columns, self.chip = product, columns, chip
-        shape, sums = product.type.shape, column_sums(region, columns)
+        self.products, self.columns, self.chip = products, columns, chip
+        self.product = products[0]
+        shape, sums = self.product.type.shape, column_sums(region, columns)
         self.foreign, self.of_bfloat16 = (
             sums is None,
             all(a.type.dtype == BFLOAT16 for a in region.graph.outputs),
         )
         self.region, self.summed = without_sums(region, sums) if sums else (region, {})
-        self.operands = {**operands, product: Operand("in", 0, apart(shape, columns))}
+        tile = Operand("in", 0, apart(shape, columns))
+        self.operands = {**operands, **dict.fromkeys(products, tile)}
         self.operands.update((v, in_place(shape)) for v in self.summed)
         self.stored = [a for a in self.region.graph.outputs if a not in self.summed]
 
@@ -291,11 +296,12 @@ class RegionEpilogue:
         said.late.update(results)
         first = self.read_once(lanes)
         kept, ahead, column, vectors = self.kept_vectors(lanes)
-        row, loads = list[Text](), list[Strips]()
+        rows, row, loads = list[Text](), list[Text](), list[Strips]()
         for p in self.read(lanes):
             along, stored, name = self.along(lanes, p), STORED[p.var.type.dtype], label(p.name)
             if along == "row":
                 found = f"{FRAGMENT} < n_rows ? {lanes.places.array(p)}[{lanes.places.element(p)}]"
+                rows = rows or self.place(lanes, FRAGMENT)
                 row.append(Text(f"const {stored} {name}_at = {found} : {stored}();"))
                 said.packs[p] = f"{name}_at"
             elif along == "both":
@@ -308,8 +314,7 @@ class RegionEpilogue:
                 loads.append(Strips(name, x, p.var.type.dtype, self.step(x), len(loads)))
         _, slots = slots_of([x.dtype for x in loads], [p.var.type.dtype for p in results])
         stores = [self.leaving(p.name, p.var, slot) for p, slot in zip(results, slots, strict=True)]
-        place = (*self.place(lanes, FRAGMENT), *row) if row else ()
-        made = self.made(lanes, PAIR, (*first, *kept), column, place)
+        made = self.made(lanes, PAIR, (*first, *kept), column, (*rows, *row))
         return replace(
             made, ahead=tuple(ahead), vectors=vectors, loads=tuple(loads), stores=tuple(stores),
             rolled=made.equations > self.chip.tuning.wgmma.unrolled,
@@ -350,7 +355,8 @@ class RegionEpilogue:
         return Epilogue(
             lanes.places.whole, lanes.places.letters[lanes.lane], pack, tuple(first),
             column=tuple(column), place=tuple(place), stages=stages, text=problem.text,
-            product=problem.names[self.product], helpers=tuple(said.helpers),
+            product=problem.names[self.product],
+            second=problem.names[self.products[1]] if self.products[1:] else "", helpers=tuple(said.helpers),
             arguments=tuple(lanes.places.arguments.values()),
             equations=len(self.region.graph.eqns),
             moved=sum(v.type.dtype.itemsize for v in (*arrays, *results)), sums=tuple(sums),
@@ -363,16 +369,17 @@ class RegionEpilogue:
     def read(self, lanes: Lanes) -> list[Param]:
         """The arrays that are read beside the sums."""
         read = lanes.said.read_in(list(lanes.root.everything()))
-        return [p for p in read if p.var is not self.product]
+        return [p for p in read if p.var not in self.products]
 
     def read_once(self, lanes: Lanes) -> list[Text]:
         """Returns what all elements share; and the sums are known by their name."""
         said, places = lanes.said, lanes.places
-        sums = next(p for p in lanes.problem.axes.strides if p.var is self.product)
         if self.of_bfloat16:
             said.be_brief()
-        said.packs[sums] = SUMS
-        said.widened.add(sums)  # it never was stored
+        for v, place in zip(self.products, (SUMS, SECOND), strict=False):
+            sums = next(p for p in lanes.problem.axes.strides if p.var is v)
+            said.packs[sums] = place
+            said.widened.add(sums)  # it never was stored
         found = list[Text]()
         for p in self.read(lanes):
             if self.along(lanes, p) == "":

@@ -48,6 +48,7 @@ class WgmmaView:
     terms: int
     a: Matrix
     b: Matrix
+    pair: bool
     several: bool
     batch: tuple[Text, ...]
     after: Epilogue
@@ -83,8 +84,8 @@ def uncopied(line: int, term: int, steps: Sequence[int], operand: Operand, dtype
 
 
 def stage_of(tile: WgmmaTile) -> int:
-    """Bytes of the tiles of both operands."""
-    return (tile.rows + tile.columns) * LINE
+    """Bytes of the tiles of all operands."""
+    return (tile.rows + tile.products * tile.columns) * LINE
 
 
 def strip_of(tile: WgmmaTile) -> int:
@@ -94,7 +95,7 @@ def strip_of(tile: WgmmaTile) -> int:
 
 def room_of(tile: WgmmaTile, after: Epilogue) -> int:
     """Bytes of shared memory behind the stages, in which elements leave, of a group."""
-    return strip_of(tile) * max(after.strips, 1)
+    return strip_of(tile) * max(after.strips, 1 if after.stores else tile.products)
 
 
 def beside(tile: WgmmaTile, after: Epilogue) -> int:
@@ -114,7 +115,7 @@ class Wgmma(TensorCores):
     """A product that `unfit` has nothing against, in tiles of some size."""
 
     def __init__(
-        self, axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, tile: WgmmaTile,
+        self, axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, tile: WgmmaTile,
         chip: Chip, after: Epilogue,
     ) -> None:  # fmt: skip
         super().__init__(axes, factors, dtype, chip, replace(after, narrow=tile.narrow))
@@ -157,18 +158,21 @@ class Wgmma(TensorCores):
         names, batch = self.batch()
         a = self.mapped("left_tiles", 0, self.rows, self.tile.rows, names)
         b = self.mapped("right_tiles", 1, self.columns, self.tile.columns, names)
+        if self.tile.pair:
+            self.mapped("right2_tiles", 2, self.columns, self.tile.columns, names)
         for x in self.after.loads:
             self.strips(x, "array")
         for x in self.after.stores:
             self.strips(x, "result")
         kind, several = TYPES[self.dtype], self.count > 1
         return WgmmaView(
-            kind, self.tile.columns, self.terms // 4, a, b, several, tuple(batch), self.after
-        )
+            kind, self.tile.products * self.tile.columns, self.terms // 4, a, b, self.tile.pair,
+            several, tuple(batch), self.after,
+        )  # fmt: skip
 
     def mapped(self, name: str, n: int, lines: Along, extent: int, batch: list[str]) -> Matrix:
         """The tensor map of an operand among the arguments, and how it lies."""
-        which = "ab"[n]
+        which = "abb"[n]
         line, term = getattr(lines, which), getattr(self.sums, which)
         pairs = [(getattr(x, which), x.size, y) for x, y in zip(self.batches, batch, strict=True)]
         outer = [(size, step, 1) for step, size, _ in pairs if step]

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final, final
+from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
@@ -55,17 +55,25 @@ class Copy:
 @final
 @record
 class Product:
-    """A matrix product of two factors, the strides of its result, and the copies made before."""
+    """A matrix product of two factors, the strides of its result, and the copies made before; and
+    where the right factor of a second product is that has the same left one, if there is one.
+    """
 
     op: DotGeneral
     types: tuple[ArrayType, ArrayType]
     factors: Factors
     result: Dims
     copies: tuple[Copy, ...] = ()
+    second: Operand | None = None
 
     @property
     def dtype(self) -> np.dtype:
         return self.types[0].dtype
+
+    @property
+    def operands(self) -> tuple[Operand, ...]:
+        """Where all factors are."""
+        return self.factors if self.second is None else (*self.factors, self.second)
 
     @property
     def axes(self) -> Contraction:
@@ -80,6 +88,13 @@ def unable(op: Op, dtype: np.dtype, other: np.dtype) -> str:
     if dtype == FLOAT32 and precision(op) != "tf32":
         return "float32 is not to be rounded to tf32"
     return ""
+
+
+def unlike(pair: Product) -> str:
+    """The reason why no kernel has two products whose right factors lie so; "" if one has."""
+    (_, b), c = pair.factors, pair.second
+    assert c is not None
+    return "" if b.strides == c.strides else "the right factors do not lie alike"
 
 
 class OnTensorCores(Cuda):
@@ -184,7 +199,9 @@ class Bare(OnTensorCores):
 
 
 class Joint(OnTensorCores):
-    """A product that a region goes on with, its sums never rounded between."""
+    """A product, or `number` of them, that a region goes on with, its sums never rounded between."""
+
+    number: ClassVar[int] = 1
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
         """The form in which elements leave."""
@@ -194,6 +211,8 @@ class Joint(OnTensorCores):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
+        if len(op.products) != self.number:
+            return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
         if why := unspoken(op.region.graph):
             return why
         left, right = (x.type.dtype for x in op.product.inputs)
@@ -212,7 +231,10 @@ class Joint(OnTensorCores):
         (a, b), y = op.product.inputs, op.product.outs[0].type
         assert isinstance(a, Var) and isinstance(b, Var)
         order = tight(y.shape, range(y.ndim))
-        return Product(op.product.op, (a.type, b.type), (given[a], given[b]), order)
+        others = [given[x] for e in op.products[1:] if isinstance(x := e.inputs[1], Var)]
+        return Product(
+            op.product.op, (a.type, b.type), (given[a], given[b]), order, second=next(iter(others), None)
+        )  # fmt: skip
 
     def after(self, problem: Problem, caps: Caps) -> Epilogue:
         return self.epilogue(epilogue_of(problem, caps.chip))
@@ -229,7 +251,7 @@ def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
     pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
     operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
     a, b = (x.type for x in op.product.inputs)
-    return RegionEpilogue(op.region, op.place, operands, len(dot.free(a, b)[1]), chip)
+    return RegionEpilogue(op.region, op.places, operands, len(dot.free(a, b)[1]), chip)
 
 
 # ------------------------------------------------------------------------------------------ copies

@@ -5,7 +5,7 @@ bare, or with the elementwise work on their result.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import final
 
 import numpy as np
@@ -25,6 +25,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
     Product,
     copied,
     copy_seconds,
+    unlike,
 )
 from ge2.targets.cuda.kernels.gemm.speed import Split, mma_seconds, splits
 from ge2.targets.cuda.kernels.products import HOPPER
@@ -55,18 +56,22 @@ class MmaKernels(OnTensorCores):
         return f"it has fewer than {thin} terms" if axes.sums[0].size < thin else ""
 
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
-        axes, narrow = product.axes, narrow_factors(product)
+        axes, narrow = product.axes, () if product.second else narrow_factors(product)
         found = [
             split
             for copies in dict.fromkeys(((), narrow))
-            for tile in tiles_for(axes, caps.chip.tuning.mma, product.dtype)
+            for tile in self.shapes(product, caps.chip.tuning.mma)
             if of_tile(copied(product, copies), tile, after, caps.chip).fits
             for split in splits(axes, tile, copies, caps)
-            if split.parts == 1 or not after.sums
+            if split.parts == 1 or not (after.sums or product.second)
         ]
         times = {s: self.timed(self.arranged(product, s), s, after, caps) for s in found}
         for split in sorted(found, key=times.__getitem__):
             yield str(split), split
+
+    def shapes(self, product: Product, tuning: Tuning) -> Iterable[MmaTile]:
+        """The tiles, if they fit."""
+        return tiles_for(product.axes, tuning, product.dtype)
 
     def arranged(self, product: Product, tile: Split) -> Product:
         return copied(product, tile.copies)
@@ -74,7 +79,7 @@ class MmaKernels(OnTensorCores):
     def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
         alone = mma_seconds(product.axes, product.factors, product.dtype, tile, after.moved, caps)
         found = copy_seconds(product, caps) + alone
-        if tile.tile in caps.chip.tuning.mma.skinny:
+        if is_skinny(tile.tile, caps.chip.tuning.mma):
             return found
         aligned = not product.copies and not narrow_factors(product)
         doubted = aligned and caps.limits.generation == HOPPER
@@ -110,6 +115,16 @@ def tiles_for(axes: Contraction, tuning: Tuning, dtype: np.dtype) -> tuple[MmaTi
     return tuple(thin) or tuning.tiles
 
 
+def is_skinny(tile: MmaTile, tuning: Tuning) -> bool:
+    """True of the tiles of few rows or columns, and of a pair of those."""
+    return tile in tuning.skinny or (tile.pair and tile in halved(tuning.skinny))
+
+
+def halved(tiles: Iterable[MmaTile]) -> list[MmaTile]:
+    """The tiles of pairs: each of two warps beside each other has columns of one product."""
+    return [t.halved for t in tiles if t.broad % 2 == 0]
+
+
 def narrow_factors(product: Product) -> tuple[int, ...]:
     """The factors whose rows are no multiples of 16 bytes apart."""
     axes, factors, dtype = product.axes, product.factors, product.dtype
@@ -118,7 +133,7 @@ def narrow_factors(product: Product) -> tuple[int, ...]:
 
 
 def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
-    return Mma(product.axes, product.factors, product.dtype, tile, chip, after, parts)
+    return Mma(product.axes, product.operands, product.dtype, tile, chip, after, parts)
 
 
 @final
@@ -129,9 +144,26 @@ class GemmMma(MmaKernels, Bare):
         return packs_alone(out, result, row, rows, columns)
 
 
-@final
-class GemmMmaRegion(MmaKernels, Joint):
-    name = "mma product and region"
+class PackedJoint(Joint):
+    """What follows a product, by packs."""
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
         return found.packs(found.stored_at_once())
+
+
+@final
+class GemmMmaRegion(MmaKernels, PackedJoint):
+    name = "mma product and region"
+
+
+@final
+class GemmMmaPair(MmaKernels, PackedJoint):
+    """Two products of one left factor, such as those of a gated unit. Tiles have whole sums."""
+
+    name, number = "mma pair of products and region", 2
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        return super().unsuited(product, caps) or unlike(product)
+
+    def shapes(self, product: Product, tuning: Tuning) -> Iterable[MmaTile]:
+        return halved(super().shapes(product, tuning))

@@ -60,7 +60,7 @@ def count(axes: Contraction, tile: MmaTile) -> int:
 
 
 def mma_seconds(
-    axes: Contraction, factors: tuple[Operand, Operand], dtype: np.dtype, split: Split, moved: int,
+    axes: Contraction, factors: tuple[Operand, ...], dtype: np.dtype, split: Split, moved: int,
     caps: Caps,
 ) -> float:  # fmt: skip
     """Waves of tiles, at that part of the rate that the tile reaches, and a smaller one where
@@ -71,19 +71,22 @@ def mma_seconds(
     waves = -(-split.parts * count(axes, tile) // caps.limits.multiprocessors)
     one_by_one = sum(not lying(axes, factors, n, dtype).wide for n in (0, 1))
     part = tile.part * tuning.one_by_one**one_by_one / (1 if dtype.itemsize == 2 else 2)
-    done = waves * tile.rows * tile.columns * sums.size / split.parts
+    done = waves * tile.rows * tile.products * tile.columns * sums.size / split.parts
     multiplied = done / (RATE.get(caps.limits.generation, LEAST) * CLOCK * part)
     elements = math.prod(x.size for x in (*axes.batches, *axes.rows, *axes.columns))
-    found = caps.speed.launch + max(multiplied, memory_seconds(axes, dtype, moved * elements, caps))
+    read = memory_seconds(axes, dtype, moved * elements, tile.products, caps)
+    found = caps.speed.launch + max(multiplied, read)
     if split.parts == 1:
         return found
     return found + caps.speed.launch + 2 * split.parts * 4 * elements / caps.speed.cached
 
 
-def memory_seconds(axes: Contraction, dtype: np.dtype, moved: int, caps: Caps) -> float:
-    """Returns what both factors take to come from memory once, and so many bytes beside them."""
-    for name, lines in ("a", axes.rows), ("b", axes.columns):
+def memory_seconds(axes: Contraction, dtype: np.dtype, moved: int, right: int, caps: Caps) -> float:
+    """Returns what the left factor and so many right ones take to come from memory once, and so many
+    bytes beside them.
+    """
+    for name, lines, many in ("a", axes.rows, 1), ("b", axes.columns, right):
         every = (x for x in (*axes.batches, *lines, *axes.sums) if getattr(x, name))
-        moved += math.prod(x.size for x in every) * dtype.itemsize
+        moved += many * math.prod(x.size for x in every) * dtype.itemsize
     speed = caps.speed
     return moved / (speed.cached if moved < speed.cache else speed.moved)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -19,6 +19,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
     Product,
     copied,
     copy_seconds,
+    unlike,
 )
 from ge2.targets.cuda.kernels.products import HOPPER, is_longest
 from ge2.targets.cuda.products.gemm import Contraction
@@ -28,13 +29,13 @@ from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, stages_of, unfit
 from ge2.targets.cuda.tuning import WgmmaTile
 
 
-def unworthy(axes: Contraction, caps: Caps) -> str:
+def unworthy(axes: Contraction, caps: Caps, tiles: Sequence[WgmmaTile] = ()) -> str:
     """The reason why a library is thought to be better at a product; "" if none is known."""
     if why := thin(axes, caps):
         return why
     (sums,) = axes.sums
     tuning, chip = caps.chip.tuning.wgmma, caps.limits.multiprocessors
-    if sums.size >= tuning.long and least_waste(axes, chip, tuning) > tuning.idle:
+    if sums.size >= tuning.long and least_waste(axes, chip, tuning, tiles) > tuning.idle:
         return (
             "its tiles leave a part of the GPU idle, and its sums are long: they are better split"
         )
@@ -58,8 +59,9 @@ def seconds(
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
+    added = size * tile.products * sums.size
     lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
-    multiplied = 2 * size * sums.size * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
+    multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
     left = size * after.moved * tile.drain / (tuning.drained * part)
@@ -86,7 +88,7 @@ class WgmmaKernels(OnTensorCores):
         stages.
         """
         tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
-        tiles = [*tuning.tiles]
+        tiles = [*(tuning.tiles if product.second is None else tuning.pairs)]
         if after.stores and after.short and sums.size >= tuning.long:
             wide = [t for t in tiles if t.rows > 64]
             pairs = zip(wide, (replace(t, narrow=True) for t in wide), strict=True)
@@ -103,7 +105,7 @@ class WgmmaKernels(OnTensorCores):
         return copy_seconds(product, caps) + alone
 
     def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
-        axes, factors, dtype = product.axes, product.factors, product.dtype
+        axes, factors, dtype = product.axes, product.operands, product.dtype
         return Kernels((Wgmma(axes, factors, dtype, tile, caps.chip, after).kernel(),))
 
     def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
@@ -168,3 +170,20 @@ class GemmWgmmaOfCopies(OfCopies, StoredBare):
 @final
 class GemmWgmmaRegionOfCopies(OfCopies, Joint):
     name = "wgmma product of copies and region"
+
+
+@final
+class GemmWgmmaPair(WgmmaKernels, Joint):
+    """Two products of one left factor, such as those of a gated unit."""
+
+    name, number = "wgmma pair of products and region", 2
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        if why := unlike(product):
+            return why
+        axes, (a, b, c), dtype = product.axes, product.operands, product.dtype
+        why = unfit(axes, (a, b), dtype) or of_operand(axes, (a, c), 1, dtype)
+        return why or unworthy(axes, caps, caps.chip.tuning.wgmma.pairs)
