@@ -62,6 +62,13 @@ def recompute(graph: Graph, context: Context) -> Graph:
     return recompute(graph, context)
 
 
+def split_live_ranges(graph: Graph, context: Context) -> Graph:
+    """What waits across the fullest step, and is cheap to make again, is made again behind it."""
+    from ge2.compile.memory.live_ranges import split_live_ranges
+
+    return split_live_ranges(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
     from ge2.compile.rewrites.product_epilogue import epilogue
@@ -88,7 +95,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
-        slices_first, join_scatters, products_to_sums, fuse, epilogue, indexed, drawn, resident,
+        slices_first, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed, drawn, resident,
         constants_late, with_copies, views_first,
     ),
 }

@@ -33,6 +33,16 @@ class Fusion:
 
 @final
 @record
+class LiveRanges:
+    """Values that are made again behind the fullest step of a program, not to wait across it."""
+
+    least: int = 1 << 20  # bytes of a value that is worth it
+    ample: int = 1 << 30  # bytes of all values together that nobody lacks
+    share: float = 1 / 16  # of the bytes that a program moves, how many more it may
+
+
+@final
+@record
 class Rolling:
     """Limits on the straight code that becomes a loop. Of the times only ratios matter."""
 
@@ -113,6 +123,7 @@ class Tuning:
     """
 
     fusion: Fusion = Fusion()
+    live_ranges: LiveRanges = LiveRanges()
     rolling: Rolling = Rolling()
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()

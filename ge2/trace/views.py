@@ -10,6 +10,7 @@ is an error, for NumPy's answer is not known.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -284,11 +285,14 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
     if not has_memory(base) or (function is np.unstack and base.type.ndim == 1):
         return ys
     ours = gnp.FUNCTIONS[function]
-    index = np.arange(base.type.size).reshape(base.type.shape)
-    places = function(
-        *(index if x is base else x for x in args),
-        **{k: index if v is base else v for k, v in more.items()},
-    )
+
+    @cache
+    def places() -> Any:  # as large as the array: made for those who write, who are few
+        index = np.arange(base.type.size).reshape(base.type.shape)
+        return function(
+            *(index if x is base else x for x in args),
+            **{k: index if v is base else v for k, v in more.items()},
+        )
 
     def view(i: int) -> Any:
         def read(b: Any) -> Any:
@@ -299,7 +303,7 @@ def parts(function: Any, args: tuple[Any, ...], more: dict[str, Any], ys: Any) -
 
         def put(b: Any, value: Any) -> Any:
             flat = gnp.setitem(
-                gnp.reshape(b, (-1,)), places[i].reshape(-1), gnp.reshape(value, (-1,))
+                gnp.reshape(b, (-1,)), places()[i].reshape(-1), gnp.reshape(value, (-1,))
             )
             return gnp.reshape(flat, b.type.shape)
 

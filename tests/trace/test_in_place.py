@@ -560,3 +560,13 @@ def test_a_body_writes_into_its_carry_and_the_first_value_stays() -> None:
         lax.while_loop(lambda p: p[0] < 3, while_body, (0, x))[1], expected
     )
     np.testing.assert_array_equal(x, np.arange(3.0))
+
+
+@pytest.mark.parametrize("name", ["split", "array_split", "hsplit", "vsplit", "dsplit", "unstack"])
+def test_parts_of_an_array_are_traced_without_one_as_large(name: str) -> None:
+    """Where their elements come from is asked by those who write to one."""
+    function: Any = getattr(np, name)
+    more = () if name == "unstack" else (2,)
+    huge = ge2.ShapeDtypeStruct((4, 1 << 22, 1 << 22), np.dtype("f4"))
+    parts = make_jaxpr(lambda x: list(function(x, *more)))(huge)
+    assert len(parts.graph.outputs) == (4 if name == "unstack" else 2)
