@@ -19,6 +19,7 @@ Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, term
 ROWS: Final = 12  # of which those of a tile are a divisor: GE2_PANEL_ROWS of panels.h
 LEAST: Final = 4  # rows or columns, of which a tile's are a waste if there are fewer
 LINE: Final = 128  # bytes of which those of a sliver's columns are a divisor
+WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
 
 
@@ -127,6 +128,42 @@ def by_panels(
         template="c/product/panels.c.jinja", view=view,
     ))  # fmt: skip
     return found
+
+
+def by_lines(
+    title: str, dtype: np.dtype, a: Matrix, b: Matrix, out: Operand, sizes: Sides, caps: Caps
+) -> CKernel:
+    """The kernel of a product with few rows, or few columns: those are multiplied with the other
+    operand's lines, whose elements lie beside each other.
+    """
+    count, m, n, k = sizes
+    steps = n, 1  # of the result, along the few and along the lines
+    if m > n:
+        a, b, steps = turned(b), turned(a), (1, n)
+        m, n = n, m
+    view, size, tuning = view_of(dtype, dtype, False), dtype.itemsize, caps.tuning.products
+    unit = LINE // size
+    width = min(WIDTH // size, -(-n // (unit * max(caps.threads, 1))) * unit)
+    work = m * width * k
+    numbers = {"rows": m, "columns": n, "inner": k, "width": width, "c_row": steps[0]}
+    numbers |= {"a_batch": a.batch, "a_row": a.row, "a_column": a.column, "b_batch": b.batch}
+    numbers |= {"b_row": b.row, "c_column": steps[1], "count": count}
+    arguments = (
+        Argument(f"const {view.type} *a", "array", (a.operand, dtype)),
+        Argument(f"const {view.type} *b", "array", (b.operand, dtype)),
+        Argument(f"{view.type} *c", "result", (out, dtype)),
+        *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
+        *shares(max(1, tuning.task // work), max(1, tuning.wake // work), caps),
+    )
+    return CKernel(
+        "product", title, arguments, (), 1, "count * ((columns + width - 1) / width)",
+        template="c/product/lines.c.jinja", view=view,
+    )  # fmt: skip
+
+
+def turned(x: Matrix) -> Matrix:
+    """The transpose of a matrix, in its memory."""
+    return Matrix(x.operand, x.batch, x.column, x.row)
 
 
 def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:

@@ -24,6 +24,13 @@
 #define GE2_PANEL_FEW 8     /* tiles beside each other: fewer read an operand as it is sooner than they pack it */
 #define GE2_PANEL_SMALL (1 << 15) /* bytes of an operand that are in a near cache however they are read */
 
+/* Of few rows times the lines of a matrix: the terms that are added at once; the rows and vectors of a task, whose sums
+   fit into a first cache; the bytes from which on lines are asked for before they are read. */
+#define GE2_LINES 8
+#define GE2_LINE_ROWS 32
+#define GE2_LINE_VECTORS (1024 / GE2_VECTOR)
+#define GE2_LINES_FAR (1 << 20)
+
 /* Products and sums of a tile are fused, as BLAS has them: only here, since elsewhere a * b - a * b is to be 0. */
 #ifdef __clang__
 #define GE2_FUSED
