@@ -128,22 +128,23 @@ def is_of_itself(problem: Problem) -> bool:
 
 
 def has_lines(problem: Problem, tuning: Products) -> bool:
-    """True of few rows times a matrix whose lines lie in one piece, and of the same transposed."""
+    """True of few rows times a matrix whose lines lie in one piece, along the result or along the
+    terms, and of the same transposed, if reading those as they lie is quicker than BLAS.
+    """
     (a, b), op, (_, m, n, k) = problem.inputs, problem.op, sides(problem)
     assert isinstance(op, DotGeneral)
     dtype, few, long = product_dtype(problem), *sorted((m, n))
     same = {a.dtype, b.dtype, problem.outs[0].dtype, dtype} == {dtype}
-    if (
-        not problem.settled
-        or not same
-        or not serves(dtype)
-        or multiplied(dtype).itemsize != dtype.itemsize
-    ):
+    known = problem.settled and serves(dtype) and multiplied(dtype).itemsize == dtype.itemsize
+    if not (same and known and 1 < few <= tuning.lines and min(long, k) >= tuning.line):
         return False
     groups = zip((a, b), problem.arrays[0], matrices(op, a, b), strict=True)
     left, right = ([single(t.shape, x.strides, axes) for axes in of] for t, x, of in groups)
-    fits = 1 < few <= tuning.lines and long >= tuning.line and m * n * k > TINY
-    return fits and None not in (*left, *right) and (right[2] if m <= n else left[1]) == 1
+    if None in (*left, *right) or (right[2] if m <= n else left[1]) == 1:
+        return None not in (*left, *right)
+    along = (right[1] if m <= n else left[2]) == 1 and few <= tuning.dots
+    fills = m > n and few * dtype.itemsize >= tuning.vector  # of few columns, which panels serve
+    return along and not fills and long * k * dtype.itemsize >= tuning.far
 
 
 def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Dims, Dims], ...]:

@@ -31,6 +31,10 @@
 #define GE2_LINE_VECTORS (1024 / GE2_VECTOR)
 #define GE2_LINES_FAR (1 << 20)
 
+/* The rows of a tile of their products with four lines, as registers hold the sums; bytes of a line that are read at once. */
+#define GE2_DOT_ROWS (GE2_PANEL_ROWS > 6 ? 4 : 2)
+#define GE2_DOT_DEPTH 3072
+
 /* Products and sums of a tile are fused, as BLAS has them: only here, since elsewhere a * b - a * b is to be 0. */
 #ifdef __clang__
 #define GE2_FUSED
