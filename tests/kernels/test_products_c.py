@@ -98,6 +98,62 @@ def test_panels_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
             np.testing.assert_array_equal(x, y)
 
 
+FEW = (
+    ((2, 64), (64, 64)),
+    ((7, 401), (401, 133)),
+    ((32, 79), (79, 300)),
+    ((5, 1300), (1300, 70)),
+    ((3, 5, 90), (3, 90, 65)),
+)
+
+
+@pytest.mark.exhaustive("dtype")
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("dtype", [*DTYPES[:2], *WRAPPING[2:]], ids=lambda d: np.dtype(d).name)
+def test_few_rows_times_lines_are_exact_at_ragged_sizes_and_any_strides(dtype, threads):
+    rng = np.random.default_rng(0)
+    pairs = [tuple(rng.integers(-9, 9, n).astype(dtype) for n in shapes) for shapes in FEW]
+
+    def every(pairs):
+        return [[x @ y for x, y in views(a, b)] for a, b in pairs]
+
+    def views(a, b):
+        yield from ((a, b), (a[..., ::-1], b[..., ::-1, :]), (a[..., 2:, :], b[..., 1:]))
+        yield a, np.swapaxes(np.swapaxes(b, -1, -2).copy(), -1, -2)
+        for x, y in ((a, b), (a.copy(), np.swapaxes(np.swapaxes(b, -1, -2).copy(), -1, -2))):
+            yield np.swapaxes(y, -1, -2), np.swapaxes(x, -1, -2)
+
+    pin, few = (
+        Pin("product in C", "lines"),
+        Tuning(products=Products(wake=0, task=1, far=0, dots=32, vector=512)),
+    )
+    with config.using(pins=(pin,), tuning=(few,), threads=threads):
+        found = ge2.jit(every)(pairs)
+        choices = ge2.jit(every).lower(pairs).choices.values()
+    assert sum(c.taken.variant.name == "lines" for c in choices) > len(FEW)
+    for products, wanted in zip(found, every(pairs), strict=True):
+        for x, y in zip(products, wanted, strict=True):
+            assert x.dtype == dtype
+            np.testing.assert_array_equal(x, y)
+
+
+def test_few_rows_times_lines_are_chosen_where_they_are_quicker():
+    def chosen(f, *shapes):
+        lowered = ge2.jit(f).lower(*(np.zeros(shape) for shape in shapes))
+        return [choice.taken.variant.name for choice in lowered.choices.values()]
+
+    assert chosen(lambda a, b: a @ b, (8, 300), (300, 300)) == ["lines"]
+    assert chosen(lambda a, b: a.T @ b, (300, 300), (300, 8)) == ["lines"]
+    assert chosen(lambda a, b: np.einsum("bij,bjk->bik", a, b), (3, 8, 300), (3, 300, 300)) == [
+        "lines"
+    ]
+    assert chosen(lambda a, b: a @ b.T, (8, 400), (400, 400)) == ["lines"]
+    assert chosen(lambda a, b: a @ b, (400, 400), (400, 2)) == ["lines"]
+    assert chosen(lambda a, b: a @ b.T, (8, 300), (300, 300)) != ["lines"]
+    assert chosen(lambda a, b: a @ b, (400, 400), (400, 8)) == ["panels"]
+    assert chosen(lambda a, b: a @ b, (64, 300), (300, 300)) != ["lines"]
+
+
 def test_panels_are_chosen_where_they_are_quicker():
     def chosen(a, b, dtype):
         types = [ArrayType(shape, np.dtype(dtype)) for shape in (a, b)]

@@ -97,6 +97,14 @@ class Products:
     short: int = 64  # its columns or terms, at most, or
     medium: int = 1 << 29  # multiplications times bytes of a number, at most, with
     tall: int = 128  # rows, at least, for each of which a part of packing B is paid
+    # few rows, at most GE2_LINE_ROWS, times lines of so many elements: BLAS would copy those first
+    lines: int = 32
+    line: int = 64  # and at least so many of them
+    # the same where terms lie beside each other: so few rows, and so many bytes of lines, but for
+    # few columns that fill a vector of so many bytes: panels are quicker
+    dots: int = 16
+    far: int = 1 << 20
+    vector: int = 64
 
 
 @final

@@ -19,6 +19,8 @@ Sides = tuple[int, int, int, int]  # of a product: how many, rows, columns, term
 ROWS: Final = 12  # of which those of a tile are a divisor: GE2_PANEL_ROWS of panels.h
 LEAST: Final = 4  # rows or columns, of which a tile's are a waste if there are fewer
 LINE: Final = 128  # bytes of which those of a sliver's columns are a divisor
+WIDTH: Final = 1024  # bytes of a line that a task has at most: GE2_LINE_VECTORS
+DOTS: Final = 3072  # bytes of a row that are multiplied with lines at once: GE2_DOT_DEPTH
 DEPTH: Final = 384  # terms of a block, at most: GE2_PANEL_DEPTH
 
 
@@ -127,6 +129,51 @@ def by_panels(
         template="c/product/panels.c.jinja", view=view,
     ))  # fmt: skip
     return found
+
+
+def by_lines(
+    title: str, dtype: np.dtype, a: Matrix, b: Matrix, out: Operand, sizes: Sides, caps: Caps
+) -> CKernel:
+    """The kernel of a product with few rows, or few columns: those are multiplied with the other
+    operand's lines, along the result or along the terms, as its elements lie beside each other.
+    """
+    count, m, n, k = sizes
+    steps = n, 1  # of the result, along the few and along the others
+    if m > n:
+        a, b, steps = turned(b), turned(a), (1, n)
+        m, n = n, m
+    size, threads, tuning = dtype.itemsize, max(caps.threads, 1), caps.tuning.products
+    dots, unit = b.column != 1, LINE // size
+    width = min(WIDTH // size, -(-n // (unit * threads)) * unit)
+    numbers = {"rows": m, "columns": n, "inner": k, "width": width, "count": count}
+    for name, x in (("a", a), ("b", b)):
+        numbers |= {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
+    numbers |= {"c_row": steps[0], "c_column": steps[1]}
+    del numbers["b_row" if dots else "b_column"]
+    view, own = view_of(dtype, dtype, False), -(-m // 4) * 4 * DOTS
+    scratch = (
+        Argument("int64_t per_thread", "size", own),
+        Argument("char *scratch", "scratch", own * threads),
+    )
+    arguments = (
+        Argument(f"const {view.type} *a", "array", (a.operand, dtype)),
+        Argument(f"const {view.type} *b", "array", (b.operand, dtype)),
+        Argument(f"{view.type} *c", "result", (out, dtype)),
+        *(Argument(f"int64_t {name}", "size", value) for name, value in numbers.items()),
+        *(scratch if dots else ()),
+        *shares(
+            max(1, tuning.task // (m * width * k)), max(1, tuning.wake // (m * width * k)), caps
+        ),
+    )
+    return CKernel(
+        "product", title, arguments, (), 1, "count * ((columns + width - 1) / width)",
+        template=f"c/product/{'dots' if dots else 'lines'}.c.jinja", view=view,
+    )  # fmt: skip
+
+
+def turned(x: Matrix) -> Matrix:
+    """The transpose of a matrix, in its memory."""
+    return Matrix(x.operand, x.batch, x.column, x.row)
 
 
 def shares(chunk: int, grain: int, caps: Caps) -> tuple[Argument, ...]:

@@ -18,15 +18,25 @@ from ge2.ops.dot import DotGeneral
 from ge2.targets.c.caps import Caps
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
-from ge2.targets.c.kernels.panels import Matrix, Sides, by_panels, favoured, serves
+from ge2.targets.c.kernels.panels import (
+    ROWS,
+    Matrix,
+    Sides,
+    by_lines,
+    by_panels,
+    favoured,
+    multiplied,
+    serves,
+)
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
+from ge2.targets.c.tuning import Products
 
 TINY = 4096  # multiplications; GE2_TINY of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
 BLAS, LOOPS = Variant("BLAS"), Variant("loops")  # of products; BLAS of tiny ones is loops, too
-PANELS = Variant("panels")
+PANELS, LINES = Variant("panels"), Variant("lines")  # the text of both is ours
 THIN_LOOPS, SMALL_LOOPS = Variant("loops over few terms"), Variant("loops of known sizes")
 
 
@@ -46,7 +56,9 @@ class CProduct(Generated):
         return ""
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
-        """The likeliest first: loops over few terms, or of known sizes, or BLAS; then others."""
+        """The likeliest first: loops over few terms, or of known sizes, or BLAS; then others. Of few
+        rows that fill no tile, lines beat panels.
+        """
         sizes, tuning, dtype = sides(problem), caps.tuning, product_dtype(problem)
         blas = caps.blas and dtype in FLOATS | COMPLEX
         usual = [BLAS] if blas else []
@@ -55,6 +67,8 @@ class CProduct(Generated):
         panels = favoured(dtype, sizes, tuning.products) or (not blas and dtype in FLOATS)
         if serves(dtype) and min(sizes):
             usual.insert(0 if panels else len(usual), PANELS)
+        if has_lines(problem, tuning.products):
+            usual.insert(int(panels and min(sizes[1:3]) >= ROWS), LINES)
         if dtype not in FLOATS | COMPLEX:
             return shared(usual, problem, caps)
         if is_thin(*sizes, tuning.products.thin):
@@ -70,9 +84,10 @@ class CProduct(Generated):
         ours, and wait for sums.
         """
         half, dtype = variant.name.startswith(ITSELF.name), product_dtype(problem)
-        if variant.name.startswith(PANELS.name) and dtype not in FLOATS:
+        ours = variant.name.startswith((PANELS.name, LINES.name))
+        if ours and dtype not in FLOATS:
             return shared_seconds(problem, variant, caps, rate=2 / dtype.itemsize)
-        if not half and not variant.name.startswith((BLAS.name, PANELS.name)):
+        if not (half or ours or variant.name.startswith(BLAS.name)):
             return shared_seconds(problem, variant, caps, rate=0.25)
         given = (variant.caps or caps).threads
         speed = (caps if given > 1 else replace(caps, threads=1)).speed
@@ -112,6 +127,32 @@ def is_of_itself(problem: Problem) -> bool:
     )
 
 
+def has_lines(problem: Problem, tuning: Products) -> bool:
+    """True of few rows times a matrix whose lines lie in one piece, along the result or along the
+    terms, and of the same transposed, if reading those as they lie is quicker than BLAS.
+    """
+    (a, b), op, (_, m, n, k) = problem.inputs, problem.op, sides(problem)
+    assert isinstance(op, DotGeneral)
+    dtype, few, long = product_dtype(problem), *sorted((m, n))
+    same = {a.dtype, b.dtype, problem.outs[0].dtype, dtype} == {dtype}
+    known = problem.settled and serves(dtype) and multiplied(dtype).itemsize == dtype.itemsize
+    if not (same and known and 1 < few <= tuning.lines and min(long, k) >= tuning.line):
+        return False
+    groups = zip((a, b), problem.arrays[0], matrices(op, a, b), strict=True)
+    left, right = ([single(t.shape, x.strides, axes) for axes in of] for t, x, of in groups)
+    if None in (*left, *right) or (right[2] if m <= n else left[1]) == 1:
+        return None not in (*left, *right)
+    along = (right[1] if m <= n else left[2]) == 1 and few <= tuning.dots
+    fills = m > n and few * dtype.itemsize >= tuning.vector  # of few columns, which panels serve
+    return along and not fills and long * k * dtype.itemsize >= tuning.far
+
+
+def matrices(op: DotGeneral, a: ArrayType, b: ArrayType) -> tuple[tuple[Dims, Dims, Dims], ...]:
+    """The axes of each operand that are those of products, of rows and of columns."""
+    left, right = op.free(a, b)
+    return (op.beside[0], left, op.contract[0]), (op.beside[1], op.contract[1], right)
+
+
 def product_dtype(problem: Problem) -> np.dtype:
     """The type that is multiplied in: float32 for half types."""
     a, out = problem.inputs[0].dtype, problem.outs[0].dtype
@@ -124,23 +165,24 @@ class Multiply:
     def __init__(self, problem: Problem, variant: Variant, caps: Caps) -> None:
         assert isinstance(problem.op, DotGeneral)
         self.op, self.problem, self.variant, self.caps = problem.op, problem, variant, caps
-        self.tuning, self.panels = caps.tuning.products, variant.name.startswith(PANELS.name)
+        self.lines = variant.name.startswith(LINES.name)
+        self.ours = variant.name.startswith((LINES.name, PANELS.name))
+        self.tuning = caps.tuning.products
         self.ins, self.outs = problem.arrays
         self.dtype = product_dtype(problem)
         self.kernels: list[CKernel] = []
         self.temps: list[int] = []
 
     def run(self) -> Pieces:
-        op, (a, b), (out,) = self.op, self.problem.inputs, self.problem.outs
-        free_a, free_b = op.free(a, b)
-        left = self.matrix(0, (op.beside[0], free_a, op.contract[0]))
-        right = self.matrix(1, (op.beside[1], op.contract[1], free_b))
+        out = self.problem.outs[0]
+        groups = matrices(self.op, *self.problem.inputs)
+        left, right = self.matrix(0, groups[0]), self.matrix(1, groups[1])
         wide = ArrayType(out.shape, self.dtype)
         target = self.outs[0] if out.dtype == self.dtype else self.temp(wide)
         self.kernels += self.products(left, right, target, sides(self.problem))
         if target is not self.outs[0]:
             self.kernels.append(copying(wide, out, target, self.outs[0], self.caps))
-        called = () if self.panels else ((SUFFIX[self.dtype], HELD[self.dtype]),)
+        called = () if self.ours else ((SUFFIX[self.dtype], HELD[self.dtype]),)
         return Pieces(tuple(self.kernels), tuple(self.temps), frozenset(called))
 
     def temp(self, t: ArrayType) -> Operand:
@@ -153,8 +195,8 @@ class Multiply:
         """
         t, operand = self.problem.inputs[i], self.ins[i]
         strides = [single(t.shape, operand.strides, axes) for axes in groups]
-        blas = self.dtype in FLOATS | COMPLEX and not self.panels
-        read = self.panels or t.dtype == self.dtype
+        blas = self.dtype in FLOATS | COMPLEX and not self.ours
+        read = self.ours or t.dtype == self.dtype
         if read and None not in strides and not operand.value:
             batch, row, column = strides
             assert batch is not None and row is not None and column is not None
@@ -170,16 +212,18 @@ class Multiply:
             operand.offset,
             operand.value,
         )
-        to = ArrayType(shape, t.dtype if self.panels else self.dtype)
+        to = ArrayType(shape, t.dtype if self.ours else self.dtype)
         copy = self.temp(to)
         self.kernels.append(copying(ArrayType(shape, t.dtype), to, turned, copy, self.caps))
         rows, columns = (volume(t, axes) for axes in groups[1:])
         return Matrix(copy, rows * columns, columns, 1)
 
     def products(self, a: Matrix, b: Matrix, out: Operand, sizes: Sides) -> list[CKernel]:
-        if not self.panels:
+        if not self.ours:
             return [self.product(a, b, out, sizes)]
         title = f"{self.op} of {', '.join(map(str, self.problem.inputs))}"
+        if self.lines:
+            return [by_lines(title, self.dtype, a, b, out, sizes, self.caps)]
         given = self.problem.inputs[0].dtype
         return by_panels(title, given, self.dtype, a, b, out, sizes, self.temps, self.caps)
 

@@ -16,6 +16,17 @@
 #define GE2_PANEL_FEW 8     /* tiles beside each other: fewer read an operand as it is sooner than they pack it */
 #define GE2_PANEL_SMALL (1 << 15) /* bytes of an operand that are in a near cache however they are read */
 
+/* Of few rows times the lines of a matrix: the terms that are added at once; the rows and vectors of a task, whose sums
+   fit into a first cache; the bytes from which on lines are asked for before they are read. */
+#define GE2_LINES 8
+#define GE2_LINE_ROWS 32
+#define GE2_LINE_VECTORS (1024 / GE2_VECTOR)
+#define GE2_LINES_FAR (1 << 20)
+
+/* The rows of a tile of their products with four lines, as registers hold the sums; bytes of a line that are read at once. */
+#define GE2_DOT_ROWS (GE2_PANEL_ROWS > 6 ? 4 : 2)
+#define GE2_DOT_DEPTH 3072
+
 #define GE2_CALLED static __attribute__((noinline)) /* a function that does not become part of its callers */
 #define GE2_PANEL_TILE GE2_FUSED GE2_FN
 #define GE2_CALLED_TILE GE2_FUSED GE2_CALLED
