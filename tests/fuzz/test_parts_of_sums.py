@@ -64,7 +64,9 @@ def agrees(seed: int) -> None:
     f, arrays = drawn(np.random.default_rng(seed))
     wanted = f(*(x.astype(np.float64) for x in arrays))
     plain = f(*arrays)
-    with config.using(executor="shim", shim_watch=True, shim_seed=seed, tuning=(MANY if seed % 2 else CHIP,)):
+    with config.using(
+        executor="shim", shim_watch=True, shim_seed=seed, tuning=(MANY if seed % 2 else CHIP,)
+    ):
         found = ge2.jit(f)(*arrays)
     for y, w, p in zip(found, wanted, plain, strict=True):
         near = 1e-5 * (1 + np.abs(w).max()) + 16 * np.abs(p - w).max()

@@ -277,9 +277,7 @@ class AttentionBackward(Backward):
         if part.turned and few:  # registers are
             tile = replace(tile, keys=tile.keys >> few, stages=tile.stages << few)
         self.arguments = {"words": words}
-        view = replace(
-            self.view(number, part, tile.keys, *tile.registers), near=part.turned
-        )
+        view = replace(self.view(number, part, tile.keys, *tile.registers), near=part.turned)
         block, own, in_place = (
             tile.keys * t.planes * LINE,
             self.rows * t.planes * LINE,

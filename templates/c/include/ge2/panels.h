@@ -18,7 +18,7 @@
 
 /* Of few rows times the lines of a matrix: the terms that are added at once; the rows and vectors of a task, whose sums
    fit into a first cache; the bytes from which on lines are asked for before they are read. */
-#define GE2_LINES 8
+#define GE2_LINE_TERMS 8
 #define GE2_LINE_ROWS 32
 #define GE2_LINE_VECTORS (1024 / GE2_VECTOR)
 #define GE2_LINES_FAR (1 << 20)
