@@ -8,10 +8,13 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.errors import TooLong
 from ge2.base.log import Ge2Warning
 from ge2.base.source import Source
 from ge2.base.toolchain.compiler import library
 from ge2.compile.compile import compile_graph
+from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.passes.loops.roll import compile_seconds
 from ge2.program.compile_price import is_too_long
 from ge2.program.tuning import CompilePrice
@@ -19,6 +22,7 @@ from ge2.targets.c import compile_price, linked
 from ge2.targets.c.tuning import Files, Tuning
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load import offline
+from tests.backends.compilers import needs_compiler
 from tests.nvrtc import needs_nvrtc
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
@@ -138,3 +142,25 @@ def test_long_functions_cost_more_than_sums():
     graph = ge2.make_jaxpr(lambda x: np.sin(x) + x)(X).graph
     sine, total = (compile_seconds([eqn]) for eqn in graph.eqns)
     assert sine > 10 * total > 0
+
+
+@needs_compiler
+def test_regions_that_only_c_has_are_made_otherwise_without_a_compiler(monkeypatch):
+    def read(x, i):
+        return np.exp(x)[(i * 3 + 1) % 7] * 2 + np.cumsum(x)[i]
+
+    def fails(title, *rest):
+        raise TooLong(title)
+
+    graph, i = ge2.make_jaxpr(read)(X, np.arange(5)).graph, np.arange(5)
+    with ge2.config.using(executor="c"):
+        executable = compile_graph(graph)
+        inside = [e.op for s in executable.program.steps for e in equations_of(s.eqn.op)]
+        assert any(isinstance(op, Gather) for op in inside)
+        monkeypatch.setattr(linked, "cheaper", fails)
+        (found,) = executable(X, i)
+    np.testing.assert_allclose(found, read(X, i), rtol=1e-12)
+
+
+def equations_of(op):
+    return op.graph.eqns if isinstance(op, Region) else ()
