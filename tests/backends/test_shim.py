@@ -19,7 +19,7 @@ import pytest
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
 from ge2.targets.cuda.emulator.build import launcher
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator.device import ShimDevice, _aligned, _parameter
 from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
 
 pytestmark = pytest.mark.skipif(
@@ -440,6 +440,22 @@ struct alignas(8) pair { float x, y; };
     rest = (np.complex64(32 + 64j), np.bool_(True), None)
     launched(source, (np.uint64(y.ctypes.data), *numbers, *rest), 1, 1)
     assert y[0] == -1 + 2 + 4 + 8 + 16 + 96 + 100 + 1
+
+
+def test_structs_are_aligned_as_their_type_asks() -> None:
+    source = """
+struct alignas(64) map { unsigned long long words[16]; };
+""" + kernel(
+        "y[0] = (int64_t)&a % 64; y[1] = (int64_t)&b % 64;",
+        "int64_t *y, const map a, const map b",
+        "maps",
+    )
+    y, word = np.ones(2, np.int64), np.zeros((), "V128")
+    launched(source, (np.uint64(y.ctypes.data), word, word), 1, 1)
+    assert y.tolist() == [0, 0]
+    for n in (1, 8, 128):  # which is no luck
+        made = [_parameter(bytes(n)) for _ in range(20)]
+        assert not any(_aligned(memory) % 64 for memory in made)
 
 
 # --------------------------------------------------------------------------------- planted mistakes

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from ctypes import Array, addressof, byref, c_void_p
+from ctypes import Array, addressof, byref, c_void_p, memmove
 from ctypes import create_string_buffer as buffer
 from dataclasses import replace
 from threading import Lock
@@ -48,6 +48,7 @@ from ge2.targets.cuda.launch.product import HostProduct, Wanted
 from ge2.targets.cuda.launch.ranges import Range, recorded
 from ge2.targets.cuda.limits import BLOCK_MOST, H200, Limits
 
+ALIGNMENT: Final = 64  # bytes, of a tensor map; no type of a parameter has more
 WAIT: Final = "ge2_await_kernels();"
 WORDS: Final = {
     "p": "an array or its address as np.uint64",
@@ -229,7 +230,7 @@ class ShimKernel:
                 f"{self.name} has {blocks} blocks that wait for each other; the most is {most}"
             )
         values = self._values(args)
-        pointers = (c_void_p * max(len(values), 1))(*map(addressof, values))
+        pointers = (c_void_p * max(len(values), 1))(*map(_aligned, values))
         spans = _spans(args, self._parameters) if self._of.watched else None
         if spans is not None:
             launch.spans, launch.span_count, launch.watched = spans, len(spans), 1
@@ -285,7 +286,7 @@ class ShimKernel:
                 f"{self.name} takes {len(self._parameters)} arguments; got {len(args)}"
             )
         return [
-            buffer(_bytes(value, kind, size, f"argument {n} of {self.name}"), size)
+            _parameter(_bytes(value, kind, size, f"argument {n} of {self.name}"))
             for n, (value, (kind, size)) in enumerate(zip(args, self._parameters, strict=True))
         ]
 
@@ -294,6 +295,18 @@ def _static(module: int) -> int:
     """Bytes of shared memory in the source; 0 where a sanitizer has made them more."""
     found = Module.from_address(module)
     return 0 if found.fenced else (found.shared_end or 0) - (found.shared or 0)
+
+
+def _parameter(value: bytes) -> Array[Any]:
+    """Memory that holds a parameter at its first aligned address."""
+    made = buffer(len(value) + ALIGNMENT)
+    memmove(_aligned(made), value, len(value))
+    return made
+
+
+def _aligned(memory: Array[Any]) -> int:
+    """The first address of some memory that a parameter of any type may have."""
+    return -(-addressof(memory) // ALIGNMENT) * ALIGNMENT
 
 
 def _bytes(value: Any, kind: str, size: int, word: str) -> bytes:
