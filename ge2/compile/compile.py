@@ -123,12 +123,12 @@ def compile_graph(
     how = replace(how_to_make(name, device, donated, writes, iotas), called=called)
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
-    if limit is None or config.executor == "reference":
-        remade = partial(planned, graph, how, limited)
-        made = remade()
-        made.remade = remade
-    else:
-        made = fitting(graph, limit, how)
+    limit = None if config.executor == "reference" else limit
+    made = planned(graph, limit, limited, how)
+    if limit is None:
+        made.remade = partial(planned, graph, None, limited, how)
+    if how.target == "c":
+        made.blocked = partial(planned, graph, limit, limited, replace(how, target="cpu"))
     made.part = part
     made.writes = writes
     made.watched, made.label = graph if not part and watching() else None, called
@@ -141,7 +141,10 @@ def compile_graph(
     return made
 
 
-def planned(graph: Graph, how: How, limited: bool) -> Executable:
+def planned(graph: Graph, limit: int | None, limited: bool, how: How) -> Executable:
+    """The program of a graph before any pass, within a limit on its memory if there is one."""
+    if limit is not None:
+        return fitting(graph, limit, how)
     return executable(how.scheduled(how.rewritten(graph)), how, limited)
 
 

@@ -21,7 +21,6 @@ from ge2.codegen.rendered_cache import kept_pages
 from ge2.compile import analysis
 from ge2.compile.analysis import Memory
 from ge2.compile.runners import Reference, Runner, Watched, alone, inner_of, manner, runner
-from ge2.compile.schedule import schedule
 from ge2.compile.steps.slice_writes import Writing
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import Graph, Op
@@ -105,6 +104,7 @@ class Executable:
     run: Runner | None = None  # once it is built
     chosen: Choices = field(default_factory=dict, repr=False)  # by problem, once it is written
     remade: Callable[[], Executable] | None = None  # the same, by what is chosen now
+    blocked: Callable[[], Executable] | None = None  # of a program in C: the same as blocked NumPy
     fallen: list[str] = field(default_factory=list)  # which kernels did not serve, and why
     _how: str = ""
     _code: int = 0  # bytes of what was compiled
@@ -246,9 +246,9 @@ class Executable:
             if not isinstance(trouble, TooLong):  # of which the user has been warned
                 self._blame(trouble)
                 excuse(trouble)
-            self.program = schedule(
-                self.program.graph, self.donated, "cpu", self.homes, tuning=self.tuning
-            )
+            assert self.blocked is not None, "each program in C has one of blocked NumPy"
+            other = self.blocked()  # of the graph before any pass: C has regions that NumPy lacks
+            self.program, self.branches = other.program, other.branches
             assembler = self.written()
         built = assembler.built
         self._how, self._code = self.words(built), built.code

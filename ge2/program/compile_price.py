@@ -39,9 +39,14 @@ def share_of_loops(sources: Sequence[Source | None], price: CompilePrice) -> flo
     """The part of a program's steps that loops made: a function has one if a place in it made many
     steps; others of its places made some of them in branches.
     """
-    steps = Counter(s for s in sources if s is not None)
+    steps = steps_of(sources)
     looping = {s.code for s, n in steps.items() if n >= price.line}
     return sum(n for s, n in steps.items() if n > 1 and s.code in looping) / max(len(sources), 1)
+
+
+def steps_of(sources: Sequence[Source | None]) -> Counter[Source]:
+    """The number of steps that each place in the user's program made."""
+    return Counter(s for s in sources if s is not None)
 
 
 def announce(
@@ -53,11 +58,15 @@ def announce(
     way: str,
 ) -> None:
     """The warning; `way`: what is done about it."""
-    line, iterations = Counter(s for s in sources if s is not None).most_common(1)[0]
+    steps = steps_of(sources)
+    line = steps.most_common(1)[0][0]
+    # a call may make several steps in an iteration, and more for its derivative, or be made twice
+    iterations = min(n for n in steps.values() if n >= price.line)
     share = share_of_loops(sources, price)
     warn(
-        f"{title} has a Python loop that is no loop of one body: {iterations} iterations became "
-        f"{share * kernels:.0f} kernels, some {share * seconds:.0f} s of compiling; {way}\n  at   {line}",
+        f"{title} has a Python loop that is no loop of one body: some {iterations} iterations "
+        f"became {share * kernels:.0f} kernels, some {share * seconds:.0f} s of compiling; {way}\n"
+        f"  at   {line}",
         fix="ge2.lax.fori_loop(0, n, body, x) or ge2.lax.scan, whose body is compiled once; "
         "GE2_COMPILE_PATIENCE=0 waits for any compiler",
     )

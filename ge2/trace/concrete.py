@@ -16,6 +16,7 @@ from ge2.base.dtypes import INEXACT, INTEGERS
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
+    InputError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
@@ -38,6 +39,7 @@ DOING = {
     "float":  "{0} was used as a Python number",
     "array":  "NumPy asked for the elements of {0}",
     "format": "{0} was formatted as a number",
+    "key":    "{0} was used as a key, or as an element of a set",
 }
 ERRORS = {
     "bool":  TracerBoolConversionError,
@@ -211,6 +213,17 @@ def flows(trace: Trace, atom: Atom) -> bool:
 
 def flows_into(value: Any) -> bool:
     return is_traced(value) and value.type.dtype in INEXACT and flows(value.owner, value.cell.atom)
+
+
+def hash_of(x: Tracer) -> int:
+    """The hash of the number that a traced scalar is known to be; an array has none, as in NumPy."""
+    if x.cell.is_array or x.type.shape:
+        raise InputError(
+            f"unhashable: {x.label()} is no key of a dict",
+            where=here(),
+            fix="id(x), a name or a number as the key",
+        )
+    return hash(number(x, "key"))
 
 
 def number(x: Tracer, use: str) -> Any:

@@ -31,6 +31,7 @@ GENERAL: Final = {
     "int":    "an argument that jit takes as static (static_argnums=), or arrays in its place",
     "float":  "an array in its place: NumPy's functions take x as it is",
     "array":  "the function of that name in ge2.numpy, or ge2.pure_callback(f, like, x) for what is no NumPy",
+    "key":    "a key that is known when traced (static_argnums=); or ge2.lax.switch, np.where in place of a table",
     "format": "ge2.debug.print('{}', x), which prints the value when the program runs",
 }
 MATH: Final = {
@@ -59,7 +60,9 @@ def hint(use: str, label: str, found: Expression | None) -> str:
     """A fix for a use of a traced value; `label` is its name if it is an
     argument, and else empty.
     """
-    if found is None:
+    if use == "key" and label:
+        return f"the key as a static argument: {static_argument(label)}"
+    if found is None or use == "key":
         return GENERAL[use]
     if found.decides and not isinstance(found.node, ast.Compare):
         return of_truth(found, use) or GENERAL[use]
@@ -387,9 +390,9 @@ def of_subscript(found: Expression, use: str, label: str) -> str:
     if isinstance(held, list | tuple):
         numbers = all(isinstance(x, int | float | np.generic) for x in held)
         return of_list(a, i, numbers)
-    if isinstance(held, dict | str) or isinstance(node.value, ast.Dict):
+    if isinstance(held, str):
         static = static_argument(label) if label else "ge2.jit(f, static_argnums=...)"
-        return f"the key as a static argument: {static}"
+        return f"the index as a static argument: {static}"
     if isinstance(node.slice, ast.Tuple):
         return f"ge2.numpy.getitem({a}, ({i.strip('()')}))"
     if isinstance(node.slice, ast.Compare):

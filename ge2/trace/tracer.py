@@ -17,7 +17,7 @@ from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
 from ge2.numpy.promotion import cast
-from ge2.trace.concrete import Known
+from ge2.trace.concrete import Known, hash_of
 from ge2.trace.escape import holder
 from ge2.trace.operators import Operators
 from ge2.trace.protocols import Protocols
@@ -42,6 +42,9 @@ class Tracer(Operators, Protocols):
     def __init__(self, trace: Trace, atom: Atom) -> None:
         self.owner = trace
         self.cell = Cell(atom)
+
+    def __hash__(self) -> int:
+        return hash_of(self)
 
     @property
     def atom(self) -> Atom:

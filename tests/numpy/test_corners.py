@@ -100,7 +100,35 @@ def quantiles() -> list[tuple[Any, ...]]:
             for x in (a(3, 1, 2, 5, 4), a(3, 1, 2, 4, dtype=np.int32), a(1, NAN, 2))
             for q in (0.0, 0.01, 0.3, 0.5, [0.125, 0.99], 1.0)
         ]
+    calls += weighted_quantiles()
     return [*calls, (lambda x: np.quantile(x, 0.5), (a(1j, 2),), {})]
+
+
+def weighted_quantiles() -> list[tuple[Any, ...]]:
+    """And those without NaN, of lines of several lengths, by methods that have no weights."""
+    x, w = a([3, NAN, 2, 5], [1, 1, 0, 4], [NAN] * 4), a([0, 1, 2, 1], [1, 1, 1, 1], [2, 1, 0, 0])
+    cases = (
+        (np.quantile, None, w),
+        (np.quantile, 1, w[0]),
+        (np.nanquantile, 1, w),
+        (np.nanquantile, 0, w + 1),
+    )
+    calls: list[tuple[Any, ...]] = [
+        (
+            lambda x, w, f=f, axis=axis: f(
+                x, [0, 0.3, 1.0], axis, weights=w, method="inverted_cdf"
+            ),
+            (x, v),
+            {},
+        )
+        for f, axis, v in cases
+    ]
+    wrong = {"weights": a(1, 2)}, {"weights": a(1, -2), "method": "inverted_cdf"}, {"method": "no"}
+    calls += [(lambda x, more=more: np.quantile(x, 0.5, **more), (a(1, 2),), {}) for more in wrong]
+    return calls + [
+        (lambda x, m=method: np.nanquantile(x, [0.125, 0.99], 1, method=m), (x,), {})
+        for method in ("nearest", "averaged_inverted_cdf", "hazen")
+    ]
 
 
 def interpolations() -> list[tuple[Any, ...]]:

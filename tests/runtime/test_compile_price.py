@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.errors import TooLong
 from ge2.base.log import Ge2Warning
 from ge2.base.source import Source
 from ge2.base.toolchain.compiler import library
 from ge2.compile.compile import compile_graph
+from ge2.ops.graphs.region import Region
+from ge2.ops.index import Gather
 from ge2.passes.loops.roll import compile_seconds
-from ge2.program.compile_price import is_too_long
+from ge2.program.compile_price import announce, is_too_long
 from ge2.program.tuning import CompilePrice
 from ge2.targets.c import compile_price, linked
 from ge2.targets.c.tuning import Files, Tuning
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.load import offline
+from tests.backends.compilers import needs_compiler
 from tests.nvrtc import needs_nvrtc
 
 FUNCTIONS = (np.sin, np.exp, np.arctan, np.tanh, np.abs)
@@ -63,7 +67,7 @@ def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
     # of sizes that nobody compiled
     compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
-    words = f"(?s)12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
+    words = f"(?s): some 12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
     with pytest.warns(Ge2Warning, match=words) as seen, of_kernels(kernel):
         found = compiled(x)
     assert len(seen) == 1 and seen[0].filename == __file__
@@ -94,6 +98,13 @@ def test_a_short_loop_in_a_long_program_has_its_own_price():
         assert not is_long(10, 20) and not is_long(20, 6) and is_long(30, 6)
 
 
+def test_steps_of_one_call_are_no_iterations():
+    code = three.__code__
+    lines = [Source(code, n) for _ in range(12) for n in (0, 1, 1, 1)] + [Source(code, 2)] * 3
+    with pytest.warns(Ge2Warning, match=": some 12 iterations became 51 kernels"):
+        announce("f", lines, 51, 60.0, CompilePrice(1.0), "it waits")
+
+
 def three(x):
     for f in FUNCTIONS[:3]:
         x = np.cumsum(f(x))
@@ -106,7 +117,7 @@ def slow_to_compile(limits):
     return replace(limits, tuning=replace(limits.tuning, compile_price=price))
 
 
-WORDS = "(?s)3 iterations became .* kernels.*compiled once.*at .*in three.*fori_loop"
+WORDS = "(?s): some 3 iterations became .* kernels.*compiled once.*at .*in three.*fori_loop"
 
 
 def test_a_loop_for_the_emulator_is_announced(monkeypatch):
@@ -138,3 +149,25 @@ def test_long_functions_cost_more_than_sums():
     graph = ge2.make_jaxpr(lambda x: np.sin(x) + x)(X).graph
     sine, total = (compile_seconds([eqn]) for eqn in graph.eqns)
     assert sine > 10 * total > 0
+
+
+@needs_compiler
+def test_regions_that_only_c_has_are_made_otherwise_without_a_compiler(monkeypatch):
+    def read(x, i):
+        return np.exp(x)[(i * 3 + 1) % 7] * 2 + np.cumsum(x)[i]
+
+    def fails(title, *rest):
+        raise TooLong(title)
+
+    graph, i = ge2.make_jaxpr(read)(X, np.arange(5)).graph, np.arange(5)
+    with ge2.config.using(executor="c"):
+        executable = compile_graph(graph)
+        inside = [e.op for s in executable.program.steps for e in equations_of(s.eqn.op)]
+        assert any(isinstance(op, Gather) for op in inside)
+        monkeypatch.setattr(linked, "cheaper", fails)
+        (found,) = executable(X, i)
+    np.testing.assert_allclose(found, read(X, i), rtol=1e-12)
+
+
+def equations_of(op):
+    return op.graph.eqns if isinstance(op, Region) else ()

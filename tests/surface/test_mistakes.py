@@ -170,7 +170,6 @@ def test_there_are_eighty_of_them() -> None:
         ("struct.pack('d', x)", struct.error, "ge2.pure_callback(struct.pack, like, 'd', x)"),
         ("Fraction(x[0])", TypeError, "ge2.pure_callback"),
         ("','.join(x)", TypeError, "ge2.debug.print"),
-        ("{1: 2.0}[n]", KeyError, "ge2.jit(f, static_argnames='n')"),
     ],
 )
 def test_errors_of_others_for_a_traced_value_have_its_line_and_a_fix(

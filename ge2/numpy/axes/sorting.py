@@ -14,7 +14,8 @@ from ge2.base.source import here
 from ge2.ir import type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import checked_index, getitem
-from ge2.numpy.access.selecting import take
+from ge2.numpy.access.selecting import take, take_along_axis
+from ge2.numpy.axes.scans import cumsum
 from ge2.numpy.composite import choose_by, imag, known_elements, no_out, real
 from ge2.numpy.joining import concatenate
 from ge2.numpy.promotion import (
@@ -29,7 +30,8 @@ from ge2.numpy.promotion import (
     reshape,
 )
 from ge2.numpy.reductions import any as any_of
-from ge2.numpy.reductions import mean, with_ones
+from ge2.numpy.reductions import mean, weights_like, with_ones
+from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import flip, moveaxis, part, ravel
 from ge2.ops.elementwise import COMPLEX_OF
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, TopK
@@ -207,13 +209,17 @@ def digitize(x: Any, bins: Any, right: bool = False) -> Any:
 
 def sorted_last(a: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
     """Sorted along a last axis that holds the elements of all the given ones; and those."""
-    x = array(a)
+    x, axes = lines_of(array(a), axis)
+    return Sort(type_of(x).ndim - 1)(x), axes
+
+
+def lines_of(x: Any, axis: Axes) -> tuple[Any, tuple[int, ...]]:
+    """The array with a last axis that holds the elements of all the given ones; and those."""
     shape = type_of(x).shape
     axes = all_axes(axis, len(shape), x)
     rest = tuple([i for i in range(len(shape)) if i not in axes])
     x = moveaxis(x, axes, tuple(range(len(rest), len(shape))))
-    x = reshape(x, (*(shape[i] for i in rest), math.prod(shape[i] for i in axes)))
-    return Sort(len(rest))(x), axes
+    return reshape(x, (*(shape[i] for i in rest), math.prod(shape[i] for i in axes))), axes
 
 
 def ends_in_nan(line: Any) -> Any:
@@ -247,20 +253,23 @@ def quantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: bool = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile, as `numpy.quantile`; weights are errors."""
+    """The q-quantile, as `numpy.quantile`.
+
+    Weights that are traced and negative, which NumPy refuses, count as they are.
+    """
     no_out("quantile", out)
-    if method not in PLACES or weights is not None:
-        raise ArgumentError(
-            f"quantile: method={method!r} with weights={weights is not None} is not supported",
-            where=here(),
-            fix=f"one of {', '.join(PLACES)}, without weights",
-        )
+    check_method(method, weights)
     check_fraction(a, q)
-    line, axes = sorted_last(a, axis)
+    line, axes = lines_of(array(a), axis) if weights is not None else sorted_last(a, axis)
     if not type_of(line).shape[-1]:
         what = f"a quantile of no elements: axes {axes} of {type_of(array(a))}"
         raise ShapeError(what, where=here(), fix="a test of x.size")
-    y = between_elements(line, q, method)
+    if weights is None:
+        y = between_elements(line, q, method)
+    else:
+        line, y = by_weights(
+            line, lines_of(weights_like(array(a), array(weights), axis), axis)[0], q
+        )
     if type_of(line).dtype in INEXACT:
         y = choose_by(
             broadcast(ends_in_nan(line), type_of(y).shape), type_of(y).dtype.type(np.nan), y
@@ -268,6 +277,36 @@ def quantile(
     if not keepdims:
         return y
     return reshape(y, type_of(lift(q)).shape + with_ones(type_of(array(a)).shape, axes))
+
+
+def check_method(method: str, weights: Any) -> None:
+    """Refuses methods that NumPy does not have, with weights or without."""
+    if method not in PLACES:
+        what = f"{method!r} is no method of quantiles"
+        raise ArgumentError(what, where=here(), fix=f"one of {', '.join(PLACES)}")
+    if weights is not None and method != "inverted_cdf":
+        what = f"weights are for quantiles with method='inverted_cdf'; got {method!r}"
+        raise ArgumentError(what, where=here(), fix="method='inverted_cdf'")
+
+
+def by_weights(line: Any, weights: Any, q: Any) -> tuple[Any, Any]:
+    """The lines in order, and the first elements at which q of the weight is reached; axes of q
+    come first.
+    """
+    known = known_elements(weights)
+    if known is not None and (known < 0).any():
+        raise ArgumentError("Weights must be non-negative.", where=here(), fix="np.abs(weights)")
+    order, last = argsort(line, -1, stable=True), type_of(line).ndim - 1
+    line = take_along_axis(line, order, -1)
+    reached = cumsum(take_along_axis(weights, order, -1), -1, FLOAT64)
+    reached = e.divide(reached, getitem(reached, np.s_[..., -1:]))
+    reached = choose_by(e.equal(reached, 0), -1.0, reached)  # 0 is not reached by nothing
+    shape, n = type_of(lift(q)).shape, type_of(line).shape[-1]
+    parts = reshape(cast(array(q), FLOAT64), (math.prod(shape), *(1,) * (last + 1)))
+    place = e.minimum(total(e.less(reached, parts), -1), n - 1)
+    lead = type_of(line).shape[:-1]
+    y = take_along_axis(line, moveaxis(place, 0, -1), -1)
+    return line, reshape(moveaxis(y, -1, 0), (*shape, *lead))
 
 
 def check_fraction(a: Any, q: Any) -> None:
@@ -282,29 +321,29 @@ def check_fraction(a: Any, q: Any) -> None:
         raise ArgumentError(what, where=here(), fix="np.clip")
 
 
-def unbiased(alpha: float, beta: float) -> Callable[[int, Any], Any]:
+def unbiased(alpha: float, beta: float) -> Callable[[Any, Any], Any]:
     """The place among n elements of the fraction q, by Hyndman and Fan (1996)."""
     slope, first = 1 - alpha - beta, alpha - 1
     return lambda n, q: e.add(e.add(e.multiply(q, n), e.multiply(q, slope)), first)
 
 
-def whole(rounded: Callable[[Any], Any]) -> Callable[[int, Any], Any]:
+def whole(rounded: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:
     return lambda n, q: rounded(e.multiply(q, n - 1))
 
 
-def inverted(n: int, q: Any) -> Any:
+def inverted(n: Any, q: Any) -> Any:
     """The place before which q n elements are."""
     return e.subtract(e.multiply(q, n), 1)
 
 
-def averaged(n: int, q: Any) -> Any:
+def averaged(n: Any, q: Any) -> Any:
     """The next place, or between two where q n is whole."""
     place = inverted(n, q)
     low = e.floor(place)
     return e.add(low, choose_by(e.equal(place, low), 0.5, 1.0))
 
 
-def closest(n: int, q: Any) -> Any:
+def closest(n: Any, q: Any) -> Any:
     """The closest place, which is an odd one, counted from 0, where two are as close."""
     place = e.subtract(inverted(n, q), 0.5)
     low = e.floor(place)
@@ -313,7 +352,7 @@ def closest(n: int, q: Any) -> Any:
 
 
 # Methods of quantiles: the place of the fraction q among n elements, which may be between two.
-PLACES: dict[str, Callable[[int, Any], Any]] = {
+PLACES: dict[str, Callable[[Any, Any], Any]] = {
     "linear": lambda n, q: e.multiply(q, n - 1),
     "lower": whole(e.floor),
     "higher": whole(e.ceil),

@@ -17,14 +17,26 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import take_along_axis
 from ge2.numpy.axes.scans import diff
-from ge2.numpy.axes.sorting import lerp, median, percentile, quantile, searchsorted, sorted_last
+from ge2.numpy.axes.sorting import (
+    PLACES,
+    WHOLE,
+    by_weights,
+    check_method,
+    lerp,
+    lines_of,
+    median,
+    percentile,
+    quantile,
+    searchsorted,
+    sorted_last,
+)
 from ge2.numpy.composite import choose_by, known_elements, no_out
 from ge2.numpy.creation import linspace, zeros
 from ge2.numpy.joining import concatenate
 from ge2.numpy.options import plainly
 from ge2.numpy.promotion import Axes, array, cast, common_dtype, lift, reshape
 from ge2.numpy.reductions import max as largest
-from ge2.numpy.reductions import mean, moment_dtypes, with_ones
+from ge2.numpy.reductions import mean, moment_dtypes, weights_like, with_ones
 from ge2.numpy.reductions import min as smallest
 from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import moveaxis, ravel
@@ -315,21 +327,27 @@ def nanquantile(
     a: Any, q: Any, axis: Axes = None, out: Any = None, overwrite_input: bool = False, method: str = "linear",
     keepdims: Any = False, *, weights: Any = None,
 ) -> Any:  # fmt: skip
-    """The q-quantile of the elements that are not NaN, as `numpy.nanquantile`;
-    linear, without weights.
-    """
+    """The q-quantile of the elements that are not NaN, as `numpy.nanquantile`."""
     no_out("nanquantile", out)
-    if method != "linear" or weights is not None:
-        what = f"nanquantile: method={method!r} with weights={weights is not None} is not supported"
-        raise ArgumentError(what, where=here(), fix="method='linear'")
-    if type_of(array(a)).dtype not in INEXACT:
-        return quantile(a, q, axis, keepdims=keepdims)
-    line, axes = sorted_last(a, axis)
-    work = moment_dtypes(type_of(line).dtype, None)[1]
-    parts = type_of(line).dtype.type(q) if isinstance(q, int | float) else array(q)
-    parts = parts if type_of(parts).dtype in INEXACT else cast(parts, FLOAT64)
+    x = array(a)
+    if type_of(x).dtype not in INEXACT:
+        return quantile(x, q, axis, method=method, keepdims=keepdims, weights=weights)
+    check_method(method, weights)
+    dtype = type_of(x).dtype
+    parts = dtype.type(q) if isinstance(q, int | float) else array(q)
+    parts = (
+        parts
+        if type_of(parts).dtype in INEXACT
+        else cast(parts, dtype if method == "linear" else FLOAT64)
+    )
     checked(parts)
-    y = of_lines(cast(line, work), parts)
+    if weights is None:
+        line, axes = sorted_last(x, axis)
+        y = of_lines(cast(line, moment_dtypes(dtype, None)[1]), parts, method)
+    else:
+        line, axes = lines_of(x, axis)
+        w = lines_of(weights_like(x, array(weights), axis), axis)[0]
+        y = by_weights(line, choose_by(e.isnan(line), type_of(w).dtype.type(0), w), parts)[1]
     return (
         reshape(y, type_of(parts).shape + with_ones(type_of(array(a)).shape, axes))
         if keepdims
@@ -345,17 +363,20 @@ def checked(parts: Any) -> None:
         )
 
 
-def of_lines(line: Any, parts: Any) -> Any:
+def of_lines(line: Any, parts: Any, method: str) -> Any:
     """The quantiles of lines that are sorted, NaN last; their axes come first."""
     lead, shape = type_of(line).shape[:-1], type_of(parts).shape
     count = total(e.logical_not(e.isnan(line)), -1)
     flat = reshape(parts, (type_of(parts).size,))
-    place = e.multiply(flat, e.maximum(e.subtract(reshape(count, (*lead, 1)), 1), 0))
+    number = reshape(count, (*lead, 1))
+    last = e.maximum(e.subtract(number, 1), 0)
+    place = e.minimum(e.maximum(PLACES[method](number, flat), 0), last)
     low = e.floor(place)
     at = cast(low, INT64)
-    after = e.minimum(e.add(at, 1), e.maximum(e.subtract(reshape(count, (*lead, 1)), 1), 0))
+    after = e.minimum(e.add(at, 1), last)
     below, above = (take_along_axis(line, i, -1) for i in (at, after))
-    y = lerp(below, above, cast(e.subtract(place, low), type_of(flat).dtype))
+    between = e.subtract(place, low)
+    y = below if method in WHOLE else lerp(below, above, cast(between, type_of(flat).dtype))
     y = choose_by(reshape(e.equal(count, 0), (*lead, 1)), type_of(y).dtype.type(np.nan), y)
     return reshape(moveaxis(y, -1, 0), (*shape, *lead))
 
