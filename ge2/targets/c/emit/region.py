@@ -203,7 +203,7 @@ class Writer(Statements):
             self.sought = None, False
             return found
 
-        return [search(states, body, bounds, self.tuning.run)]
+        return search(states, body, bounds)
 
     def unrolled(self, loop: Loop) -> bool:
         """True if all loops within have so few rounds that the compiler writes them out."""
@@ -523,7 +523,7 @@ class Writer(Statements):
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
         if self.sought[1]:
             own = w is self.sought[0]
-            return [met(w, self.state(w), name, value, index)] if own else []
+            return met(w, self.state(w), name, value, index) if own else []
         return [Text(taken_in(w, name, value, index), comment)]
 
 
