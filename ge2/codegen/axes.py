@@ -79,7 +79,11 @@ class Axes:
         self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
-        if self.lane in free and few:  # the rows are written out within the innermost loop
+        if not whole | folded and (longer := self.longer(tuning)) is not None:
+            short, self.lane = self.lane, longer
+            outer = self.by_stride([a for a in axes if a not in (short, longer)], outs)
+            self.specs = [Spec((a,)) for a in (*outer, longer, short)]
+        elif self.lane in free and few:  # the rows are written out within the innermost loop
             self.specs = [Spec((a,)) for a in (*self.by_stride(outer, outs), self.lane, *inner)]
         elif self.lane in free and whole and not outer and self.streams(whole, works, tuning):
             self.again = ALWAYS
@@ -105,6 +109,20 @@ class Axes:
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
+
+    def longer(self, tuning: Nests) -> int | None:
+        """The axis that vectors go along in place of the lane, where that is so short that its elements
+        are written out within, and not all arrays have them in one piece.
+        """
+        short, size = self.lane, self.sizes[self.lane]
+        found = [a for a in self.sizes if a != short and self.sizes[a] >= tuning.lanes]
+        if short not in self.constant or size > tuning.few or not found:
+            return None
+        longer = max(found, key=lambda a: (self.along(a), a))
+        both = {p: s for p, s in self.strides.items() if longer in s and short in s}
+        whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
+        wide = any(p.var.type.dtype.itemsize > tuning.element for p in both)
+        return None if whole or wide else longer
 
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
         """True if all rows are gone through once for each stage: only one stage reads them, or a panel
