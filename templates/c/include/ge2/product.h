@@ -8,6 +8,7 @@
 #include "ge2/core.h"
 
 #define GE2_TILE_WORK (1 << 21) /* multiplications worth a task of their own, some 0.1 ms */
+#define GE2_WAKING (1 << 15)    /* multiplications from which on a BLAS wakes threads of its own */
 #define GE2_TILE 512            /* rows or columns of the largest tile; packing the other operand costs it 2 to 4 % */
 #define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
 
@@ -264,10 +265,13 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         int64_t b_column, T *c) {                                                                                   \
         const int64_t work = m * n * k;                                                                             \
         if (count * work <= GE2_TILE_WORK || !lib->set_blas_threads) {                                              \
+            const int alone = work > GE2_WAKING && lib->set_blas_threads;                                           \
+            if (alone) ge2_products_begin(lib);                                                                     \
             for (int64_t i = 0; i < count; i++)                                                                     \
                 ge2_product_##S(                                                                                    \
                     lib, m, n, k, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column,               \
                     c + i * m * n, n);                                                                              \
+            if (alone) ge2_products_end(lib);                                                                       \
             return;                                                                                                 \
         }                                                                                                           \
         const int rows = m >= n || m >= GE2_TILE;                                                                   \
