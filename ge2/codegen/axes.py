@@ -79,7 +79,11 @@ class Axes:
         self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
-        if not whole and folded <= {self.lane} and (longer := self.longer(tuning, bool(folded))) is not None:
+        if (
+            not whole
+            and folded <= {self.lane}
+            and (longer := self.longer(tuning, bool(folded))) is not None
+        ):
             short, self.lane = self.lane, longer
             outer = self.by_stride([a for a in axes if a not in (short, longer)], outs)
             self.specs = [Spec((a,)) for a in (*outer, longer, short)]

@@ -145,8 +145,8 @@ class Scan:
         outer, eqns = dict(self.consts), []
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
-            small = isinstance(matrix, Var) and matrix.type.size <= TURNED
-            if not (small and matrix in outer and by_rows(eqn)):
+            known = isinstance(matrix, Var) and matrix in outer and by_rows(eqn)
+            if not isinstance(matrix, Var) or not known or matrix.type.size > TURNED:
                 eqns.append(eqn)
                 continue
             shape = (matrix.type.shape[1], matrix.type.shape[0])

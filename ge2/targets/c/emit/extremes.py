@@ -92,7 +92,10 @@ def search(
         kind = word(w).removeprefix("arg")
         clauses += f" reduction({kind}:{name}_part) reduction(|:{name}_nan)"
         found.append(beyond(w, name, state))
-        last, simd = f"ge2_least({name}_run + {run}, {end})", f"#pragma omp simd reduction(min:{name}_at)"
+        last, simd = (
+            f"ge2_least({name}_run + {run}, {end})",
+            f"#pragma omp simd reduction(min:{name}_at)",
+        )
         seeking.append(For(letter, f"{name}_run", last, body(w), simd))
         seeking.append(guard(f"{name}_at < INT64_MAX", f"{state}.index = {name}_at;"))
     taking = For(letter, "at", "end", body(None), f"#pragma omp simd{clauses}")
