@@ -37,9 +37,9 @@ def test_rows_of_a_few_elements_are_written_out_within_vectors(rng):
     bits = rng.integers(0, 256, 77).astype(np.uint8)
     numbers = rng.integers(0, 3, (67, 45)).astype(np.uint8)
     args = image, planes, pairs, bits, numbers
-    low = ge2.jit(programs).lower(*args)
-    text = "".join(map(str, low.kernels))
+    compiled = ge2.jit(programs)
+    text = "".join(map(str, compiled.lower(*args).kernels))
     assert re.search(r"omp simd\n +for .*\n +for \(int64_t . = 0; . < 3; ", text)
-    for ours, wanted in zip(low.executable(*args), programs(*args), strict=True):
+    for ours, wanted in zip(compiled(*args), programs(*args), strict=True):
         assert ours.dtype == wanted.dtype
         np.testing.assert_array_equal(ours, wanted)
