@@ -79,7 +79,15 @@ class Axes:
         self.constant = frozenset(a for a in axes if self.sizes[a] <= tuning.short and a != axes[0])
         few = whole and math.prod(self.sizes[a] for a in whole) <= tuning.short
         few = few and whole <= self.constant
-        if self.lane in free and few:  # the rows are written out within the innermost loop
+        if (
+            not whole
+            and folded <= {self.lane}
+            and (longer := self.longer(tuning, bool(folded))) is not None
+        ):
+            short, self.lane = self.lane, longer
+            outer = self.by_stride([a for a in axes if a not in (short, longer)], outs)
+            self.specs = [Spec((a,)) for a in (*outer, longer, short)]
+        elif self.lane in free and few:  # the rows are written out within the innermost loop
             self.specs = [Spec((a,)) for a in (*self.by_stride(outer, outs), self.lane, *inner)]
         elif self.lane in free and whole and not outer and self.streams(whole, works, tuning):
             self.again = ALWAYS
@@ -105,6 +113,23 @@ class Axes:
             self.specs = [Spec((a,)) for a in [*ordered, self.lane]]
         if self.specs[0].axes[0] not in whole:
             self.tasks(works, folded)
+
+    def longer(self, tuning: Nests, folds: bool) -> int | None:
+        """The axis that vectors go along in place of the lane, where that is so short that its elements
+        are written out within: not all arrays have them in one piece, or it is a word of bytes.
+        """
+        short, size = self.lane, self.sizes[self.lane]
+        found = [a for a in self.sizes if a != short and self.sizes[a] >= tuning.lanes]
+        if short not in self.constant or size > tuning.few or not found:
+            return None
+        longer = max(found, key=lambda a: (self.along(a), a))
+        both = {p: s for p, s in self.strides.items() if longer in s and short in s}
+        largest = max((p.var.type.dtype.itemsize for p in both), default=0)
+        if any(abs(s.get(longer, 0)) > tuning.few for s in self.strides.values()):
+            return None
+        whole = all((s[longer], s[short]) == (size, 1) for s in both.values())
+        words = (largest == 1 or folds) and size in (2, 4, 8)
+        return longer if (largest <= tuning.element or folds) and (words or not whole) else None
 
     def streams(self, whole: frozenset[int], works: Sequence[Work], tuning: Nests) -> bool:
         """True if all rows are gone through once for each stage: only one stage reads them, or a panel
@@ -193,7 +218,7 @@ class Axes:
         if first.role == "block":
             self.specs = [Spec(first.axes, "panel"), *rest]
             return
-        if rest and rest[0].role == "whole" and rest[0].axes[0] != self.lane:
+        if rest and rest[0].role == "whole" and self.lane not in (*first.axes, *rest[0].axes):
             a, b = first.axes[0], rest[0].axes[0]
             if not {a, b} & folded and all((a in w.axes) == (b in w.axes) for w in works):
                 self.specs = [Spec((a, b), "task"), *rest[1:]]

@@ -32,4 +32,8 @@ class Nests:
     tile: int = 32  # elements along each side of a tile, where arrays are transposed to each other
     few: int = 8  # the most elements along an axis that is not tiled
     again: int = 6  # the most operations that are computed again instead of being stored
+    element: int = (
+        4  # the most bytes of elements that vectors gather from, or spread to, short rows
+    )
+    near: int = 16  # the most bytes between elements of a vector that are said in the text
     short: int = 16  # the largest inner axis whose size is a constant of the source

@@ -196,3 +196,22 @@ def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
     assert (
         "ge2_product_terms" not in text((700, 700), (700, 700)).split("static void product_0(")[1]
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_vectors_and_long_sums_are_exact_on_any_threads(dtype):
+    """Those that a BLAS would wake threads of its own for, and few results of many terms."""
+    rng = np.random.default_rng(0)
+    a, tall = rng.integers(-1, 2, (700, 301)).astype(dtype), rng.integers(-1, 2, (90_001, 9))
+    tall, x, y = tall.astype(dtype), a[5], a[:, 7].copy()
+
+    def every(a, tall, x, y):
+        turned = np.swapaxes(a, 0, 1)
+        vectors = a @ x, y @ a, turned @ y, x @ turned
+        return *vectors, tall.T @ (tall + 1), tall @ x[:9], y[:9] @ tall.T
+
+    for threads in (1, 2):
+        with config.using(threads=threads):
+            found = ge2.jit(every)(a, tall, x, y)
+        for ours, wanted in zip(found, every(a, tall, x, y), strict=True):
+            np.testing.assert_array_equal(ours, wanted)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import operator
-from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from ge2.numpy.creation import as_shape, zeros
 from ge2.numpy.joining import concatenate
 from ge2.numpy.options import plainly
 from ge2.numpy.promotion import array, broadcast, cast, lift, one_axis, reshape
+from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import Gather
 from ge2.ops.shape import Concatenate, Pad
@@ -121,26 +121,25 @@ def in_line(a: Any, axis: int | None) -> tuple[Any, int]:
     return x, one_axis(0 if axis is None else axis, type_of(x).ndim, x)
 
 
+def along(weights: Any, at: int, ndim: int) -> Any:
+    """The weights along an axis that comes after `at`."""
+    return weights.reshape((8, *(1,) * (ndim - at - 1)))
+
+
 @plainly(np.packbits)
 def packbits(a: Any, /, axis: int | None = None, bitorder: str = "big") -> Any:
     """Eight elements, zero or not, as the bits of one uint8, as `numpy.packbits`."""
     weights = bit_order(bitorder)
     x, at = in_line(a, axis)
-    if type_of(x).dtype not in INTEGERS | {BOOL}:
-        what = f"Expected an input array of integer or boolean data type; got {type_of(x)}"
+    t = type_of(x)
+    if t.dtype not in INTEGERS | {BOOL}:
+        what = f"Expected an input array of integer or boolean data type; got {t}"
         raise TypeRuleError(what, where=here(), fix="x != 0")
-    line = moveaxis(x, at, -1)
-    *rest, n = type_of(line).shape
-    lack = -n % 8
-    line = Pad((0,) * (len(rest) + 1), (*(0,) * len(rest), lack), (0,) * (len(rest) + 1))(line)
-    groups = reshape(line, (*rest, (n + lack) // 8, 8))
-    # slices of what is given, so that nothing as long is made
-    bits = [
-        e.multiply(cast(e.truth(getitem(groups, (..., i))), UINT8), weight)
-        for i, weight in enumerate(weights)
-    ]
-    packed = reduce(e.bitwise_or, bits)
-    return moveaxis(packed, -1, at)
+    none, lack = (0,) * t.ndim, -t.shape[at] % 8
+    x = Pad(none, (*none[:at], lack, *none[at + 1 :]), none)(x)
+    shape = (*t.shape[:at], (t.shape[at] + lack) // 8, 8, *t.shape[at + 1 :])
+    bits = e.multiply(cast(e.truth(reshape(x, shape)), UINT8), along(weights, at, t.ndim))
+    return total(bits, axis=at + 1, dtype=UINT8)
 
 
 @plainly(np.unpackbits)
@@ -148,30 +147,33 @@ def unpackbits(a: Any, /, axis: int | None = None, count: Any = None, bitorder: 
     """The bits of each uint8 as eight of 0 or 1, as `numpy.unpackbits`."""
     weights = bit_order(bitorder)
     x, at = in_line(a, axis)
-    if type_of(x).dtype != UINT8:
-        what = f"Expected an input array of unsigned byte data type; got {type_of(x)}"
+    t = type_of(x)
+    if t.dtype != UINT8:
+        what = f"Expected an input array of unsigned byte data type; got {t}"
         raise TypeRuleError(what, where=here(), fix="x.astype(np.uint8)")
-    line = moveaxis(x, at, -1)
-    *rest, n = type_of(line).shape
-    bits = cast(e.not_equal(e.bitwise_and(reshape(line, (*rest, n, 1)), weights), 0), UINT8)
-    bits = reshape(bits, (*rest, 8 * n))
-    return moveaxis(counted_out(bits, count), -1, at)
+    wanted = counted(8 * t.shape[at], count)
+    x = getitem(x, (*(slice(None),) * at, slice(0, -(-wanted // 8))))
+    *before, n = type_of(x).shape[: at + 1]
+    after = t.shape[at + 1 :]
+    places = reshape(x, (*before, n, 1, *after))
+    bits = cast(e.not_equal(e.bitwise_and(places, along(weights, at, t.ndim)), 0), UINT8)
+    return lengthened(reshape(bits, (*before, 8 * n, *after)), at, wanted)
 
 
-def counted_out(bits: Any, count: Any) -> Any:
-    """The first so many, zeros where there are fewer; all but so many where it is negative."""
-    if count is None:
-        return bits
-    *rest, n = type_of(bits).shape
-    wanted = operator.index(count)
-    if wanted < 0:
-        if -wanted > n:
-            raise ArgumentError(f"-ve count larger than number of elements: {wanted}", where=here())
-        wanted += n
-    if wanted <= n:
-        return getitem(bits, (..., slice(0, wanted)))
-    more = zeros((*rest, wanted - n), UINT8)
-    return Concatenate(len(rest))(bits, more)
+def counted(n: int, count: Any) -> int:
+    """How many bits are wanted of n: all but so many where the count is negative."""
+    wanted = n if count is None else operator.index(count)
+    if wanted < -n:
+        raise ArgumentError(f"-ve count larger than number of elements: {wanted}", where=here())
+    return wanted + n if wanted < 0 else wanted
+
+
+def lengthened(bits: Any, at: int, wanted: int) -> Any:
+    """The first so many along an axis, zeros where there are fewer."""
+    shape = type_of(bits).shape
+    if wanted <= shape[at]:
+        return getitem(bits, (*(slice(None),) * at, slice(0, wanted)))
+    return Concatenate(at)(bits, zeros((*shape[:at], wanted - shape[at], *shape[at + 1 :]), UINT8))
 
 
 @plainly(np.ravel_multi_index)

@@ -42,6 +42,8 @@ from ge2.numpy.reductions import sum as total
 from ge2.numpy.shapes import moveaxis, ravel
 from ge2.ops.index import ScatterAdd
 
+UINT8 = np.dtype(np.uint8)
+
 # ----------------------------------------------------------------------------------------- bincount
 
 
@@ -61,7 +63,9 @@ def bincount(x: Any, /, weights: Any = None, minlength: Any = 0) -> Any:
         raise ArgumentError("'minlength' must not be negative", where=here(), fix="minlength=0")
     n = length(index, least)
     w = None if weights is None else weighing(index, weights)
-    inside = choose_by(e.less(index, 0), np.int64(n), index)  # -1 is no name of the last
+    inside = index
+    if type_of(index).dtype.kind == "i":  # -1 is no name of the last
+        inside = choose_by(e.less(index, 0), np.int64(n), index)
     values = np.ones(type_of(index).shape, INT64) if w is None else w
     return ScatterAdd((0,))(zeros(n, type_of(values).dtype), values, inside)
 
@@ -77,7 +81,8 @@ def numbered(x: Any) -> Any:
     if t.dtype not in INTEGERS | {BOOL}:
         what = f"Cannot cast array data from {t.dtype} to int64 according to the rule 'safe': {t}"
         raise TypeRuleError(what, where=here(), fix="x.astype(int)")
-    return cast(index, INT64)
+    small = t.dtype.kind in "bu" and t.dtype.itemsize < 8
+    return cast(index, UINT8 if t.dtype == BOOL else t.dtype if small else INT64)
 
 
 def length(index: Any, least: int) -> int:

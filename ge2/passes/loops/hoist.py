@@ -33,6 +33,9 @@ def trim(graph: Graph) -> Graph:
     return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
 
 
+TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most
+
+
 def by_rows(eqn: Eqn) -> bool:
     """True if it is a matrix times a vector."""
     op = eqn.op
@@ -136,11 +139,14 @@ class Scan:
         )
 
     def turn(self) -> None:
-        """A constant matrix that multiplies a vector in each iteration is laid in columns, once."""
+        """A constant matrix that multiplies a vector in each iteration is laid in columns, once, unless
+        it is so large that memory bounds both.
+        """
         outer, eqns = dict(self.consts), []
         for eqn in self.body.eqns:
             matrix = eqn.inputs[0] if eqn.inputs else None
-            if not (isinstance(matrix, Var) and matrix in outer and by_rows(eqn)):
+            known = isinstance(matrix, Var) and matrix in outer and by_rows(eqn)
+            if not isinstance(matrix, Var) or not known or matrix.type.size > TURNED:
                 eqns.append(eqn)
                 continue
             shape = (matrix.type.shape[1], matrix.type.shape[0])

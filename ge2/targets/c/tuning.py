@@ -92,6 +92,7 @@ class Products:
     task: int = 1 << 17  # multiplications of a task, at least
     wake: int = 1 << 20  # multiplications of them all that are worth waking other threads for
     pack: int = 1 << 15  # elements that a thread packs at a time
+    results: int = 1 << 11  # fewer of them than so many are no rows for panels where sums are long
     batched: int = 1 << 21  # multiplications of each of several products, at most
     packed: int = 1 << 18  # multiplications of one product, at least;
     short: int = 64  # its columns or terms, at most, or

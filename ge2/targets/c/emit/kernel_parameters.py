@@ -46,9 +46,11 @@ def label(name: str) -> str:
 
 @final
 class Places(AxesParameters):
-    def __init__(self, axes: Axes, operands: Mapping[Var, Operand], ranges: Ranges) -> None:
+    def __init__(
+        self, axes: Axes, operands: Mapping[Var, Operand], ranges: Ranges, near: int
+    ) -> None:
         super().__init__(axes, operands, [a for spec in axes.specs for a in spec.axes], LETTERS)
-        self.ranges = ranges
+        self.ranges, self.near = ranges, near
         self.gathered: dict[tuple[Var, int], str] = {}  # axes that indices are of, by their names
         self.scalars: dict[str, Text] = {}
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
@@ -104,9 +106,12 @@ class Places(AxesParameters):
         return " + ".join(terms) or "0"
 
     def step(self, p: Param, a: int) -> str:
-        """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
+        """A stride as it is best said: a number where vectors are made of elements near to each other,
+        the sizes of the axes within, or a parameter of its own.
+        """
         strides = self.axes.strides[p]
-        if strides[a] in (0, 1):
+        near = a == self.axes.lane and abs(strides[a]) * p.var.type.dtype.itemsize <= self.near
+        if near or strides[a] in (0, 1):
             return str(strides[a])
         within = [b for b in strides if strides[b] < strides[a]]
         return self.stride_by(p, a, within, label(p.name))

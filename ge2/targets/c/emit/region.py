@@ -80,7 +80,7 @@ class Writer(Statements):
         works, outs = works_of(self.values, region, self.names, label)
         self.axes = axes_of(self.values, region, works, outs, operands)
         self.axes.order(works, outs, caps.tuning.nests)
-        self.places = Places(self.axes, operands, Ranges(region.graph))
+        self.places = Places(self.axes, operands, Ranges(region.graph), caps.tuning.nests.near)
         self.root = nest(works, self.axes.specs, self.axes.again)
         self.homes: dict[Held, Home] = homes(self.root)
         self.makers = {w.y: w for w in self.root.everything() if w.y is not None}
@@ -161,13 +161,12 @@ class Writer(Statements):
         a = spec.axes[0]
         local = [w for w in loop.works if w.kind == "fold" and not w.over.isdisjoint(spec.axes)]
         if not loop.innermost:
-            simd = a == self.axes.lane and not local and self.unrolled(loop)
-            simd = simd and not any(map(gathers.is_place, loop.everything()))
-            pragma = "#pragma omp simd" if simd else ""
+            pragma = "#pragma omp simd" if self.written_out(loop) else ""
             return [For(letter, begin, end, tuple(self.inside(loop)), pragma)]
         few = a in self.axes.constant and spec.role == "whole"
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
-        simd = vectorises(loop.works) and not (few and self.axes.sizes[a] < self.tuning.few)
+        short = self.axes.sizes[a] < self.tuning.few or any(map(self.written_out, loop.path[:-1]))
+        simd = vectorises(loop.works) and not (few and short)
         flags, checks = self.nan_flags(local) if simd else ([], [])
         limits = gathers.limits(loop.works, self.places)
         if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
@@ -203,7 +202,15 @@ class Writer(Statements):
             self.sought = None, False
             return found
 
-        return [search(states, body, bounds, self.tuning.run)]
+        return search(states, body, bounds)
+
+    def written_out(self, loop: Loop) -> bool:
+        """True if vectors go along a loop around others, which the compiler writes out."""
+        if loop.spec is None or loop.spec.axes != (self.axes.lane,):
+            return False
+        folds = any(w.kind == "fold" and self.axes.lane in w.over for w in loop.works)
+        places = any(map(gathers.is_place, loop.everything()))
+        return not (loop.innermost or folds or places) and self.unrolled(loop)
 
     def unrolled(self, loop: Loop) -> bool:
         """True if all loops within have so few rounds that the compiler writes them out."""
@@ -523,7 +530,7 @@ class Writer(Statements):
         index = self.places.index(next(iter(w.over))) if gathers_index(w) else ""
         if self.sought[1]:
             own = w is self.sought[0]
-            return [met(w, self.state(w), name, value, index)] if own else []
+            return met(w, self.state(w), name, value, index) if own else []
         return [Text(taken_in(w, name, value, index), comment)]
 
 

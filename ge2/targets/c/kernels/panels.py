@@ -60,6 +60,8 @@ def favoured(dtype: np.dtype, sizes: Sides, tuning: Products) -> bool:
         return False
     if dtype not in FLOATS or count > 1:
         return dtype not in FLOATS or work <= tuning.batched
+    if m * n < tuning.results and work >= tuning.packed and k > max(m, n) << 5:
+        return False  # few long sums, whose terms are shared
     short = min(n, k) <= tuning.short and m >= ROWS
     medium = m >= tuning.tall and work * dtype.itemsize <= tuning.medium
     return work >= tuning.packed and (short or medium)

@@ -5,9 +5,13 @@
 #ifndef GE2_PRODUCT_H
 #define GE2_PRODUCT_H
 
+#include <stdlib.h>
+
 #include "ge2/core.h"
 
 #define GE2_TILE_WORK (1 << 21) /* multiplications worth a task of their own, some 0.1 ms */
+#define GE2_WAKING (1 << 15)    /* multiplications from which on a BLAS wakes threads of its own */
+#define GE2_PARTS 32            /* of long sums, at most */
 #define GE2_TILE 512            /* rows or columns of the largest tile; packing the other operand costs it 2 to 4 % */
 #define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
 
@@ -233,6 +237,7 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
                                        (int)lead_b, ZERO, c, (int)c_row);                                           \
         (void)one, (void)zero;                                                                                      \
     }                                                                                                               \
+    GE2_PRODUCT_PARTS(S, T)                                                                                         \
     GE2_PRODUCT_TILES(S, T)
 
 /* The BLAS has one thread while products of ours run: its own threads spin and wait for each other, so they are in
@@ -255,6 +260,37 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
     return (tile + 15) / 16 * 16;
 }
 
+/* One product of few results, each a long sum: a team shares its terms, and the parts are added in their order. False
+   where there is no memory for them. */
+#define GE2_PRODUCT_PARTS(S, T)                                                                                     \
+    static __attribute__((noinline, unused)) int ge2_product_parts_##S(                                             \
+        const ge2_services *lib, int threads, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row,           \
+        int64_t a_column, const T *b, int64_t b_row, int64_t b_column, T *c) {                                      \
+        const int64_t size = m * n, worth = GE2_TILE_WORK / size + 1, most = k / GE2_PARTS + 1;                     \
+        const int64_t part = ((worth > most ? worth : most) + 15) / 16 * 16, parts = (k + part - 1) / part;         \
+        T *sums = malloc((size_t)(parts * size) * sizeof *sums);                                                    \
+        if (!sums) return 0;                                                                                        \
+        ge2_products_begin(lib);                                                                                    \
+        ge2_team team = ge2_team_here();                                                                            \
+        _Pragma("omp parallel num_threads(threads)") {                                                              \
+            ge2_begin(&team);                                                                                       \
+            _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < parts; t++)                         \
+                ge2_product_##S(                                                                                    \
+                    lib, m, n, ge2_least(part, k - t * part), a + t * part * a_column, a_row, a_column,             \
+                    b + t * part * b_row, b_row, b_column, sums + t * size, n);                                     \
+            ge2_end(&team);                                                                                         \
+        }                                                                                                           \
+        ge2_over(&team);                                                                                            \
+        ge2_products_end(lib);                                                                                      \
+        for (int64_t j = 0; j < size; j++) {                                                                        \
+            T sum = sums[j];                                                                                        \
+            for (int64_t t = 1; t < parts; t++) sum += sums[t * size + j];                                          \
+            c[j] = sum;                                                                                             \
+        }                                                                                                           \
+        free(sums);                                                                                                 \
+        return 1;                                                                                                   \
+    }
+
 /* `count` products, in tiles of their rows or columns that a team shares. The sizes alone decide the tiles, so the
    bits are the same for any number of threads. */
 #define GE2_PRODUCT_TILES(S, T)                                                                                     \
@@ -264,16 +300,22 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
         int64_t b_column, T *c) {                                                                                   \
         const int64_t work = m * n * k;                                                                             \
         if (count * work <= GE2_TILE_WORK || !lib->set_blas_threads) {                                              \
+            const int alone = work > GE2_WAKING && lib->set_blas_threads;                                           \
+            if (alone) ge2_products_begin(lib);                                                                     \
             for (int64_t i = 0; i < count; i++)                                                                     \
                 ge2_product_##S(                                                                                    \
                     lib, m, n, k, a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column,               \
                     c + i * m * n, n);                                                                              \
+            if (alone) ge2_products_end(lib);                                                                       \
             return;                                                                                                 \
         }                                                                                                           \
         const int rows = m >= n || m >= GE2_TILE;                                                                   \
         const int64_t high = rows ? ge2_tile(m, n * k) : m, wide = rows ? n : ge2_tile(n, m * k);                   \
         const int64_t down = (m + high - 1) / high, along = (n + wide - 1) / wide, tiles = count * down * along;    \
         const int64_t task = work < GE2_TILE_WORK ? GE2_TILE_WORK / work : 1; /* tiles of one */                    \
+        if (tiles == 1 && m * n <= GE2_FEW * GE2_FEW && work > 2 * GE2_TILE_WORK &&                                 \
+            ge2_product_parts_##S(lib, threads, m, n, k, a, a_row, a_column, b, b_row, b_column, c))                \
+            return;                                                                                                 \
         ge2_products_begin(lib);                                                                                    \
         ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \

@@ -9,6 +9,7 @@
 #include "ge2/product.h"
 
 #define GE2_VECTOR_TASK (1 << 18) /* numbers of the matrix in the smallest task, some 50 us */
+#define GE2_VECTOR_PART (1 << 16) /* multiplications of a task that its BLAS does, some 10 us */
 #define GE2_VECTOR_TASKS 32       /* the most along an axis */
 #define GE2_VECTOR_WIDTH 2048     /* sums of columns at a time, 16 KB */
 #define GE2_AHEAD 64              /* numbers between what is read and what is asked for */
@@ -132,6 +133,35 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         return 1;                                                                                                   \
     }
 
+/* A product that is too small for the kernels above: lines in tasks, which the BLAS does on the thread of each, or all
+   of them in one. The threads that it would wake wait for processors on which ours spin. */
+#define GE2_VECTOR_BY_BLAS(S, T)                                                                                    \
+    static __attribute__((noinline, unused)) void ge2_vector_by_blas_##S(                                           \
+        const ge2_services *lib, int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {\
+        const int64_t high = ge2_least(lines, (GE2_VECTOR_PART / length + 16) / 16 * 16);                           \
+        const int64_t tasks = (lines + high - 1) / high;                                                            \
+        ge2_products_begin(lib);                                                                                    \
+        if (tasks == 1 || threads == 1) {                                                                           \
+            for (int64_t t = 0; t < tasks; t++)                                                                     \
+                ge2_product_##S(                                                                                    \
+                    lib, ge2_least(high, lines - t * high), 1, length, a + t * high * lead, lead, 1, x, 1, 1,       \
+                    c + t * high, 1);                                                                               \
+            ge2_products_end(lib);                                                                                  \
+            return;                                                                                                 \
+        }                                                                                                           \
+        ge2_team team = ge2_team_here();                                                                            \
+        _Pragma("omp parallel num_threads(threads)") {                                                              \
+            ge2_begin(&team);                                                                                       \
+            _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < tasks; t++)                         \
+                ge2_product_##S(                                                                                    \
+                    lib, ge2_least(high, lines - t * high), 1, length, a + t * high * lead, lead, 1, x, 1, 1,       \
+                    c + t * high, 1);                                                                               \
+            ge2_end(&team);                                                                                         \
+        }                                                                                                           \
+        ge2_over(&team);                                                                                            \
+        ge2_products_end(lib);                                                                                      \
+    }
+
 /* A product with one row or one column, of the same arguments as any other; smaller ones, and vectors that
    are not in one piece, are the BLAS's. */
 #define GE2_PRODUCT_WITH_VECTOR(S, T)                                                                               \
@@ -140,15 +170,21 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
     GE2_SUM_OF_LINES(S, T)                                                                                          \
     GE2_EACH_LINE(S, T)                                                                                             \
     GE2_ALL_LINES(S, T)                                                                                             \
+    GE2_VECTOR_BY_BLAS(S, T)                                                                                        \
     GE2_FN void ge2_product_with_vector_##S(                                                                        \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \
         const int large = count == 1 && m * n * k > GE2_TILE_WORK && k > GE2_FEW;                                   \
+        const int middle = count == 1 && m * n * k > GE2_WAKING && lib     ->set_blas_threads != 0;                 \
         if (large && n == 1 && a_column == 1 && b_row == 1)                                                         \
             ge2_each_line_##S(threads, m, k, a, a_row, b, c);                                                       \
         else if (large && m == 1 && a_column == 1 && b_row == 1)                                                    \
             ge2_each_line_##S(threads, n, k, b, b_column, a, c);                                                    \
+        else if (middle && n == 1 && a_column == 1 && b_row == 1)                                                   \
+            ge2_vector_by_blas_##S(lib, threads, m, k, a, a_row, b, c);                                             \
+        else if (middle && m == 1 && a_column == 1 && b_row == 1)                                                   \
+            ge2_vector_by_blas_##S(lib, threads, n, k, b, b_column, a, c);                                          \
         else if (large && n == 1 && a_row == 1 && ge2_all_lines_##S(threads, k, m, a, a_column, b, b_row, c))       \
             return;                                                                                                 \
         else if (large && m == 1 && b_column == 1 && ge2_all_lines_##S(threads, k, n, b, b_row, a, a_column, c))    \
