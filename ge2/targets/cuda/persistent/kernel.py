@@ -179,7 +179,7 @@ class Writer:
         self.loop: Loop | None = None
         # whether that is a loop over rows, whose places in stacks are those of the round
         self.apart = False
-        self.round: Rounds | None = None  # the loop whose rounds are being written, if they all come by
+        self.round: Rounds | None = None  # the loop that is written, if in rounds
         # elements that are read a round before they are needed
         self.early: dict[str, ahead.Early] = {}
         self.wrote: set[str] = set()  # arrays that the current round has written to so far
