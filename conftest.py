@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from _pytest.doctest import DoctestItem
 
-from tests.exhaustive import SAMPLING, sample_items, skipped_once
+from tests.exhaustive import SAMPLING, day_of_commit, sample_items, skipped_once
 
 # NumPy's own threads would only stand in the way of other workers
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -29,17 +29,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--all", action="store_true", help="every case of each table, not a seeded tenth"
     )
-    seed = os.environ.get("GE2_TEST_SEED", "0")
-    group.addoption("--sample-seed", default=seed, help="which tenth is drawn (GE2_TEST_SEED)")
+    group.addoption(
+        "--sample-seed",
+        default=os.environ.get("GE2_TEST_SEED"),
+        help="which tenth is drawn (GE2_TEST_SEED); by default the day of the commit",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background jobs begin so
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    SAMPLING.every, SAMPLING.seed = config.getoption("--all"), config.getoption("--sample-seed")
+    if config.option.sample_seed is None:  # of workers it is set: they draw as who started them
+        config.option.sample_seed = day_of_commit(config.rootpath)
+    SAMPLING.every, SAMPLING.seed = config.option.all, config.option.sample_seed
     gc.set_threshold(
         10_000
     )  # collections take a hundredth of the time; where jax is imported, more
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    if SAMPLING.every:
+        return "sample: every case"
+    return f"sample: --sample-seed={SAMPLING.seed} repeats it"
 
 
 @pytest.hookimpl(optionalhook=True)

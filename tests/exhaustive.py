@@ -1,14 +1,18 @@
 """Tables of cases of which a plain run takes a seeded tenth, and `pytest --all` every one.
 
 A case is drawn by a hash of its name and of the seed, so that a new case leaves those of others as
-they were; of each group at least one is taken. `--sample-seed` (GE2_TEST_SEED) draws another tenth.
+they were; of each group at least one is taken. The seed is the day of the commit that is checked
+out: a commit has one sample, wherever and whenever it is tested, those of a day share it, and
+within weeks most cases have run. `--sample-seed` (GE2_TEST_SEED) draws another.
 """
 
 from __future__ import annotations
 
+import subprocess
 import zlib
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -26,6 +30,16 @@ class Sampling:
 
 
 SAMPLING = Sampling()
+
+
+def day_of_commit(folder: Path) -> str:
+    """The day of the commit that is checked out, "2026-01-31"; "0" where git knows of none."""
+    command = "git", "log", "-1", "--format=%cs"
+    try:
+        found = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=10)
+    except (OSError, subprocess.TimeoutExpired):
+        return "0"
+    return found.stdout.strip() or "0"
 
 
 def sampled(

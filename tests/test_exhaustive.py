@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +16,7 @@ from tests import exhaustive, quick
 from tests.exhaustive import (
     Sampling,
     covering,
+    day_of_commit,
     is_sampled,
     lacks_gpu,
     sample_items,
@@ -53,6 +56,19 @@ def test_another_seed_takes_another_tenth_and_all_are_all(monkeypatch: pytest.Mo
     assert len(set(sampled(CASES)) & set(found)) < len(found) / 2
     monkeypatch.setattr(exhaustive, "SAMPLING", Sampling(every=True))
     assert sampled(CASES) == CASES and all(map(is_sampled, CASES))
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_the_seed_is_the_day_of_the_commit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert day_of_commit(tmp_path) == "0", "no checkout"
+    monkeypatch.setenv("GIT_COMMITTER_DATE", "2026-01-31T23:59:59+00:00")
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=ge2", "-c", "user.email=ge2@example.org"]
+    for command in (["init", "-q"], ["commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run([*git, *command], check=True)
+    assert day_of_commit(tmp_path) == "2026-01-31"
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert day_of_commit(tmp_path) == "0", "no git"
 
 
 def test_the_fewest_cases_cover_what_the_tenth_lacks() -> None:

@@ -15,7 +15,7 @@ from ge2.base.dtypes import FLOAT64
 
 # ---------------------------------------------------------------------------------- special tables
 # Coefficients of the special functions, the constant first: what
-# special_functions.h has in hex.
+# special_series.h has in hex.
 #
 # ERF to BESSEL_1 interpolate at Chebyshev's points, in 60 digits; NORMAL_* are those of M. Wichura,
 # Algorithm AS 241: The percentage points of the normal distribution (1988).

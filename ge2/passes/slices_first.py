@@ -80,7 +80,7 @@ def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone:
         return x if inner is None or not isinstance(x, Var) else parts[x][inner]
 
     def cut(x: Var, eqn: Eqn | None) -> None:
-        """The slices of a value, at hand from here on."""
+        """The slices of a value, computed from here on."""
         for op, out in parts.get(x, {}).items():
             if eqn is None or x not in gone:
                 made.append(Eqn(op, (x,), (out,), eqn.source if eqn else None))

@@ -28,6 +28,7 @@ def quick_timing(monkeypatch):
     monkeypatch.setattr(demo, "ROUNDS", 3)
 
 
+@pytest.mark.full_options  # 360 steps, which take longer at -Og than what is saved of compiling
 def test_it_reaches_the_accuracy(capsys):
     assert main(["demo", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)

@@ -16,6 +16,7 @@ total = ge2.jit(lambda x: x.sum(-1))
 LARGEST = np.finfo(np.float64).max
 
 
+@pytest.mark.full_options  # vectors add in several parts, and err less
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("n", [100, 1000, 10_000, 100_000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64, np.complex128])

@@ -1,7 +1,8 @@
 """CONTRIBUTING.md's recipes, executed in a copy of the tree from the page's own blocks.
 
 A block is a file (its first line is a comment with the path), a diff (of the file that its line
-`+++` names), commands, or examples as of doctest. They are applied and run in the page's order.
+`+++` names), commands, or examples as of doctest. They are applied and run in the page's order:
+files and diffs of all recipes, commands and examples, which take seconds, of those that are drawn.
 """
 
 from __future__ import annotations
@@ -83,8 +84,20 @@ def copy(place: Path) -> Path:
     return place
 
 
+@pytest.mark.parametrize("name", SHOWN)
+def test_its_files_and_diffs_fit_the_tree(name: str, tmp_path: Path) -> None:
+    blocks = [block for block in RECIPES[name] if not is_run(*block)]
+    for found in re.findall(r"^\+\+\+ (.*)$", "\n".join(text for _, text in blocks), re.MULTILINE):
+        (tmp_path / found).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / found, tmp_path / found)
+    for path in [written(tmp_path, *block) for block in blocks]:
+        if path.suffix == ".py":
+            compile(path.read_text(), path, "exec")
+
+
 @needs_compiler
 @needs_nvrtc
+@pytest.mark.exhaustive  # each takes seconds of new processes, and its files are applied above
 @pytest.mark.parametrize("name", SHOWN)
 def test_a_recipe_is_true(name: str, copy: Path) -> None:
     shown = "".join(follow(copy, *block) for block in RECIPES[name])
@@ -96,17 +109,28 @@ def follow(copy: Path, language: str, text: str) -> str:
     """Applies a block, or runs it; what it shows."""
     if language == "sh":
         return "".join(run(copy, *shlex.split(line)) for line in text.splitlines())
-    if language == "diff":
-        change(copy, text)
-    elif text.startswith(">>>"):
+    if is_run(language, text):
         (copy / "example.txt").write_text(text)
         run(copy, "doctest", "-o", "NORMALIZE_WHITESPACE", "-o", "ELLIPSIS", "example.txt")
     else:
-        path = FILE.match(text)
-        assert path, f"neither a file nor an example:\n{text}"
-        (copy / path[1]).parent.mkdir(parents=True, exist_ok=True)
-        (copy / path[1]).write_text(text[path.end() :])
+        written(copy, language, text)
     return ""
+
+
+def is_run(language: str, text: str) -> bool:
+    """True for commands and examples, False for what becomes of files."""
+    return language == "sh" or text.startswith(">>>")
+
+
+def written(copy: Path, language: str, text: str) -> Path:
+    """The file that a block has made or changed."""
+    if language == "diff":
+        return change(copy, text)
+    path = FILE.match(text)
+    assert path, f"neither a file nor an example:\n{text}"
+    (copy / path[1]).parent.mkdir(parents=True, exist_ok=True)
+    (copy / path[1]).write_text(text[path.end() :])
+    return copy / path[1]
 
 
 def run(copy: Path, module: str, *arguments: str) -> str:
@@ -125,7 +149,7 @@ def run(copy: Path, module: str, *arguments: str) -> str:
     return str(found.stdout)
 
 
-def change(copy: Path, diff: str) -> None:
+def change(copy: Path, diff: str) -> Path:
     """Applies a diff without line numbers: the lines of each hunk stand at one place alone."""
     first, _, rest = diff.partition("\n")
     path = copy / first.removeprefix("+++ ")
@@ -137,6 +161,7 @@ def change(copy: Path, diff: str) -> None:
         assert text.count(old) == 1, f"in {path.name} {text.count(old)} times:\n{old}"
         text = text.replace(old, new)
     path.write_text(text)
+    return path
 
 
 def test_each_recipe_is_executed() -> None:

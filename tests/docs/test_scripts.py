@@ -1,7 +1,8 @@
 """The lessons and the examples run, in new processes as a reader would run them, without a warning,
 but for C that is compiled at -Og.
 
-Examples take as long as they do; tests/examples runs each of them at a small size.
+Examples take six to ten seconds each, so a plain run has the one that its seed draws; tests/examples
+runs each of them at a small size.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import pytest
 
 from ge2.base.toolchain.detect import toolchain
 from tests.examples.test_examples import SMALL
-from tests.exhaustive import SAMPLING
+from tests.exhaustive import SAMPLING, place_of
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted([*ROOT.glob("docs/lessons/*.py"), ROOT / "examples/new_layer/train.py"])
@@ -47,8 +48,12 @@ def test_lesson(path, quick):
     run(path, quick)
 
 
-@pytest.mark.exhaustive
-@pytest.mark.parametrize("path", EXAMPLES, ids=name)
+def drawn_examples():
+    """All under `--all`, else one of them."""
+    return EXAMPLES if SAMPLING.every else [min(EXAMPLES, key=lambda path: place_of(path.stem))]
+
+
+@pytest.mark.parametrize("path", drawn_examples(), ids=name)
 def test_example(path, quick):
     """It runs, and prints what its page shows, but for digits."""
     shown = run(path, quick)

@@ -23,7 +23,8 @@ from tests.templates.harness import IS_GCC, needs_compiler
 from tests.templates.special_values import OF_TWO, VALUES
 from tests.templates.test_float_maths import AVX2
 
-TEXT = (harness.TEMPLATES / "include" / "ge2" / "special_functions.h").read_text()
+HEADERS = ("special_series.h", "special_functions.h")
+TEXT = "".join((harness.TEMPLATES / "include" / "ge2" / name).read_text() for name in HEADERS)
 # The largest errors, in units of the last place of the right result;
 # docs/design/special.md says so, too.
 BOUNDS = {

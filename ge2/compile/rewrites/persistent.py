@@ -63,10 +63,10 @@ class Sweep:
         loops = [e for e in graph.eqns if isinstance(e.op, CONTROL)]
         self.kept = {e: e.choice for e in loops if isinstance(e.choice, Choice)}
         self.done: list[Eqn] = []
-        self.waiting: list[Eqn] = []  # steps of the run at hand
+        self.waiting: list[Eqn] = []  # steps of the current run
 
     def run(self) -> Graph:
-        made: set[Atom] = set()  # by the run at hand
+        made: set[Atom] = set()  # by the current run
         size = 0
         for eqn in self.graph.eqns:
             shared = None if self.rule.grid else self.by_rows(eqn)

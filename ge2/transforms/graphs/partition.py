@@ -159,13 +159,7 @@ def cheapest(
     nodes: dict[Var | Eqn, int] = {}
     waiting: list[Var] = []
     linked = together or {}
-    known: dict[Eqn, int] = {}  # how much each equation is
-
-    def effort(eqn: Eqn) -> int:
-        if eqn not in known:
-            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
-            known[eqn] = NEVER if dear else again(eqn)
-        return known[eqn]
+    effort = efforts(again, linked)
 
     def node(x: Var | Eqn) -> int:
         if x not in nodes:
@@ -193,13 +187,23 @@ def cheapest(
                 node(other.outs[0])
         network.join(nodes[eqn], nodes[v], price(v))
     total, late = network.cut()
-    made = frozenset(x for x, n in nodes.items() if n in late and isinstance(x, Eqn))
-    saved = (
-        v
-        for v, n in nodes.items()
-        if n in late and isinstance(v, Var) and makers.get(v) not in made
-    )
-    return Choice(frozenset(saved), made, total)
+    found = [x for x, n in nodes.items() if n in late]
+    made = frozenset(x for x in found if isinstance(x, Eqn))
+    saved = frozenset(x for x in found if isinstance(x, Var) and makers.get(x) not in made)
+    return Choice(saved, made, total)
+
+
+def efforts(again: Again, linked: Mapping[Eqn, Sequence[Eqn]]) -> Callable[[Eqn], int]:
+    """The cost of computing an equation again; NEVER as well if one that is linked to it is that."""
+    known: dict[Eqn, int] = {}
+
+    def effort(eqn: Eqn) -> int:
+        if eqn not in known:
+            dear = again(eqn) >= NEVER or any(effort(e) >= NEVER for e in linked.get(eqn, ()))
+            known[eqn] = NEVER if dear else again(eqn)
+        return known[eqn]
+
+    return effort
 
 
 @collector_paused

@@ -41,7 +41,7 @@ BRIEF = {
     "ge2_logistic_f32(": "ge2_brief_logistic(",
     "ge2_div_f32(": "ge2_brief_div(",
 }
-OF_PACK = ".at[v]"  # the element of a pack that is at hand
+OF_PACK = ".at[v]"  # the element of a pack that is current
 
 
 @final
@@ -99,12 +99,12 @@ class Statements:
         self.products = self.summed()
         self.rounded = self.only_stored()
         self.helpers: dict[str, None] = {}  # of users' expressions
-        self.kept_at = "v"  # the place of the element at hand, of those that a thread keeps
+        self.kept_at = "v"  # the place of the current element, of those that a thread keeps
         self.v = ""  # how the element along the lane is told, where several are at hand
         self.packs: dict[Param, str] = {}  # arrays of which several elements were read before
         self.divisors: dict[Held, str] = {}  # what many elements are divided by, prepared
         self.taken: Counter[str] = Counter()  # words that this kernel has names of
-        self.apart = False  # whether no element at hand is at a place that it is compared with
+        self.apart = False  # whether no current element is at a place that it is compared with
         self.near = ""  # "_near" where no such number is far from 1
         self.striped: dict[Work, str] = {}  # states of which each neighbour has its own
         self.drawn: dict[Held, str] = {}  # random bits of which several elements were made before
@@ -225,7 +225,7 @@ class Statements:
         return f"{letter} + {self.v}" if self.v and a == self.places.lane else letter
 
     def state(self, w: Work) -> str:
-        """The state of a reduction, for the element at hand."""
+        """The state of a reduction, for the current element."""
         assert w.y is not None
         if w in self.striped:
             return self.striped[w]

@@ -179,10 +179,10 @@ class Writer:
         self.loop: Loop | None = None
         # whether that is a loop over rows, whose places in stacks are those of the round
         self.apart = False
-        self.round: Rounds | None = None  # the loop whose rounds are at hand, if they all come by
+        self.round: Rounds | None = None  # the loop that is written, if in rounds
         # elements that are read a round before they are needed
         self.early: dict[str, ahead.Early] = {}
-        self.wrote: set[str] = set()  # arrays that the round at hand has written to so far
+        self.wrote: set[str] = set()  # arrays that the current round has written to so far
         self.kept: list[Kept] = []
         self.spread_out: list[Spread] = []  # kept by the blocks of a grid
         self.level = 0  # that is written
@@ -401,14 +401,14 @@ class Writer:
         return text
 
     def keep_looked(self) -> None:
-        """What decided has its place in the level at hand, the first of a branch or of a round."""
+        """What decided has its place in the current level, the first of a branch or of a round."""
         for name in self.looked:
             first, last = self.spans[name]
             self.spans[name] = first, max(last, self.level)
         self.looked = set()
 
     def touch(self, x: Array) -> Array:
-        """Notes that an array is needed in the level at hand."""
+        """Notes that an array is needed in the current level."""
         if x.shared:
             first, last = self.spans.get(x.name, (self.level, self.level))
             self.spans[x.name] = min(first, self.level), max(last, self.level)
@@ -535,11 +535,11 @@ class Writer:
 
     @property
     def team(self) -> int:
-        """Threads that have an element of the loop at hand together."""
+        """Threads that have an element of the current loop together."""
         return 1 if self.loop is None else self.loop.key.team
 
     def widely(self) -> bool:
-        """True if the loop at hand is shared out among the threads of a grid."""
+        """True if the current loop is shared out among the threads of a grid."""
         return self.loop is not None and self.loop.key.wide
 
     def read(self, x: Made, at: Index) -> str:

@@ -398,27 +398,11 @@ class Scope:
         else:
             tests, consts, start = (list(p) for p in op.parts(consts))
             body, more = op.body, tests
-        first = len(consts)
-        changed = [
-            a is not body.inputs[first + i] for i, a in enumerate(body.outputs[: len(start)])
-        ]
-        if scan is False:
-            changed = [True] * len(start) if not any(changed) else changed
         side = f"{label}_side"
         kept = of_loop(op, self.plan.grid is None)
-        pairs = [
-            self.plan.pair(self.plan.named(v), v.type, side)
-            if c and first + i not in kept.arrays
-            else None
-            for i, (v, c) in enumerate(zip(body.inputs[first:], changed, strict=False))
-        ]
-        for i, (x, pair) in enumerate(zip(start, pairs, strict=True)):
-            if pair is not None:
-                self.copy(x, pair[0])
-            elif first + i in kept.arrays and eqn.outs[i] not in self.kept.versions:
-                start[i] = self.plan.one_place(self.plan.named(body.inputs[first + i]), x.type)
-                self.copy(x, start[i])
-        self.flush()
+        changed = changes(body, len(consts), len(start), scan)
+        pairs = self.pairs(body.inputs[len(consts) :], changed, side, kept, len(consts))
+        self.begin(eqn, body.inputs[len(consts) :], start, pairs, kept, len(consts))
         now = [x if p is None else p[1] for x, p in zip(start, pairs, strict=True)]
         then = [None if p is None else p[2] for p in pairs]
         ends = [(a, t) for a, t in zip(body.outputs, then, strict=False) if t is not None]
@@ -442,6 +426,32 @@ class Scope:
         for y, value in zip(eqn.outs, [*now, *stacks], strict=True):
             if value is not None:
                 self.env[y] = value
+
+    def begin(
+        self, eqn: Eqn, inputs: Sequence[Var], start: list[Any], pairs: Sequence[Any], kept: Stays,
+        first: int,
+    ) -> None:  # fmt: skip
+        """Copies the first values of what a loop carries to where its iterations read them."""
+        for i, (x, pair) in enumerate(zip(start, pairs, strict=True)):
+            if pair is not None:
+                self.copy(x, pair[0])
+            elif first + i in kept.arrays and eqn.outs[i] not in self.kept.versions:
+                start[i] = self.plan.one_place(self.plan.named(inputs[i]), x.type)
+                self.copy(x, start[i])
+        self.flush()
+
+    def pairs(
+        self, inputs: Sequence[Var], changed: Sequence[bool], side: str, kept: Stays, first: int
+    ) -> list[tuple[Array, Array, Array] | None]:
+        """Two arrays for each value that a loop carries, one of which an iteration reads; None for
+        one that stays as it is, or is written in place.
+        """
+        return [
+            self.plan.pair(self.plan.named(v), v.type, side)
+            if new and first + i not in kept.arrays
+            else None
+            for i, (v, new) in enumerate(zip(inputs, changed, strict=False))
+        ]
 
     def stacks(self, eqn: Eqn, carry: int) -> list[Array | None]:
         """Returns where results of each round lie: among those of the kernel, or in
@@ -551,6 +561,14 @@ class Scope:
         for at in range(max(level.values(), default=-1) + 1):
             self.nodes.append(Level([loop for (n, _), loop in loops.items() if n == at]))
         self.pending = []
+
+
+def changes(body: Graph, first: int, count: int, scan: bool) -> list[bool]:
+    """Which of the values that a loop carries an iteration replaces; all those of a `while` that
+    replaces none.
+    """
+    found = [a is not body.inputs[first + i] for i, a in enumerate(body.outputs[:count])]
+    return found if scan or any(found) else [True] * count
 
 
 def elsewhere(x: Array) -> bool:

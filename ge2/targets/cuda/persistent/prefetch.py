@@ -46,7 +46,7 @@ def element(writer: Writer, x: Array, at: Index) -> str:
 
 
 def spot(writer: Writer) -> str:
-    """The place of a thread's only element in the loop at hand; "" if it has more, or shares it."""
+    """The place of a thread's only element in the current loop; "" if it has more, or shares it."""
     key = None if writer.loop is None else writer.loop.key
     if key is None:
         return ""
@@ -84,5 +84,5 @@ def earlier(writer: Writer, x: Array, node: Rounds, shape: Any, spot: str) -> Ea
 
 
 def after(writer: Writer, known: set[str]) -> list[Text]:
-    """The lines that read elements of the next round, of those that the loop at hand reads."""
+    """The lines that read elements of the next round, of those that the current loop reads."""
     return [each.next for name, each in writer.early.items() if name not in known]
