@@ -149,7 +149,8 @@ def test_few_rows_times_lines_are_chosen_where_they_are_quicker():
     ]
     assert chosen(lambda a, b: a @ b.T, (8, 400), (400, 400)) == ["lines"]
     assert chosen(lambda a, b: a @ b, (400, 400), (400, 2)) == ["lines"]
-    assert chosen(lambda a, b: a @ b.T, (8, 300), (300, 300)) != ["lines"]
+    assert chosen(lambda a, b: a @ b.T, (8, 300), (300, 300)) == ["lines"]
+    assert chosen(lambda a, b: a @ b.T, (8, 100), (100, 100)) != ["lines"]
     assert chosen(lambda a, b: a @ b, (400, 400), (400, 8)) == ["panels"]
     assert chosen(lambda a, b: a @ b, (64, 300), (300, 300)) != ["lines"]
 

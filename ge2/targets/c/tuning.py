@@ -104,7 +104,7 @@ class Products:
     # the same where terms lie beside each other: so few rows, and so many bytes of lines, but for
     # few columns that fill a vector of so many bytes: panels are quicker
     dots: int = 16
-    far: int = 1 << 20
+    far: int = 1 << 19
     vector: int = 64
 
 
