@@ -13,7 +13,7 @@ from ge2.base.config import config
 from ge2.choice.problem import Pin
 from ge2.targets.cuda.load.gpu import current_gpu
 from tests.kernels.pair_cases import FAMILIES, GATES, LAYERS, TILES, gated, gradients
-from tests.kernels.wgmma_cases import BF16, F16, drawn, odd, on_gpu, silu
+from tests.kernels.wgmma_cases import BF16, F16, drawn, exactly, odd, on_gpu, silu
 
 SHAPES = [(64, 64, 64), (200, 264, 72), (456, 776, 328), (1000, 2056, 520), (2048, 2048, 2048)]
 
@@ -32,6 +32,14 @@ def xp() -> Any:
     return current_gpu().xp
 
 
+def slope_of(x: Any, w: Any, v: Any) -> Any:
+    """How far f(x @ w) g(x @ v) moves, at most, with either sum: no f or g here is steeper than 1.1,
+    or larger than what it is of, or 1.
+    """
+    a, b = exactly(lambda x, w, v: (x @ w, x @ v), x, w, v)
+    return 1.1 * (np.maximum(np.abs(a), 1) + np.maximum(np.abs(b), 1))
+
+
 @pytest.mark.parametrize("dtype", [BF16, F16])
 @pytest.mark.parametrize("gate", GATES)
 def test_gates(xp: Any, kind: str, gate: str, dtype: Any) -> None:
@@ -39,7 +47,8 @@ def test_gates(xp: Any, kind: str, gate: str, dtype: Any) -> None:
     shapes = (456, 328), (328, 776), (328, 776)
     if kind == "mma":
         shapes = tuple(map(odd, shapes))  # type: ignore[assignment]
-    on_gpu(xp, gated(gate), [drawn(rng, s, dtype) for s in shapes], FAMILIES[kind], 328)
+    xs = [drawn(rng, s, dtype) for s in shapes]
+    on_gpu(xp, gated(gate), xs, FAMILIES[kind], 328, slope=slope_of(*xs))
 
 
 @pytest.mark.parametrize("dtype", [BF16, F16])
@@ -65,7 +74,8 @@ def test_tiles(xp: Any, kind: str, number: int, shape: tuple[int, int, int], tur
         return silu(x @ (w.T if turned else w)) * np.tanh(x @ (v.T if turned else v))
 
     with config.using(pins=(Pin(FAMILIES[kind], TILES[kind][number]),)):
-        on_gpu(xp, function, (x, w, v), FAMILIES[kind], k)
+        slope = slope_of(x, w.T if turned else w, v.T if turned else v)
+        on_gpu(xp, function, (x, w, v), FAMILIES[kind], k, slope=slope)
 
 
 def test_forward_and_backward_of_a_gated_unit(xp: Any, kind: str) -> None:
