@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.config import config
 from ge2.compile import compile
 
 pytestmark = pytest.mark.any_executor
@@ -76,8 +77,10 @@ def test_concurrent_calls_do_not_share_memory():
     inputs = [np.full((64, 64), i / 16) for i in range(THREADS)]
     wanted = [f(x) for x in inputs]
     found = together(lambda i: [f(inputs[i]) for _ in range(20)])
-    for y, want in zip(found, wanted, strict=True):  # bits of NumPy's sums follow where memory lies
-        np.testing.assert_allclose(y, [want] * 20, rtol=1e-13)
+    # in blocked NumPy a last bit was once seen to differ, and not again in 9,600 calls
+    near = 0.0 if config.executor == "c" else 1e-13
+    for y, want in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(y, [want] * 20, rtol=near)
 
 
 def test_functions_that_call_each_other_from_many_threads():
