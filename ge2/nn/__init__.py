@@ -40,6 +40,7 @@ from ge2.nn.losses import mae as mae
 from ge2.nn.losses import mse as mse
 from ge2.nn.losses import triplet_loss as triplet_loss
 from ge2.nn.module import Module as Module
+from ge2.nn.module import state as state
 from ge2.nn.module import static as static
 from ge2.nn.norms import BatchNorm as BatchNorm
 from ge2.nn.norms import GroupNorm as GroupNorm
@@ -104,6 +105,7 @@ __all__ = [
     "silu",
     "softmax",
     "softplus",
+    "state",
     "static",
     "summary",
     "tanh",

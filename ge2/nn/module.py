@@ -30,7 +30,25 @@ def static(**options: Any) -> Any:
     return field(metadata={"static": True}, **options)
 
 
-@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, field))
+def state(**options: Any) -> Any:
+    """A field of arrays that calls change and no optimiser does: its gradient is zero, and weight
+    decay without a mask leaves it out. Options are those of `dataclasses.field`.
+
+    >>> class Counted(Module):
+    ...     weight: Any
+    ...     mean: Any = state()
+    >>> import numpy as np
+    >>> from ge2 import optim
+    >>> model = Counted(np.ones(2), np.ones(2))
+    >>> optimizer = optim.sgd(0.1, decay=0.5)
+    >>> model, _ = optimizer.update(Counted(np.zeros(2), np.zeros(2)), optimizer.init(model), model)
+    >>> model.weight, model.mean
+    (array([0.95, 0.95]), array([1., 1.]))
+    """
+    return field(metadata={"state": True}, **options)
+
+
+@dataclass_transform(frozen_default=True, eq_default=False, field_specifiers=(static, state, field))
 class Module:
     """A base class whose subclasses are frozen dataclasses with a `repr` of one line.
 

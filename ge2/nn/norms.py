@@ -11,7 +11,7 @@ import numpy as np
 
 from ge2.base.errors import ShapeError
 from ge2.base.source import here
-from ge2.nn.module import Module, static
+from ge2.nn.module import Module, state, static
 from ge2.nn.values import array, check_last, described, wide
 from ge2.transforms.control.branches import stop_gradient
 
@@ -151,8 +151,8 @@ class BatchNorm(Module):
 
     weight: Any
     bias: Any
-    mean: Any
-    var: Any
+    mean: Any = state()
+    var: Any = state()
     momentum: float = static(default=0.1)
     eps: float = static(default=1e-5)
 

@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import fields, is_dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ge2.base.dtypes import FLOATS, HALF
 from ge2.base.errors import InputError
-from ge2.base.pytrees.pytree import flatten, flatten_up_to, unflatten
+from ge2.base.pytrees.pytree import (
+    DictKey,
+    GetAttrKey,
+    KeyPath,
+    SequenceKey,
+    flatten,
+    flatten_up_to,
+    flatten_with_path,
+    unflatten,
+)
 from ge2.base.record import record
 from ge2.base.source import here
 from ge2.tree import map as tree_map
@@ -120,11 +130,26 @@ def check_floats(found: Sequence[Any]) -> None:
 
 
 def flags_of(mask: Mask, params: Any, structure: Any) -> list[Any]:
-    """A bool for each array; True for all if there is no mask."""
+    """A bool for each array; without a mask True for all but the state of modules."""
     if mask is None:
-        return [True] * structure.num_leaves
+        return [not is_state(path, params) for path, _ in flatten_with_path(params)[0]]
     found = mask(params) if callable(mask) else mask
     return flatten_up_to(structure, found, ("params", "mask"))
+
+
+def is_state(path: KeyPath, tree: Any) -> bool:
+    """True of an array in a field of a dataclass that `ge2.nn.state` made: it is no parameter."""
+    for key in path:
+        match key:
+            case GetAttrKey(name) if is_dataclass(tree):
+                if any(f.name == name and f.metadata.get("state") for f in fields(tree)):
+                    return True
+                tree = getattr(tree, name)
+            case DictKey(name) | SequenceKey(name) if isinstance(tree, dict | list | tuple):
+                tree = tree[name]
+            case _:
+                return False
+    return False
 
 
 def matrices(params: Any) -> Any:

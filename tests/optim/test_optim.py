@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2 import optim
+from ge2 import nn, optim
 from ge2.base.config import config
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
@@ -310,3 +310,18 @@ def test_the_mean_of_parameters():
     for _ in range(3):
         mean = average.update({"w": np.zeros(2, BF16)}, mean)
     np.testing.assert_allclose(mean["w"], 0.9**3, rtol=1e-6)
+
+
+@pytest.mark.parametrize("make", [optim.adamw, optim.sgd, optim.lion])
+def test_decay_leaves_out_what_no_gradient_moves(make):
+    """The running mean and variance of a norm, wherever it is in a container."""
+    norm = nn.BatchNorm.init(3).replace(mean=np.full(3, 2.0, np.float32))
+    params = {"layers": [nn.Linear.init(ge2.random.key(0), 3, 3), (norm,)]}
+    optimizer = make(0.1, decay=0.5)
+    zeros = ge2.tree.map(np.zeros_like, params)
+    moved, _ = ge2.jit(optimizer.update)(zeros, optimizer.init(params), params)
+    after = moved["layers"][1][0]
+    np.testing.assert_array_equal(after.mean, norm.mean)
+    np.testing.assert_array_equal(after.var, norm.var)
+    assert (after.weight < norm.weight).all()
+    assert not np.array_equal(moved["layers"][0].weight, params["layers"][0].weight)
