@@ -21,7 +21,7 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
 from ge2.passes.context import Context, Iotas
 from ge2.passes.scalars import compute
-from ge2.passes.simplify import Rules, Sweep
+from ge2.passes.simplify import CALLS, Rules, Sweep
 from ge2.trace.tracer import SNAPSHOT
 
 
@@ -110,7 +110,7 @@ def iotas(graph: Graph, captured: Sequence[Any]) -> Iotas:
         for a in e.inputs:
             readers.setdefault(a, []).append(e)
     found = list[tuple[int, int | Literal | Band]]()
-    attends = has_attention(graph) and bool(targets())
+    attends = bool(targets()) and has_attention(graph, CALLS)
     for i, (var, x) in enumerate(zip(graph.inputs, captured, strict=False)):
         # a GPU has a copy of each captured array, from when it was first needed; the CPU of small ones
         copied = has_tensor_cores() or getattr(x, "nbytes", 0) <= SNAPSHOT

@@ -14,7 +14,7 @@ from ge2.ops.attention.ops import ATTENTION
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.control import CALLS as PLAIN
 from ge2.ops.graphs.custom import CUSTOM
-from ge2.ops.graphs.policy import inlined
+from ge2.ops.graphs.policy import inlined, parted
 from ge2.ops.graphs.solves import SOLVES
 from ge2.ops.index import Scatter, spans
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Transpose
@@ -47,9 +47,11 @@ class Sweep:
         self.uses: Counter[Atom] = Counter()
         self.folded: set[Atom] = set()  # values of which it folds the last axis, if a rule asks
         self.source: Source | None = None
+        self.captured: frozenset[Var] = frozenset()
 
     def run(self, graph: Graph) -> Graph:
         env = self.env
+        self.captured = frozenset(graph.inputs[: graph.consts])
         for eqn in graph.eqns:
             self.source = eqn.source
             inputs = tuple([env.get(a, a) if type(a) is Var else a for a in eqn.inputs])
@@ -75,15 +77,11 @@ class Sweep:
         return without_dead_code(Graph(graph.inputs, tuple(self.eqns), outputs, graph.consts))
 
     def barrier(self, eqn: Eqn, inputs: Sequence[Atom]) -> None:
-        """Numbers pass a barrier: nothing can be computed from them alone
-        that would be worth it.
-        """
-        pairs = list(zip(inputs, eqn.outs, strict=True))
-        self.env.update((v, a) for a, v in pairs if type(a) is not Var or a.type.weak)
-        held = [(a, v) for a, v in pairs if v not in self.env]
-        if held:
-            xs, outs = zip(*held, strict=True)
-            self.eqns.append(Eqn(eqn.op, xs, outs, eqn.source))
+        """Numbers and captured arrays pass a barrier: they are there in any case."""
+        passing, held = parted(Eqn(eqn.op, tuple(inputs), eqn.outs, eqn.source), self.captured)
+        self.env.update(passing)
+        if held is not None:
+            self.eqns.append(held)
 
     def make(
         self, op: Op, inputs: Sequence[Atom], type_: ArrayType | None = None, out: Var | None = None

@@ -13,8 +13,12 @@ import ge2
 from ge2.base.config import config
 from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
+from ge2.cli.compile import assemblers
+from ge2.compile.compile import compile_graph
+from ge2.passes.fold import iotas
 from ge2.targets.cuda.load.headers import told
 from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
     BACKWARD,
@@ -43,8 +47,10 @@ from tests.kernels.attention_cases import (
     masked,
     more,
     plain,
+    scores,
     slopes,
     slopes_of_scores,
+    softmax,
 )
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES
@@ -277,3 +283,25 @@ def test_another_batch_has_the_same_kernels(arch: str) -> None:
     few, many = codes(32), codes(64)  # in tiles of one size
     assert len(few) >= 2
     assert few == many
+
+
+def captured(q: Any, k: Any, v: Any) -> Any:
+    seen = np.tri(q.shape[-2], dtype=bool)
+    return softmax(np.where(seen, scores(q, k), -np.inf)) @ v
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_a_captured_mask_is_a_band_behind_a_checkpoint(arch: str) -> None:
+    """So that what a causal mask hides is skipped where attention is computed again, too."""
+    x = np.zeros((2, 4, 256, 64), BF16)
+
+    def codes(function: Attention) -> set[str]:
+        with expecting(arch), config.using(executor="c", check=False):
+            entry = ge2.jit(slopes(function)).trace(x, x, x).entry
+            known = iotas(entry.graph, entry.captured)
+            assert known
+            made = compile_graph(entry.graph, device=OfflineDevice(limits_of(arch)), iotas=known)
+        sources = [s for d in assemblers(made) for s in d.kernels.sources.values()]
+        return {told(s.text()) for s in sources if s.kernel.kind.startswith("attention")}
+
+    assert codes(lambda *xs: ge2.checkpoint(captured)(*xs)) == codes(captured)

@@ -32,7 +32,7 @@ from ge2.ops.attention.ops import (
 from ge2.ops.attention.scores import scores_to_derive
 from ge2.ops.attention.slopes import Reads, derivative
 from ge2.ops.graphs.control import Call
-from ge2.ops.graphs.policy import inlined
+from ge2.ops.graphs.policy import inlined, past_barriers
 from ge2.passes.context import Context
 from ge2.passes.simplify import CALLS
 from ge2.targets.c.caps import Caps as CCaps
@@ -59,7 +59,8 @@ def attention(graph: Graph, context: Context) -> Graph:
     """The graph with a kernel's step for each attention that one is chosen for."""
     found, where = graph, None if context.body else place(context)
     if where is not None:
-        found = recognised(inlined(graph, OTHERS), frozenset((where.target,)))
+        straight = past_barriers(inlined(graph, OTHERS))
+        found = recognised(straight, frozenset((where.target,)))
     if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
         return graph
     if where is not None:

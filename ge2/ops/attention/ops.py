@@ -18,6 +18,7 @@ from ge2.ir import (
     Eqn,
     Flags,
     Graph,
+    GraphOp,
     Op,
     Pushed,
     Values,
@@ -166,9 +167,13 @@ def possible(graph: Graph) -> bool:
     return EXP in ops and sum(isinstance(op, DotGeneral) for op in ops) > 1
 
 
-def has_attention(graph: Graph) -> bool:
-    """True of a graph that has attention in it, found or not."""
-    return possible(graph) or any(isinstance(e.op, ATTENTION) for e in graph.eqns)
+def has_attention(graph: Graph, calls: tuple[type[GraphOp], ...] = ()) -> bool:
+    """True of a graph that has attention in it, found or not, or within calls of these kinds."""
+    return possible(graph) or any(
+        isinstance(e.op, ATTENTION)
+        or (isinstance(e.op, calls) and has_attention(e.op.graphs()[0], calls))
+        for e in graph.eqns
+    )
 
 
 def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:

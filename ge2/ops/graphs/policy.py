@@ -6,14 +6,15 @@ policy in JAX it can be called with an operation, the types of its inputs and it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence, Set
+from dataclasses import replace
 from typing import Any, final
 
 from ge2.base.errors import InputError
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Op, Reversing, Var, rename
 from ge2.ops.dot import DotGeneral
-from ge2.ops.shape import Name
+from ge2.ops.shape import Barrier, Name
 
 Rule = tuple[Any, ...]
 Labels = Collection[str]
@@ -92,6 +93,31 @@ def inlined(graph: Graph, kinds: Kinds) -> Graph:
     env: dict[Var, Atom] = {}
     splice(graph.eqns, env, eqns, kinds, fresh=False)
     return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs), graph.consts)
+
+
+def past_barriers(graph: Graph) -> Graph:
+    """The graph whose captured arrays and numbers pass barriers: they are there in any case, and what
+    is known of them, as of a mask that is a band, holds behind a barrier as before it.
+    """
+    captured, env, eqns = frozenset(graph.inputs[: graph.consts]), dict[Var, Atom](), list[Eqn]()
+    for eqn in graph.eqns:
+        kept: Eqn | None = replace(eqn, inputs=rename(env, eqn.inputs))
+        if isinstance(eqn.op, Barrier) and kept is not None:
+            passing, kept = parted(kept, captured)
+            env.update(passing)
+        eqns += () if kept is None else (kept,)
+    return Graph(graph.inputs, tuple(eqns), rename(env, graph.outputs), graph.consts)
+
+
+def parted(barrier: Eqn, captured: Set[Var]) -> tuple[dict[Var, Atom], Eqn | None]:
+    """What passes a barrier, by the name behind it, and the barrier of what does not, if any."""
+    pairs = [*zip(barrier.inputs, barrier.outs, strict=True)]
+    passing = {v: a for a, v in pairs if type(a) is not Var or a.type.weak or a in captured}
+    held = [(a, v) for a, v in pairs if v not in passing]
+    if not held:
+        return passing, None
+    inputs, outs = zip(*held, strict=True)
+    return passing, replace(barrier, inputs=inputs, outs=outs)
 
 
 def splice(
