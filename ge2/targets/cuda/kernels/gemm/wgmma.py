@@ -174,8 +174,8 @@ class GemmWgmmaRegion(WgmmaKernels, Joint):
     name = "wgmma product and region"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        """True unless it is predicted to be quicker than the library and a region: that was measured
-        many times, and factors of whole families, by which times were longer, are no match for it.
+        """True unless it is predicted to be quicker than the library and a region, as it was measured
+        to be: there, factors of whole families would be wrong more often than the order.
         """
         if caps is None:
             return False
