@@ -10,7 +10,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
+from ge2.targets.cuda.kernels.gemm.wgmma import in_turns
 from ge2.targets.cuda.limits import H200
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
@@ -156,6 +158,48 @@ def test_what_is_chosen_on_an_h200(function: Any, sizes: tuple[int, int, int], t
         lowered = ge2.jit(function).lower(*(ge2.ShapeDtypeStruct(s, BF16) for s in shapes))
         found = [choice.taken.title for choice in lowered.choices.values()]
     assert title in found
+
+
+def decayed(x: Any, dy: Any, p: Any, m: Any, v: Any) -> Any:
+    """A step of Adam: of three arrays, three results, all of float32."""
+    g = (x.T @ dy).astype(np.float32)
+    m, v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    return p - 0.001 * m / (np.sqrt(v) + 1e-8), m, v
+
+
+def projected(x: Any, w: Any, *added: Any) -> Any:
+    return sum(added, start=(x @ w).astype(np.float32))
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows", "joint"), [(768, 2304, False), (50304, 768, True), (2304, 2304, True)]
+)
+def test_what_no_products_hide_is_apart(columns: int, rows: int, joint: bool) -> None:
+    """The gradient of weights, and a step of Adam: one tile a multiprocessor, or many."""
+    halves = [ge2.ShapeDtypeStruct((8192, n), BF16) for n in (columns, rows)]
+    whole = [ge2.ShapeDtypeStruct((columns, rows), np.float32)] * 3
+    with expecting("sm_90a"), config.using(executor="shim"):
+        lowered = ge2.jit(decayed).lower(*halves, *whole)
+    assert (FUSED in kinds(lowered)) == joint
+
+
+def test_the_order_takes_no_predicted_loser() -> None:
+    """A sum of two arrays of float32 and a product leaves in packs: slower than the two steps."""
+    halves = [ge2.ShapeDtypeStruct(shape, BF16) for shape in ((8, 1024, 768), (768, 768))]
+    added = [ge2.ShapeDtypeStruct(shape, np.float32) for shape in ((1024, 768), (8, 1024, 768))]
+    for some, joint in (added, False), (added[1:], True):
+        with expecting("sm_90a"), config.using(executor="shim"):
+            assert (FUSED in kinds(ge2.jit(projected).lower(*halves, *some))) == joint
+
+
+@pytest.mark.parametrize("tiles", range(1, 9))
+@pytest.mark.parametrize("left", [0, 1, 3, 7])
+def test_a_walk_through_tiles(tiles: int, left: int) -> None:
+    free, groups = 0, [0, 0]
+    for n in range(tiles):
+        free = max(free, groups[n % 2]) + 3
+        groups[n % 2] = free + left
+    assert in_turns(tiles, 3, left) == max(groups)
 
 
 def test_gradients_of_biases_are_summed_where_they_are_made() -> None:

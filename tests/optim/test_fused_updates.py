@@ -23,7 +23,8 @@ def test_what_the_host_makes_of_the_step_is_handed_to_the_kernel_as_numbers() ->
     p, x = np.zeros((256, 256), np.float32), np.zeros((1024, 256), ml_dtypes.bfloat16)
     with ge2.config.using(executor="reference"):
         entry = ge2.jit(step).trace(p, optimizer.init(p), x, x).entry
-    made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")))
+    with ge2.config.using(prefer=("wgmma product and region",)):  # two steps are thought quicker
+        made = compile_graph(entry.graph, device=OfflineDevice(limits_of("sm_90a")))
     (source,) = (s for a in assemblers(made) for s in a.kernels.sources.values())
     assert source.name == "product_region"
     assert [a.kind for a in source.kernel.given].count("value") == 2

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from typing import Final, final
+from typing import final
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
@@ -15,7 +14,7 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.families import OnTensorCores
+from ge2.targets.cuda.kernels.gemm.families import OnTensorCores, step_by_step
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
@@ -25,9 +24,6 @@ from ge2.targets.cuda.kernels.gemm.wgmma import (
 )
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import library_seconds, multiple
-
-# times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
-SCATTERED: Final = 3.0
 
 
 class Apart(Cuda):
@@ -49,15 +45,7 @@ class Apart(Cuda):
             return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
         if not isinstance(op, ProductRegion):
             return caps.speed.of(problem)
-        product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
-        given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
-        (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]
-        row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
-        bytes_ = math.gcd(row, multiple(product.inputs, factors))
-        passes = 1.0 if row == 16 else SCATTERED
-        # what the one kernel keeps of the product is written once: by the product itself
-        kept = y.nbytes / caps.speed.moved if op.kept else 0.0
-        return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
+        return step_by_step(problem, caps)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         return Kernels(())

@@ -26,7 +26,7 @@ from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.products import precision, refusal
+from ge2.targets.cuda.kernels.products import library_seconds, multiple, precision, refusal
 from ge2.targets.cuda.products.gemm import Contraction, contraction, tight
 from ge2.targets.cuda.products.tensor_cores import TYPES
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
@@ -34,6 +34,8 @@ from ge2.targets.cuda.products.tensor_epilogue import Epilogue, RegionEpilogue
 Factors = tuple[Operand, Operand]
 ALIGNED: Final = 16  # bytes of which rows of copies are a multiple
 ONE_BY_ONE: Final = 0.2  # of a memory's rate, where elements of two bytes are moved one by one
+# times as long as its bytes take: a region of rows that are no multiples of 16 bytes apart
+SCATTERED: Final = 3.0
 
 
 @final
@@ -252,6 +254,21 @@ def epilogue_of(problem: Problem, chip: Chip) -> RegionEpilogue:
     operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
     a, b = (x.type for x in op.product.inputs)
     return RegionEpilogue(op.region, op.places, operands, len(dot.free(a, b)[1]), chip)
+
+
+def step_by_step(problem: Problem, caps: Caps) -> float:
+    """Returns what the library takes for a product, and a kernel for the bytes of the region."""
+    op = problem.op
+    assert isinstance(op, ProductRegion)
+    product, rest = (Problem.of(each, problem.target) for each in (op.product, op.rest))
+    given = dict(zip(op.graph.inputs, problem.arrays[0], strict=True))
+    (y,), factors = product.outs, [given[x] for x in op.product.inputs if isinstance(x, Var)]
+    row = math.gcd(16, y.shape[-1] * y.dtype.itemsize)
+    bytes_ = math.gcd(row, multiple(product.inputs, factors))
+    passes = 1.0 if row == 16 else SCATTERED
+    # what the one kernel keeps of the product is written once: by the product itself
+    kept = y.nbytes / caps.speed.moved if op.kept else 0.0
+    return library_seconds(product, caps, bytes_) + caps.speed.of(rest, passes=passes) - kept
 
 
 # ------------------------------------------------------------------------------------------ copies

@@ -19,6 +19,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
     Product,
     copied,
     copy_seconds,
+    step_by_step,
     unlike,
 )
 from ge2.targets.cuda.kernels.products import HOPPER, is_longest
@@ -54,8 +55,7 @@ def seconds(
     axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
 ) -> float:
     """Returns what waves of tiles take: the products of each, longer if strips leave room for fewer
-    stages; or, where that is more, half of what one warp group takes for products and for what
-    follows, as the other one does the same meanwhile.
+    stages, and what follows them, as far as no products of the other warp group hide it.
     """
     (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
     size = tile.rows * tile.columns
@@ -64,9 +64,21 @@ def seconds(
     multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
-    left = size * after.moved * tile.drain / (tuning.drained * part)
+    a_byte = size * tile.drain / (tuning.drained * part)
     waves = waves_of(axes, tile, caps.limits.multiprocessors)
-    return caps.speed.launch + waves * max(multiplied, (multiplied + left) / 2)
+    # the rate of products was fitted to the whole time of bare ones, which store their sums
+    bare = a_byte * min(after.moved, dtype.itemsize)
+    return caps.speed.launch + in_turns(waves, multiplied, a_byte * after.moved) - bare
+
+
+def in_turns(tiles: int, multiplied: float, left: float) -> float:
+    """Returns what two warp groups take that have tiles in turns: one multiplies at a time, and what
+    follows products, for `left` seconds, goes on beside those of the other. Nothing is beside what
+    follows the last tile, which may be the only one.
+    """
+    each = -(-tiles // 2)  # tiles that one group has
+    late = 0.0 if tiles % 2 else multiplied  # the second group waits for the first one's products
+    return max(tiles * multiplied + left, late + each * (multiplied + left))
 
 
 class WgmmaKernels(OnTensorCores):
@@ -160,6 +172,15 @@ class GemmWgmma(WgmmaKernels, StoredBare):
 @final
 class GemmWgmmaRegion(WgmmaKernels, Joint):
     name = "wgmma product and region"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True unless it is predicted to be quicker than the library and a region, as it was measured
+        to be: there, factors of whole families would be wrong more often than the order.
+        """
+        if caps is None:
+            return False
+        best = next(iter(self.variants(problem, caps)))
+        return self.seconds(problem, best, caps) > step_by_step(problem, caps)
 
 
 @final
