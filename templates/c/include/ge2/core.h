@@ -29,14 +29,22 @@ int omp_get_num_threads(void);
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* A function that stays one: its code is compiled once, not for each of its callers. */
+#ifdef __clang__
+#define GE2_ONCE_COMPILED noinline
+#else
+#define GE2_ONCE_COMPILED noinline, noclone
+#endif
+#define GE2_SINGLE static __attribute__((GE2_ONCE_COMPILED, unused))
+
 /* A large file has parts, of which compilers that run at once take some each, GE2_FIRST to GE2_LAST; what they share
    is seen by all, but by no other library. */
 #ifdef GE2_FIRST
 #define GE2_IN_PART(n) (GE2_FIRST <= n && n <= GE2_LAST)
-#define GE2_SHARED __attribute__((visibility("hidden")))
+#define GE2_SHARED __attribute__((visibility("hidden"), GE2_ONCE_COMPILED))
 #else
 #define GE2_IN_PART(n) 1
-#define GE2_SHARED static
+#define GE2_SHARED static __attribute__((GE2_ONCE_COMPILED))
 #endif
 
 /* A Python number or a constant; the kernel knows which member holds it. */
