@@ -130,6 +130,22 @@ def test_strides_of_vectors_and_matrices():
         np.testing.assert_array_equal(y, f(a, x), err_msg=name)
 
 
+@pytest.mark.full_options
+def test_a_vector_in_a_loop_is_passed_to_the_blas_with_its_whole_step():
+    """All sizes are numbers there: gcc 12 took the calls for 32 and for 64 bits for one."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((500, 500))
+
+    def three(product):
+        return ge2.jit(lambda a, x: ge2.lax.fori_loop(0, 3, lambda _, x: 0.01 * product(a, x), x))
+
+    for product in (lambda a, x: a @ x, lambda a, x: x @ a):
+        wanted = a[0]
+        for _ in range(3):
+            wanted = 0.01 * product(a, wanted)
+        np.testing.assert_allclose(three(product)(a, a[0].copy()), wanted, rtol=1e-9, atol=1e-12)
+
+
 def test_a_product_compiles_the_functions_of_its_size_alone():
     def text(m, n):
         return ge2.jit(lambda a, b: a @ b).lower(np.ones(m), np.ones(n)).as_text("c")

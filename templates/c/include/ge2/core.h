@@ -37,6 +37,10 @@ int omp_get_num_threads(void);
 #endif
 #define GE2_SINGLE static __attribute__((GE2_ONCE_COMPILED, unused))
 
+/* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
+   arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
+#define GE2_ANOTHER_CALL __asm__ volatile("")
+
 /* A large file has parts, of which compilers that run at once take some each, GE2_FIRST to GE2_LAST; what they share
    is seen by all, but by no other library. */
 #ifdef GE2_FIRST

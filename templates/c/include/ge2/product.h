@@ -190,9 +190,11 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
         if (lib->ilp64)                                                                                             \
             ((void (*)(int, int, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t, ALPHA, T *,       \
                        int64_t))lib->GEMV)(GE2_ROW_MAJOR, how, rows, columns, ONE, a, lead, x, step, ZERO, y, 1);   \
-        else                                                                                                        \
+        else {                                                                                                      \
+            GE2_ANOTHER_CALL;                                                                                       \
             ((void (*)(int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *, int))lib->GEMV)(      \
                 GE2_ROW_MAJOR, how, (int)rows, (int)columns, ONE, a, (int)lead, x, (int)step, ZERO, y, 1);          \
+        }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
     }
 
@@ -235,10 +237,12 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ((void (*)(int, int, int, int64_t, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t,     \
                        ALPHA, T *, int64_t))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, m, n, k, ONE, a, lead_a, b,     \
                                                        lead_b, ZERO, c, c_row);                                     \
-        else                                                                                                        \
+        else {                                                                                                      \
+            GE2_ANOTHER_CALL;                                                                                       \
             ((void (*)(int, int, int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *,             \
                        int))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, (int)m, (int)n, (int)k, ONE, a, (int)lead_a, b, \
                                        (int)lead_b, ZERO, c, (int)c_row);                                           \
+        }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
     }                                                                                                               \
     GE2_FN void ge2_product_##S(                                                                                    \
