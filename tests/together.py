@@ -29,7 +29,8 @@ COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
 CALL = re.compile(r"\b\w+(?=\()")
 FUNCTION = re.compile(
-    r"^(?:static void|GE2_(?:FN|PANEL_TILE|CALLED|CALLED_TILE) void|GE2_FN int|static int|int) (\w+)\(.*?^}$",
+    r"^(?:(?:static|GE2_(?:FN|SINGLE|PANEL_TILE|CALLED|CALLED_TILE)) (?:void|int)|int) "
+    r"(\w+)\(.*?^}$",
     re.DOTALL | re.MULTILINE,
 )
 

@@ -317,7 +317,7 @@ program.add("product", np.matmul, "f32[512,512]", "f32[512,512]", targets=ALL)
 program.add("product_of_transposed", lambda a, b: a.T @ b.T, "f64[300,512]", "f64[200,300]")
 program.add("product_batched", np.matmul, "f32[8,4,4]", "f32[8,4,4]")
 program.add("product_thin", np.matmul, "f32[1000,3]", "f32[3,200]")
-program.add("product_with_vector", np.matmul, "f32[300,400]", "f32[400]")
+program.add("product_with_vector", np.matmul, "f32[2000,1500]", "f32[1500]")
 program.add("product_of_integers", np.matmul, "i32[40,50]", "i32[50,60]")
 program.add("product_of_half_types", np.matmul, "bf16[512,512]", "bf16[512,512]")
 program.add(

@@ -187,13 +187,40 @@ def test_strides_of_vectors_and_matrices():
         np.testing.assert_array_equal(y, f(a, x), err_msg=name)
 
 
+@pytest.mark.full_options
+def test_a_vector_in_a_loop_is_passed_to_the_blas_with_its_whole_step():
+    """All sizes are numbers there: gcc 12 took the calls for 32 and for 64 bits for one."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((500, 500))
+
+    def three(product):
+        return ge2.jit(lambda a, x: ge2.lax.fori_loop(0, 3, lambda _, x: 0.01 * product(a, x), x))
+
+    for product in (lambda a, x: a @ x, lambda a, x: x @ a):
+        wanted = a[0]
+        for _ in range(3):
+            wanted = 0.01 * product(a, wanted)
+        np.testing.assert_allclose(three(product)(a, a[0].copy()), wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_a_product_compiles_the_functions_of_its_size_alone():
+    def text(m, n):
+        return ge2.jit(lambda a, b: a @ b).lower(np.ones(m), np.ones(n)).as_text("c")
+
+    small, medium, large = text((9, 9), 9), text((300, 400), 400), text((2000, 1500), 1500)
+    assert "ge2_product_any_f64(" in small
+    assert "ge2_product_by_blas_f64(" in medium
+    assert "ge2_product_with_vector_f64(" in large
+    assert "vector_product.h" not in small + medium
+
+
 def test_thin_products_are_loops_and_tiny_ones_are_written_for_their_size():
     def text(m, n):
         f = ge2.jit(lambda a, b: a @ b)
         return " ".join(f.lower(np.ones(m), np.ones(n)).as_text("c").split()).replace("( ", "(")
 
     assert "ge2_product_terms_f64(rows, columns, 2, " in text((2, 2), (2, 16384))
-    assert "ge2_product_f64(lib, 4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
+    assert "ge2_product_tiny_f64(4, 4, 4, " in text((65536, 4, 4), (65536, 4, 4))
     assert (
         "ge2_product_terms" not in text((700, 700), (700, 700)).split("static void product_0(")[1]
     )

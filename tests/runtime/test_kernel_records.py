@@ -100,7 +100,7 @@ def test_steps_that_share_a_function_show_their_own_graphs():
     assert "f32[32,20], f32[20,24]" in first.source
     assert "f32[24,32], f32[32,24]" in second.source
     assert "serves 2 steps" in str(second)
-    assert low.as_text("c").count(f"static void {first.function}(") == 1
+    assert low.as_text("c").count(f"\nGE2_SINGLE void {first.function}(") == 1
 
 
 @needs_compiler

@@ -128,3 +128,20 @@ def test_loops_make_the_same_calls_in_the_same_order(seed):
 def test_few_calls_stay_as_they_are():
     calls = [Text(f"a(n[{i}]);") for i in range(8)]
     assert repeated_calls(calls, table()[1], Files()) == tuple(calls)
+
+
+def test_loops_of_one_body_are_one_function():
+    def halved(x):
+        for _ in range(3):
+            x = ge2.lax.fori_loop(0, 5, lambda _, x: 0.5 * x + x.sum() / x.size, x)[::-1]
+        return x
+
+    def text_of(x):
+        f = ge2.jit(halved)
+        np.testing.assert_allclose(f(x), halved(x), rtol=1e-12)
+        return f.lower(x).as_text("c")
+
+    long, short = text_of(rng.standard_normal(300)), text_of(rng.standard_normal(20))
+    assert "GE2_SINGLE int scan_0(" in long
+    assert "scan_1(" not in long + short
+    assert "GE2_FN int scan_0(" in short

@@ -204,6 +204,7 @@ def write_round(
     child = native.child(program)
     native.inner.append(f"{kind}_{len(native.inner)}")
     inner = child.segment(program.steps, True, native.inner[-1])
+    native.sites[inner.name] += 1
     native.products |= child.products
     native.fails |= child.fails
     found = plan([Lifetime(n.nbytes, n.first, n.last) for n in child.needs])

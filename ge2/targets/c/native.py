@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
@@ -97,7 +98,10 @@ class Native:
         self.sources: list[Source | None] = [step.eqn.source for step in program.steps]
         self.prices: dict[str, float] = {}  # seconds in which a compiler makes each kernel
         self.inner: list[str] = []  # the functions that loops call
+        self.bodies: dict[tuple[tuple[Stage, ...], bool], str] = {}  # these by what they do
         self.inlined: set[str] = set()  # the kernels that small rounds call
+        self.sites: Counter[str] = Counter()  # where kernels and inner functions are called
+        self.with_numbers: set[str] = set()  # the kernels that are called with sizes as numbers
         self.first = 0  # of the equations, among `sources`
         self.fails = False  # whether a kernel may find an index out of range
         self.depth = 0  # loops and branches around
@@ -117,6 +121,7 @@ class Native:
             self.made,
         )
         child.inner, child.inlined, child.prices = self.inner, self.inlined, self.prices
+        child.bodies, child.sites, child.with_numbers = self.bodies, self.sites, self.with_numbers
         child.first, own = len(self.sources), child.sources
         self.sources += own
         child.sources = self.sources
@@ -144,7 +149,12 @@ class Native:
             for i, b in enumerate(segment.local)
         ]
         calls = repeated_calls(segment.calls, segment.table, self.tuning.files)
-        self.runs.append(Run(name, (*arrays, *calls), bool(inner), self.short))
+        run = Run(name, (*arrays, *calls), bool(inner), self.short)
+        segment.name = self.bodies.setdefault((run.calls, run.short), name) if inner else name
+        if segment.name == name:  # no loop has had the same body
+            self.runs.append(run)
+        if inner and segment.work < self.tuning.loops.worth:
+            self.with_numbers.add(segment.name)
         return segment
 
     @property
@@ -186,6 +196,7 @@ class Native:
             self.products,
             prototypes,
             frozenset(self.inlined),
+            frozenset(name for name, n in self.sites.items() if n > 1) - self.with_numbers,
             tuple(dict.fromkeys(h for n in self.named.values() for h in n.kernel.helpers)),
         )
         return file.text()
@@ -209,6 +220,9 @@ class Native:
         names = [self.define(kernel) for kernel in pieces.kernels]
         for name, kernel in zip(names, pieces.kernels, strict=True):
             self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files.price))
+            self.sites[name] += 1
+            if self.spelt:
+                self.with_numbers.add(name)
             if self.short:
                 self.inlined.add(name)
             handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]

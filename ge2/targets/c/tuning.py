@@ -132,6 +132,8 @@ class Loops:
     # elements that a round makes up to which sizes are written out: it is made for them alone
     small: int = 1 << 12
     fused: int = 24  # steps of such a round up to which its kernels become part of it
+    # elements that a round goes through that are worth a call of it, where several loops have it
+    worth: int = 1 << 7
     nested: int = 4  # nested loops and branches from which on one is a function
     local: int = 256  # bytes of an array up to which it is a variable of that function
     # bytes of a carry that stays in cache lines of its own: what is stored there is read at once

@@ -69,6 +69,7 @@ class CFile:
     products: frozenset[tuple[str, str]] = frozenset()
     prototypes: tuple[str, ...] = ()
     inlined: frozenset[str] = frozenset()  # kernels that a loop calls with sizes that are numbers
+    single: frozenset[str] = frozenset()  # functions of several callers, compiled once for all
     helpers: tuple[str, ...] = ()
 
     @property
@@ -76,18 +77,18 @@ class CFile:
         """The kernels; those of a large file in 2, 4, 8 or 16 parts of equal
         length, compiled at once.
         """
-        if self.inlined:
-            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         large = self.tuning.large
-        if len(self.kernels) < large:
-            return (self.kernels,)
+        if self.inlined or len(self.kernels) < large:
+            return (tuple(KERNEL_NAME.sub(self.head, k) for k in self.kernels),)
         halves = len(self.kernels) // (large // 2)
         count = min(self.tuning.parts, 1 << halves.bit_length() - 1)
         shared = [KERNEL_NAME.sub(r"GE2_SHARED void \1(", k) for k in self.kernels]
         return tuple(tuple(part) for part in in_parts(shared, count) if part)
 
     def head(self, found: re.Match[str]) -> str:
-        return f"GE2_FN void {found[1]}(" if found[1] in self.inlined else found[0]
+        if found[1] in self.inlined:
+            return f"GE2_FN void {found[1]}("
+        return f"GE2_SINGLE void {found[1]}(" if found[1] in self.single else found[0]
 
     @property
     def headers(self) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Final, final
@@ -31,7 +31,9 @@ from ge2.targets.c.kernels.panels import (
 from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 from ge2.targets.c.tuning import Products
 
+Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
 TINY = 4096  # multiplications; GE2_TINY of product.h
+TASK = 1 << 21  # multiplications; GE2_TILE_WORK of product.h
 THIN = 4  # terms of a sum; GE2_THIN of product.h
 
 ITSELF = Variant("half by BLAS, mirrored")  # of a matrix times its transpose
@@ -238,10 +240,12 @@ class Multiply:
         named = self.variant.name
         if named.startswith(ITSELF.name):
             return self.with_itself(arguments[::2], a, sizes)
-        write = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
+        write: Writer = next((f for v, f in WRITERS if named.startswith(v.name)), by_blas)
         few = self.variant.name.startswith(SMALL_LOOPS.name)
+        if write is by_blas:
+            write = self.of_size(sizes)
         line = write(SUFFIX[self.dtype], arguments, a, b, sizes, few)
-        if write is by_blas and not few:  # which counts by itself, and shares tiles
+        if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
         sharing = None
@@ -254,6 +258,16 @@ class Multiply:
             "product", f"{self.op} of {types}", tuple(arguments), (), 1,
             template="c/elements.c.jinja", view=view,
         )  # fmt: skip
+
+    def of_size(self, sizes: Sides) -> Writer:
+        """The function of product.h, of which each is compiled only where it is called: that of large
+        products has those of all others in it.
+        """
+        if math.prod(sizes) > TASK:
+            return by_blas
+        if math.prod(sizes[1:]) > TINY:
+            return small_by_blas
+        return tiny if self.caps.threads == ALONE else of_any_size
 
     def with_itself(self, arrays: Sequence[Argument], a: Matrix, sizes: Sides) -> CKernel:
         """A product of a matrix and its transpose, given the matrix and the result."""
@@ -286,11 +300,9 @@ def is_thin(count: int, m: int, n: int, k: int, most: int) -> bool:
 def by_blas(
     suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
 ) -> Text:
-    """A product by BLAS, or by loops where its sizes make them quicker."""
-    operands = called(arguments, a, b, sizes, few)
+    """A product by BLAS in tiles, or by loops where its sizes make them quicker."""
+    called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
-    if few:
-        return Text(f"ge2_product_{suffix}(lib, {operands});")
     left, right = (f"{name}, {name}_batch, {name}_row, {name}_column" for name in "ab")
     count, m, n, _ = sizes
     vector = count == 1 and 1 in (m, n) and suffix in ("f32", "f64")
@@ -298,6 +310,29 @@ def by_blas(
     return Text(
         f"ge2_{name}_{suffix}(lib, threads, count, rows, columns, inner, {left}, {right}, c);"
     )
+
+
+def tiny(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A product as loops for its sizes, if the compiler knows these."""
+    return Text(f"ge2_product_tiny_{suffix}({called(arguments, a, b, sizes, few)});")
+
+
+def of_any_size(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A tiny product as loops, a function for all sizes."""
+    return Text(f"ge2_product_any_{suffix}({called(arguments, a, b, sizes, few)});")
+
+
+def small_by_blas(
+    suffix: str, arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: bool
+) -> Text:
+    """A product by BLAS that is no work for several threads."""
+    operands = called(arguments, a, b, sizes, few)
+    arguments.append(Argument("const ge2_services *lib", "services"))
+    return Text(f"ge2_product_by_blas_{suffix}(lib, {operands});")
 
 
 def by_loops(
@@ -351,7 +386,7 @@ def thin(
 
 
 # by the beginnings of the names of variants; that of loops begins others
-WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, by_blas), (LOOPS, by_loops))
+WRITERS: Final = ((THIN_LOOPS, thin), (SMALL_LOOPS, tiny), (LOOPS, by_loops))
 
 
 def volume(t: ArrayType, axes: Dims) -> int:

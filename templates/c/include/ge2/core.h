@@ -29,6 +29,18 @@ int omp_get_num_threads(void);
 
 #define GE2_FN static inline __attribute__((always_inline, unused))
 
+/* A function that stays one: its code is compiled once, not for each of its callers. */
+#ifdef __clang__
+#define GE2_ONCE_COMPILED noinline
+#else
+#define GE2_ONCE_COMPILED noinline, noclone
+#endif
+#define GE2_SINGLE static __attribute__((GE2_ONCE_COMPILED, unused))
+
+/* Before one of two calls that differ only in the types of their arguments: gcc 12 takes them for the same call if the
+   arguments are equal constants, and then passes 32 bits on the stack where 64 are read. */
+#define GE2_ANOTHER_CALL __asm__ volatile("")
+
 /* Bytes of a vector register. */
 #if defined(__AVX512F__)
 #define GE2_VECTOR 64
@@ -51,10 +63,10 @@ int omp_get_num_threads(void);
    is seen by all, but by no other library. */
 #ifdef GE2_FIRST
 #define GE2_IN_PART(n) (GE2_FIRST <= n && n <= GE2_LAST)
-#define GE2_SHARED __attribute__((visibility("hidden")))
+#define GE2_SHARED __attribute__((visibility("hidden"), GE2_ONCE_COMPILED))
 #else
 #define GE2_IN_PART(n) 1
-#define GE2_SHARED static
+#define GE2_SHARED static __attribute__((GE2_ONCE_COMPILED))
 #endif
 
 /* A Python number or a constant; the kernel knows which member holds it. */

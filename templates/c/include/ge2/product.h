@@ -154,6 +154,20 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     }
 
 
+/* One of at most GE2_TINY multiplications. Where its sizes stand in the text its loops are written for them, and part
+   of the caller. */
+#define GE2_PRODUCT_TINY(S, T)                                                                                      \
+    GE2_FN void ge2_product_tiny_##S(                                                                               \
+        int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column, const T *b, int64_t b_row,    \
+        int64_t b_column, T *c, int64_t c_row) {                                                                    \
+        if (!__builtin_constant_p(m * n * k))                                                                       \
+            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
+        else if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                    \
+            ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c, m);                                      \
+        else                                                                                                        \
+            ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                       \
+    }
+
 /* A known few terms each, along the longer side of c: BLAS would pack more than it multiplies, and wake threads. */
 #define GE2_THIN 4 /* terms of a sum */
 #define GE2_PRODUCT_THIN(S, T)                                                                                      \
@@ -180,9 +194,11 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
         if (lib->ilp64)                                                                                             \
             ((void (*)(int, int, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t, ALPHA, T *,       \
                        int64_t))lib->GEMV)(GE2_ROW_MAJOR, how, rows, columns, ONE, a, lead, x, step, ZERO, y, 1);   \
-        else                                                                                                        \
+        else {                                                                                                      \
+            GE2_ANOTHER_CALL;                                                                                       \
             ((void (*)(int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *, int))lib->GEMV)(      \
                 GE2_ROW_MAJOR, how, (int)rows, (int)columns, ONE, a, (int)lead, x, (int)step, ZERO, y, 1);          \
+        }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
     }
 
@@ -192,19 +208,13 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
     GE2_PRODUCT_STRANDS(S, T)                                                                                       \
     GE2_PRODUCT_SMALL(S, T)                                                                                         \
     GE2_PRODUCT_ANY(S, T)                                                                                           \
+    GE2_PRODUCT_TINY(S, T)                                                                                          \
     GE2_PRODUCT_THIN(S, T)                                                                                          \
     GE2_PRODUCT_VECTOR(S, T, GEMV, ALPHA, ONE, ZERO)                                                                \
-    GE2_FN void ge2_product_##S(                                                                                    \
+    GE2_SINGLE void ge2_product_by_blas_##S(                                                                        \
         const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
         const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
-        if (__builtin_constant_p(m * n * k) && m * n * k <= GE2_TINY) {                                             \
-            if (n == 1 && a_row == 1) /* columns times numbers, as if turned */                                     \
-                ge2_product_small_##S(1, m, k, b, 1, b_row, a, a_column, 1, c, m);                                  \
-            else                                                                                                    \
-                ge2_product_small_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                   \
-            return;                                                                                                 \
-        }                                                                                                           \
-        if (m * n * k <= GE2_TINY || GE2_LACKS(lib->GEMM)) {                                                        \
+        if (GE2_LACKS(lib->GEMM)) {                                                                                 \
             ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
             return;                                                                                                 \
         }                                                                                                           \
@@ -231,11 +241,21 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ((void (*)(int, int, int, int64_t, int64_t, int64_t, ALPHA, const T *, int64_t, const T *, int64_t,     \
                        ALPHA, T *, int64_t))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, m, n, k, ONE, a, lead_a, b,     \
                                                        lead_b, ZERO, c, c_row);                                     \
-        else                                                                                                        \
+        else {                                                                                                      \
+            GE2_ANOTHER_CALL;                                                                                       \
             ((void (*)(int, int, int, int, int, int, ALPHA, const T *, int, const T *, int, ALPHA, T *,             \
                        int))lib->GEMM)(GE2_ROW_MAJOR, how_a, how_b, (int)m, (int)n, (int)k, ONE, a, (int)lead_a, b, \
                                        (int)lead_b, ZERO, c, (int)c_row);                                           \
+        }                                                                                                           \
         (void)one, (void)zero;                                                                                      \
+    }                                                                                                               \
+    GE2_FN void ge2_product_##S(                                                                                    \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
+        if (m * n * k <= GE2_TINY)                                                                                  \
+            ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
+        else                                                                                                        \
+            ge2_product_by_blas_##S(lib, m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                \
     }                                                                                                               \
     GE2_PRODUCT_PARTS(S, T)                                                                                         \
     GE2_PRODUCT_TILES(S, T)
@@ -294,7 +314,7 @@ GE2_FN int64_t ge2_tile(int64_t size, int64_t work) {
 /* `count` products, in tiles of their rows or columns that a team shares. The sizes alone decide the tiles, so the
    bits are the same for any number of threads. */
 #define GE2_PRODUCT_TILES(S, T)                                                                                     \
-    GE2_FN void ge2_products_##S(                                                                                   \
+    GE2_SINGLE void ge2_products_##S(                                                                               \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \

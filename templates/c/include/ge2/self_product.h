@@ -17,9 +17,11 @@
         if (lib->ilp64)                                                                                             \
             ((void (*)(int, int, int, int64_t, int64_t, T, const T *, int64_t, T, T *, int64_t))lib->SYRK)(         \
                 GE2_ROW_MAJOR, GE2_LOWER, how, n, k, 1, a, lead, 0, c, c_row);                                      \
-        else                                                                                                        \
+        else {                                                                                                      \
+            GE2_ANOTHER_CALL;                                                                                       \
             ((void (*)(int, int, int, int, int, T, const T *, int, T, T *, int))lib->SYRK)(                         \
                 GE2_ROW_MAJOR, GE2_LOWER, how, (int)n, (int)k, 1, a, (int)lead, 0, c, (int)c_row);                  \
+        }                                                                                                           \
     }                                                                                                               \
     static __attribute__((noinline, unused)) void ge2_product_with_itself_##S(                                      \
         const ge2_services *lib, int threads, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,    \

@@ -171,7 +171,7 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
     GE2_EACH_LINE(S, T)                                                                                             \
     GE2_ALL_LINES(S, T)                                                                                             \
     GE2_VECTOR_BY_BLAS(S, T)                                                                                        \
-    GE2_FN void ge2_product_with_vector_##S(                                                                        \
+    GE2_SINGLE void ge2_product_with_vector_##S(                                                                    \
         const ge2_services *lib, int threads, int64_t count, int64_t m, int64_t n, int64_t k, const T *a,           \
         int64_t a_batch, int64_t a_row, int64_t a_column, const T *b, int64_t b_batch, int64_t b_row,               \
         int64_t b_column, T *c) {                                                                                   \
