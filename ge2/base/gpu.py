@@ -5,7 +5,7 @@ that there are none.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, final
@@ -159,6 +159,8 @@ def as_array(x: object, name: str) -> str:
     cls = type(x)
     if hasattr(cls, "to_numpy"):  # a DataFrame, Series or Index
         return f"{name}.to_numpy()"
+    if isinstance(x, Mapping):  # what `np.load` makes of an npz, and others that are no dict
+        return f"dict({name})"
     if hasattr(cls, "__float__") and not hasattr(cls, "dtype"):
         return f"float({name})"
     return f"np.array(sorted({name}))" if isinstance(x, set | frozenset) else ""

@@ -28,7 +28,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ArgumentError, Ge2Error, NotAValue, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
-from ge2.numpy.options import into, options
+from ge2.numpy.options import LOGICAL, cast_first, into, options
 from ge2.numpy.promotion import (
     array,
     broadcast,
@@ -52,7 +52,6 @@ Function = Callable[..., Any]
 UFUNCS: dict[np.ufunc, Function] = {}
 INNER: dict[np.ufunc, Function] = {}  # the same, results of weak operands staying weak
 INTEGER_POWERS = range(-16, 65)
-LOGICAL = (np.logical_and, np.logical_or, np.logical_xor)
 
 
 # --------------------------------------------------------------------------------- making functions
@@ -104,6 +103,7 @@ def unary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
         if out is not None:
             return into(ufunc, (x,), {"out": out, "where": where, **more})
         if where is not True or more:
+            (x,) = cast_first(ufunc, (x,), more)
             return strong(weak_inner(x, options(ufunc, (x,), where, more)))
         t = getattr(x, "type", None)
         if inner is None and t is not None and not t.weak and direct[t.dtype]:
@@ -146,6 +146,7 @@ def binary(ufunc: np.ufunc, op: Any, inner: Function | None = None) -> Function:
         if out is not None:
             return into(ufunc, (x1, x2), {"out": out, "where": where, **more})
         if where is not True or more:
+            x1, x2 = cast_first(ufunc, (x1, x2), more)
             return strong(general(x1, x2, options(ufunc, (x1, x2), where, more)))
         y = operator(x1, x2)
         t = getattr(y, "type", None)
@@ -304,12 +305,14 @@ def _divmod(a: Any, b: Any, dtype: Any = None) -> Any:
 
 def divmod(x1: Any, x2: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """`x1 // x2` and `x1 % x2`, as `numpy.divmod`."""
+    x1, x2 = cast_first(np.divmod, (x1, x2), more)
     dtype = options(np.divmod, (x1, x2), where, more)
     return floor_divide(x1, x2, dtype=dtype), remainder(x1, x2, dtype=dtype)
 
 
 def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """The fractional and the whole part, both with the sign of `x`, as `numpy.modf`."""
+    (x,) = cast_first(np.modf, (x,), more)
     dtype = options(np.modf, (x,), where, more)
     x = array(x)
     x = cast(x, resolve(np.modf, (type_of(x).dtype,), dtype)[0])
@@ -322,6 +325,7 @@ def modf(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
 
 def frexp(x: Any, /, out: Any = None, *, where: Any = True, **more: Any) -> Any:
     """Mantissa in [0.5, 1) and int32 exponent, as `numpy.frexp`."""
+    (x,) = cast_first(np.frexp, (x,), more)
     dtype = options(np.frexp, (x,), where, more)
     x = array(x)
     x = cast(x, resolve(np.frexp, (type_of(x).dtype,), dtype)[0])

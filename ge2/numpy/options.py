@@ -12,9 +12,10 @@ from ge2.base.dtypes import BOOL, can_cast, known
 from ge2.base.errors import ArgumentError, InputError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import current, is_traced, type_of
-from ge2.numpy.promotion import array, as_dtype, kind_of, lift, resolve
+from ge2.numpy.promotion import Kind, array, as_dtype, cast, kind_of, lift, resolve
 
 CASTINGS = ("no", "equiv", "safe", "same_kind", "unsafe")
+LOGICAL = (np.logical_and, np.logical_or, np.logical_xor, np.logical_not)  # they cast nothing
 
 
 def options(
@@ -32,12 +33,28 @@ def options(
             raise InputError(what, where=here(), fix="x.astype(dtype) before the call")
     checked_order(more.get("order"))
     asked = None if dtype is None else as_dtype(dtype)
-    if asked not in (None, BOOL) and all(t[-1] in "?O" for t in ufunc.types):
+    # `in` would compare with None, which NumPy takes for float64
+    if asked is not None and asked != BOOL and all(t[-1] in "?O" for t in ufunc.types):
         what = f"No loop matching the specified signature and casting was found for ufunc {name}"
         raise TypeRuleError(f"{what}: dtype={asked}", where=here(), fix="dtype=bool, or none")
-    if "casting" in more:
-        checked_casting(ufunc, xs, asked, more["casting"])
+    if asked is not None or "casting" in more:
+        checked_casting(ufunc, xs, asked, more.get("casting", "same_kind"))
     return asked
+
+
+def cast_first(ufunc: np.ufunc, xs: tuple[Any, ...], more: dict[str, Any]) -> tuple[Any, ...]:
+    """The operands of a call with `casting="unsafe"`, which casts them to what `dtype=` asks for
+    before it computes; those of other calls as they are.
+    """
+    if more.get("dtype") is None or more.get("casting") != "unsafe":
+        return xs
+    targets = resolve(ufunc, kinds_of(xs), as_dtype(more["dtype"]), "unsafe")
+    return tuple([cast(lift(x), d) for x, d in zip(xs, targets, strict=False)])
+
+
+def kinds_of(xs: tuple[Any, ...]) -> tuple[Kind, ...]:
+    """What a ufunc asks about its operands: their dtypes, or which number of Python's they are."""
+    return tuple([kind_of(type_of(lift(x))) for x in xs])
 
 
 def checked_casting(
@@ -47,8 +64,10 @@ def checked_casting(
     if casting not in CASTINGS:
         what = f"casting must be one of {', '.join(map(repr, CASTINGS))} (got {casting!r})"
         raise ArgumentError(what, where=here(), fix="casting='same_kind'")
-    kinds = tuple([kind_of(type_of(lift(x))) for x in xs])
-    for kind, target in zip(kinds, resolve(ufunc, kinds, dtype), strict=False):
+    if ufunc in LOGICAL:
+        return
+    kinds = kinds_of(xs)
+    for kind, target in zip(kinds, resolve(ufunc, kinds, dtype, "unsafe"), strict=False):
         if isinstance(kind, np.dtype) and not can_cast(kind, target, casting):
             what = f"Cannot cast ufunc '{ufunc.__name__}' input from {kind} to {target}"
             what += f" with casting rule '{casting}'"

@@ -21,7 +21,7 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.composite import no_out
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.joining import concatenate
-from ge2.numpy.options import checked_order, options
+from ge2.numpy.options import cast_first, checked_order, options
 from ge2.numpy.promotion import (
     array,
     as_dtype,
@@ -124,6 +124,7 @@ def matmul(
     >>> matmul([[1, 2], [3, 4]], [1, 1])
     array([3, 7])
     """
+    x1, x2 = cast_first(np.matmul, (x1, x2), more)
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("matmul", a, b, (1, 1))
     rank_a, rank_b = type_of(a).ndim, type_of(b).ndim
@@ -169,6 +170,7 @@ def vecdot(
     **more: Any,
 ) -> Any:
     """The products of vectors along an axis, `x1` conjugated, as `numpy.vecdot`."""
+    x1, x2 = cast_first(np.vecdot, (x1, x2), more)
     a, b = in_one_dtype(np.vecdot, x1, x2, options(np.vecdot, (x1, x2), True, more))
     no_scalars("vecdot", a, b, (1, 1))
     a, b = conjugated(moveaxis(a, axis, -1)), moveaxis(b, axis, -1)
@@ -185,6 +187,7 @@ def matvec(
     x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
 ) -> Any:
     """Matrices times vectors, axes before them broadcast, as `numpy.matvec`."""
+    x1, x2 = cast_first(np.matmul, (x1, x2), more)
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("matvec", a, b, (2, 1))
     y = matmul(a, reshape(b, (*type_of(b).shape, 1)), precision=precision)
@@ -195,6 +198,7 @@ def vecmat(
     x1: Any, x2: Any, /, out: Any = None, *, precision: str | None = None, **more: Any
 ) -> Any:
     """Vectors, conjugated, times matrices, axes before them broadcast, as `numpy.vecmat`."""
+    x1, x2 = cast_first(np.matmul, (x1, x2), more)
     a, b = in_one_dtype(np.matmul, x1, x2, options(np.matmul, (x1, x2), True, more))
     no_scalars("vecmat", a, b, (1, 2))
     a = conjugated(a)

@@ -186,9 +186,14 @@ def kind_of(t: ArrayType) -> Kind:
 
 @cache
 def resolve(
-    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None = None
+    ufunc: np.ufunc,
+    kinds: tuple[Kind, ...],
+    dtype: np.dtype | None = None,
+    casting: Any = "same_kind",
 ) -> tuple[np.dtype, ...]:
-    """The dtypes that a ufunc casts its operands to, then those of its results."""
+    """The dtypes that a ufunc casts its operands to, then those of its results; `casting` is the
+    rule that `dtype`, of the results, may not ask operands to break.
+    """
     given = [k for k in (*kinds, dtype) if isinstance(k, np.dtype)]
     for k in given:
         if not known(k):
@@ -199,28 +204,31 @@ def resolve(
             )
     halves = {k for k in given if k in HALF}
     if halves <= {FLOAT16}:
-        return _resolve(ufunc, kinds, dtype)
+        return _resolve(ufunc, kinds, dtype, casting)
     stand_in = FLOAT16 if len(halves) == 1 else FLOAT32  # half types of two kinds meet in float32
     replaced = tuple(stand_in if k in halves else k for k in kinds)
-    found = _resolve(ufunc, replaced, stand_in if dtype in halves else dtype)
+    found = _resolve(ufunc, replaced, stand_in if dtype in halves else dtype, casting)
     half = next(iter(halves)) if len(halves) == 1 else FLOAT32
     return tuple(half if d == FLOAT16 else d for d in found)
 
 
 def _resolve(
-    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None
+    ufunc: np.ufunc, kinds: tuple[Kind, ...], dtype: np.dtype | None, casting: Any
 ) -> tuple[np.dtype, ...]:
     asked: dict[str, Any] = (
         {} if dtype is None else {"signature": (*(None,) * ufunc.nin, *(dtype,) * ufunc.nout)}
     )
     try:
-        return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), **asked)
+        return ufunc.resolve_dtypes((*kinds, *(None,) * ufunc.nout), casting=casting, **asked)
     except TypeError as error:
         names = ", ".join(
             k.name if isinstance(k, np.dtype) else f"Python {k.__name__}" for k in kinds
         )
         what = f"{ufunc.__name__} of {names}: {error}"
-        raise TypeRuleError(what, where=here(), fix=accepted(ufunc)) from None
+        fix = accepted(ufunc)
+        if dtype is not None:  # if no cast helps, there is no loop
+            fix = "another dtype=, or none" if casting == "unsafe" else f"x.astype('{dtype}')"
+        raise TypeRuleError(what, where=here(), fix=fix) from None
 
 
 def accepted(ufunc: np.ufunc) -> str:

@@ -404,11 +404,14 @@ def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callabl
         x = array(a)
         if type_of(x).dtype not in INEXACT:
             return function(x, axis, out, keepdims, **more)
-        nan = ops.IS_NAN(x)
-        y = function(choose_by(nan, type_of(x).dtype.type(unit), x), axis, out, keepdims, **more)
+        kind = type_of(x).dtype.type
+        numbers = any(_numbers(x, more.get("where", True)), axis, keepdims=keepdims)
         if is_set(more.get("initial", UNSET)):
-            return y
-        return choose_by(all(nan, axis, keepdims=keepdims), type_of(x).dtype.type(np.nan), y)
+            no_number = e.isnan(more["initial"])
+            more["initial"] = choose_by(no_number, kind(unit), more["initial"])
+            numbers = e.logical_or(numbers, e.logical_not(no_number))
+        y = function(choose_by(ops.IS_NAN(x), kind(unit), x), axis, out, keepdims, **more)
+        return choose_by(numbers, y, kind(np.nan))
 
     nan_function.__name__ = nan_function.__qualname__ = name
     nan_function.__doc__ = f"""The {name[3:]}imum of the elements that are not NaN, as `numpy.{name}`.

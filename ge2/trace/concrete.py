@@ -84,7 +84,7 @@ def value_of(x: Tracer, use: str) -> Any:
         raise ERRORS.get(use, ConcretizationTypeError)(
             f"{DOING[use].format(x.label())}, but a derivative flows through it and would be lost",
             where=here(),
-            fix=fix_of(x, use),
+            fix=fix_of(x, use, lost=True),
         )
     return elements(x, x, use)
 
@@ -169,10 +169,12 @@ def refuse(trace: Trace, var: Var, x: Tracer, use: str) -> NoReturn:
     raise trace.refused()
 
 
-def fix_of(x: Tracer, use: str, root: Var | None = None) -> str:
-    """The code to write instead, which the user's line decides; `root` is the argument asked for."""
+def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> str:
+    """The code to write instead, which the user's line decides; `root` is the argument asked for.
+    `lost`: it is for the sake of a derivative alone that the number may not be had.
+    """
     from ge2.base.expression import expression  # here: only errors pay for them
-    from ge2.trace.hints import hint, of_known
+    from ge2.trace.hints import STOPPED, asks_for_number, hint, of_known
 
     trace = x.owner
     if root is not None and not root.type.shape and root.type.dtype in INTEGERS and in_numpy():
@@ -181,7 +183,9 @@ def fix_of(x: Tracer, use: str, root: Var | None = None) -> str:
     name = trace.names.get(x.atom, "") if trace.kind == "jit" else ""
     # by a closure, not by the call
     given = any(t.cell.atom is x.atom for _, t in trace.bound.values())
-    return hint(use, name if name.isidentifier() and not given else "", expression())
+    found = expression()
+    fix = hint(use, name if name.isidentifier() and not given else "", found)
+    return fix + STOPPED if lost and asks_for_number(found) else fix
 
 
 def in_numpy() -> bool:

@@ -41,7 +41,6 @@ MATH: Final = {
     "erfc": "scipy.special.erfc", "degrees": "np.degrees", "radians": "np.radians",
 }
 OF_PYTHON: Final[dict[Any, str]] = {
-    builtins.sorted: "np.sort({0})",
     builtins.any: "np.any({0})",
     builtins.all: "np.all({0})",
     builtins.bool: "{0} != 0, which stays an array",
@@ -119,10 +118,21 @@ def without(name: str, found: Expression | None) -> str:
     ):
         return f"ge2.debug.callback(lambda x: np.{plain}(..., x), x), which runs with the values"
     dotted = name.replace("numpy.", "np.", 1)
-    call = f"ge2.pure_callback({dotted}, like, x)"
+    node = found.node if found is not None else None
+    given = "x"  # or the arguments as they stand there
+    if found is not None and isinstance(node, ast.Call) and ends_in(node.func, plain):
+        given = ", ".join(found.text(a, "x") for a in node.args)
+    call = f"ge2.pure_callback({dotted}, like, {given})"
     if isinstance(getattr(np, plain, None), np.ufunc) or not name.startswith("numpy."):
         return f"ge2.extend.elementwise, for a kernel and a derivative, or {call}; {LISTED}"
     return f"{call}, whose result is like `like`; {LISTED}"
+
+
+def ends_in(f: ast.expr, name: str) -> bool:
+    """True if what is called is written by that name, alone or after a module's."""
+    return (
+        f.attr == name if isinstance(f, ast.Attribute) else isinstance(f, ast.Name) and f.id == name
+    )
 
 
 # -------------------------------------------------------------------------------------------- calls
@@ -161,10 +171,30 @@ def of_call(found: Expression, use: str, label: str) -> str:
         return OF_PYTHON[f].format(owner if f is bool else first)
     if isinstance(f, np.ufunc):
         return of_numpy(f.__name__, found, call, args, use, label)
-    return of_module(f, found, call, use, label)
+    return of_iterable(f, found, call) or of_module(f, found, call, use, label)
 
 
-REDUCING: Final = (builtins.any, builtins.all, builtins.sorted)
+REDUCING: Final = (builtins.any, builtins.all)
+
+
+def of_iterable(f: Any, found: Expression, call: ast.Call) -> str:
+    """The fix for `sorted` and `np.fromiter`."""
+    if f is not np.fromiter or not call.args:
+        return of_sorted(found, call) if f is sorted else ""
+    x = stacked(found, call.args[:1])
+    return x if x.startswith("np.stack([") else f"np.stack(list({x}))"
+
+
+def of_sorted(found: Expression, call: ast.Call) -> str:
+    """`sorted` with its `key=`, a function of each element, and a plain `reverse=True`."""
+    x, options = stacked(found, call.args), {k.arg: k.value for k in call.keywords}
+    key = options.get("key", ast.Constant(None))
+    text = f"np.sort({x})"
+    if not isinstance(key, ast.Constant):
+        owner = f"({x})" if x[-1] not in ")]" and not x.isidentifier() else x
+        text = f"{owner}[np.argsort(ge2.vmap({found.text(key, 'key')})({x}))]"
+    reverse = options.get("reverse", ast.Constant(False))
+    return text + "[::-1]" * (isinstance(reverse, ast.Constant) and bool(reverse.value))
 
 
 def stacked(found: Expression, args: Sequence[ast.expr]) -> str:
@@ -184,7 +214,6 @@ def stacked(found: Expression, args: Sequence[ast.expr]) -> str:
 # functions of NumPy's and SciPy's that take arrays alone, and what does the same
 THEIRS: Final = {
     "as_strided": "np.lib.stride_tricks.sliding_window_view, or x[i] with an array i of indices",
-    "fromiter": "np.stack([x for x in ...])",
     "trapezoid": "np.trapezoid({0})",
     "norm": "np.linalg.norm({0})",
     "solve": "np.linalg.solve({0})",
@@ -208,7 +237,7 @@ def mapped(f: str, x: str) -> str:
 def of_number(found: Expression, kind: type, x: str, label: str) -> str:
     dtype = DTYPES[kind]
     static = f", or {static_argument(label)}" if label and kind is int else ""
-    return f"{x}.astype({dtype}), which stays an array{static}{STOPPED if kind is not int else ''}"
+    return f"{x}.astype({dtype}), which stays an array{static}"
 
 
 def of_range(found: Expression, label: str) -> str:
@@ -218,6 +247,15 @@ def of_range(found: Expression, label: str) -> str:
     ends = [found.text(a, "n") for a in call.args[:2]]
     first, last = ends if len(ends) == 2 else ("0", *ends)
     return f"ge2.lax.fori_loop({first}, {last}, lambda i, x: body, x){static}"
+
+
+def asks_for_number(found: Expression | None) -> bool:
+    """True if the number itself is asked for: by Python's types, `item` or `tolist`."""
+    if found is None or not isinstance(found.node, ast.Call):
+        return False
+    f = found.node.func
+    named = isinstance(f, ast.Attribute) and f.attr in ("item", "tolist")
+    return named or found.value(f) in (float, complex)
 
 
 def static_argument(label: str) -> str:
@@ -344,7 +382,7 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
         return ""
     name, owner = call.func.attr, found.text(call.func.value, "a")
     if name in ("item", "tolist"):
-        return f"{owner} itself, which NumPy's functions take as it is{STOPPED}"
+        return f"{owner} itself, which NumPy's functions take as it is"
     held = found.value(call.func.value)
     if "random" in type(held).__module__ or "random" in owner:
         return RANDOM

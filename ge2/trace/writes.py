@@ -96,7 +96,7 @@ class Writes:
         for w in self.each:
             x = arrays[w.input]
             if not getattr(x.flags, "writeable", True):
-                self.refuse_read_only(w)
+                self.refuse_read_only(w, x)
             if not (x.flags.c_contiguous or x.flags.f_contiguous) and repeats(x):
                 self.refuse_repeats(w)
             if w.ordered and not x.flags.c_contiguous:
@@ -124,11 +124,12 @@ class Writes:
         what = f"{self.names[i]} and {self.names[j]} of {self.title} {same}: {self}"
         raise InPlaceError(what, where=here(), fix="pass a copy of one of them, as x.copy()")
 
-    def refuse_read_only(self, w: Write) -> NoReturn:
+    def refuse_read_only(self, w: Write, x: Any) -> NoReturn:
         what = f"assignment destination is read-only: {self.names[w.input]} of {self.title}, which {self}"
-        raise ReadOnlyError(
-            what, where=here(), fix="pass a copy, x.copy(), or x.flags.writeable = True"
-        )
+        fix = "pass a copy, x.copy()"
+        if may_be_writable(x):
+            fix += ", or x.flags.writeable = True"
+        raise ReadOnlyError(what, where=here(), fix=fix)
 
     def refuse_repeats(self, w: Write) -> NoReturn:
         what = f"{self.names[w.input]} of {self.title} has elements that share memory, as a broadcast array"
@@ -154,6 +155,20 @@ def repeats(x: Any) -> bool:
             return bool(x.size)
         end += stride * (n - 1)
     return False
+
+
+def may_be_writable(x: np.ndarray) -> bool:
+    """True if NumPy would let the user make a read-only array writable: not a view of one, of a
+    file that is mapped to be read, or of bytes.
+    """
+    if x.flags.owndata:
+        return True
+    view = x.view()
+    try:
+        view.flags.writeable = True
+    except ValueError:
+        return False
+    return True
 
 
 def is_view(x: Any) -> bool:

@@ -174,6 +174,8 @@ def reductions() -> list[tuple[Any, ...]]:
     for empty in (np.zeros((3, 0)), np.zeros((3, 0), np.int32), np.zeros((0, 3), np.float32)):
         calls += [(np.median, (empty,), {"axis": k, "keepdims": True}) for k in (None, 0, 1)]
     small = a(1, 2, dtype=np.uint8)
+    calls += [(f, (ROWS,), {"axis": 1, "initial": np.nan}) for f in (np.nanmax, np.nanmin)]
+    calls += [(np.nanmax, (ROWS,), {"initial": np.nan, "where": np.isnan(ROWS)})]
     calls += [(np.min, (small,), {"initial": -99}), (np.max, (small,), {"initial": 300})]
     return [*calls, (np.sum, (small,), {"initial": -9}), (np.nanargmax, (ROWS[1],), {})]
 

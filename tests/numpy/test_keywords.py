@@ -159,6 +159,21 @@ def test_each_keyword_is_honoured_or_refused(name: str) -> None:
             compared(want, called(gnp, name, args, more), f"{name}({keyword}={value})")
 
 
+@pytest.mark.parametrize(
+    "f", [np.add, np.hypot, np.floor_divide, np.equal, np.logical_and, np.divmod]
+)
+@pytest.mark.parametrize("dtype", [np.int64, np.float64, np.uint8, np.bool_, np.complex64])
+def test_an_unsafe_cast_is_one_of_the_operands_first(f: np.ufunc, dtype: Any) -> None:
+    for x in (V * 1.9, V + 1j, np.array([1, 300, 3, 4]), 2.5):
+        for casting in ("unsafe", "same_kind", "safe"):
+            args, more = (x, V[::-1] + 1), {"dtype": dtype, "casting": casting}
+            want = called(np, f.__name__, args, more)
+            traced = called(gnp, f.__name__, args, more)
+            compared(want, traced, f"{f.__name__}({more})")
+            if not isinstance(want, Exception):
+                assert not isinstance(traced, Exception), f"{f.__name__}({more}): {traced!r}"
+
+
 WRITTEN: dict[str, tuple[Any, ...]] = {  # arguments up to `out`, where None would not do
     "around": (X, 1), "concat": ([X, X], 0), "concatenate": ([X, X], 0), "matmul": (X, X.T),
     "round": (X, 1), "stack": ([X, X], 0), "trace": (X, 0, 0, 1, None), "matvec": (X, V), "vecmat": (V, X.T),

@@ -131,3 +131,12 @@ def test_numpy_s_bessel_function_and_window() -> None:
 def test_mistakes_are_named(f: Any, what: str) -> None:
     with pytest.raises(Ge2Error, match=what):
         ge2.jit(f)(X)
+
+
+def test_a_function_of_scipy_s_has_the_name_that_users_write() -> None:
+    """It may call a ufunc with another."""
+    scipy = pytest.importorskip("scipy.special")
+    with pytest.raises(
+        Ge2Error, match=r"^scipy.special.zeta(.|\n)*scipy.special.zeta, like, x, 2.0"
+    ):
+        ge2.jit(lambda x: scipy.zeta(x, 2.0))(X)

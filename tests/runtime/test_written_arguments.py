@@ -671,3 +671,18 @@ def test_a_container_that_is_changed_and_returned_does_not_warn() -> None:
     found = ge2.jit(f)({"w": np.ones(2), "more": []})["new"]
     np.testing.assert_array_equal(found["more"][0], found["w"])
     np.testing.assert_array_equal(found["w"], 2)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda x: x, r"x.copy\(\), or x.flags.writeable = True$"),
+        (lambda x: x[1:], r"x.copy\(\)$"),
+        (lambda x: np.frombuffer(x.tobytes()), r"x.copy\(\)$"),
+    ],
+)
+def test_what_numpy_will_not_make_writable_is_to_be_copied(make: Any, says: str) -> None:
+    x = np.ones(3)
+    x.flags.writeable = False
+    with pytest.raises(ValueError, match=says):
+        ge2.jit(lambda x: np.put(x, 0, 2.0))(make(x))

@@ -226,6 +226,23 @@ def test_what_is_refused(says):
     assert "test_solves.py" in str(error.value)
 
 
+UNLIKE = {
+    r"result of .* is f64\[2\], but the argument of .* is f64\[\]": lambda x: np.stack([x, x]),
+    r"result of .* is f32\[\], but the argument of .* is f64\[\]": lambda x: np.float32(x),
+    "the argument of .* and the result of .* differ": lambda x: (x,),
+}
+
+
+@pytest.mark.parametrize("says", UNLIKE)
+def test_what_is_refused_where_no_derivative_is_asked_for(says):
+    f, one = UNLIKE[says], np.float64(1.0)
+    for solve in (lambda f, x: x, lambda f, x: (f(x), x)[1]):  # a solver need not call it
+        with pytest.raises(GradientError, match=says):
+            custom_root(f, one, solve, by_division)
+        with pytest.raises(GradientError, match=says):
+            custom_linear_solve(f, one, solve, symmetric=True)
+
+
 # --------------------------------------------------------------------------------------- with loops
 
 

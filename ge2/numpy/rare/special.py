@@ -195,7 +195,16 @@ def is_scipys(ufunc: np.ufunc) -> bool:
 
 def full_name(ufunc: np.ufunc) -> str:
     """The name of a ufunc and of the library that it is of."""
-    return f"{'scipy.special' if is_scipys(ufunc) else 'numpy'}.{ufunc.__name__}"
+    name = ufunc.__name__
+    if is_scipys(ufunc) or is_inner(ufunc):
+        # some are called by a function with the name that users write
+        return f"scipy.special.{name.removeprefix('_')}"
+    return f"numpy.{name}"
+
+
+def is_inner(ufunc: np.ufunc) -> bool:
+    """True if it is one of those that functions of `scipy.special` call."""
+    return getattr(sys.modules.get("scipy.special._ufuncs"), ufunc.__name__, None) is ufunc
 
 
 def of_scipy(ufunc: np.ufunc) -> Function | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import partial, wraps
 from typing import Any, final
 
 from ge2.base.dtypes import INEXACT
@@ -51,11 +51,7 @@ def custom_linear_solve(
     (3.0, -1.5)
     """
     if at_top():
-
-        def product_of(x: Any) -> Any:
-            return like(matvec(x), b, False, result_of(matvec), B)
-
-        return like(solve(product_of, b), b, has_aux, solution_of(solve), B)
+        return at_once(solve, matvec, b, has_aux, B)
     sought, returned = Sought("b", b, matvec, B), Results(has_aux)
     solved = sought.staged(lambda b: solve(matvec, b), solve, solution_of(solve), returned)
     made = sought.staged(matvec, matvec, result_of(matvec))
@@ -109,8 +105,7 @@ def custom_root(
     (2.0, 0.25)
     """
     if at_top():
-        guess = initial_guess
-        return like(solve(f, guess), guess, has_aux, solution_of(solve), GUESS)
+        return at_once(solve, f, initial_guess, has_aux, GUESS)
     sought, returned = Sought("initial_guess", initial_guess, f, GUESS), Results(has_aux)
     solved = sought.staged(partial(solve, f), solve, solution_of(solve), returned)
     residual = sought.staged(f, f, result_of(f))
@@ -228,6 +223,23 @@ def staged(
         return returned.flat(work(unflatten(call.structure, list(arrays))[0][0]))
 
     return stage(flat_work, [Input(t) for t in types], title_of(named), "custom_root")
+
+
+def at_once(solve: Function, f: Function, given: Any, has_aux: bool, name: str) -> Any:
+    """The solution where nothing is traced. What `f` returns is compared with what it is given,
+    and `f` called once for that, if the solver does not.
+    """
+    called = []
+
+    @wraps(f)
+    def compared(x: Any) -> Any:
+        called.append(True)
+        return like(f(x), x, False, result_of(f), f"the argument of {title_of(f)}")
+
+    found = like(solve(compared, given), given, has_aux, solution_of(solve), name)
+    if not called:
+        compared(given)
+    return found
 
 
 def like(found: Any, given: Any, has_aux: bool, what: str, name: str) -> Any:

@@ -170,7 +170,8 @@ class Checks:
         if code == INDEX:
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}{at}")
         if code == POWER:
-            raise ValueError(f"Integers to negative integer powers are not allowed.{at}")
+            what = "Integers to negative integer powers are not allowed."
+            raise ValueError(f"{what}{at}\n  try  x.astype(float) ** n")
         raise Ge2Error(f"a compiled program failed with code {code}", where=where)
 
     def line(self, equation: int) -> str | None:
