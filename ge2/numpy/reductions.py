@@ -405,13 +405,15 @@ def nan_extreme(function: Callable[..., Any], name: str, unit: float) -> Callabl
         if type_of(x).dtype not in INEXACT:
             return function(x, axis, out, keepdims, **more)
         kind = type_of(x).dtype.type
-        numbers = any(_numbers(x, more.get("where", True)), axis, keepdims=keepdims)
+        nan, where = ops.IS_NAN(x), more.get("where", True)
+        apart = nan if where is True else e.logical_or(nan, e.logical_not(where))
+        none = all(apart, axis, keepdims=keepdims)
         if is_set(more.get("initial", UNSET)):
             no_number = e.isnan(more["initial"])
             more["initial"] = choose_by(no_number, kind(unit), more["initial"])
-            numbers = e.logical_or(numbers, e.logical_not(no_number))
-        y = function(choose_by(ops.IS_NAN(x), kind(unit), x), axis, out, keepdims, **more)
-        return choose_by(numbers, y, kind(np.nan))
+            none = e.logical_and(none, no_number)
+        y = function(choose_by(nan, kind(unit), x), axis, out, keepdims, **more)
+        return choose_by(none, kind(np.nan), y)
 
     nan_function.__name__ = nan_function.__qualname__ = name
     nan_function.__doc__ = f"""The {name[3:]}imum of the elements that are not NaN, as `numpy.{name}`.
