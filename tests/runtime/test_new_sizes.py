@@ -226,9 +226,10 @@ def test_a_batch_of_another_magnitude_has_few_other_kernels():
     is one for the library or for tensor cores, what is done to its elements has another kernel: a
     mask that its derivative reads is written there, and read by another. A product that its region
     gives back as well is one kernel with that, whose kind follows the product's; one of few columns
-    is in parts, which another kernel merges.
+    is in parts, which another kernel merges. A weight's update is a kernel of its own where its
+    product is long and has too few tiles to hide it.
     """
-    assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 8
+    assert len(step_for_a_gpu(1024, "sm_90a") - step_for_a_gpu(BATCH, "sm_90a")) <= 10
 
 
 @pytest.mark.parametrize("code", ["x = f(y);", "z" * MARGIN, "z" * (MARGIN + 1), "z" * WIDTH])
