@@ -74,9 +74,9 @@ def by_leaf(
     def init(params: Any) -> Any:
         found, structure = flatten(params)
         check_floats(found)
-        begin = zeros or (lambda p: (np.zeros_like(p, kept(p, dtype)),) * len(names))
+        begin = zeros or (lambda p: [np.zeros_like(p, kept(p, dtype)) for _ in names])
         columns = zip(*map(begin, found), strict=True) if found else ((),) * len(names)
-        states = (unflatten(structure, [own(x) for x in column]) for column in columns)
+        states = (unflatten(structure, column) for column in columns)
         return {"step": 0, **dict(zip(names, states, strict=True))}
 
     def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
@@ -95,11 +95,6 @@ def by_leaf(
         return params, {"step": step, **dict(zip(names, states, strict=True))}
 
     return Optimizer(init, update)
-
-
-def own(x: Any) -> Any:
-    """An array of its own, since states may be donated."""
-    return x.copy()
 
 
 def kept(p: Any, dtype: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import ml_dtypes
 import numpy as np
@@ -325,3 +326,25 @@ def test_decay_leaves_out_what_no_gradient_moves(make):
     np.testing.assert_array_equal(after.var, norm.var)
     assert (after.weight < norm.weight).all()
     assert not np.array_equal(moved["layers"][0].weight, params["layers"][0].weight)
+
+
+def test_a_state_is_made_without_further_copies_of_the_parameters():
+    params = {"w": np.ones((256, 256), np.float32), "b": np.ones(512, np.float32)}
+    tracemalloc.start()
+    try:
+        state = optim.adamw().init(params)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not np.shares_memory(state["m"]["w"], state["v"]["w"])
+    of_one = sum(x.nbytes for x in params.values())
+    assert 2 * of_one <= most < 2.2 * of_one
+
+
+def test_states_made_inside_jit_are_apart():
+    optimizer, params = optim.adam(), np.ones((3, 2), np.float32)
+    state = ge2.jit(optimizer.init)(params)
+    assert not np.shares_memory(state["m"], state["v"])
+    step = ge2.jit(optimizer.update, donate_argnums=(1,))
+    wanted = optimizer.update(params, optimizer.init(params), params)
+    np.testing.assert_allclose(step(params, state, params)[0], wanted[0], rtol=1e-6)
