@@ -213,6 +213,33 @@ def test_gradients_of_biases_are_summed_where_they_are_made() -> None:
         assert kinds(lowered) == [FUSED, BARE]  # and a product of long sums by the library
 
 
+def test_a_tanh_beside_one_is_short_where_last_bits_are_nobodys() -> None:
+    """As in the derivative of gelu, whose float32 values are added up and rounded."""
+
+    def summed(f: Any) -> Any:
+        def run(a: Any, b: Any) -> Any:
+            y = f((a @ b).astype(F32))
+            return y.astype(BF16), np.sum(y, axis=0)
+
+        return run
+
+    def text(f: Any) -> str:
+        structs = (ge2.ShapeDtypeStruct(s, BF16) for s in ((8192, 768), (768, 3072)))
+        with config.using(tuning=(H200,), executor="shim", prefer=(FUSED,)):
+            return str(ge2.jit(f).lower(*structs).as_text("cuda"))
+
+    short, fused = "ge2_tanh_beside_one(", "ge2_fma_f32(-"
+    found = text(summed(lambda x: x * (1 - np.square(np.tanh(x))) + (1 + np.tanh(x))))
+    assert short in found and fused in found
+    for f in (
+        summed(np.tanh),
+        summed(lambda x: np.tanh(x) + (1 + np.tanh(x))),  # which reads the tanh itself, too
+        summed(lambda x: np.square(np.tanh(x)) + (1 + np.tanh(x))),
+        lambda a, b: 1 + np.tanh((a @ b).astype(F32)),  # all of whose bits are a result's
+    ):
+        assert short not in text(f)
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("dtype", [BF16, F16])
 def test_steps_of_biases_are_made_of_sums(dtype: Any) -> None:

@@ -156,7 +156,8 @@ class Parts:
 
     block: int = 256  # threads
     largest: int = 1024  # threads, where parts are many
-    at_once: int = 64  # bytes of parts that a thread reads at once
+    at_once: int = 64  # bytes of parts of a result that a thread reads at once
+    held: int = 128  # and of all results
     blocks: int = 128  # blocks, at least, as many as a large chip has multiprocessors,
     narrow: int = 8  # while their columns are no fewer: 32 bytes in a row, as memory hands them out
     threads: int = 1 << 18  # that keep a large chip busy: 128 multiprocessors of 2048
@@ -486,6 +487,7 @@ class Launches:
     # of one kernel, small and independent, from which on they are one launch; and how far back
     # another is looked for
     bundled: int = 4
+    rounds: int = 8  # of all threads at once, up to which a launch is small
     window: int = 64
     parameters: int = 4000  # bytes that they may have: 4 KiB, as every driver takes them
 

@@ -70,17 +70,35 @@ def selection(bundle: Bundle, code: str) -> tuple[str, ...]:
     counts = "gridDim" in code
     lines.append(f"int {block} = (int)blockIdx.{bundle.axis};")
     lines += [f"int {blocks};"] if counts else []
-    for m in range(bundle.count):
-        test = f"if ({block} < {of(m, END)}) " if m + 1 < bundle.count else ""
-        taken = [f"{a.name} = {of(m, a.name)};" for a in own]
-        if counts:
-            taken.append(f"{blocks} = {of(m, END)}{f' - {of(m - 1, END)}' if m else ''};")
-        if m:
-            taken.append(f"{block} -= {of(m - 1, END)};")
-        inner = textwrap.wrap(" ".join(taken), WIDTH - 8)
-        lines += [f"{'} else ' if m else ''}{test}{{", *(f"    {line}" for line in inner)]
-    lines.append("}")
-    return tuple(lines)
+    return (*lines, *chosen(bundle, range(bundle.count), counts))
+
+
+def chosen(bundle: Bundle, members: range, counts: bool, depth: int = 0) -> list[str]:
+    """The lines by which a block, one of these members', takes what its member has: it asks whether
+    it is of the first half of them, and so on.
+    """
+    if len(members) == 1:
+        return taken(bundle, members[0], counts, depth)
+    half = members[len(members) // 2]
+    sides = range(members.start, half), range(half, members.stop)
+    one, other = (chosen(bundle, side, counts, depth + 1) for side in sides)
+    test = f"if ({MEMBER['blockIdx']} < {of(half - 1, END)}) {{"
+    return [test, *indented(one), "} else {", *indented(other), "}"]
+
+
+def taken(bundle: Bundle, m: int, counts: bool, depth: int) -> list[str]:
+    """The lines by which a block takes what member `m` has for itself."""
+    block, blocks = MEMBER.values()
+    found = [f"{a.name} = {of(m, a.name)};" for a in bundle.member.given if a.kind in OWN]
+    if counts:
+        found.append(f"{blocks} = {of(m, END)}{f' - {of(m - 1, END)}' if m else ''};")
+    if m:
+        found.append(f"{block} -= {of(m - 1, END)};")
+    return textwrap.wrap(" ".join(found), WIDTH - 4 - 4 * depth)
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
 
 
 def of_member(body: str, bundle: Bundle) -> str:

@@ -111,6 +111,7 @@ class Statements:
         self.widened: set[Param] = set()  # arrays of half types that were read as floats
         self.written: dict[Param, str] = {}  # results of which several elements are written after
         self.brief = False  # whether all results are rounded to bfloat16, and functions may be too
+        self.beside_one = set[Work]()  # values that are added to 1, or taken from it
         self.contracted: dict[Work, Work] = {}  # sums and products, by what they take in
         self.late: set[Param] = set()  # of these, those that are rounded when they are written
 
@@ -166,11 +167,20 @@ class Statements:
         return self.left_out(found)
 
     def be_brief(self) -> None:
-        """Where all results are rounded to bfloat16 the hardware's functions are exact enough, and
-        a product that is only added to one value, or 1 and what it is added to, are one operation.
-        """
+        """Where all results are rounded to bfloat16 the hardware's functions are exact enough."""
         self.brief = True
-        for w in [w for w in self.root.everything() if w.kind == "compute"]:
+        self.contract()
+
+    def contract(self) -> None:
+        """A product that is only added to one value, or taken from it, and a sum with 1 that is only
+        multiplied, are one operation with what reads them. And a tanh that is only taken from 1, or
+        added to it, need be no more exact near 0 than elsewhere.
+
+        For results that are rounded to half types, or added up: their own last bits are nobody's.
+        """
+        computed = [w for w in self.root.everything() if w.kind == "compute"]
+        self.beside_one = {w for w in computed if self.is_beside_one(w)}
+        for w in computed:
             inner = next((self.makers[x] for x in w.xs if self.taken_in_by(w, x)), None)
             if inner is not None and inner not in self.contracted:
                 self.contracted[w] = inner
@@ -183,18 +193,34 @@ class Statements:
             return False
         if w in self.contracted.values() or x.dtype != FLOAT32 or self.homes[x].dims:
             return False
-        if name == "add":
-            return name_of(inner) == "mul" and len(w.xs) == 2 and w.xs[0] is not w.xs[1]
+        if name in ("add", "sub"):
+            both = len(w.xs) == 2 and w.xs[0] is not w.xs[1]
+            return both and name_of(inner) in ("mul", "square")
         return name == "mul" and name_of(inner) == "add" and any(map(is_one, inner.xs))
 
     def fused_with(self, w: Work, inner: Work) -> str:
         """A sum with the product in it, or a product with the sum of 1 and something."""
         (other,) = [x for x in w.xs if x is not inner.y]
-        if name_of(w) == "add":
-            a, b = map(self.operand, inner.xs)
-            return f"ge2_fma_f32({a}, {b}, {self.operand(other)})"
+        if name_of(w) in ("add", "sub"):
+            a, b = map(self.operand, (*inner.xs, *inner.xs)[:2])  # or the square of one
+            c = self.operand(other)
+            if name_of(w) == "sub":
+                a, c = (f"-{a}", c) if other is w.xs[0] else (a, f"-{c}")
+            return f"ge2_fma_f32({a}, {b}, {c})"
         (term,) = [x for x in inner.xs if not is_one(x)] or inner.xs[:1]
         return f"ge2_fma_f32({self.operand(other)}, {self.operand(term)}, {self.operand(other)})"
+
+    def is_beside_one(self, w: Work) -> bool:
+        """True for a tanh that, or whose square, is read by sums and differences with 1 alone."""
+        if name_of(w) != "tanh" or w.y is None or w.y.dtype != FLOAT32:
+            return False
+        readers = self.readers.get(w.y, [])
+        squares = [r for r in readers if name_of(r) == "square"]
+        readers = [r for r in readers if r not in squares]
+        readers += [r for s in squares for r in (self.readers.get(s.y, []) if s.y else [])]
+        return bool(readers) and all(
+            name_of(r) in ("add", "sub") and any(map(is_one, r.xs)) for r in readers
+        )
 
     def left_out(self, found: dict[Held, Work]) -> dict[Held, Work]:
         """The works, which are no statements of their own."""
@@ -308,6 +334,8 @@ class Statements:
                 return self.drawn[w.y]
             place = self.places.among(sorted(w.y.axes), self.v)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
+        if w in self.beside_one and not self.brief:
+            return f"ge2_tanh_beside_one({operands[0]})"
         return (
             retyped(operands[0], eqn)
             if op.retypes

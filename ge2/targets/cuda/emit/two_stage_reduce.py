@@ -81,6 +81,7 @@ class Gathered:
     start: str
     array: str
     place: str
+    some: str
     merged: str
     merge: str
 
@@ -174,8 +175,7 @@ class Partials:
         """One column of parts an element, whose rows the threads of a block share."""
         axes, total = parts[0].axes, self.total(parts[0])
         places = Places(self.problem.axes, self.problem.operands, axes)
-        at_once = max(self.tuning.at_once // max(reductions.state_bytes(p.fold) for p in parts), 2)
-        columns, block = self.shape(total, at_once)
+        columns, block, at_once = self.shape(total, parts)
         extent = " * ".join(map(places.extent, axes)) or "1"
         gathered = tuple(self.gathered(each, places, extent) for each in parts)
         split = tuple(map(Text, places.split("p", axes)))
@@ -196,18 +196,24 @@ class Partials:
             template="cuda/finish.cu.jinja", view=view,
         )  # fmt: skip
 
-    def shape(self, total: int, at_once: int) -> tuple[int, int]:
-        """Elements side by side and threads of a block: no more threads share an element's parts
-        than give the chip enough of them, since they meet when each has its sum.
+    def shape(self, total: int, parts: Sequence[Part]) -> tuple[int, int, int]:
+        """Elements side by side and threads of a block, and the parts that a thread reads at once.
+
+        No more threads share an element's parts than give the chip enough of them, since they meet
+        when each has its sum; and a thread has registers for so many parts of all results.
         """
         columns, block = self.columns(total), self.tuning.block
+        sizes = [reductions.state_bytes(p.fold) for p in parts]
+        at_once = self.tuning.at_once // max(sizes)
         if self.most * columns > at_once * block:
             block = self.tuning.largest
         enough = 1 << (-(-self.tuning.threads // max(total, 1)) - 1).bit_length()
         if enough * columns < block:
             block = self.tuning.block
             columns = max(columns, block // enough)
-        return columns, block
+        each = -(-self.most * columns // block)  # of a thread
+        fitting = min(at_once, self.tuning.held // sum(sizes), 1 << (each - 1).bit_length())
+        return columns, block, max(fitting, 2)
 
     def columns(self, total: int) -> int:
         """Elements side by side in a block: few where blocks would be too few for the chip."""
@@ -223,9 +229,10 @@ class Partials:
         places.size("parts", self.count)
         w, state, part = p.fold, reductions.state(p.fold), "part + u * ROWS"
         place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"
-        merged = reductions.merged(w, state, "some[u]")
+        some = f"{state}_some"
+        merged = reductions.merged(w, state, f"{some}[u]")
         return Gathered(
-            state, reductions.state_type(w), reductions.start(w), name, place, merged, reductions.merge_of(w)
+            state, reductions.state_type(w), reductions.start(w), name, place, some, merged, reductions.merge_of(w)
         )  # fmt: skip
 
     def stored(self, p: Part, store: Work, places: Places) -> Text:

@@ -60,7 +60,10 @@ class Entry:
 
 @final
 class Bundling:
-    """The launches of a program, group by group; `threads`: those that a GPU has at once."""
+    """The launches of a program, group by group; `threads`: those that a GPU has at once.
+
+    A launch of many rounds of them gains nothing: where it begins and ends is little of it.
+    """
 
     def __init__(
         self,
@@ -113,7 +116,7 @@ class Bundling:
         if not isinstance(item, Launch) or item.of_library or item.cooperative or item.shared:
             return None
         number, blocks, axis = item.function, math.prod(item.grid), axis_of(item.grid)
-        if not axis or blocks * math.prod(item.block) > self.threads:
+        if not axis or blocks * math.prod(item.block) > self.tuning.rounds * self.threads:
             return None
         kernel = self.sources[number].kernel
         if number not in self.able:

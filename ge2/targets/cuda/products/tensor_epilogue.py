@@ -376,6 +376,8 @@ class RegionEpilogue:
         said, places = lanes.said, lanes.places
         if self.of_bfloat16:
             said.be_brief()
+        elif all(a.type.dtype in HALF or a in self.summed for a in self.region.graph.outputs):
+            said.contract()
         for v, place in zip(self.products, (SUMS, SECOND), strict=False):
             sums = next(p for p in lanes.problem.axes.strides if p.var is v)
             said.packs[sums] = place
