@@ -119,7 +119,7 @@ def on_gpu(limits: object) -> Place | None:
         return None
     families = (
         kernels.AttentionOfFew(), kernels.Attention(), cudnn.CudnnAttention(),
-        kernels.AttentionOfWarps(), kernels.AttentionBackward(), cudnn.CudnnBackwardInAnyOrder(),
+        kernels.AttentionOfWarps(), cudnn.CudnnBackwardInAnyOrder(), kernels.AttentionBackward(),
         cudnn.CudnnBackward(), kernels.AttentionBackwardOfWarps(), Apart(),
     )  # fmt: skip
     return Place("cuda", Caps.before(limits), families)

@@ -45,8 +45,8 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), GemmWgmmaPair(),
-    GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), AttentionBackward(),
-    CudnnBackwardInAnyOrder(), CudnnBackward(), AttentionBackwardOfWarps(),
+    GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
+    AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip
