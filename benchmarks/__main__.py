@@ -154,7 +154,8 @@ SUITES = {
             ),
         ),
         "cuda.attention": (
-            *("causal", "full", "one", "short", "narrow", "causal-slopes", "narrow-slopes"),
+            *("causal", "full", "one", "short", "narrow", "causal-slopes", "full-slopes"),
+            *("one-slopes", "short-slopes", "narrow-slopes"),
             *("decoding", "decoding-one"),
         ),
         "cuda.gpt2": ("gpt2-small", "gpt2-medium", "gpt2-curve-bf16", "gpt2-curve-f32"),

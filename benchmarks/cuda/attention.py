@@ -20,9 +20,14 @@ from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
+from ge2.targets.cuda.load.cudnn import frontend
 
 ROUNDS = 12
 FAMILY, BACKWARD = "wgmma attention", "wgmma attention backward"
+CUDNN, ORDERED = "cudnn attention", "cudnn attention backward"
+ANY_ORDER = "cudnn attention backward in any order"
+WITHOUT = tuple(f"-{name}" for name in (FAMILY, BACKWARD, CUDNN, ORDERED, ANY_ORDER))
+SCRATCH = 4096  # megabytes: sums in order take cuDNN an array of the scores
 BY_KEYS = "attention by keys"
 Call = Callable[[], Any]
 # of the lines whose names end so, the gradient too, forward included
@@ -35,6 +40,9 @@ SHAPES = {
     "short": (8, 16, 1024, 128, True, 0.90),
     "narrow": (4, 16, 4096, 64, True, 0.9),
     "causal-slopes": (4, 16, 4096, 128, True, 0.95),
+    "full-slopes": (4, 16, 4096, 128, False, 0.97),
+    "one-slopes": (1, 16, 4096, 128, True, 0.95),
+    "short-slopes": (8, 16, 1024, 128, True, 0.95),
     "narrow-slopes": (4, 16, 4096, 64, True, 0.95),
 }
 # one query of each head: batch, heads, heads of keys, keys, width
@@ -110,13 +118,34 @@ def by_jax(xs: Any, causal: bool) -> dict[str, Call]:
         return {}
     implementation = "cudnn" if jax.default_backend() == "gpu" else None  # a quick run has no GPU
     # JAX has heads after times
-    q, k, v = (jax.numpy.swapaxes(to_jax(jax, x), 1, 2) for x in xs)
-    compiled = jax.jit(
-        lambda q, k, v: jax.nn.dot_product_attention(
+    q, k, v, *more = (jax.numpy.swapaxes(to_jax(jax, x), 1, 2) for x in xs)
+
+    def layer(q: Any, k: Any, v: Any) -> Any:
+        return jax.nn.dot_product_attention(
             q, k, v, is_causal=causal, implementation=implementation
         )
-    )
-    return {"jax": lambda: compiled(q, k, v)}
+
+    def with_slopes(q: Any, k: Any, v: Any, ct: Any) -> Any:
+        y, pull = jax.vjp(layer, q, k, v)
+        return (y, *pull(ct))
+
+    compiled = jax.jit(with_slopes if more else layer)
+    return {"jax": lambda: compiled(q, k, v, *more)}
+
+
+def by_cudnn(function: Call, xs: Any, back_too: bool) -> dict[str, Call]:
+    """ge2 with cuDNN's kernels in place of its own: sums in order, and in any."""
+    ways = {"ge2 cudnn": (CUDNN, ORDERED), "ge2 cudnn in any order": (CUDNN, ANY_ORDER)}
+    found: dict[str, Call] = {}
+    for name, families in ways.items():
+        if isinstance(frontend(), str) or (len(found) and not back_too):
+            continue
+        ordered = ANY_ORDER not in families
+        call, taken = ours(function, xs, prefer=families, workspace=SCRATCH, deterministic=ordered)
+        wanted = families if back_too else families[:1]
+        assert all(any(each.startswith(f) for each in taken) for f in wanted), taken
+        found[name] = call
+    return found
 
 
 def compared(at: Machine, found: Any, wanted: Any) -> str:
@@ -146,10 +175,13 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
     calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken)
-    calls["ge2 plain"], _ = ours(function, xs, prefer=(f"-{FAMILY}", f"-{BACKWARD}"))
+    calls["ge2 plain"], _ = ours(function, xs, prefer=WITHOUT)
     calls.update(slopes_by_torch(xs, causal) if back_too else by_torch(xs, causal))
-    calls.update({} if back_too else by_jax(xs, causal))
+    calls.update(by_jax(xs, causal))
     notes["differs by"] = compared(at, calls["ge2"](), calls["ge2 plain"]())
+    for name, call in ({} if options.quick else by_cudnn(function, xs, back_too)).items():
+        calls[name] = call
+        notes[f"{name} differs by"] = compared(at, call(), calls["ge2 plain"]())
     rows = []
     for word, rest in (("rested", REST), ("hot", 0.0)):
         times = in_turns(calls, at, 0.0 if options.quick else rest, options.rounds_or(ROUNDS))

@@ -21,6 +21,7 @@ from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
+from ge2.choice.choose import Choice
 
 ROUNDS, LAUNCHES, REST = 15, 20, 0.02
 Call = Callable[[], Any]
@@ -46,7 +47,7 @@ def layer(xp: Any, a: Any, b: Any, c: Any) -> Any:
 
 
 def ours(function: Callable[..., Any], xs: Any, **settings: Any) -> tuple[Call, list[str]]:
-    """A call, and the kernels that it has."""
+    """A call, and the kernels and library functions that it has."""
     compiled = ge2.jit(function)
     with ge2.config.using(**settings):
         compiled(*xs)
@@ -57,7 +58,7 @@ def ours(function: Callable[..., Any], xs: Any, **settings: Any) -> tuple[Call, 
             return compiled(*xs)
 
     return (call if settings else lambda: compiled(*xs)), [
-        str(k.choice.taken) for k in lowered.kernels
+        str(c.taken) for c in lowered.choices.values() if isinstance(c, Choice)
     ]
 
 

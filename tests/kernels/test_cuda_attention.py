@@ -40,6 +40,7 @@ from tests.kernels.attention_cases import (
     drawn,
     exactly,
     few,
+    grouped,
     in_numpy,
     judge,
     judge_slopes,
@@ -253,6 +254,14 @@ def test_queries_that_see_no_key_have_no_slope(kind: str) -> None:
     with config.using(executor="shim", prefer=made.families, shim_watch=kind == "mma f32"):
         queries, *_ = ge2.jit(slopes(masked(3, None, -3e4)))(*xs)
     assert not np.asarray(queries, np.float64)[:, :3].any()
+
+
+def test_gradients_of_heads_in_groups() -> None:
+    """Whose keys have no axis of the heads that share them."""
+    xs = drawn(np.random.default_rng(7), (2, 6, 40, 32), (2, 2, 40, 32), BF16)
+    with config.using(executor="shim"):
+        found = ge2.jit(slopes(grouped))(*xs)
+    judge_slopes(found, exactly(slopes(grouped), *xs))
 
 
 @needs_nvrtc

@@ -31,6 +31,7 @@ from ge2.ops.attention.ops import (
 )
 from ge2.ops.attention.scores import scores_to_derive
 from ge2.ops.attention.slopes import Reads, derivative
+from ge2.ops.attention.tiling import lacks_heads
 from ge2.ops.graphs.control import Call
 from ge2.ops.graphs.policy import inlined, past_barriers
 from ge2.passes.context import Context
@@ -110,14 +111,16 @@ def on_gpu(limits: object) -> Place | None:
     # what programs in C need not load
     from ge2.targets.cuda.caps import Caps
     from ge2.targets.cuda.kernels import attention as kernels
+    from ge2.targets.cuda.kernels import cudnn
     from ge2.targets.cuda.kernels.apart import Apart
     from ge2.targets.cuda.limits import Limits
 
     if not isinstance(limits, Limits) or limits.generation < AMPERE:
         return None
     families = (
-        kernels.AttentionOfFew(), kernels.Attention(), kernels.AttentionOfWarps(),
-        kernels.AttentionBackward(), kernels.AttentionBackwardOfWarps(), Apart(),
+        kernels.AttentionOfFew(), kernels.Attention(), cudnn.CudnnAttention(),
+        kernels.AttentionOfWarps(), cudnn.CudnnBackwardInAnyOrder(), kernels.AttentionBackward(),
+        cudnn.CudnnBackward(), kernels.AttentionBackwardOfWarps(), Apart(),
     )  # fmt: skip
     return Place("cuda", Caps.before(limits), families)
 
@@ -155,6 +158,8 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) ->
     wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
     form = form_of(plain)
     as_it_was = (replace(eqn, op=AttentionBackward(with_bands(op.jaxpr, known), plain, wanted)),)
+    if lacks_heads(form):
+        return as_it_was
     slopes: Graph | None = None
     reads: Reads = ()
     scores, flags = scores_to_derive(form), graphs.of_others(form, wanted)
@@ -170,7 +175,7 @@ def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) ->
     inner = core(form, PLAIN, slopes, reads)
     rows = Eqn(Call(before), (y, ct), (Var(before.outputs[0].type),), eqn.source)
     outs = tuple(Var(a.type) for a in inner.outputs)
-    inputs = (*given, logs, rows.outs[0], ct)
+    inputs = (*given, logs, rows.outs[0], ct, y)
     fused = FusedBackward(inner, plain, slopes, reads)
     one = with_choice(Eqn(fused, inputs, outs, eqn.source), where)
     if one is None:

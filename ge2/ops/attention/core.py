@@ -33,13 +33,14 @@ def laid_out(form: Form) -> tuple[tuple[Dims, Dims, Dims], tuple[Dims, Dims, Dim
 
 
 def core(form: Form, derive: Derive, slopes: Graph | None, reads: Reads) -> Graph:
-    """(inputs, logarithms of the sums, the sum of each query, cotangent of the result) -> cotangents
-    of queries, keys and values for each batch and head, and what is left of those of `reads`, which
-    `slopes` has (slopes.py); without it scores are products times a number.
+    """(inputs, logarithms of the sums, the sum of each query, cotangent of the result, that result)
+    -> cotangents of queries, keys and values for each batch and head, and what is left of those of
+    `reads`, which `slopes` has (slopes.py); without it scores are products times a number. The result
+    is there for a library, which makes the sums of queries of it itself.
     """
 
     def pulled(*xs: Any) -> Sequence[Any]:
-        *given, logs, rows, ct = xs
+        *given, logs, rows, ct, _ = xs
         s = graphs.slopes(form, derive, given, logs, rows, ct)
         (ct_product,) = graphs.pull(
             s.graph, (True, *(False for _ in s.more)), derive, s.product, *s.more, s.ct_scores
@@ -58,7 +59,7 @@ def core(form: Form, derive: Derive, slopes: Graph | None, reads: Reads) -> Grap
 
     (y,) = form.plain.outputs
     sums = graphs.sums_type(form)
-    return derive.trace(pulled, [*graphs.types_of(form), sums, sums, y.type])
+    return derive.trace(pulled, [*graphs.types_of(form), sums, sums, y.type, y.type])
 
 
 def core_shapes(form: Form) -> tuple[Dims, Dims, Dims]:

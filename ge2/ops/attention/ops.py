@@ -128,7 +128,7 @@ class FusedAttention(OfGraph):
 @record
 class FusedBackward(OfGraph):
     """The cotangents of queries, keys and values for each batch and head, in kernels: of the inputs of
-    attention, the logarithms of its sums, the sum of each query, and the result's cotangent.
+    attention, the logarithms of its sums, the sum of each query, the result's cotangent, and the result.
 
     `slopes`: the derivative of scores, if they are more than products times a number, and `reads`,
     what else has cotangents (slopes.py).

@@ -28,7 +28,7 @@ Strides = Sequence[Dims]
 @record
 class Batch:
     """An axis of batches: its size, and the stride of queries, keys, values, result, of what has the
-    shape of the sums, and of cotangents along it.
+    shape of the sums, of cotangents, and of what else is as the result along it.
     """
 
     size: int
@@ -90,19 +90,23 @@ def refusal(form: Form) -> str:
 
 
 def tiling(
-    form: Form, strides: Strides, sums: Strides = (), cotangents: Strides = ()
+    form: Form,
+    strides: Strides,
+    sums: Strides = (),
+    cotangents: Strides = (),
+    results: Strides = (),
 ) -> Tiling | str:
     """The layouts of operands that have these strides; or the reason why no kernel reads them so.
     `sums`: of further arrays, which have the shape of the sums; `cotangents`: of those of queries, keys and
-    values for each batch and head.
+    values for each batch and head; `results`: of more arrays that are as the result, which come last.
     """
     dot, values, shape = form.dot.op, form.values.op, form.product.type.shape
     assert isinstance(dot, DotGeneral) and isinstance(values, DotGeneral)
     parts = [factors(c, s) for c, s in zip(form.chains, strides, strict=False)]
     axes = product_axes(form)
     y_shape = form.plain.outputs[0].type.shape
-    y = split(y_shape, strides[3])
-    pairs = zip((*axes, form.result), (*parts, y), strict=True)
+    ys = [split(y_shape, s) for s in (strides[3], *results)]
+    pairs = zip((*axes, *(form.result for _ in ys)), (*parts, *ys), strict=True)
     found = [dict(zip(a, p, strict=True)) for a, p in pairs]
     lines = [dict(zip((*form.batch, form.row), split(form.sums, s), strict=True)) for s in sums]
     order = form.row, form.key, form.key, form.row
@@ -124,17 +128,18 @@ def tiling(
     width = widths[0][0][0]
     if width > WIDEST or any(w[0][0] != width for w in widths):
         return f"heads are more than {WIDEST} features wide, or of several widths"
-    everything = (*found, *lines, *backs)
+    everything = (*found[:4], *lines, *backs, *found[4:])
     batches = merged(
         [b for a in form.batch for b in refined(shape[a], [f.get(a, []) for f in everything])]
     )
     if form.key in found[0] or form.row in found[1]:
         return "queries depend on keys"
-    rows = tuple(step(f.get(a, [])) for f, a in zip(found, order, strict=True))
+    rows = tuple(step(f.get(a, [])) for f, a in zip(found[:4], order, strict=True))
     if any(s < 0 for s in (*rows, *(s for b in batches for s in b.strides[:4]))):
         return "an operand has no strides along axes that others have"
     rows += tuple(step(f.get(form.row, [])) for f in lines)
     rows += tuple(step(f.get(a, [])) for f, a in zip(backs, order, strict=False))
+    rows += tuple(step(f.get(form.row, [])) for f in found[4:])
     return Tiling(shape[form.row], shape[form.key], width, tuple(batches), rows)
 
 
@@ -169,6 +174,14 @@ def product_axes(form: Form) -> tuple[Dims, Dims, Dims]:
     for mine, theirs in pairs:
         axes[mine] = form.weights[theirs]
     return found[0], found[1], tuple(axes)
+
+
+def lacks_heads(form: Form) -> bool:
+    """True if an operand has no axis of some heads, as keys that an einsum has heads share: what a step
+    of the derivative has for each head would have to be summed.
+    """
+    shape, axes = form.product.type.shape, product_axes(form)
+    return any(a not in each for each in axes for a in form.batch if shape[a] > 1)
 
 
 def factors(chain: Chain, strides: Dims) -> list[Factors]:

@@ -10,6 +10,7 @@ from ge2.base.record import record
 from ge2.choice.speed import Speed, speed_of
 from ge2.targets.cuda.chip import Chip
 from ge2.targets.cuda.device import Device
+from ge2.targets.cuda.launch.attention import WantedAttention
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.launch.product import Wanted
 from ge2.targets.cuda.limits import Limits
@@ -39,6 +40,10 @@ class Caps:
     def product(self, wanted: Wanted) -> Callee | None:
         """The library's product of matrices; None if it has none such."""
         return None if self.device is None else self.device.product(wanted)
+
+    def attention(self, wanted: WantedAttention) -> Callee | str | None:
+        """The library's attention, or the reason why it has none; None before the device is known."""
+        return None if self.device is None else self.device.attention(wanted)
 
     @property
     def kind(self) -> str:

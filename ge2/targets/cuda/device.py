@@ -13,6 +13,7 @@ import numpy as np
 
 from ge2.base.dtypes import FP8
 from ge2.base.record import record
+from ge2.targets.cuda.launch.attention import WantedAttention
 from ge2.targets.cuda.launch.launches import LaunchList, Run, Straight
 from ge2.targets.cuda.launch.library_call import Callee
 from ge2.targets.cuda.launch.product import Wanted
@@ -72,6 +73,10 @@ class Device(Protocol):
 
     def product(self, wanted: Wanted) -> Callee | None:
         """A product of matrices; None if the device's library has none such."""
+
+    def attention(self, wanted: WantedAttention) -> Callee | str:
+        """Attention by the device's library; or the reason why there is none."""
+        return "the device has no library of attention"
 
     def launches(self, work: LaunchList) -> Run:
         """Launches that follow each other, as one function."""

@@ -13,6 +13,11 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfFew,
     AttentionOfWarps,
 )
+from ge2.targets.cuda.kernels.cudnn import (
+    CudnnAttention,
+    CudnnBackward,
+    CudnnBackwardInAnyOrder,
+)
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaPair, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
@@ -40,7 +45,8 @@ FAMILIES: Catalog = (
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
     GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), GemmWgmmaPair(),
-    GemmMmaPair(), AttentionOfFew(), Attention(), AttentionOfWarps(), AttentionBackward(), AttentionBackwardOfWarps(),
+    GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
+    AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),
     GemmMma(), CudaProduct(),
 )  # fmt: skip

@@ -494,6 +494,24 @@ class Launches:
 
 @final
 @record
+class Cudnn:
+    """Attention by cuDNN, for heads up to a width: the parts of the rate of tensor cores that it
+    reaches, forward and backward, where sequences are long; and the queries beside which a band loses
+    as much again. Of NVIDIA's figures for an H200 and cuDNN 9.19.1 (cudnn-frontend,
+    benchmark/sdpa_benchmark_training/results/h200_919_only_cudnn: Llama 3.1, gpt-oss for 64).
+    """
+
+    parts: tuple[tuple[int, float, float], ...] = ((64, 0.39, 0.33), (128, 0.75, 0.64))
+    short: tuple[int, int] = (650, 900)
+
+    def part(self, width: int, backward: bool) -> tuple[float, int]:
+        """The part of the rate, and what short sequences lose."""
+        found = next((each for each in self.parts if width <= each[0]), self.parts[-1])
+        return found[1 + backward], self.short[backward]
+
+
+@final
+@record
 class Tuning:
     """The numbers of each family of kernels.
 
@@ -509,6 +527,7 @@ class Tuning:
     wgmma: Wgmma = Wgmma()
     mma: Mma = Mma()
     attention: Attention = Attention()
+    cudnn: Cudnn = Cudnn()
     launches: Launches = Launches()
     concurrent: Concurrent = Concurrent()
     rowwise: Rowwise = Rowwise()

@@ -265,7 +265,7 @@ def arrays_of(form: Form, problem: Problem) -> list[Operand]:
     bases = [ins[form.plain.inputs.index(c.base)] for c in form.chains]
     if isinstance(problem.op, FusedAttention):
         return [*bases, *outs]
-    logs, rows, ct = ins[count:]
+    logs, rows, ct, _ = ins[count:]
     return [*bases, ct, logs, rows, *outs[:3]]
 
 

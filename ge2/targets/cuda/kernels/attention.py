@@ -19,7 +19,7 @@ from ge2.ops.attention.form import Form
 from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
 from ge2.ops.attention.scores import Scores, scores_of, without_band
 from ge2.ops.attention.slopes import way
-from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, product_axes, tiling
+from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, tiling
 from ge2.ops.pointlike import Pointlike
 from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
 from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
@@ -344,15 +344,12 @@ class Backward(OnTensorCores):
     def lying_back(self, form: Form, problem: Problem) -> Tiling | str:
         """Returns how the operands of a derivative lie; or the reason why no kernel serves it."""
         n, y = len(form.plain.inputs), form.plain.outputs[0].type
-        types = (form.sums, form.sums, y.shape)
-        logs, rows, ct = (
+        types = (form.sums, form.sums, y.shape, y.shape)
+        logs, rows, ct, _ = (
             problem.arrays[0][n:]
             if problem.settled
             else [Operand("in", n + i, c_order(shape)) for i, shape in enumerate(types)]
         )
-        shape, axes = form.product.type.shape, product_axes(form)
-        if any(a not in each for each in axes for a in form.batch if shape[a] > 1):
-            return "an operand has no axis of some heads"
         sums = logs.strides, rows.strides
         return self.lying(form, problem, ct, sums, cotangents_of(form, problem))
 
@@ -373,7 +370,7 @@ class Backward(OnTensorCores):
         queries, keys = written_back(op, form, operands, caps.chip)
         ins, outs = problem.arrays
         bases = [operands[c.base] for c in form.chains]
-        logs, rows, ct = ins[len(form.plain.inputs) :]
+        logs, rows, ct, _ = ins[len(form.plain.inputs) :]
         make, more = self.maker(form)
         kernels = make(
             (*bases, ct, logs, rows, *outs), form.queries.base.type.dtype, found, scores,
@@ -485,10 +482,11 @@ def operands_of(form: Form, problem: Problem) -> dict[Var, Operand]:
 def lying(
     form: Form, problem: Problem, out: Operand | None = None, sums: Sequence[Dims] = (),
     cotangents: Sequence[Operand] = (), bytes_: int = 16, dtypes: frozenset[np.dtype] = HALF,
+    results: Sequence[Operand] = (),
 ) -> Tiling | str:  # fmt: skip
     """Returns how the operands lie, `out`, which is as the result, what is as the sums, and
     `cotangents` of queries, keys and values; or the reason why no copies of so many bytes bring
-    them. `dtypes`: of which kernels are.
+    them. `dtypes`: of which kernels are; `results`: what else is as the result.
     """
     operands = operands_of(form, problem)
     y = form.plain.outputs[0].type
@@ -496,14 +494,15 @@ def lying(
         return "queries, keys, values and result are not of one half type"
     if out is None:
         out = problem.arrays[1][0] if problem.settled else Operand("out", 0, c_order(y.shape))
-    given = [*(operands[c.base] for c in form.chains), out, *cotangents]
+    given = [*(operands[c.base] for c in form.chains), out, *cotangents, *results]
     some = max(1, bytes_ // y.dtype.itemsize)
     if any((x.offset % some) or (x.loose % some) for x in given):
         return f"an operand does not begin at a multiple of {bytes_} bytes"
     strides = [x.strides for x in given]
-    if any(each[-1] != 1 for each in strides[4:]):
+    if any(each[-1] != 1 for each in strides[4 : 4 + len(cotangents)]):
         return "features are not side by side"
-    found = tiling(form, strides[:4], sums, strides[4:])
+    last = 4 + len(cotangents)
+    found = tiling(form, strides[:4], sums, strides[4:last], strides[last:])
     if isinstance(found, str):
         return found
     return found.unaligned(bytes_, y.dtype.itemsize) or found

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.log import logger
 from ge2.targets.cuda.device import Device, Figures
+from ge2.targets.cuda.launch.attention import WantedAttention
 from ge2.targets.cuda.launch.calls import call
 from ge2.targets.cuda.launch.decide import EARLY, SWITCHES, decider, knows
 from ge2.targets.cuda.launch.graph import launches
@@ -29,6 +30,7 @@ from ge2.targets.cuda.launch.ranges import Range
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.cubins import loaded
 from ge2.targets.cuda.load.cublaslt import Blas
+from ge2.targets.cuda.load.cudnn import Graphs, frontend, on
 from ge2.targets.cuda.load.driver import broken, check_process, context, driver, resident_blocks
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile, compile_all, key_of, missing
 from ge2.targets.cuda.load.scratch import Scratch
@@ -50,7 +52,17 @@ class CudaDevice(Device):
     CuPy's current stream: `with device.here(): kernel(grid, block, args, shared_mem=bytes)`.
     """
 
-    __slots__ = ("_blas", "_decider", "_lock", "_modules", "limits", "number", "scratch", "xp")
+    __slots__ = (
+        "_blas",
+        "_cudnn",
+        "_decider",
+        "_lock",
+        "_modules",
+        "limits",
+        "number",
+        "scratch",
+        "xp",
+    )
 
     limits: Limits
     xp: ModuleType
@@ -62,6 +74,7 @@ class CudaDevice(Device):
         self._modules: WeakValueDictionary[str, CudaModule] = WeakValueDictionary()
         self._lock = Lock()
         self._blas: Blas | None = None
+        self._cudnn: Graphs | None = None
         self._decider: list[Any] = []  # once it was asked for
         self.scratch = Scratch(
             lambda nbytes: xp.empty(nbytes, "uint8"),
@@ -134,6 +147,16 @@ class CudaDevice(Device):
         with self._lock:
             blas = self._blas = self._blas or Blas(self)
         return blas.product(wanted)
+
+    def attention(self, wanted: WantedAttention) -> LibraryCall | str:
+        """Attention by cuDNN; or the reason why there is none."""
+        module = frontend()
+        if isinstance(module, str):
+            return module
+        with self._lock:
+            graphs = self._cudnn = self._cudnn or on(self, module)
+        with self.here():
+            return graphs.of(wanted)
 
     lost = broken  # not empty where `check` raises
 
