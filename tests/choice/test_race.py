@@ -27,6 +27,7 @@ from ge2.program.program import Program
 from ge2.program.timer import Clock, HostClock
 from ge2.targets.cuda.kernels.apart import OneByOne
 from ge2.targets.cuda.kernels.gemm.mma import GemmMmaPair
+from tests.together import needs_compiler
 
 
 @pytest.fixture(autouse=True)
@@ -452,3 +453,21 @@ def keep_predicted() -> None:
     problem = record.ProblemClass("a form", ("4",))
     rows = [Measured("a", "", 3.0, predicted=2.0), Measured("b", "", 1.0, predicted=2.5)]
     record.keep("a chip", problem, True, rows)
+
+
+@needs_compiler
+@pytest.mark.parametrize("executor", ["c", "shim"])
+def test_numbers_of_a_type_that_the_host_computes(executor: str) -> None:
+    """As an optimiser's corrections, powers of the number of a step: no array holds them."""
+    x = np.ones((512, 300), np.float32)
+
+    def corrected(n: int, x: Any) -> Any:
+        return np.sum(x / (1 - 0.9**n), axis=-1)
+
+    with config.using(executor=executor):
+        f = ge2.jit(corrected)
+        assert "f32[] = convert_element_type" in f.lower(2, x).as_text("graph")
+        found = f.tune(2, x, budget=20, again=True)
+    assert found.races
+    for each in found.races:
+        assert each.entry.best and not any(r.failure for r in each.entry.rows), each.entry.rows

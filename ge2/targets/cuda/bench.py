@@ -104,10 +104,18 @@ class CudaBench(Bench):
             name: self.device.xp.empty(max(life.nbytes, 1), np.uint8)
             for name, life in code.needs.items()
         }
-        numbers = {assembler.name(a): x for a, x in images.numbers.items() if isinstance(a, Var)}
-        known = assembler.names | numbers
+        known = assembler.names | numbers_of(assembler, images)
         given = [names[name] if name in names else known[name] for name in group.bases]
         return partial(run, *given, *(eval(each.text, known) for each in group.numbers))
+
+
+def numbers_of(assembler: CudaAssembler, images: Images) -> dict[str, Any]:
+    """The numbers that a step reads, by name: Python's, and those of a type that the host computes."""
+    found = {assembler.name(a): x for a, x in images.numbers.items() if isinstance(a, Var)}
+    for a, x in zip(images.eqn.inputs, images.inputs, strict=True):
+        if isinstance(a, Var) and x is not None and x.buffer.storage == "host":
+            found[assembler.name(a)] = x.of(images.bytes[id(x.buffer)])[()]
+    return found
 
 
 def clock_of(device: Device, cold: bool) -> Clock:
