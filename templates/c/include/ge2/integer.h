@@ -77,11 +77,21 @@ static __attribute__((unused, noinline, cold)) void ge2_power_fails(const ge2_se
         return b == 0 ? 0 : b == -1 ? 0 - q : q; \
     } \
     GE2_FN T ge2_fmod_##t(T a, T b) { return b ? (T)((W)a - ge2_quotient_##t(a, b) * (W)b) : 0; } \
+    /* By a positive divisor of 64 bits that stands in the text: the complement of a negative a is divided, which \
+       rounds down without a branch. */ \
     GE2_FN T ge2_rem_##t(T a, T b) { \
+        if (sizeof(T) == 8 && __builtin_constant_p(b) && b > 0) { \
+            const W flip = (W)(a >> (BITS - 1)); \
+            return (T)((W)a - (((W)a ^ flip) / (W)b ^ flip) * (W)b); \
+        } \
         T r = ge2_fmod_##t(a, b); \
         return (T)((W)r + (r && (r ^ b) < 0 ? (W)b : 0)); \
     } \
     GE2_FN T ge2_floor_div_##t(T a, T b) { \
+        if (sizeof(T) == 8 && __builtin_constant_p(b) && b > 0) { \
+            const W flip = (W)(a >> (BITS - 1)); \
+            return (T)(((W)a ^ flip) / (W)b ^ flip); \
+        } \
         T r = ge2_fmod_##t(a, b); \
         return (T)(ge2_quotient_##t(a, b) - (r && (r ^ b) < 0)); \
     } \
