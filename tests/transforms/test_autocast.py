@@ -212,3 +212,41 @@ def test_parts_of_a_product_are_rounded_as_one():
     cuts = [e.inputs[0] for e in graph.eqns if e.op.name == "slice"]
     assert len(cuts) == 3 and len(set(cuts)) == 1 and cuts[0].type.dtype == ge2.bfloat16
     np.testing.assert_allclose(ge2.autocast(f, "bf16")(x, w, b), f(x, w, b), rtol=2e-2)
+
+
+def test_what_a_checkpoint_only_rounds_is_rounded_before_it_once():
+    """Weights are not rounded again where their layers are computed again; the same bits."""
+
+    def layer(y, w, v):
+        return y @ v + np.tanh(y @ w) @ v
+
+    def loss(layer):
+        return lambda w, v, x: layer(layer(x, w, v), w, v).sum()
+
+    square = RNG.normal(size=(3, 3)).astype("f4")
+    args = square, V, X[:, :3].copy()
+    plain, again = (ge2.autocast(loss(f)) for f in (layer, ge2.checkpoint(layer)))
+    graph = ge2.make_jaxpr(again)(*args).graph
+    for eqn in equations(graph):
+        if eqn.op.name == "checkpoint":
+            assert {v.type.dtype for v in eqn.op.jaxpr.inputs} == {BF16}
+    whole = ge2.make_jaxpr(ge2.grad(again, argnums=(0, 1)))(*args).graph
+    casts = [e for e in equations(whole) if isinstance(e.op, ConvertElementType)]
+    for weight in whole.inputs[:2]:
+        assert sum(weight in e.inputs for e in casts) == 1
+    np.testing.assert_array_equal(again(*args), plain(*args))
+    for y, w in zip(*(ge2.grad(f, argnums=(0, 1, 2))(*args) for f in (again, plain)), strict=True):
+        np.testing.assert_allclose(y, w, rtol=2**-7, atol=2**-7)
+
+
+def test_what_a_checkpoint_reads_otherwise_stays_as_it_is():
+    def layer(y, w):
+        return y + np.tanh(y @ w)
+
+    cast = ge2.autocast(lambda x, w: ge2.checkpoint(layer)(x, w).sum())
+    (inner,) = [
+        e
+        for e in equations(ge2.make_jaxpr(cast)(X[:, :3].copy(), V).graph)
+        if e.op.name == "checkpoint"
+    ]
+    assert [v.type.dtype for v in inner.op.jaxpr.inputs] == [np.dtype("f4"), BF16]

@@ -20,6 +20,7 @@ from ge2.base.source import Source
 from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var, rename
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs.control import Checkpoint
 from ge2.ops.graphs.solves import LinearSolve, LinearSolveSaving, Root, RootSaving
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import Reduce
@@ -91,7 +92,12 @@ class Lowering:
         if self.is_chain(eqn):
             return self.chain(op, inputs)
         exact = [self.cast(a, dtype) for a, dtype in self.pairs(eqn.inputs)]
-        self.append(Eqn(within(op, self.policy), tuple(exact), eqn.outs, eqn.source))
+        op = within(op, self.policy)
+        if isinstance(op, Checkpoint) and self.low_dtype is not None:
+            graph, taken = taking_low(op.jaxpr, self.low_dtype)
+            op = op.of(graph)
+            exact = [self.low(a) if low else a for a, low in zip(exact, taken, strict=True)]
+        self.append(Eqn(op, tuple(exact), eqn.outs, eqn.source))
         return eqn.outs
 
     # -- products
@@ -186,6 +192,39 @@ def within(op: Op, policy: Policy) -> Op:
         elif isinstance(value, tuple) and value and isinstance(value[0], Graph):
             changes[f.name] = tuple(lowered(each, policy) for each in value)
     return replace(op, **changes)  # type: ignore[type-var]
+
+
+def taking_low(graph: Graph, dtype: np.dtype) -> tuple[Graph, list[bool]]:
+    """The graph with the inputs of a low type of which it reads nothing but the rounded value; and
+    which they are. What is computed again would be rounded again.
+    """
+    readers: dict[Atom, list[Eqn]] = {v: [] for v in graph.inputs}
+    for eqn in graph.eqns:
+        for a in dict.fromkeys(eqn.inputs):
+            readers.get(a, []).append(eqn)
+    taken = [
+        v.type.dtype in (FLOAT32, *MANAGED)
+        and bool(readers[v])
+        and v not in graph.outputs
+        and all(rounds(e, dtype) for e in readers[v])
+        for v in graph.inputs
+    ]
+    inputs = [
+        Var(replace(v.type, dtype=dtype)) if low else v
+        for v, low in zip(graph.inputs, taken, strict=True)
+    ]
+    names: dict[Var, Atom] = {
+        e.outs[0]: x
+        for v, x, low in zip(graph.inputs, inputs, taken, strict=True)
+        if low
+        for e in readers[v]
+    }
+    eqns = (replace(e, inputs=rename(names, e.inputs)) for e in graph.eqns if e.outs[0] not in names)
+    return Graph(tuple(inputs), tuple(eqns), rename(names, graph.outputs), graph.consts), taken
+
+
+def rounds(eqn: Eqn, dtype: np.dtype) -> bool:
+    return isinstance(eqn.op, ConvertElementType) and eqn.outs[0].type.dtype == dtype
 
 
 def stored_low(graph: Graph) -> Graph:
