@@ -6,6 +6,7 @@ float64. Errors, in units of the last place: docs/design/special.md.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ __all__ = [
     "digamma",
     "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "i0", "i0e",
     "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri",
-    "polygamma", "psi", "softmax", "xlog1py", "xlogy",
+    "polygamma", "psi", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
@@ -149,6 +150,18 @@ def polygamma(n: Any, x: Any) -> Any:
     return ops.Polygamma(int(n))(floating(x, "polygamma")) if n else digamma(x)
 
 
+def zeta(x: Any, q: Any = None, /, **more: Any) -> Any:
+    """The sum of (k + q)^-x over k >= 0, as `scipy.special.zeta`; x is known beforehand, 2 to 15."""
+    no_more("zeta", more)
+    if is_traced(x) or np.ndim(x) or x not in range(2, ops.MOST + 2):
+        what = f"zeta: x is a known whole number from 2 to {ops.MOST + 1}; got {x!r}"
+        raise InputError(
+            what, where=here(), fix="ge2.pure_callback(scipy.special.zeta, like, x, q)"
+        )
+    n = int(x) - 1
+    return e.multiply(polygamma(n, 1.0 if q is None else q), (-1) ** (n + 1) / math.factorial(n))
+
+
 def kaiser(M: int, beta: Any) -> Any:
     """Kaiser's window of M points, as `numpy.kaiser`; M is known beforehand."""
     n = operator.index(M)
@@ -198,7 +211,7 @@ def full_name(ufunc: np.ufunc) -> str:
     name = ufunc.__name__
     if is_scipys(ufunc) or is_inner(ufunc):
         # some are called by a function with the name that users write
-        return f"scipy.special.{name.removeprefix('_')}"
+        return f"scipy.special.{name.removeprefix('_').removeprefix('riemann_')}"
     return f"numpy.{name}"
 
 
@@ -211,9 +224,10 @@ def of_scipy(ufunc: np.ufunc) -> Function | None:
     """Our function for a ufunc of SciPy, known by being what its name stands
     for there; None for others.
     """
-    if ufunc.__name__ not in __all__ or not is_scipys(ufunc):
+    name = ufunc.__name__.removeprefix("_") if is_inner(ufunc) else ufunc.__name__
+    if name not in __all__ or not (is_scipys(ufunc) or is_inner(ufunc)):
         return None
-    found: Function = globals()[ufunc.__name__]
+    found: Function = globals()[name]
     e.UFUNCS[ufunc] = found
     return found
 
