@@ -399,7 +399,13 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
         return f"ge2.numpy.{name}({given(found, whole)})"
     if name in ("format", "join"):
         return GENERAL["format"]
-    home = type(held).__module__.partition(".")[0]
+    home = type(held).__module__
+    if home.startswith("scipy.stats._continuous_distns"):
+        named = {str(k.arg): found.text(k.value, "x") for k in call.keywords}
+        fits = 0 < len(args) + len(named) <= 3 and named.keys() <= {"loc", "scale"}
+        formula = special.formula_of(held, name, *args, **named) if fits else ""
+        return formula or of_callback(None, found, call)
+    home = home.partition(".")[0]
     return "" if home in ("builtins", "ge2", "numpy") else of_callback(None, found, call)
 
 

@@ -198,6 +198,41 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
     return e.subtract(x, reductions.logsumexp(x, axis, keepdims=True))
 
 
+# ---------------------------------------------------------------------------- SciPy's distributions
+
+# of z, standardised, and of scale: scipy.stats takes real arrays alone
+FORMULAS = {
+    ("norm", "pdf"): "np.exp(-{z}**2 / 2) / (2 * np.pi)**0.5{by_scale}",
+    ("norm", "logpdf"): "-{z}**2 / 2 - 0.9189385332046727{less_scale}",
+    ("norm", "cdf"): "scipy.special.ndtr({z})",
+    ("norm", "logcdf"): "scipy.special.log_ndtr({z})",
+    ("norm", "sf"): "scipy.special.ndtr(-{z})",
+    ("norm", "logsf"): "scipy.special.log_ndtr(-{z})",
+    ("norm", "ppf"): "{loc}scipy.special.ndtri({x})",
+    ("expon", "pdf"): "np.where({z} < 0, 0, np.exp(-{z}){by_scale})",
+    ("expon", "logpdf"): "np.where({z} < 0, -np.inf, -{z}{less_scale})",
+    ("expon", "cdf"): "-np.expm1(-np.maximum({z}, 0))",
+}
+
+
+def formula_of(distribution: Any, name: str, x: str, loc: str = "", scale: str = "") -> str:
+    """The formula of a method of one of SciPy's distributions, as text; "" where none is known.
+
+    >>> from types import SimpleNamespace
+    >>> formula_of(SimpleNamespace(name="norm"), "cdf", "x", "m")
+    'scipy.special.ndtr((x - m))'
+    """
+    found = FORMULAS.get((distribution.name, name), "")
+    z = f"({x} - {loc})" if loc else x if x.isidentifier() else f"({x})"
+    return found.format(
+        x=x,
+        z=f"({z} / {scale})" if scale else z,
+        by_scale=f" / {scale}" if scale else "",
+        less_scale=f" - np.log({scale})" if scale else "",
+        loc=(f"{loc} + " if loc else "") + (f"{scale} * " if scale else ""),
+    )
+
+
 # ----------------------------------------------------------------------------------- SciPy's ufuncs
 
 
