@@ -28,7 +28,7 @@ def trim(graph: Graph) -> Graph:
     same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        if not same.keys().isdisjoint(eqn.inputs):  # type: ignore[arg-type]
+        if not same.keys().isdisjoint(eqn.inputs):
             eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
             eqns += Scan(eqn, read, makers).run()
