@@ -55,13 +55,22 @@ def without_unread(eqn: Eqn, op: Cond, read: set[Atom], same: dict[Var, Atom]) -
         else:
             returned[each] = v
             kept.append(i)
-    if len(kept) == len(eqn.outs):
+    first = [eqn.inputs.index(a) - 1 for a in eqn.inputs[1:]]
+    if len(kept) == len(eqn.outs) and len(set(first)) == len(first):
         return eqn
-    branches = tuple(
-        without_dead_code(Graph(b.inputs, b.eqns, tuple(b.outputs[i] for i in kept), b.consts))
-        for b in op.branches
-    )
-    return Eqn(Cond(branches), eqn.inputs, tuple(eqn.outs[i] for i in kept), eqn.source)
+    branches = tuple(of_results(b, kept, first) for b in op.branches)
+    inputs = [a for k, a in enumerate(eqn.inputs[1:]) if first[k] == k]
+    outs = tuple(eqn.outs[i] for i in kept)
+    return Eqn(Cond(branches), (eqn.inputs[0], *inputs), outs, eqn.source)
+
+
+def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Graph:
+    """A branch that returns the results in `kept`; input k is the same value as input first[k]."""
+    inputs = [v for k, v in enumerate(branch.inputs) if first[k] == k]
+    env: dict[Var, Atom] = {v: branch.inputs[first[k]] for k, v in enumerate(branch.inputs)}
+    eqns = tuple(Eqn(e.op, rename(env, e.inputs), e.outs, e.source) for e in branch.eqns)
+    outputs = rename(env, [branch.outputs[i] for i in kept])
+    return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
 TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most
