@@ -203,6 +203,8 @@ class Config:
             return self.__dict__[name]
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
+        if name not in FIELDS:
+            _refuse(name)
         raise InputError(
             f"config.{name} cannot be assigned",
             fix=f"config.update({name}={value!r}), or config.using",

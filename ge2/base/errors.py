@@ -38,6 +38,10 @@ Ge2Error
 
 from __future__ import annotations
 
+from typing import Final
+
+from numpy.linalg import LinAlgError
+
 DEEPER = "sys.setrecursionlimit(10_000), of frames that calls inside each other may have"
 
 
@@ -162,11 +166,27 @@ class OutOfMemoryError(MemoryLimitError): ...
 class CacheTrouble(Ge2Error): ...
 
 
+NEGATIVE_POWER: Final = "Integers to negative integer powers are not allowed."
+AS_FLOAT: Final = "x.astype(float) ** n"
+BY_VALUES: Final = LinAlgError, IndexError, ValueError  # among them are those that `locate` knows
+
+
 def locate(error: Exception, source: object) -> None:
-    """Adds the user's line to an error that NumPy raises while a program runs, and a fix."""
-    regular = "a + 1e-8 * np.eye(len(a)), or except np.linalg.LinAlgError around the call"
-    fix = "np.isfinite(a) of the matrix first" if "converge" in str(error) else regular
-    if source is not None and not any(
-        "  at   " in note for note in getattr(error, "__notes__", ())
-    ):
-        error.add_note(f"  at   {source}\n  try  {fix}")
+    """Adds the user's line to an error that NumPy raises for values of a program, and a fix."""
+    if not isinstance(error, LinAlgError | IndexError) and str(error) != NEGATIVE_POWER:
+        return
+    noted = any("  at   " in note for note in getattr(error, "__notes__", ()))
+    if source is not None and not noted:
+        fix = fix_of(error)
+        error.add_note(f"  at   {source}" + (f"\n  try  {fix}" if fix else ""))
+
+
+def fix_of(error: Exception) -> str:
+    """The code to write instead, for an error that NumPy raises; "" where none is known."""
+    if isinstance(error, IndexError):
+        return ""
+    if str(error) == NEGATIVE_POWER:
+        return AS_FLOAT
+    if "converge" in str(error):
+        return "np.isfinite(a) of the matrix first"
+    return "a + 1e-8 * np.eye(len(a)), or except np.linalg.LinAlgError around the call"

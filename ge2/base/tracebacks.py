@@ -153,6 +153,7 @@ def is_puzzling(error: BaseException) -> bool:
         last is None
         or isinstance(error, Ge2Error | RecursionError | KeyboardInterrupt)
         or not is_package(last.tb_frame.f_code)
+        or any(note.startswith("  at   ") for note in getattr(error, "__notes__", ()))
     ):
         return False
     if isinstance(error, TypeError) and any(words in str(error) for words in CALLS):

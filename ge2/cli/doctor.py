@@ -156,6 +156,9 @@ def blas_name() -> str:
     return str(found["Build Dependencies"]["blas"].get("name", "BLAS"))
 
 
+OWN_FOLDER = "GE2_CACHE_DIR=a folder of your own"
+
+
 def kept() -> Line:
     found = cache()
     if found.path is None:
@@ -166,7 +169,9 @@ def kept() -> Line:
         free = shutil.disk_usage(found.path).free
     except CacheTrouble as error:
         what, fix = parted(error)
-        return Line("cache", BROKEN, what, fix or "GE2_CACHE_DIR=a folder of your own")
+        return Line("cache", BROKEN, what, fix or OWN_FOLDER)
+    except OSError as error:
+        return Line("cache", BROKEN, f"{found.path}: {error.strerror}", OWN_FOLDER)
     size = size_words(sum(entry.size for entry in entries))
     words = f"{found.path} can be written; {len(entries)} entries, {size}; {size_words(free)} free"
     return Line("cache", FLAWLESS, words, "ge2 cache prune, to gain space" if free < SCANT else "")

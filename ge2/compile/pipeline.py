@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from ge2.compile.catalog import USER_KERNELS
+from ge2.compile.steps.reads_first import reads_first
 from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
@@ -92,12 +93,12 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (*TIDY, roll, whole, stack, fuse),
     "c": (
         *FIRST, order_statistics, roll, whole, stack, split_edges, fuse,
-        constants_late, writes, grounded, with_copies, views_first, checked_early,
+        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed, drawn, resident,
-        small_results_last, constants_late, with_copies, views_first,
+        small_results_last, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -108,11 +109,11 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     "reference": (whole, stack, fuse),
     "c": (
         order_statistics, whole, stack, split_edges, fuse,
-        constants_late, writes, grounded, with_copies, views_first, checked_early,
+        constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
         half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
-        indexed, drawn, resident, constants_late, with_copies, views_first,
+        indexed, drawn, resident, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -282,7 +282,7 @@ class Widening:
 
     eqn: Eqn
     wide: ArrayType
-    narrow: ArrayType | None  # the widest floating input; None if it has none
+    narrow: ArrayType | None  # the widest floating input less wide than that; None if it has none
     reader: Eqn | None  # the equation that a conversion was made for
     partner: Atom | None  # what the converted value goes with there
 
@@ -329,7 +329,7 @@ def widenings(graph: Graph, bits: int) -> Iterator[Widening]:
 
 
 def widening(graph: Graph, eqn: Eqn, wide: ArrayType) -> Widening:
-    floating = [a.type for a in eqn.inputs if width(a.type)]
+    floating = [a.type for a in eqn.inputs if 0 < width(a.type) < width(wide)]
     narrow = max(floating, key=width, default=None)
     if narrow is None:
         return Widening(eqn, wide, None, None, None)

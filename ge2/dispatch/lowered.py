@@ -4,7 +4,9 @@ what was remembered and why.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -299,8 +301,19 @@ class Report(Printed):
         regions, steps = counted(self.regions, "region"), counted(self.op_by_op, "step")
         text = f"{self.title}: {self.how}; {regions}, {steps} op by op"
         written = (self.written,) if self.written else ()
-        more = *written, *self.rolled, *self.kernels, *self.slow, *self.launches, *self.widened
+        kernels = repeated(self.kernels)
+        more = *written, *self.rolled, *kernels, *self.slow, *self.launches, *self.widened
         return "\n".join([text, *(f"  {line}" for line in more)])
+
+
+def repeated(kernels: Sequence[str]) -> list[str]:
+    """The names of kernels, those of one text in a line.
+
+    >>> repeated(["pointwise_0", "copy_1", "copy_1.2", "copy_1.3"])
+    ['pointwise_0', 'copy_1, 3 times']
+    """
+    counts = Counter(re.sub(r"\.\d+$", "", name) for name in kernels)
+    return [name if n == 1 else f"{name}, {n} times" for name, n in counts.items()]
 
 
 def report(title: str, entry: Entry) -> Report:

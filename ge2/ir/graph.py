@@ -7,10 +7,9 @@ from dataclasses import field
 from typing import Any
 
 import numpy as np
-from numpy.linalg import LinAlgError
 
 from ge2.base.dtypes import PYTHON, known
-from ge2.base.errors import ParseError, TypeRuleError, VerifyError, locate
+from ge2.base.errors import BY_VALUES, ParseError, TypeRuleError, VerifyError, locate
 from ge2.base.pytrees.pytree import register_leaf
 from ge2.base.record import single
 from ge2.base.source import Source
@@ -107,7 +106,7 @@ class Graph:
         for eqn in self.eqns:
             try:
                 ys = eqn.op(*read(env, eqn.inputs))
-            except LinAlgError as error:
+            except BY_VALUES as error:
                 locate(error, eqn.source)
                 raise
             env.update(zip(eqn.outs, ys if eqn.op.several else (ys,), strict=True))

@@ -25,7 +25,14 @@ from ge2.base.dtypes import (
     SHORT,
     python_type,
 )
-from ge2.base.errors import ArgumentError, Ge2Error, NotAValue, TypeRuleError
+from ge2.base.errors import (
+    AS_FLOAT,
+    NEGATIVE_POWER,
+    ArgumentError,
+    Ge2Error,
+    NotAValue,
+    TypeRuleError,
+)
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
 from ge2.numpy.options import LOGICAL, cast_first, into, options
@@ -265,11 +272,7 @@ def _power(a: Any, b: Any, dtype: Any = None) -> Any:
         elif t.dtype in INTEGERS and kind is int and 0 <= b < 3:
             return _fixed_power(a, b)
     if kind is int and b < 0 and dtype is None and type_of(lift(a)).dtype.kind in "bi":
-        raise ArgumentError(
-            "Integers to negative integer powers are not allowed.",
-            where=here(),
-            fix="x.astype(float) ** n",
-        )
+        raise ArgumentError(NEGATIVE_POWER, where=here(), fix=AS_FLOAT)
     return elementwise(np.power, ops.POW, (a, b), dtype)
 
 

@@ -48,10 +48,14 @@ OF_PYTHON: Final[dict[Any, str]] = {
     builtins.hex: "ge2.debug.print('{{}}', {0})",
     builtins.filter: "np.where(condition, x, 0): how many are left would not be known",
 }
+WITH_VALUES: Final = ("save", "savez", "savetxt", "savez_compressed", "array2string", "array_repr", "array_str")
 # fmt: on
 RANDOM: Final = "ge2.random.normal(key, shape) and its like, which take a key and traced values"
 WRITABLE: Final = "{0} = ge2.numpy.array({0}) before this line, to write to; or ge2.numpy.zeros(...) for np.zeros(...)"
 MADE: Final = "an array made by np.zeros_like(x) or ge2.numpy.zeros can be written"
+CLOSED_OVER: Final = (
+    "{0} as an argument, which may be written; or ge2.numpy.zeros(...) in the traced function"
+)
 STOPPED: Final = "; ge2.stop_gradient(x) first, if no derivative is wanted"
 
 
@@ -92,6 +96,9 @@ def in_place(found: Expression | None) -> str:
 def writable(found: Expression, array: ast.expr) -> str:
     """The fix for a traced value that is written into this array, which is not traced."""
     named = isinstance(array, ast.Name | ast.Attribute)
+    code = found.frame.f_code
+    if isinstance(array, ast.Name) and array.id not in (*code.co_varnames, *code.co_cellvars):
+        return CLOSED_OVER.format(array.id)
     return WRITABLE.format(found.text(array, "a")) if named else MADE
 
 
@@ -107,15 +114,7 @@ def without(name: str, found: Expression | None) -> str:
         return INSTEAD[plain] if name.startswith("numpy.ndarray.") else gnp.late.REFUSED[plain][1]
     if name.startswith("numpy.ndarray."):
         return f"another method, or ge2.pure_callback(f, like, x); {LISTED}"
-    if plain in (
-        "save",
-        "savez",
-        "savetxt",
-        "savez_compressed",
-        "array2string",
-        "array_repr",
-        "array_str",
-    ):
+    if plain in WITH_VALUES:
         return f"ge2.debug.callback(lambda x: np.{plain}(..., x), x), which runs with the values"
     dotted = name.replace("numpy.", "np.", 1)
     node = found.node if found is not None else None
@@ -399,7 +398,13 @@ def of_method(found: Expression, call: ast.Call, args: list[str], use: str, labe
         return f"ge2.numpy.{name}({given(found, whole)})"
     if name in ("format", "join"):
         return GENERAL["format"]
-    home = type(held).__module__.partition(".")[0]
+    home = type(held).__module__
+    if home.startswith("scipy.stats._continuous_distns"):
+        named = {str(k.arg): found.text(k.value, "x") for k in call.keywords}
+        fits = 0 < len(args) + len(named) <= 3 and named.keys() <= {"loc", "scale"}
+        formula = special.formula_of(held, name, *args, **named) if fits else ""
+        return formula or of_callback(None, found, call)
+    home = home.partition(".")[0]
     return "" if home in ("builtins", "ge2", "numpy") else of_callback(None, found, call)
 
 

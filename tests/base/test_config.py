@@ -294,3 +294,8 @@ def test_an_update_inside_changes_the_key() -> None:
         assert config.key != before
         config.update(debug_nans=False)
         assert config.key is before
+
+
+def test_a_setting_that_is_not_there_is_not_offered_to_update():
+    with pytest.raises(AttributeError, match="no setting 'threds'(.|\n)*threads"):
+        config.threds = 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
 import sys
 from types import SimpleNamespace
@@ -166,6 +167,16 @@ def test_the_cache(tmp_path):
             BROKEN,
             "GE2_CACHE_DIR=a folder of your own",
         )
+
+
+def test_a_cache_whose_disk_cannot_be_asked(tmp_path, monkeypatch):
+    def gone(path):
+        raise FileNotFoundError(2, "No such file or directory", path)
+
+    monkeypatch.setattr(shutil, "disk_usage", gone)
+    with config.using(cache_dir=str(tmp_path / "cache")):
+        line = doctor.kept()
+    assert line.state == BROKEN and "No such file or directory" in line.found and line.fix
 
 
 def test_a_cache_that_gives_back_something_else(monkeypatch):

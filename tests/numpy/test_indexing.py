@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import ge2
 import ge2.numpy as gnp
+from ge2.base.config import config
 from ge2.base.errors import (
     ConcretizationTypeError,
     InPlaceError,
@@ -320,3 +323,39 @@ def test_basic_keys_are_views() -> None:
         "broadcast_in_dim",
         "update_slice",
     ]
+
+
+def written_at(x: Any, key: Any, v: Any, way: str) -> Any:
+    y = x.copy()
+    if way == "set":
+        y[key] = v
+    elif way == "augmented":
+        y[key] += v
+    else:
+        np.add.at(y, key, v)
+    return y
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 3), (3, 1), (3, 1, 3), (1, 3, 1)])
+def test_an_integer_beside_index_arrays_drops_an_axis_of_size_one(shape: tuple[int, ...]) -> None:
+    """No slice leaves anything out there, and yet the axis is not written along."""
+    x, i, a = np.arange(float(np.prod(shape))).reshape(shape), np.int64(0), np.array([0, 0])
+    parts = {
+        "i": lambda i, a: i,
+        "0": lambda i, a: 0,
+        "a": lambda i, a: a,
+        ":": lambda i, a: slice(None),
+        "::-1": lambda i, a: slice(None, None, -1),
+    }
+    for names in itertools.product(parts, repeat=len(shape)):
+        if "0" not in names or not {"i", "a"} & {*names}:
+            continue
+
+        def f(x: Any, i: Any, a: Any, v: Any, way: str, names: Any = names) -> Any:
+            return written_at(x, tuple(parts[n](i, a) for n in names), v, way)
+
+        for way in ("set", "augmented", "at"):
+            v = np.full(x[tuple(parts[n](i, a) for n in names)].shape, 7.0)
+            with config.using(executor="reference"):
+                found = ge2.jit(f, static_argnums=4)(x, i, a, v, way)
+            np.testing.assert_array_equal(found, f(x, i, a, v, way), str((names, way)))

@@ -20,7 +20,7 @@ from ge2.test_util import check_grads
 X = np.array([0.15, 0.4, 0.7, 0.9])
 OF_TWO = ("xlogy", "xlog1py")
 WHOLE = ("logsumexp", "softmax", "log_softmax")
-ONE = sorted(set(sp.__all__) - {*OF_TWO, *WHOLE, "polygamma"})
+ONE = sorted(set(sp.__all__) - {*OF_TWO, *WHOLE, "polygamma", "zeta"})
 
 
 def of_all(xp: Any, x: Any) -> list[Any]:
@@ -46,6 +46,19 @@ def test_values_are_scipy_s() -> None:
             np.testing.assert_allclose(
                 sp.polygamma(2, x[x > 0]), theirs.polygamma(2, x[x > 0]), rtol=1e-13
             )
+
+
+def test_zeta_of_a_known_order_is_scipy_s() -> None:
+    theirs = pytest.importorskip("scipy.special")
+    q = np.array([0.5, 1.0, 2.5, 40.0])
+    for n in (2, 3.0, 15):
+        y = ge2.jit(lambda q, n=n: theirs.zeta(n, q))(q)
+        np.testing.assert_allclose(y, theirs.zeta(n, q), rtol=1e-14)
+    # an even order: of odd ones, terms left and right of 0 cancel, in SciPy, too
+    np.testing.assert_allclose(sp.zeta(2, -1.5), theirs.zeta(2, -1.5), rtol=1e-14)
+    slope = ge2.grad(lambda q: theirs.zeta(3, q))(1.7)
+    np.testing.assert_allclose(slope, -3 * theirs.zeta(4, 1.7), rtol=1e-13)
+    assert sp.zeta(4) == pytest.approx(np.pi**4 / 90, rel=1e-15)
 
 
 def test_scipy_s_ufuncs_are_taken_by_what_they_are() -> None:
@@ -124,6 +137,8 @@ def test_numpy_s_bessel_function_and_window() -> None:
         (lambda x: sp.erf(x + 1j), "complex"),
         (lambda x: sp.erf(x, where=x > 0), "where="),
         (lambda x: sp.polygamma(x, x), "an integer"),
+        (lambda x: sp.zeta(x, x), "a known whole number from 2 to 15"),
+        (lambda x: sp.zeta(2.5, x), "whole number(.|\n)*pure_callback"),
         (lambda x: sp.polygamma(15, x), "order"),
         (lambda x: sp.logsumexp(x, return_sign=True), "return_sign"),
     ],
@@ -136,7 +151,29 @@ def test_mistakes_are_named(f: Any, what: str) -> None:
 def test_a_function_of_scipy_s_has_the_name_that_users_write() -> None:
     """It may call a ufunc with another."""
     scipy = pytest.importorskip("scipy.special")
-    with pytest.raises(
-        Ge2Error, match=r"^scipy.special.zeta(.|\n)*scipy.special.zeta, like, x, 2.0"
+    with pytest.raises(Ge2Error, match=r"^scipy.special.zeta(.|\n)*scipy.special.zeta, like, x"):
+        ge2.jit(lambda x: scipy.zeta(x))(X)
+
+
+def test_what_to_write_for_a_distribution_of_scipy_s_is_what_it_computes() -> None:
+    stats, scipy = pytest.importorskip("scipy.stats"), pytest.importorskip("scipy")
+    x, m, s = X - 0.3, 0.25, 2.0
+    for f in (
+        lambda x: stats.norm.pdf(x),
+        lambda x: stats.norm.logpdf(x * 2, m, scale=s),
+        lambda x: stats.norm.cdf(x, m),
+        lambda x: stats.norm.logcdf(x, loc=m, scale=s),
+        lambda x: stats.norm.sf(x + 1, scale=s),
+        lambda x: stats.norm.logsf(x),
+        lambda x: stats.norm.ppf(x + 0.3, m, s),
+        lambda x: stats.expon.pdf(x, scale=s),
+        lambda x: stats.expon.logpdf(x),
+        lambda x: stats.expon.cdf(x, m, s),
     ):
-        ge2.jit(lambda x: scipy.zeta(x, 2.0))(X)
+        with pytest.raises(Ge2Error) as caught:
+            ge2.jit(f)(x)
+        text = str(caught.value).rpartition("  try  ")[2]
+        written = eval(f"lambda x: {text}", {"np": np, "scipy": scipy, "m": m, "s": s})
+        np.testing.assert_allclose(ge2.jit(written)(x), f(x), rtol=1e-13)
+    with pytest.raises(Ge2Error, match=r"pure_callback\(stats.gamma.pdf, like, x, 2\)"):
+        ge2.jit(lambda x: stats.gamma.pdf(x, 2))(x)

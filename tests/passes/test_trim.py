@@ -73,3 +73,30 @@ def test_the_cotangents_of_what_is_not_read_are_no_arrays(by):
 def test_a_loop_of_no_rounds_is_not_run_by_what_is_computed_before_it():
     f = ge2.jit(lambda w, xs: lax.scan(lambda c, x: (c * (1 / w.sum()), None), xs[0], xs[:0])[0])
     np.testing.assert_array_equal(f(np.zeros((3, 3)), XS), XS[0])
+
+
+def test_a_branch_that_writes_its_argument_and_returns_it_has_one_result():
+    def f(x, v):
+        def write(i, x):
+            x[i, 0] = v[i]
+            return x
+
+        def body(i, x):
+            return ge2.lax.cond(v[i] > 0, write, lambda i, x: x, i, x)
+
+        return ge2.lax.fori_loop(0, 3, body, x)
+
+    x, v = np.zeros((3, 2)), np.array([1.0, -1.0, 2.0])
+    _, (loop,) = trimmed(f, x, v)
+    body = verify(trim(loop.body))
+    assert [len(e.outs) for e in body.eqns if e.op.name == "cond"] == [1]
+    np.testing.assert_array_equal(ge2.jit(f)(x, v), [[1, 0], [0, 0], [2, 0]])
+
+
+def test_results_of_branches_that_differ_in_a_sign_stay_apart():
+    def f(x, wanted):
+        return ge2.lax.cond(wanted, lambda x: (0.0, -0.0, x, x), lambda x: (0.0, 0.0, x, -x), x)
+
+    for wanted in (np.bool_(False), np.bool_(True)):
+        found = ge2.jit(f)(1.0, wanted)
+        assert [np.signbit(y) for y in found] == [False, wanted, False, not wanted]

@@ -64,13 +64,17 @@ def of_kernels(seconds):
 def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     kernel, way, flags, monkeypatch
 ):
+    before = []  # how many compilations each warning follows
     monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
+    monkeypatch.setattr(
+        compile_price, "announce", lambda *a: before.append(len(flags)) or announce(*a)
+    )
     # of sizes that nobody compiled
     compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
     words = f"(?s): some 12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
     with pytest.warns(Ge2Warning, match=words) as seen, of_kernels(kernel):
         found = compiled(x)
-    assert len(seen) == 1 and seen[0].filename == __file__
+    assert len(seen) == 1 and seen[0].filename == __file__ and before == [0]
     assert [("-O1" in each) for each in flags] == ([] if "blocked" in way else [True])
     np.testing.assert_allclose(found, unlike(x), rtol=1e-12)
 

@@ -63,6 +63,11 @@ def written(x: Any, i: Any) -> Any:
     return first
 
 
+def read_later(x: Any) -> Any:
+    """A row of what a loop carries that is read after the write of another."""
+    return lax.scan(lambda x, i: (x.at[i].set(1.5), x[i, 0]), x, np.arange(6))
+
+
 def swapped(x: Any, y: Any) -> Any:
     old = x.copy()
     x[:] = y
@@ -82,11 +87,12 @@ PROGRAMS: dict[str, dict[str, tuple[Any, ...]]] = {
     "c": {
         "strong": (branched, X, 3), "counted": (picked, X, INDEX), "writes": (filled, X),
         "grounded": (rounds, X), "with_copies": (swapped, X, X + 1), "views_first": (written, X, INDEX),
-        "checked_early": (written, X, INDEX),
+        "checked_early": (written, X, INDEX), "reads_first": (read_later, X),
     },
     "shim": {
         "counted": (picked, X, INDEX), "epilogue": (layer, X, W), "indexed": (compared, X, INDEX),
         "drawn": (dropped, X), "resident": (rounds, X), "views_first": (written, X, INDEX),
+        "reads_first": (read_later, X),
     },
 }  # fmt: skip
 CASES = [(executor, name) for executor, each in PROGRAMS.items() for name in each]

@@ -91,3 +91,25 @@ def test_widest_is_a_floating_dtype(widest):
 def test_half_is_a_limit_too():
     with pytest.raises(WideningError, match="x is f32"):
         ge2.jit(gelu, widest="bfloat16").trace(X)
+
+
+def test_a_report_of_float64_alone_names_no_widening():
+    def written(x):
+        x[2:5:2] = 0.0
+        return np.where(x > 0, x, np.float64(1))
+
+    f = ge2.jit(written)
+    f(np.ones(8))
+    assert f.report().widened == ()
+
+
+def test_a_report_has_a_line_for_all_kernels_of_one_text():
+    def written(x):
+        for i in range(9):
+            x[i * i % 10] = i
+        return x
+
+    f = ge2.jit(written)
+    f(np.ones(10))
+    assert len(f.report().kernels) > len(str(f.report()).splitlines())
+    assert "times" in str(f.report())

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ge2
 from ge2 import lax
-from ge2.base.errors import InPlaceError
+from ge2.base.errors import Ge2Error, InPlaceError
 from ge2.numpy.late import SHARING
 from ge2.transforms import grad, jacfwd, make_jaxpr
 from tests.exhaustive import examples
@@ -570,3 +570,20 @@ def test_parts_of_an_array_are_traced_without_one_as_large(name: str) -> None:
     huge = ge2.ShapeDtypeStruct((4, 1 << 22, 1 << 22), np.dtype("f4"))
     parts = make_jaxpr(lambda x: list(function(x, *more)))(huge)
     assert len(parts.graph.outputs) == (4 if name == "unstack" else 2)
+
+
+def test_a_closed_over_array_is_offered_as_an_argument():
+    """An assignment to its name inside would make a local of it, which is not there yet."""
+    held = np.zeros(3)
+
+    def f(x):
+        held[0] = x[0]
+
+    with pytest.raises(Ge2Error, match=r"try  held as an argument, which may be written"):
+        ge2.jit(f)(np.ones(3))
+
+    def g(x, held):
+        held[0] = x[0]
+
+    ge2.jit(g)(np.ones(3), held)
+    assert held[0] == 1

@@ -380,7 +380,7 @@ def at_places(
         value = turned(reshape(value, tuple(rest)), back)
     if write is Scatter:
         return written_part(x, k, value, unique)
-    if not k.slices(t) and not k.flipped:
+    if not k.slices(t) and not k.flipped and not k.dropped:
         return write(k.axes)(x, value, *k.arrays)
     part = write(k.axes)(reshape(viewed(x, k), k.kept), value, *k.arrays)
     part = reshape(part, k.sizes)
@@ -391,7 +391,7 @@ def written_part(x: Any, k: Key, value: Any, unique: bool) -> Any:
     """The array with a value at index arrays beside slices and integers, which
     touches no other element.
     """
-    if not k.slices(type_of(x)) and not k.flipped:
+    if not k.slices(type_of(x)) and not k.flipped and not k.dropped:
         return Scatter(k.axes, unique=unique)(x, value, *k.arrays)
     t, axes = type_of(x), tuple(all_axes_of(k.axes, k.dropped))
     rest = [a for a in range(t.ndim) if a not in axes]

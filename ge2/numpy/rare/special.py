@@ -6,6 +6,7 @@ float64. Errors, in units of the last place: docs/design/special.md.
 
 from __future__ import annotations
 
+import math
 import operator
 import sys
 from collections.abc import Callable
@@ -27,7 +28,7 @@ __all__ = [
     "digamma",
     "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "i0", "i0e",
     "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri",
-    "polygamma", "psi", "softmax", "xlog1py", "xlogy",
+    "polygamma", "psi", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
@@ -149,6 +150,18 @@ def polygamma(n: Any, x: Any) -> Any:
     return ops.Polygamma(int(n))(floating(x, "polygamma")) if n else digamma(x)
 
 
+def zeta(x: Any, q: Any = None, /, **more: Any) -> Any:
+    """The sum of (k + q)^-x over k >= 0, as `scipy.special.zeta`; x is known beforehand, 2 to 15."""
+    no_more("zeta", more)
+    if is_traced(x) or np.ndim(x) or x not in range(2, ops.MOST + 2):
+        what = f"zeta: x is a known whole number from 2 to {ops.MOST + 1}; got {x!r}"
+        raise InputError(
+            what, where=here(), fix="ge2.pure_callback(scipy.special.zeta, like, x, q)"
+        )
+    n = int(x) - 1
+    return e.multiply(polygamma(n, 1.0 if q is None else q), (-1) ** (n + 1) / math.factorial(n))
+
+
 def kaiser(M: int, beta: Any) -> Any:
     """Kaiser's window of M points, as `numpy.kaiser`; M is known beforehand."""
     n = operator.index(M)
@@ -185,6 +198,41 @@ def log_softmax(x: Any, axis: Axes = None) -> Any:
     return e.subtract(x, reductions.logsumexp(x, axis, keepdims=True))
 
 
+# ---------------------------------------------------------------------------- SciPy's distributions
+
+# of z, standardised, and of scale: scipy.stats takes real arrays alone
+FORMULAS = {
+    ("norm", "pdf"): "np.exp(-{z}**2 / 2) / (2 * np.pi)**0.5{by_scale}",
+    ("norm", "logpdf"): "-{z}**2 / 2 - 0.9189385332046727{less_scale}",
+    ("norm", "cdf"): "scipy.special.ndtr({z})",
+    ("norm", "logcdf"): "scipy.special.log_ndtr({z})",
+    ("norm", "sf"): "scipy.special.ndtr(-{z})",
+    ("norm", "logsf"): "scipy.special.log_ndtr(-{z})",
+    ("norm", "ppf"): "{loc}scipy.special.ndtri({x})",
+    ("expon", "pdf"): "np.where({z} < 0, 0, np.exp(-{z}){by_scale})",
+    ("expon", "logpdf"): "np.where({z} < 0, -np.inf, -{z}{less_scale})",
+    ("expon", "cdf"): "-np.expm1(-np.maximum({z}, 0))",
+}
+
+
+def formula_of(distribution: Any, name: str, x: str, loc: str = "", scale: str = "") -> str:
+    """The formula of a method of one of SciPy's distributions, as text; "" where none is known.
+
+    >>> from types import SimpleNamespace
+    >>> formula_of(SimpleNamespace(name="norm"), "cdf", "x", "m")
+    'scipy.special.ndtr((x - m))'
+    """
+    found = FORMULAS.get((distribution.name, name), "")
+    z = f"({x} - {loc})" if loc else x if x.isidentifier() else f"({x})"
+    return found.format(
+        x=x,
+        z=f"({z} / {scale})" if scale else z,
+        by_scale=f" / {scale}" if scale else "",
+        less_scale=f" - np.log({scale})" if scale else "",
+        loc=(f"{loc} + " if loc else "") + (f"{scale} * " if scale else ""),
+    )
+
+
 # ----------------------------------------------------------------------------------- SciPy's ufuncs
 
 
@@ -198,7 +246,7 @@ def full_name(ufunc: np.ufunc) -> str:
     name = ufunc.__name__
     if is_scipys(ufunc) or is_inner(ufunc):
         # some are called by a function with the name that users write
-        return f"scipy.special.{name.removeprefix('_')}"
+        return f"scipy.special.{name.removeprefix('_').removeprefix('riemann_')}"
     return f"numpy.{name}"
 
 
@@ -211,9 +259,10 @@ def of_scipy(ufunc: np.ufunc) -> Function | None:
     """Our function for a ufunc of SciPy, known by being what its name stands
     for there; None for others.
     """
-    if ufunc.__name__ not in __all__ or not is_scipys(ufunc):
+    name = ufunc.__name__.removeprefix("_") if is_inner(ufunc) else ufunc.__name__
+    if name not in __all__ or not (is_scipys(ufunc) or is_inner(ufunc)):
         return None
-    found: Function = globals()[ufunc.__name__]
+    found: Function = globals()[name]
     e.UFUNCS[ufunc] = found
     return found
 

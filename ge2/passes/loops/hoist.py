@@ -1,4 +1,4 @@
-"""Scans without what nobody reads; what no iteration changes is computed before
+"""Scans and branches without what nobody reads; what no iteration changes is computed before
 them, what is gathered after.
 """
 
@@ -15,22 +15,62 @@ from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_co
 from ge2.ir.op import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
+from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice, Transpose
 
 
 def trim(graph: Graph) -> Graph:
-    if not any(isinstance(e.op, ScanLoop) for e in graph.eqns):
+    if not any(isinstance(e.op, ScanLoop | Cond) for e in graph.eqns):
         return graph
     read: set[Atom] = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
     makers = {v: e for e in graph.eqns for v in e.outs}
+    same: dict[Var, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
+        if not same.keys().isdisjoint(eqn.inputs):
+            eqn = Eqn(eqn.op, rename(same, eqn.inputs), eqn.outs, eqn.source)
         if isinstance(eqn.op, ScanLoop) and not any(e.op.effect for e in eqn.op.body.eqns):
             eqns += Scan(eqn, read, makers).run()
+        elif isinstance(eqn.op, Cond):
+            eqns.append(without_unread(eqn, eqn.op, read, same))
         else:
             eqns.append(eqn)
-    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+    outputs = rename(same, graph.outputs)
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), outputs, graph.consts))
+
+
+def without_unread(eqn: Eqn, op: Cond, read: set[Atom], same: dict[Var, Atom]) -> Eqn:
+    """A cond without results that nobody reads, or that all branches return as another one, too;
+    `same` gets those. An argument that a branch writes and returns is both of them.
+    """
+    returned: dict[tuple[Atom, ...], Var] = {}
+    kept: list[int] = []
+    for i, v in enumerate(eqn.outs):
+        each = tuple(b.outputs[i] for b in op.branches)
+        if v not in read:
+            continue
+        if each in returned:
+            same[v] = returned[each]
+        else:
+            returned[each] = v
+            kept.append(i)
+    first = [eqn.inputs.index(a) - 1 for a in eqn.inputs[1:]]
+    if len(kept) == len(eqn.outs) and len(set(first)) == len(first):
+        return eqn
+    branches = tuple(of_results(b, kept, first) for b in op.branches)
+    inputs = [a for k, a in enumerate(eqn.inputs[1:]) if first[k] == k]
+    outs = tuple(eqn.outs[i] for i in kept)
+    return Eqn(Cond(branches), (eqn.inputs[0], *inputs), outs, eqn.source)
+
+
+def of_results(branch: Graph, kept: Sequence[int], first: Sequence[int]) -> Graph:
+    """A branch that returns the results in `kept`; input k is the same value as input first[k]."""
+    inputs = [v for k, v in enumerate(branch.inputs) if first[k] == k]
+    env: dict[Var, Atom] = {v: branch.inputs[first[k]] for k, v in enumerate(branch.inputs)}
+    eqns = tuple(Eqn(e.op, rename(env, e.inputs), e.outs, e.source) for e in branch.eqns)
+    outputs = rename(env, [branch.outputs[i] for i in kept])
+    return without_dead_code(Graph(tuple(inputs), eqns, outputs, branch.consts))
 
 
 TURNED = 1 << 16  # elements of a matrix that is worth being turned before a loop, at most

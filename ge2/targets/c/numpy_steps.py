@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy.linalg import LinAlgError
 
-from ge2.base.errors import locate
-from ge2.ir import ArrayType, Dims, Eqn
+from ge2.base.errors import BY_VALUES, locate
+from ge2.ir import ArrayType, Dims, Eqn, Op
 from ge2.ir.text import op_text
 from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
@@ -25,18 +25,32 @@ def reference_of(eqn: Eqn) -> Any:
     reference, types = eqn.op.reference, [a.type for a in eqn.inputs]
     weak = any(t.weak for t in types)
 
-    def located(*xs: Any) -> Any:
-        if weak:
-            xs = tuple(
-                np.asarray(x, t.dtype) if t.weak else x for x, t in zip(xs, types, strict=True)
-            )
+    def converted(*xs: Any) -> Any:
+        return reference(
+            *(np.asarray(x, t.dtype) if t.weak else x for x, t in zip(xs, types, strict=True))
+        )
+
+    return located(converted if weak else reference, eqn.source)
+
+
+def located(work: Callable[..., Any], source: object) -> Callable[..., Any]:
+    """The same work, whose errors say the user's line."""
+
+    def call(*xs: Any) -> Any:
         try:
-            return reference(*xs)
-        except LinAlgError as error:
-            locate(error, eqn.source)
+            return work(*xs)
+        except BY_VALUES as error:
+            locate(error, source)
             raise
 
-    return located
+    return call
+
+
+def blocked(kernel: Callable[..., Any], region: Op) -> Callable[..., Any]:
+    """A kernel in blocked NumPy, whose errors say the line of what may raise: powers of integers."""
+    powers = [eqn for graph in region.graphs() for eqn in graph.eqns if eqn.op.name == "pow"]
+    raising = [eqn for eqn in powers if eqn.outs[0].type.dtype.kind in "iu"]
+    return located(kernel, raising[0].source) if raising else kernel
 
 
 def view_text(eqn: Eqn, x: str) -> str:

@@ -24,7 +24,7 @@ from ge2.targets.c.blocked.family import Launch
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.loops import IN_C
 from ge2.targets.c.native import Need, Segment
-from ge2.targets.c.numpy_steps import note, product, reference_of, view_text
+from ge2.targets.c.numpy_steps import blocked, note, product, reference_of, view_text
 
 if TYPE_CHECKING:
     from ge2.targets.c.assemble import CAssembler
@@ -219,7 +219,7 @@ class BlockedStep(CStep):
         chosen: Launch = self.choice.kernels()
         view, module, names = chosen.view, load(chosen.source), assembler.names
         kind, name = view.kind, f"{view.kind}_{len(assembler.made)}"
-        names[name] = module[view.name]
+        names[name] = blocked(module[view.name], eqn.op)
         self.results = eqn.outs
         inner = chosen.op.graph
         pairs = zip((*inner.inputs, *inner.outputs), (*eqn.inputs, *eqn.outs), strict=True)

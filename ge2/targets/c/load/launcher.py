@@ -15,7 +15,7 @@ from typing import Any, Final, NoReturn, final
 import numpy as np
 
 from ge2.base.dtypes import NUMBERS, short
-from ge2.base.errors import Ge2Error, InputError
+from ge2.base.errors import AS_FLOAT, NEGATIVE_POWER, Ge2Error, InputError
 from ge2.base.interpreter import after_fork, hush, restore
 from ge2.base.record import record
 from ge2.ir import Dims
@@ -170,8 +170,7 @@ class Checks:
         if code == INDEX:
             raise IndexError(f"index {index} is out of bounds for axis {axis} with size {size}{at}")
         if code == POWER:
-            what = "Integers to negative integer powers are not allowed."
-            raise ValueError(f"{what}{at}\n  try  x.astype(float) ** n")
+            raise ValueError(f"{NEGATIVE_POWER}{at}\n  try  {AS_FLOAT}")
         raise Ge2Error(f"a compiled program failed with code {code}", where=where)
 
     def line(self, equation: int) -> str | None:

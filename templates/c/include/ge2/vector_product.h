@@ -1,6 +1,8 @@
 /* A large matrix times a vector, by a team. Each number of the matrix is read once, so what counts is how well memory is
-   read: four lines at a time, along the lines as they lie. Tasks are small, so that a thread without a core for
-   a moment leaves its share to the others, and the sizes alone decide them and the order of all sums. */
+   read: eight lines at a time, along the lines as they lie. Processors see that many streams by themselves, and
+   read them more slowly where they are told to prefetch. Tasks are
+   small, so that a thread without a core for a moment leaves its share to the others, and the sizes alone decide them
+   and the order of all sums. */
 #ifndef GE2_VECTOR_PRODUCT_H
 #define GE2_VECTOR_PRODUCT_H
 
@@ -8,11 +10,11 @@
 
 #include "ge2/product.h"
 
+#define GE2_VECTOR_SUM 4096       /* terms of a sum in the matrix's own type */
 #define GE2_VECTOR_TASK (1 << 18) /* numbers of the matrix in the smallest task, some 50 us */
 #define GE2_VECTOR_PART (1 << 16) /* multiplications of a task that its BLAS does, some 10 us */
 #define GE2_VECTOR_TASKS 32       /* the most along an axis */
-#define GE2_VECTOR_WIDTH 2048     /* sums of columns at a time, 16 KB */
-#define GE2_AHEAD 64              /* numbers between what is read and what is asked for */
+#define GE2_VECTOR_WIDTH 16384    /* bytes of the sums of columns at a time */
 
 /* The part of an axis that a task has, if it has all of `across`, and the other axis is in `cut` parts. */
 GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
@@ -20,44 +22,47 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
     return ((worth > most ? worth : most) + 15) / 16 * 16;
 }
 
-/* `count` lines, at most four, times a vector: their sums in strands, as many as registers hold. */
+/* `COUNT` lines times a vector: their sums in strands, as many as registers hold, and those in a wider type before they
+   are long. */
 #define GE2_DOTS(S, T, COUNT, STRANDS)                                                                              \
     GE2_FN void ge2_dots_##COUNT##_##S(                                                                             \
         int64_t length, const T *a, int64_t lead, const T *x, GE2_WIDE_##S *sums) {                                 \
-        GE2_WIDE_##S strand[COUNT][STRANDS] = {{0}};                                                                \
-        int64_t l = 0;                                                                                              \
-        for (; l + STRANDS <= length; l += STRANDS) {                                                               \
-            for (int r = 0; r < COUNT; r++)                                                                         \
-                for (int j = 0; j < STRANDS; j += 8) __builtin_prefetch(a + r * lead + l + GE2_AHEAD + j);          \
-            _Pragma("GCC unroll 4") for (int r = 0; r < COUNT; r++)                                                 \
-                _Pragma("omp simd") for (int j = 0; j < STRANDS; j++)                                               \
-                    strand[r][j] += (GE2_WIDE_##S)a[r * lead + l + j] * x[l + j];                                   \
-        }                                                                                                           \
-        for (int r = 0; r < COUNT; r++) {                                                                           \
-            for (int half = STRANDS / 2; half; half /= 2)                                                           \
-                for (int j = 0; j < half; j++) strand[r][j] += strand[r][j + half];                                 \
-            sums[r] = strand[r][0];                                                                                 \
-            for (int64_t t = l; t < length; t++) sums[r] += (GE2_WIDE_##S)a[r * lead + t] * x[t];                   \
+        for (int r = 0; r < COUNT; r++) sums[r] = 0;                                                                \
+        for (int64_t l = 0, end; l < length; l = end) {                                                             \
+            T strand[COUNT][STRANDS] = {{0}};                                                                       \
+            end = ge2_least(l + GE2_VECTOR_SUM, length);                                                            \
+            for (; l + STRANDS <= end; l += STRANDS)                                                                \
+                _Pragma("GCC unroll 8") for (int r = 0; r < COUNT; r++)                                             \
+                    _Pragma("omp simd") for (int j = 0; j < STRANDS; j++)                                           \
+                        strand[r][j] += a[r * lead + l + j] * x[l + j];                                             \
+            for (int r = 0; r < COUNT; r++) {                                                                       \
+                for (int half = STRANDS / 2; half; half /= 2)                                                       \
+                    for (int j = 0; j < half; j++) strand[r][j] += strand[r][j + half];                             \
+                sums[r] += strand[r][0];                                                                            \
+                for (int64_t t = l; t < end; t++) sums[r] += (GE2_WIDE_##S)a[r * lead + t] * x[t];                  \
+            }                                                                                                       \
         }                                                                                                           \
     }
 
-/* The sum of `lines` lines of at most GE2_VECTOR_WIDTH numbers, each times its number of x. */
+/* The sum of `lines` lines of at most GE2_VECTOR_WIDTH bytes, each times its number of x. */
 #define GE2_SUM_OF_LINES(S, T)                                                                                      \
     GE2_FN void ge2_sum_of_lines_##S(                                                                               \
         int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step,                          \
-        GE2_WIDE_##S *restrict sum) {                                                                               \
+        T *restrict sum) {                                                                                          \
         for (int64_t j = 0; j < length; j++) sum[j] = 0;                                                            \
         int64_t i = 0;                                                                                              \
-        for (; i + 4 <= lines; i += 4) {                                                                            \
+        for (; i + 8 <= lines; i += 8) {                                                                            \
             const T *r0 = a + i * lead, *r1 = r0 + lead, *r2 = r1 + lead, *r3 = r2 + lead;                          \
-            const GE2_WIDE_##S x0 = x[i * step], x1 = x[(i + 1) * step], x2 = x[(i + 2) * step],                    \
-                               x3 = x[(i + 3) * step];                                                              \
+            const T *r4 = r3 + lead, *r5 = r4 + lead, *r6 = r5 + lead, *r7 = r6 + lead, *z = x + i * step;          \
+            const T x0 = z[0], x1 = z[step], x2 = z[2 * step], x3 = z[3 * step];                                    \
+            const T x4 = z[4 * step], x5 = z[5 * step], x6 = z[6 * step], x7 = z[7 * step];                         \
             _Pragma("omp simd") for (int64_t j = 0; j < length; j++)                                                \
-                sum[j] += (x0 * r0[j] + x1 * r1[j]) + (x2 * r2[j] + x3 * r3[j]);                                    \
+                sum[j] += ((x0 * r0[j] + x1 * r1[j]) + (x2 * r2[j] + x3 * r3[j])) +                                 \
+                          ((x4 * r4[j] + x5 * r5[j]) + (x6 * r6[j] + x7 * r7[j]));                                  \
         }                                                                                                           \
         for (; i < lines; i++)                                                                                      \
             _Pragma("omp simd") for (int64_t j = 0; j < length; j++)                                                \
-                sum[j] += (GE2_WIDE_##S)x[i * step] * a[i * lead + j];                                              \
+                sum[j] += x[i * step] * a[i * lead + j];                                                             \
     }
 
 /* c[i] = sum of a[i, :] * x: tasks are some lines, or parts of few long ones. */
@@ -66,7 +71,8 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
         int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, T *c) {                   \
         const int few = lines < GE2_VECTOR_TASKS;                                                                   \
         const int64_t wide = few ? ge2_least(length, ge2_stretch(length, lines, 1)) : length;                       \
-        const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
+        const int64_t along = (length + wide - 1) / wide;                                                           \
+        const int64_t high = few ? lines : GE2_VECTOR_TASK / wide / 8 * 8 + 8;                                      \
         const int64_t tasks = (lines + high - 1) / high * along;                                                    \
         GE2_WIDE_##S parts[GE2_VECTOR_TASKS][GE2_VECTOR_TASKS]; /* of few lines */                                  \
         ge2_team team = ge2_team_here();                                                                            \
@@ -75,11 +81,13 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
             _Pragma("omp for schedule(dynamic) nowait") for (int64_t t = 0; t < tasks; t++) {                       \
                 const int64_t left = t % along * wide, width = ge2_least(wide, length - left);                      \
                 const int64_t top = t / along * high, end = ge2_least(top + high, lines);                           \
-                GE2_WIDE_##S sums[4];                                                                               \
+                GE2_WIDE_##S sums[8];                                                                               \
                 for (int64_t i = top, taken; i < end; i += taken) {                                                 \
-                    taken = i + 4 <= end ? 4 : 1;                                                                   \
+                    taken = i + 8 <= end ? 8 : i + 4 <= end ? 4 : 1;                                                \
                     const T *first = a + i * lead + left;                                                           \
-                    if (taken == 4)                                                                                 \
+                    if (taken == 8)                                                                                 \
+                        ge2_dots_8_##S(width, first, lead, x + left, sums);                                         \
+                    else if (taken == 4)                                                                            \
                         ge2_dots_4_##S(width, first, lead, x + left, sums);                                         \
                     else                                                                                            \
                         ge2_dots_1_##S(width, first, lead, x + left, sums);                                         \
@@ -105,11 +113,11 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
 #define GE2_ALL_LINES(S, T)                                                                                         \
     static __attribute__((noinline, unused)) int ge2_all_lines_##S(                                                 \
         int threads, int64_t lines, int64_t length, const T *a, int64_t lead, const T *x, int64_t step, T *c) {     \
-        const int64_t pieces = (length + GE2_VECTOR_WIDTH - 1) / GE2_VECTOR_WIDTH;                                  \
-        const int64_t wide = ge2_least(GE2_VECTOR_WIDTH, ((length + pieces - 1) / pieces + 15) / 16 * 16);          \
+        const int64_t most = GE2_VECTOR_WIDTH / sizeof(T), pieces = (length + most - 1) / most;                     \
+        const int64_t wide = ge2_least(most, ((length + pieces - 1) / pieces + 15) / 16 * 16);                      \
         const int64_t along = (length + wide - 1) / wide, high = ge2_stretch(lines, wide, along);                   \
         const int64_t down = (lines + high - 1) / high;                                                             \
-        GE2_WIDE_##S *parts = malloc((size_t)(down * length) * sizeof *parts);                                      \
+        T *parts = malloc((size_t)(down * length) * sizeof *parts);                                                 \
         if (!parts) return 0;                                                                                       \
         ge2_team team = ge2_team_here();                                                                            \
         _Pragma("omp parallel num_threads(threads)") {                                                              \
@@ -165,7 +173,8 @@ GE2_FN int64_t ge2_stretch(int64_t size, int64_t across, int64_t cut) {
 /* A product with one row or one column, of the same arguments as any other; smaller ones, and vectors that
    are not in one piece, are the BLAS's. */
 #define GE2_PRODUCT_WITH_VECTOR(S, T)                                                                               \
-    GE2_DOTS(S, T, 4, 8)                                                                                            \
+    GE2_DOTS(S, T, 8, (int)(64 / sizeof(T)))                                                             \
+    GE2_DOTS(S, T, 4, (int)(64 / sizeof(T)))                                                             \
     GE2_DOTS(S, T, 1, 32)                                                                                           \
     GE2_SUM_OF_LINES(S, T)                                                                                          \
     GE2_EACH_LINE(S, T)                                                                                             \
