@@ -299,6 +299,25 @@ def test_writing_functions() -> None:
         traced(lambda x: gnp.copyto(np.zeros((3, 4)), x), x)
 
 
+def test_put_repeats_its_values_in_their_own_order(rng: np.random.Generator) -> None:
+    x = rng.normal(size=(2, 3))
+    for index, values, mode in (
+        ([[0, 1, 2], [3, 4, 5]], [[1.0], [2.0]], "raise"),
+        ([0, 2, -1], [57, 58], "raise"),
+        ([0, 7, -9], [1, 2, 3, 4], "wrap"),
+        ([0, 7, -9], [1, 2], "clip"),
+        ([1], [], "raise"),
+        ([], [1.0], "raise"),
+    ):
+
+        def run(x: Any, index: Any = index, values: Any = values, mode: Any = mode) -> Any:
+            y = x.copy()
+            np.put(y, index, values, mode)
+            return y
+
+        compare([run(x)], [traced(run, x)], True, f"{index} {values} {mode}")
+
+
 # ------------------------------------------------------------------------------------------- graphs
 
 

@@ -18,9 +18,9 @@ from ge2.scipy import special as sp
 from ge2.test_util import check_grads
 
 X = np.array([0.15, 0.4, 0.7, 0.9])
-OF_TWO = ("xlogy", "xlog1py")
+OF_TWO = ("beta", "betaln", "xlogy", "xlog1py")
 WHOLE = ("logsumexp", "softmax", "log_softmax")
-ONE = sorted(set(sp.__all__) - {*OF_TWO, *WHOLE, "polygamma", "zeta"})
+ONE = sorted(set(sp.__all__) - {*OF_TWO, *WHOLE, "multigammaln", "polygamma", "zeta"})
 
 
 def of_all(xp: Any, x: Any) -> list[Any]:
@@ -46,6 +46,20 @@ def test_values_are_scipy_s() -> None:
             np.testing.assert_allclose(
                 sp.polygamma(2, x[x > 0]), theirs.polygamma(2, x[x > 0]), rtol=1e-13
             )
+            np.testing.assert_allclose(
+                sp.multigammaln(abs(x) + 1.5, 3), theirs.multigammaln(abs(x) + 1.5, 3), rtol=1e-13
+            )
+
+
+def test_beta_beside_poles_and_of_far_numbers() -> None:
+    theirs = pytest.importorskip("scipy.special")
+    far = [(1e8, 2.5), (1e10, 0.3), (3.0, 1e9), (2e7, 1e-3), (200.0, 100.0), (-1e7, 2.5)]
+    poles = [(n, m) for n in (-3.0, -2.0, -1.0, 0.0) for m in (-2.0, -1.0, 0.5, 1.0, 2.0, 3.0)]
+    a, b = np.array(far + poles + [(m, n) for n, m in poles]).T
+    for f, wanted in ((sp.beta, theirs.beta), (sp.betaln, theirs.betaln)):
+        for y in (f(a, b), ge2.jit(f)(a, b)):
+            np.testing.assert_allclose(y, wanted(a, b), rtol=1e-12)
+    np.testing.assert_allclose(ge2.grad(lambda a: sp.betaln(a, 2.5))(1e8), -2.49999998125e-08)
 
 
 def test_zeta_of_a_known_order_is_scipy_s() -> None:
@@ -108,7 +122,13 @@ def test_derivatives_of_what_is_made_of_several() -> None:
 
     def f(x: Any) -> Any:
         y = sp.i1(x) * sp.i1e(x) + sp.log_expit(x) + sp.log_softmax(x) * sp.softmax(x)
-        return y + sp.gamma(x) + sp.entr(abs(x)) + sp.erfcinv(abs(x) / 3)
+        y = y + sp.gamma(x) + sp.entr(abs(x)) + sp.erfcinv(abs(x) / 3)
+        return (
+            y
+            + sp.rgamma(x)
+            + sp.beta(x, abs(x) + 0.5) * sp.betaln(1.5, x)
+            + sp.multigammaln(x + 3, 2)
+        )
 
     check_grads(f, (x,), order=2, rtol=1e-5)
     check_grads(lambda x: sp.polygamma(1, x) + sp.gammaln(x), (x,), order=2, rtol=1e-5)

@@ -7,7 +7,8 @@ import pytest
 
 import ge2
 from ge2.compile.runners import interpret
-from ge2.compile.steps.writes import writes
+from ge2.compile.steps import writes as steps
+from ge2.compile.steps.writes import disjoint, writes
 from tests.passes.graphs import after, lines
 
 U = np.arange(1.0, 9.0)
@@ -79,3 +80,19 @@ def test_slices_that_meet_keep_their_order():
         "update_slice",
     ]
     assert next(e for e in graph.eqns if e.op.name == "pad").op.low == (0,)
+
+
+def test_many_slices_of_a_size_are_not_compared_with_each_other(monkeypatch: pytest.MonkeyPatch):
+    def by_elements(u):
+        y = np.zeros_like(u)
+        for i in range(200):
+            y[i] = 2.0 * u[i]
+        return y
+
+    u = np.arange(200.0)
+    graph = ge2.make_jaxpr(by_elements)(u).graph
+    compared: list[int] = []
+    monkeypatch.setattr(steps, "disjoint", lambda a, b: compared.append(0) or disjoint(a, b))
+    (found,) = interpret(writes(graph), [u])
+    np.testing.assert_array_equal(found, by_elements(u))
+    assert len(compared) <= 200

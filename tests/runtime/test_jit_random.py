@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.random import randn
 
 import ge2
 from ge2.dispatch.closures import unseen as purity
@@ -42,6 +43,10 @@ def in_a_container(x):
     return x + HOLDER["rng"].normal(size=3)  # here
 
 
+def imported(x):
+    return x + randn(3)  # here
+
+
 def in_a_helper(x):
     return helper(x) + 1
 
@@ -60,7 +65,16 @@ def in_one_line(x):
     return x + np.random.default_rng().normal(size=3)  # here
 
 
-DRAWING = [legacy, of_module, old_style, in_a_container, in_a_helper, unseeded, in_one_line]
+DRAWING = [
+    legacy,
+    of_module,
+    old_style,
+    in_a_container,
+    imported,
+    in_a_helper,
+    unseeded,
+    in_one_line,
+]
 
 
 def line_of(function: Any) -> int:

@@ -5,6 +5,7 @@ text reads as code a person wrote.
 from __future__ import annotations
 
 import ast
+import math
 
 import numpy as np
 import pytest
@@ -41,12 +42,12 @@ SOFTMAX = """{ lambda ; x:f32[128,10]. let
   in (p,) }"""
 
 WANTED = """
-def rowwise(a, h, s0):
-    maximum.reduce(a, 1, out=s0, keepdims=True)                     # b = reduce_max[axes=(1,)] a
-    subtract(a, s0, out=h)                                          # d = sub a c
+def rowwise(a, h, s_0):
+    maximum.reduce(a, 1, out=s_0, keepdims=True)                    # b = reduce_max[axes=(1,)] a
+    subtract(a, s_0, out=h)                                         # d = sub a c
     exp(h, out=h)                                                   # e = exp d
-    add.reduce(h, 1, out=s0, keepdims=True)                         # f = reduce_sum[axes=(1,)] e
-    divide(h, s0, out=h)                                            # h = div e g
+    add.reduce(h, 1, out=s_0, keepdims=True)                        # f = reduce_sum[axes=(1,)] e
+    divide(h, s_0, out=h)                                           # h = div e g
 """
 
 
@@ -124,3 +125,16 @@ def test_a_sum_by_halves_leaves_what_is_read_again() -> None:
     np.testing.assert_array_equal(squares, np.square(x))
     assert top == np.square(x).max()
     np.testing.assert_allclose(total, np.square(x.astype(np.float64)).sum(), rtol=1e-6)
+
+
+def test_names_of_what_is_read_twice_are_no_names_of_the_kernels_own() -> None:
+    """The nineteenth array is s, and s2 where it is read as a column."""
+    arrays = list(np.random.default_rng(0).standard_normal((20, 4)))
+
+    def f(*xs):
+        scale, x = math.prod(xs[:18]), xs[18]
+        outer = x[:, None] * x
+        y = np.exp(outer) + np.sin(outer) * np.cos(outer + 1)
+        return (y * scale).sum(axis=1, keepdims=True) * y + np.tanh(y)
+
+    np.testing.assert_allclose(ge2.jit(f)(*arrays), f(*arrays), rtol=1e-12)

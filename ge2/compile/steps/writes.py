@@ -67,8 +67,8 @@ def chain(last: Eqn, makers: Mapping[Var, Eqn], zeros: set[Var], uses: Counter[V
 def largest(chain: Sequence[Eqn]) -> int:
     """The update that writes most, of those that may come first."""
     boxes = list(map(written_box, chain))
-    free = [i for i, mine in enumerate(boxes) if all(disjoint(mine, other) for other in boxes[:i])]
-    return max(free, key=lambda i: (chain[i].inputs[1].type.size, -i))
+    by_size = sorted(range(len(chain)), key=lambda i: -chain[i].inputs[1].type.size)
+    return next(i for i in by_size if all(disjoint(boxes[i], other) for other in boxes[:i]))
 
 
 def padded(chain: Sequence[Eqn]) -> list[Eqn]:

@@ -37,6 +37,7 @@ from ge2.dispatch.closures.objects import (
     is_plain,
     is_users,
     methods_of,
+    module_of,
     opens,
     own_attributes,
     reads_of,
@@ -197,7 +198,7 @@ def followed(value: Any) -> Iterator[FunctionType]:
         yield from followed(value.__func__)
     elif isinstance(value, functools.partial):
         yield from followed(value.func)
-    elif type(value).__module__.startswith("ge2.") and hasattr(value, "__dict__"):
+    elif module_of(type(value)).startswith("ge2.") and hasattr(value, "__dict__"):
         for inner in list(vars(value).values()):  # a custom rule: the function and its derivatives
             if isinstance(inner, FunctionType | MethodType):
                 yield from followed(inner)

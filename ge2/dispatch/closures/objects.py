@@ -441,7 +441,16 @@ def class_attributes(cls: type, wanted: frozenset[str] | None) -> Iterator[tuple
 @functools.lru_cache(maxsize=1024)
 def users_classes(cls: type) -> tuple[type, ...]:
     """The user's own among the classes in which an attribute is looked up."""
-    return tuple(base for base in lookup_order(cls) if is_users(base.__module__, None))
+    return tuple(base for base in lookup_order(cls) if is_users(module_of(base), None))
+
+
+def module_of(cls: type) -> str:
+    """The module of a class: builtins, where its own instances have what a class has there.
+
+    So it is in the metaclass of Cython's functions, such as those of numpy.random.
+    """
+    module: object = cls.__module__
+    return module if isinstance(module, str) else "builtins"
 
 
 def attribute(value: Any, name: str) -> Any:
@@ -483,7 +492,7 @@ def behind(found: Any) -> Iterator[FunctionType]:
         inner = inner.func
     if isinstance(inner, FunctionType):
         yield inner
-    elif hasattr(type(found), "__get__") and is_users(type(found).__module__, None):
+    elif hasattr(type(found), "__get__") and is_users(module_of(type(found)), None):
         getter = getattr(type(found), "__get__")  # noqa: B009 - mypy knows no such method
         if isinstance(getter, FunctionType):
             yield getter

@@ -284,10 +284,12 @@ def copyto(dst: Any, src: Any, casting: str = "same_kind", where: Any = True) ->
 
 
 def put(a: Any, ind: Any, v: Any, mode: str = "raise") -> None:
-    """Writes `v` at flat indices, in place, as `numpy.put`."""
-    t, index, value = type_of(a), array(ind), array(v)
-    flat = setitem(reshape(array(a), (t.size,)), brought_inside(index, t.size, mode), value)
-    write(a, reshape(flat, t.shape), "put")
+    """Writes the elements of `v`, over again, at flat indices, in place, as `numpy.put`."""
+    t, index, line = type_of(a), ravel(array(ind)), ravel(array(v))
+    if type_of(line).size and type_of(index).size:
+        line = over_again(line, type_of(index).size)
+        flat = setitem(reshape(array(a), (t.size,)), brought_inside(index, t.size, mode), line)
+        write(a, reshape(flat, t.shape), "put")
 
 
 def putmask(a: Any, mask: Any, values: Any) -> None:
@@ -299,11 +301,16 @@ def putmask(a: Any, mask: Any, values: Any) -> None:
         raise ShapeError(
             f"putmask: mask and data must be the same size; got {type_of(on)}, {t}", where=here()
         )
-    n = type_of(line).size
-    if n:
+    if type_of(line).size:
         line = safely(values, line, t.dtype)
-        full = getitem(line, np.arange(t.size) % n) if n != t.size else line
-        write(a, choose_by(reshape(on, t.shape), reshape(full, t.shape), a), "putmask")
+        full = reshape(over_again(line, t.size), t.shape)
+        write(a, choose_by(reshape(on, t.shape), full, a), "putmask")
+
+
+def over_again(line: Any, n: int) -> Any:
+    """The first n elements of a line, which begins again where it ends."""
+    size = type_of(line).size
+    return getitem(line, np.arange(n) % size) if n != size else line
 
 
 def safely(given: Any, values: Any, dtype: np.dtype) -> Any:

@@ -6,6 +6,7 @@ float64. Errors, in units of the last place: docs/design/special.md.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import sys
@@ -25,10 +26,10 @@ from ge2.numpy.promotion import Axes, array, broadcast, cast, common_dtype, comm
 from ge2.ops import special as ops
 
 __all__ = [
-    "digamma",
-    "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "i0", "i0e",
-    "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "ndtr", "ndtri",
-    "polygamma", "psi", "softmax", "xlog1py", "xlogy", "zeta",
+    "beta", "betaln", "digamma",
+    "entr", "erf", "erfc", "erfcinv", "erfcx", "erfinv", "expit", "gamma", "gammaln", "gammasgn", "i0",
+    "i0e", "i1", "i1e", "log_expit", "log_ndtr", "log_softmax", "logit", "logsumexp", "multigammaln",
+    "ndtr", "ndtri", "polygamma", "psi", "rgamma", "softmax", "xlog1py", "xlogy", "zeta",
 ]  # fmt: skip
 
 
@@ -64,13 +65,18 @@ def unary(name: str, op: Any, doc: str) -> Function:
 def binary(name: str, op: Any, doc: str) -> Function:
     def function(x: Any, y: Any, /, **more: Any) -> Any:
         no_more(name, more)
-        xs = [lift(x), lift(y)]
-        dtype, shape = common_dtype(xs), common_shape(name, xs)
-        return op(*[broadcast(floating(cast(z, dtype), name), shape) for z in xs])
+        return op(*pair(name, x, y))
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{doc}, as `scipy.special.{name}`."
     return function
+
+
+def pair(name: str, x: Any, y: Any) -> list[Any]:
+    """Two arguments as arrays of floats, of one dtype and shape."""
+    xs = [lift(x), lift(y)]
+    dtype, shape = common_dtype(xs), common_shape(name, xs)
+    return [broadcast(floating(cast(z, dtype), name), shape) for z in xs]
 
 
 # fmt: off
@@ -135,10 +141,88 @@ def gamma(x: Any, /, **more: Any) -> Any:
     """
     no_more("gamma", more)
     x = floating(x, "gamma")
-    odd = e.logical_and(e.less(x, 0), e.not_equal(e.mod(e.floor(x), 2), 0))
-    pole = e.logical_and(e.less(x, 0), e.equal(x, e.floor(x)))
-    size = e.copysign(e.exp(gammaln(x)), where(e.equal(x, 0), x, 1.0))
-    return where(pole, np.nan, where(odd, e.negative(size), size))
+    return e.multiply(gammasgn(x), e.exp(gammaln(x)))
+
+
+def rgamma(x: Any, /, **more: Any) -> Any:
+    """1 / gamma(x), and 0 at 0, -1, ..., as `scipy.special.rgamma`; its error is that of `gamma`."""
+    no_more("rgamma", more)
+    x = floating(x, "rgamma")
+    return where(is_pole(x), 0.0, e.multiply(gammasgn(x), e.exp(e.negative(gammaln(x)))))
+
+
+def gammasgn(x: Any, /, **more: Any) -> Any:
+    """The sign of gamma(x), NaN at -1, -2, ..., as `scipy.special.gammasgn`."""
+    no_more("gammasgn", more)
+    x = floating(x, "gammasgn")
+    below = e.less(x, 0)
+    odd = e.logical_and(below, e.not_equal(e.mod(e.floor(x), 2), 0))
+    undefined = e.logical_or(e.logical_and(below, is_pole(x)), e.isnan(x))
+    sign = where(odd, -1.0, e.copysign(1.0, where(below, 1.0, x)))
+    return where(undefined, np.nan, sign)
+
+
+def is_pole(x: Any) -> Any:
+    """True at 0, -1, -2, ..."""
+    return e.logical_and(e.less_equal(x, 0), e.equal(x, e.floor(x)))
+
+
+def multigammaln(a: Any, d: Any) -> Any:
+    """The logarithm of the gamma function of dimension d, as `scipy.special.multigammaln`, of
+    a > (d - 1) / 2; d is known beforehand.
+    """
+    x, n = floating(a, "multigammaln"), operator.index(d)
+    terms = [gammaln(e.subtract(x, 0.5 * j)) for j in range(n)]
+    return functools.reduce(e.add, terms, n * (n - 1) / 4 * math.log(math.pi))
+
+
+def betaln(a: Any, b: Any, /, **more: Any) -> Any:
+    """log|beta(a, b)|, as `scipy.special.betaln`."""
+    no_more("betaln", more)
+    return sign_and_log(*pair("betaln", a, b))[1]
+
+
+def beta(a: Any, b: Any, /, **more: Any) -> Any:
+    """gamma(a) gamma(b) / gamma(a + b), as `scipy.special.beta`: by the logarithm, whose size is
+    in the error.
+    """
+    no_more("beta", more)
+    sign, log = sign_and_log(*pair("beta", a, b))
+    return e.multiply(sign, e.exp(log))
+
+
+def sign_and_log(a: Any, b: Any) -> tuple[Any, Any]:
+    """The sign of beta(a, b) and the logarithm of its size, as Cephes has them.
+
+    At a pole n of one argument they are those of (-1)^m beta(1 - n - m, m) where the other, m,
+    is an integer that leaves 1 - n - m > 0, and else those of infinity.
+    """
+    pole = e.logical_or(is_pole(a), is_pole(b))
+    m, rest = where(is_pole(a), b, a), e.subtract(e.subtract(1.0, a), b)
+    integer = e.logical_and(pole, e.logical_and(e.greater(rest, 0), e.equal(m, e.floor(m))))
+    finite = e.logical_and(integer, e.greater(m, 0))
+    x = where(finite, rest, where(pole, 1.0, a))
+    y = where(finite, m, where(pole, 1.0, b))
+    sign = e.multiply(e.multiply(gammasgn(x), gammasgn(y)), gammasgn(e.add(x, y)))
+    odd = e.logical_and(integer, e.equal(e.mod(m, 2), 1))
+    infinite = e.logical_and(pole, e.logical_not(finite))
+    return where(odd, -1.0, sign), where(infinite, np.inf, log_of_beta(x, y))
+
+
+def log_of_beta(a: Any, b: Any) -> Any:
+    """log|beta(a, b)|: where one is much larger an asymptotic series, as the logarithms of gamma
+    would cancel.
+    """
+    x, y = e.maximum(a, b), e.minimum(a, b)
+    far = e.greater(e.multiply(x, 1e-6), e.maximum(e.abs(y), 1.0))
+    near, large = where(far, 1.0, x), where(far, x, 1.0)
+    v = e.multiply(y, e.subtract(1.0, y))
+    third = e.subtract(e.subtract(1.0, e.multiply(y, 2.0)), e.divide(v, large))
+    second = e.add(0.5, e.divide(e.divide(third, 12.0), large))
+    series = e.multiply(e.divide(v, large), second)
+    distant = e.add(e.subtract(gammaln(y), e.multiply(y, e.log(large))), series)
+    sums = e.subtract(e.add(gammaln(near), gammaln(y)), gammaln(e.add(near, y)))
+    return where(far, distant, sums)
 
 
 def polygamma(n: Any, x: Any) -> Any:

@@ -82,7 +82,7 @@ class Cells:
             None,
         )
         if cell is None:
-            cell = Cell(f"s{len(self.scratch)}", y.axes, y.dtype)
+            cell = Cell(f"s_{len(self.scratch)}", y.axes, y.dtype)
             self.scratch.append(cell)
         cell.last = last
         self.of[y] = cell
@@ -102,7 +102,7 @@ class Cells:
             for c in self.scratch
             if c.last < n and (c.axes, c.dtype) == (x.axes, dtype) and c not in used
         )
-        cell = next(free, None) or Cell(f"s{len(self.scratch)}", x.axes, dtype)
+        cell = next(free, None) or Cell(f"s_{len(self.scratch)}", x.axes, dtype)
         if cell not in self.scratch:
             self.scratch.append(cell)
         cell.last = FOREVER if self.kept(step.y) else n

@@ -242,7 +242,7 @@ class Kernel:
             if a == self.tiling.axis:
                 parts[a - min(axes)] = ": stop - start" if scratch else "start:stop"
             elif a in self.tiling.single and not scratch:
-                parts[a - min(axes)] = f"at{a} : at{a} + 1"
+                parts[a - min(axes)] = f"at_{a} : at_{a} + 1"
         while parts[-1] == ":":
             parts.pop()
         return ", ".join(parts)
@@ -255,11 +255,11 @@ class Kernel:
         along = -(-space[tiling.axis] // tiling.step)
         lines = []
         if tiling.single:
-            lines.append(Line(f"rest, at{tiling.axis} = divmod(block, {along})"))
+            lines.append(Line(f"rest, at_{tiling.axis} = divmod(block, {along})"))
             inner = reversed(tiling.single[1:])
-            lines += [Line(f"rest, at{a} = divmod(rest, {space[a]})") for a in inner]
-            lines.append(Line(f"at{tiling.single[0]} = rest"))
-        start = f"at{tiling.axis}" if tiling.single else "block"
+            lines += [Line(f"rest, at_{a} = divmod(rest, {space[a]})") for a in inner]
+            lines.append(Line(f"at_{tiling.single[0]} = rest"))
+        start = f"at_{tiling.axis}" if tiling.single else "block"
         lines.append(Line(f"start = {start} * {tiling.step}"))
         stop = f"start + {tiling.step}"
         lines.append(
@@ -353,7 +353,7 @@ class Kernel:
         wide = partial_dtype(eqn.op, y.dtype)
         axes = tuple(sorted({*y.axes, *set(self.values.where[y.var]) & set(self.tiling.cut)}))
         shape = form(axes, self.region.space)
-        name = f"p{len(self.partials)}"
+        name = f"p_{len(self.partials)}"
         self.partials.append(Scratch(name, (self.tiling.parts, *shape), wide))
         self.begin.append(
             Line(f"{name}_ = {name}[part : part + 1]", f"its own {self.names[y.var]}")
