@@ -19,7 +19,7 @@ from ge2.compile.steps.in_place import in_place, write_over
 from ge2.compile.steps.kinds import NATIVE, kind_of
 from ge2.compile.steps.places import before, is_mappable, places_in
 from ge2.compile.steps.slice_writes import join_update
-from ge2.compile.steps.writes import made_at_checked, reads_elsewhere, saved_views
+from ge2.compile.steps.writes import Box, made_at_checked, reads_elsewhere, saved_views
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.attention.ops import FusedBackward
@@ -136,6 +136,7 @@ class Scheduler:
         self.numbers: dict[Atom, int] = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
         # inputs of steps that are part of the result already
         self.there: dict[int, set[tuple[int, int]]] = {}
+        self.boxes: dict[int, Box] = {}  # what updates of slices write
         self.parts = set[Var]()  # those that are in the memory of what joins them
         # of an iteration: what alone may be written over what
         self.homes: dict[Var, Var] | None = None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, final
 
 from ge2.base.toolchain.command import Provisional
 from ge2.codegen.layout import Layout, plain
-from ge2.compile.steps.writes import disjoint, read_box, written_box
+from ge2.compile.steps.writes import Box, disjoint, read_box, written_box
 from ge2.ir import Atom, Eqn, Var
 from ge2.ops.index import UpdateSlice
 from ge2.program.program import Buffer
@@ -87,18 +87,25 @@ class Undisturbed:
         """Updates of other elements between the two; None if what is written
         over is not there before.
         """
-        mine, found = written_box(self.eqns[self.n]), set[int]()
+        mine, found = self.box(self.n), set[int]()
         x = self.eqns[self.n].inputs[0]
         while (k := self.scheduler.number(x)) >= self.m:
             if k == self.m:  # it makes all of the array, in an order that nobody knows
                 return None
             eqn = self.eqns[k]
             fits = isinstance(eqn.op, UpdateSlice) and (0, 0) in self.scheduler.there.get(k, ())
-            if not fits or not disjoint(mine, written_box(eqn)) or self.is_home(eqn.inputs[1]):
+            if not fits or not disjoint(mine, self.box(k)) or self.is_home(eqn.inputs[1]):
                 return None
             found.add(k)
             x = eqn.inputs[0]
         return found
+
+    def box(self, k: int) -> Box:
+        """What update `k` writes; each is compared with all updates around it."""
+        boxes = self.scheduler.boxes
+        if k not in boxes:
+            boxes[k] = written_box(self.eqns[k])
+        return boxes[k]
 
     def is_home(self, a: Atom) -> bool:
         if not isinstance(a, Var) or a.type.weak:
@@ -117,7 +124,7 @@ class Undisturbed:
         found = read_box(self.scheduler.makers, a)
         if found is None or not self.is_home(found[0]) or found[0] in self.scheduler.layouts:
             return False
-        return disjoint(found[1], written_box(self.eqns[self.n]))
+        return disjoint(found[1], self.box(self.n))
 
     def same_place(self, eqn: Eqn, a: Var, part: Var, layout: Layout) -> bool:
         """True if the region reads each element where it writes it, and then alone."""
