@@ -107,9 +107,11 @@ class Meanwhile:
 
 def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     choices = any(isinstance(each, While | Branch) for each in work.launches)
-    few = device.limits.tuning.launches.few
-    pays = config.capture == "auto" and (choices or gains(work.launches, few))
-    captured = work.captured and (pays or config.capture == "on")
+    pays = config.capture == "on" or (
+        config.capture == "auto"
+        and (choices or gains(work.launches, device.limits.tuning.launches.few))
+    )
+    captured = work.captured and pays
     early = captured and config.overlap and any(map(waits, work.launches)) and device.early
     nodes = Nodes(
         work, device.decider if choices and captured else 0, not choices or device.switches, early
