@@ -198,13 +198,15 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
     calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken)
+    # before others take memory, which cuDNN's kernels are loaded into
+    theirs = {} if options.quick else by_cudnn(function, xs, back_too, notes)
     calls["ge2 plain"], _ = ours(function, xs, prefer=WITHOUT)
     calls.update(slopes_by_torch(xs, causal) if back_too else by_torch(xs, causal))
     calls.update(by_jax(xs, causal))
     notes["differs by"] = compared(at, calls["ge2"](), calls["ge2 plain"]())
-    for name, call in ({} if options.quick else by_cudnn(function, xs, back_too, notes)).items():
-        calls[name] = call
-        notes[f"{name} differs by"] = compared(at, call(), calls["ge2 plain"]())
+    for way, call in theirs.items():
+        calls[way] = call
+        notes[f"{way} differs by"] = compared(at, call(), calls["ge2 plain"]())
     rows = []
     for word, rest in (("rested", REST), ("hot", 0.0)):
         times = in_turns(calls, at, 0.0 if options.quick else rest, options.rounds_or(ROUNDS))
