@@ -20,6 +20,7 @@ from benchmarks.cuda.work import BF16, Draw
 from benchmarks.options import USUAL, Options
 from benchmarks.peers import peer
 from benchmarks.record import AtMost, Row
+from ge2.choice.choose import Choice
 from ge2.targets.cuda.load.cudnn import frontend
 
 ROUNDS = 12
@@ -133,8 +134,10 @@ def by_jax(xs: Any, causal: bool) -> dict[str, Call]:
     return {"jax": lambda: compiled(q, k, v, *more)}
 
 
-def by_cudnn(function: Call, xs: Any, back_too: bool) -> dict[str, Call]:
-    """ge2 with cuDNN's kernels in place of its own: sums in order, and in any."""
+def by_cudnn(function: Call, xs: Any, back_too: bool, notes: dict[str, str]) -> dict[str, Call]:
+    """ge2 with cuDNN's kernels in place of its own: sums in order, and in any; where they are not
+    taken, notes say why.
+    """
     ways = {"ge2 cudnn": (CUDNN, ORDERED), "ge2 cudnn in any order": (CUDNN, ANY_ORDER)}
     found: dict[str, Call] = {}
     for name, families in ways.items():
@@ -143,9 +146,29 @@ def by_cudnn(function: Call, xs: Any, back_too: bool) -> dict[str, Call]:
         ordered = ANY_ORDER not in families
         call, taken = ours(function, xs, prefer=families, workspace=SCRATCH, deterministic=ordered)
         wanted = families if back_too else families[:1]
-        assert all(any(each.startswith(f) for each in taken) for f in wanted), taken
-        found[name] = call
+        if all(any(each.startswith(f) for each in taken) for f in wanted):
+            found[name] = call
+        else:
+            settings = {"prefer": families, "workspace": SCRATCH, "deterministic": ordered}
+            notes[f"{name} is not taken"] = "; ".join(refusals(function, xs, wanted, settings))
     return found
+
+
+def refusals(
+    function: Call, xs: Any, families: tuple[str, ...], settings: dict[str, Any]
+) -> list[str]:
+    """Why families are not taken, or that they are, for each step that there is."""
+    with ge2.config.using(**settings):
+        choices = [
+            c for c in ge2.jit(function).lower(*xs).choices.values() if isinstance(c, Choice)
+        ]
+    said = [
+        f"{c.taken} for {each.family.name}: {each.refusal or 'not refused'}"
+        for c in choices
+        for each in c.candidates
+        if each.family.name in families and " is no " not in each.refusal
+    ]
+    return said or [f"no step is attention: {', '.join(str(c.taken) for c in choices)}"]
 
 
 def compared(at: Machine, found: Any, wanted: Any) -> str:
@@ -175,13 +198,15 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
 
     calls["ge2"], taken = ours(function, xs)
     notes["kernels"] = "; ".join(taken)
+    # before others take memory, which cuDNN's kernels are loaded into
+    theirs = {} if options.quick else by_cudnn(function, xs, back_too, notes)
     calls["ge2 plain"], _ = ours(function, xs, prefer=WITHOUT)
     calls.update(slopes_by_torch(xs, causal) if back_too else by_torch(xs, causal))
     calls.update(by_jax(xs, causal))
     notes["differs by"] = compared(at, calls["ge2"](), calls["ge2 plain"]())
-    for name, call in ({} if options.quick else by_cudnn(function, xs, back_too)).items():
-        calls[name] = call
-        notes[f"{name} differs by"] = compared(at, call(), calls["ge2 plain"]())
+    for way, call in theirs.items():
+        calls[way] = call
+        notes[f"{way} differs by"] = compared(at, call(), calls["ge2 plain"]())
     rows = []
     for word, rest in (("rested", REST), ("hot", 0.0)):
         times = in_turns(calls, at, 0.0 if options.quick else rest, options.rounds_or(ROUNDS))

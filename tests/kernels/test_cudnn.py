@@ -18,6 +18,9 @@ from ge2.errors import KernelError
 from ge2.ops.attention.band import Band
 from ge2.targets.cuda.emulator.device import ShimDevice
 from ge2.targets.cuda.launch.attention import WantedAttention
+from ge2.targets.cuda.launch.graph import gains
+from ge2.targets.cuda.launch.launches import Launch
+from ge2.targets.cuda.launch.library_call import Function, LibraryCall
 from ge2.targets.cuda.load import cudnn
 from tests.kernels.attention_cases import (
     BACKWARD,
@@ -170,7 +173,7 @@ def refusal(function: Attention, xs: list[Any], family: str = OURS) -> str:
         choices = compiled.lower(*xs).choices.values()
     found: Iterator[Any] = (c for choice in choices for c in choice.candidates)
     reasons = {c.refusal for c in found if c.family.name == family}
-    return next(r for r in reasons if not r.startswith("fused"))
+    return next(r for r in reasons if " is no " not in r)
 
 
 def with_bias() -> Given:
@@ -253,6 +256,14 @@ def test_a_failure_is_an_error(fake: FakeCudnn) -> None:
     function, xs = of(plain, SHAPE, SHAPE)()
     with pytest.raises(KernelError, match="cudnnBackendExecute fails with 1: out of order"):
         ge2.jit(lambda *xs: function(*xs))(*xs)
+
+
+def test_a_function_in_python_is_captured_even_alone() -> None:
+    """In a graph it is not called again; a function in C alone needs no graph."""
+    for in_python in (True, False):
+        call = LibraryCall("cuDNN", (Function("run", 0, ()),), in_python=in_python)
+        launch = Launch(call, (), (), 0, (), "run")
+        assert gains((launch,), 3) is in_python
 
 
 def test_what_is_loaded_is_new_enough(monkeypatch: pytest.MonkeyPatch) -> None:

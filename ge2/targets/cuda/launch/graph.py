@@ -8,7 +8,7 @@ launches one after another.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -29,6 +29,7 @@ from ge2.targets.cuda.launch.launches import (
     While,
     one_by_one,
 )
+from ge2.targets.cuda.launch.library_call import LibraryCall
 from ge2.targets.cuda.launch.nodes import AT, Nodes, count, title
 from ge2.targets.cuda.load.driver import LIBRARY
 
@@ -108,7 +109,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
     choices = any(isinstance(each, While | Branch) for each in work.launches)
     pays = config.capture == "on" or (
         config.capture == "auto"
-        and (choices or count(work.launches) > device.limits.tuning.launches.few)
+        and (choices or gains(work.launches, device.limits.tuning.launches.few))
     )
     captured = work.captured and pays
     early = captured and config.overlap and any(map(waits, work.launches)) and device.early
@@ -126,6 +127,14 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
         work.ready, stream, failed, work, partial(told, work) if config.log_compiles else None,
     )  # fmt: skip
     return run
+
+
+def gains(items: Sequence[Item], few: int) -> bool:
+    """True if a graph of launches is faster than they are one by one: of more than a few, and of
+    functions in Python, which are called when it is captured alone.
+    """
+    calls = [each.function for each in items if isinstance(each, Launch) and each.of_library]
+    return count(items) > few or any(isinstance(f, LibraryCall) and f.in_python for f in calls)
 
 
 def waits(item: Item) -> bool:

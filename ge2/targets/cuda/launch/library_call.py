@@ -96,9 +96,10 @@ class LibraryCall:
     """Calls of a library named `by`, in order, with `workspace` bytes of scratch as last argument.
 
     `owner` keeps alive what the words point to; `explained` is what the library says of an error.
+    `in_python`: the functions are Python's, which take far longer than a launch.
     """
 
-    __slots__ = ("__weakref__", "by", "explained", "functions", "owner", "workspace")
+    __slots__ = ("__weakref__", "by", "explained", "functions", "in_python", "owner", "workspace")
 
     def __init__(
         self,
@@ -107,9 +108,10 @@ class LibraryCall:
         workspace: int = 0,
         owner: object = None,
         explained: Callable[[int], str] = str,
+        in_python: bool = False,
     ) -> None:
         self.by, self.functions, self.workspace = by, tuple(functions), workspace
-        self.owner, self.explained = owner, explained
+        self.owner, self.explained, self.in_python = owner, explained, in_python
 
     def __call__(self, stream: int, *arguments: int) -> None:
         """Calls the functions, with the addresses of the arguments. KernelError if one fails."""

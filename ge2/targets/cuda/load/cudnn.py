@@ -243,4 +243,6 @@ class Execution:
         address = ctypes.cast(self.function, c_void_p).value or 0
         name = "cudnnBackendExecute"
         function = Function(name, address, words)
-        return LibraryCall("cuDNN", (function,), self.scratch, self, lambda status: self.said)
+        return LibraryCall(
+            "cuDNN", (function,), self.scratch, self, lambda status: self.said, in_python=True
+        )
