@@ -292,6 +292,39 @@ def split_heads(q: Any, k: Any, v: Any) -> Any:
     return np.swapaxes(y, 1, 2).reshape(y.shape[0], y.shape[2], -1)
 
 
+def decoded(q: Any, k: Any, v: Any) -> Any:
+    """Of one query without an axis of its own: [b, h, d] beside [b, h, t, d]."""
+    s = np.einsum("bhd,bhtd->bht", q, k) * scale(q)
+    return np.einsum("bht,bhtd->bhd", softmax(s), v)
+
+
+def cached(q: Any, k: Any, v: Any) -> Any:
+    """As `decoded`, from a cache that has positions before heads: [b, t, h, d]."""
+    s = np.einsum("bhd,bthd->bht", q, k) * scale(q)
+    s = np.where(np.arange(s.shape[-1]) <= 40, s, -np.inf)
+    return np.einsum("bht,bthd->bhd", softmax(s), v)
+
+
+def looked_up(q: Any, k: Any, v: Any) -> Any:
+    """Of one vector, and a matrix of keys."""
+    return softmax(k @ q * scale(q)) @ v
+
+
+def squeezed(q: Any, k: Any, v: Any) -> Any:
+    """Of one query whose axis the scores lose, and the weights have again."""
+    s = (q[..., None, :] @ np.swapaxes(k, -1, -2))[..., 0, :] * scale(q)
+    return (softmax(s)[..., None, :] @ v)[..., 0, :]
+
+
+# queries that no axis counts
+DECODED: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
+    "squeezed": (squeezed, (2, 4, 64), (2, 4, 72, 64)),
+    "decoded": (decoded, (2, 4, 64), (2, 4, 72, 64)),
+    "cached": (cached, (2, 4, 64), (2, 72, 4, 64)),
+    "looked up": (looked_up, (64,), (72, 64)),
+}
+
+
 LAYOUTS: Final[dict[str, tuple[Attention, Shape, Shape]]] = {
     "two axes": (plain, (136, 64), (136, 64)),
     "one axis of batches": (plain, (3, 136, 64), (3, 136, 64)),

@@ -25,6 +25,7 @@ from ge2.targets.cuda.limits import H200
 from ge2.trace import tidy
 from tests.kernels.attention_cases import (
     BF16,
+    DECODED,
     LAYOUTS,
     SCORES,
     SPELLINGS,
@@ -95,6 +96,23 @@ def test_it_is_found_however_it_is_written(name: str) -> None:
     graph = recognised(graph_of(CASES[name][0], *arguments(name)), GPU)
     assert names(graph).count("attention") == 1
     assert not {"exp", "reduce_sum"} & {*names(graph)}
+
+
+@pytest.mark.parametrize("name", DECODED)
+def test_a_query_that_no_axis_counts(name: str) -> None:
+    function, q, k = DECODED[name]
+    xs = drawn(np.random.default_rng(0), q, k, BF16)
+    graph = verify(recognised(graph_of(function, *xs), GPU))
+    assert names(graph).count("attention") == 1 and "exp" not in names(graph)
+    slopes = ge2.value_and_grad(loss(function), (0, 1, 2))
+    with config.using(executor="reference"):
+        wanted, derived = exactly(slopes, *xs)
+    for executor in ("shim", "c"):
+        with config.using(executor=executor):
+            y, found = ge2.jit(slopes)(*xs)
+        near(y, wanted)
+        for a, b in zip(found, derived, strict=True):
+            near(a, b)
 
 
 def test_equal_layers_are_decided_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -164,6 +164,8 @@ class Finder:
             return None
         free, first = op.free(*types), len(op.beside[0])
         for side, axes in enumerate(free):
+            if not free[1 - side]:  # nothing counts queries: `with_rows` mends that
+                continue
             start = first + (len(free[0]) if side else 0)
             for key in range(start, start + len(axes)):
                 if dot.outs[0].type.shape[key] == 1:

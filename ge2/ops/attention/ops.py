@@ -15,6 +15,7 @@ from ge2.ir import (
     Batched,
     Cotangents,
     Derive,
+    Dims,
     Eqn,
     Flags,
     Graph,
@@ -32,6 +33,7 @@ from ge2.ops.attention.tiling import refusal
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import EXP
 from ge2.ops.graphs.control import Call, OfGraph, filled, scattered
+from ge2.ops.shape import Reshape
 
 
 class Plain(OfGraph):
@@ -182,6 +184,7 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
     """
     if not possible(graph):
         return graph
+    given, graph = graph, with_rows(graph)
     gone: set[int] = set()
     made: dict[Var, Eqn] = {}
     for form, numbers, inputs in Finder(graph).forms():
@@ -192,7 +195,7 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
             # the op's graph has names of its own
             made[y] = Eqn(Attention(renamed(form.plain)), inputs, (y,), form.dot.source)
     if not made:
-        return graph
+        return given
     eqns = list[Eqn]()
     for n, e in enumerate(graph.eqns):
         if n not in gone:
@@ -200,6 +203,39 @@ def recognised(graph: Graph, wanted: frozenset[str]) -> Graph:
         elif e.outs[0] in made:
             eqns.append(made[e.outs[0]])
     return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def with_rows(graph: Graph) -> Graph:
+    """The graph in which queries that no axis counts, as a decoder has them, are rows of 1: products
+    that scores may be made of have an axis for them, and lose it again after.
+    """
+    starts = Finder(graph).starts()
+    if all(not e.outs or e.outs[0] not in starts or all(free_of(e)) for e in graph.eqns):
+        return graph
+    eqns = list[Eqn]()
+    for e in graph.eqns:
+        free = free_of(e) if e.outs and e.outs[0] in starts else ()
+        eqns += [e] if all(free) or not any(free) else counted(e, free.index(()))
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def free_of(dot: Eqn) -> tuple[Dims, Dims]:
+    assert isinstance(dot.op, DotGeneral)
+    return dot.op.free(*(a.type for a in dot.inputs))
+
+
+def counted(dot: Eqn, side: int) -> tuple[Eqn, ...]:
+    """A product whose operand on one side has no free axis, by way of one in which that has 1 row."""
+    inputs = list(dot.inputs)
+    t = inputs[side].type
+    row = Var(t.with_shape((*t.shape, 1)))
+    inputs[side] = row
+    product = Var(dot.op.infer(*(a.type for a in inputs))[0])
+    return (
+        Eqn(Reshape(row.type.shape), (dot.inputs[side],), (row,), dot.source),
+        Eqn(dot.op, tuple(inputs), (product,), dot.source),
+        Eqn(Reshape(dot.outs[0].type.shape), (product,), dot.outs, dot.source),
+    )
 
 
 def renamed(graph: Graph) -> Graph:

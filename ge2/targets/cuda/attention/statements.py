@@ -215,6 +215,8 @@ class Writer:
         lanes, said = self.lanes, self.lanes.said
         problem, places = lanes.problem, lanes.places
         row = self.axis(problem, self.row)
+        if self.axis(problem, self.line) < 0:  # a thread has pairs along it
+            return "queries are one, and scores do not count it"
         said.late.update(problem.outs)
         if self.brief:
             said.be_brief()
