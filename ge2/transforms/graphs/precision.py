@@ -219,7 +219,9 @@ def taking_low(graph: Graph, dtype: np.dtype) -> tuple[Graph, list[bool]]:
         if low
         for e in readers[v]
     }
-    eqns = (replace(e, inputs=rename(names, e.inputs)) for e in graph.eqns if e.outs[0] not in names)
+    eqns = (
+        replace(e, inputs=rename(names, e.inputs)) for e in graph.eqns if e.outs[0] not in names
+    )
     return Graph(tuple(inputs), tuple(eqns), rename(names, graph.outputs), graph.consts), taken
 
 
