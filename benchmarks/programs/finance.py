@@ -169,7 +169,7 @@ def _(jnp, lax, x, seeds):
         proposal = x + 2 * (u * 2.0**-32 - 0.5)
         u = u * jnp.uint32(1664525) + jnp.uint32(1013904223)
         take = jnp.log(u * 2.0**-32 + 1e-12) < log_density(proposal) - log_density(x)
-        return jnp.where(take, proposal, x), u, accepted + take.mean()
+        return jnp.where(take, proposal, x), u, accepted + take.mean(dtype=jnp.float64)
 
     x, _, accepted = lax.fori_loop(0, 30, step, (x, seeds, 0.0))
     return x, accepted / 30
