@@ -177,6 +177,7 @@ SUITES = {
         "cuda.sorts": ("sort", "argsort"),
     },
     "programs": {"programs": PROGRAMS},
+    "first-calls": {"first_calls": PROGRAMS},
     "programs-cuda": {"cuda.suite": PROGRAMS},
 }
 RESULTS = Path(__file__).parent / "results"
