@@ -1,4 +1,4 @@
-"""What computes small results of the whole program alone runs at its end, one beside another.
+"""Moves regions that compute small results of the program to its end, one beside another.
 
   b', m', v' = region b m v g; ...; c', n', w' = region c n w h; ...
   ->  ...; b', m', v' = region b m v g; c', n', w' = region c n w h
@@ -23,7 +23,7 @@ FEW: Final = 4  # equations for which the order stays
 
 
 def small_results_last(graph: Graph, context: Context = NOTHING) -> Graph:
-    """The graph with regions that make small results, and nothing that is read again, at its end."""
+    """Returns the graph with the regions last whose results are small and read by no equation."""
     if context.body:
         return graph
     read = {a for e in graph.eqns for a in e.inputs if isinstance(a, Var)}
@@ -36,6 +36,6 @@ def small_results_last(graph: Graph, context: Context = NOTHING) -> Graph:
 
 
 def is_small(eqn: Eqn) -> bool:
-    """True for a region of few bytes, of which no other result is in its memory."""
+    """Returns True for a region that reads and makes few bytes in all."""
     values = (*eqn.inputs, *eqn.outs)
     return isinstance(eqn.op, Region) and sum(v.type.nbytes for v in values) <= SMALL

@@ -101,7 +101,7 @@ class Undisturbed:
         return found
 
     def box(self, k: int) -> Box:
-        """What update `k` writes; each is compared with all updates around it."""
+        """Returns the elements that update `k` writes, computed once: many updates ask for them."""
         boxes = self.scheduler.boxes
         if k not in boxes:
             boxes[k] = written_box(self.eqns[k])

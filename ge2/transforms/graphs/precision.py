@@ -195,8 +195,8 @@ def within(op: Op, policy: Policy) -> Op:
 
 
 def taking_low(graph: Graph, dtype: np.dtype) -> tuple[Graph, list[bool]]:
-    """The graph with the inputs of a low type of which it reads nothing but the rounded value; and
-    which they are. What is computed again would be rounded again.
+    """Returns the graph with those inputs in a low type that it only rounds to it, and which inputs
+    they are: a checkpoint would round them again in the backward pass.
     """
     readers: dict[Atom, list[Eqn]] = {v: [] for v in graph.inputs}
     for eqn in graph.eqns:
@@ -219,9 +219,8 @@ def taking_low(graph: Graph, dtype: np.dtype) -> tuple[Graph, list[bool]]:
         if low
         for e in readers[v]
     }
-    eqns = (
-        replace(e, inputs=rename(names, e.inputs)) for e in graph.eqns if e.outs[0] not in names
-    )
+    kept = [e for e in graph.eqns if names.keys().isdisjoint(e.outs)]  # some have no results
+    eqns = (replace(e, inputs=rename(names, e.inputs)) for e in kept)
     return Graph(tuple(inputs), tuple(eqns), rename(names, graph.outputs), graph.consts), taken
 
 

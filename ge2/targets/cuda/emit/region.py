@@ -167,7 +167,7 @@ class Statements:
         return self.left_out(found)
 
     def be_brief(self) -> None:
-        """Where all results are rounded to bfloat16 the hardware's functions are exact enough."""
+        """Takes the hardware's functions, which are exact enough if all results become bfloat16."""
         self.brief = True
         self.contract()
 

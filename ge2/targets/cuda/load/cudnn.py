@@ -96,7 +96,7 @@ class Graphs:
 
 
 def on(device: CudaDevice, module: Any) -> Graphs:
-    """Those of a handle on a GPU."""
+    """Returns the planned graphs, none yet, of a new handle of cuDNN's on a GPU."""
     with device.here():
         device.xp.cuda.runtime.free(0)  # which makes a context, if there is none yet
         return Graphs(module, module.create_handle())
