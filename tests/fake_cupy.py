@@ -426,6 +426,7 @@ def module() -> ModuleType:
     for name in ("empty_like", "zeros_like", "ones_like", "all", "any"):
         setattr(made, name, maker(name))
     made.log = function("log")  # type: ignore[attr-defined]
+    made.get_default_memory_pool = lambda: SimpleNamespace(free_bytes=lambda: 0)  # type: ignore[attr-defined]
     for part, names in (("linalg", LINALG), ("fft", FFT)):
         found = getattr(np, part)
         setattr(made, part, SimpleNamespace(**{name: maker(name, found) for name in names}))

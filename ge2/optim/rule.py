@@ -10,6 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import FLOATS, HALF
 from ge2.base.errors import InputError
+from ge2.base.gpu import reserve
 from ge2.base.pytrees.pytree import (
     DictKey,
     GetAttrKey,
@@ -74,6 +75,8 @@ def by_leaf(
     def init(params: Any) -> Any:
         found, structure = flatten(params)
         check_floats(found)
+        if found and zeros is None:
+            reserve(found[0], [p.size * kept(p, dtype).itemsize for p in found] * len(names))
         begin = zeros or (lambda p: [np.zeros_like(p, kept(p, dtype)) for _ in names])
         columns = zip(*map(begin, found), strict=True) if found else ((),) * len(names)
         states = (unflatten(structure, column) for column in columns)

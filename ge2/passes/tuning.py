@@ -38,7 +38,7 @@ class LiveRanges:
 
     least: int = 1 << 20  # bytes of a value that is worth it
     ample: int = 1 << 30  # bytes of all values together that nobody lacks
-    share: float = 1 / 32  # of the bytes that a program moves, how many more it may
+    share: float = 1 / 22  # of the bytes that a program moves, how many more it may
 
 
 @final

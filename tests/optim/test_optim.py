@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import tracemalloc
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import ge2
 from ge2 import nn, optim
 from ge2.base.config import config
+from tests.fake_cupy import stand_in
 
 BF16 = np.dtype(ml_dtypes.bfloat16)
 STEPS = 200
@@ -339,6 +341,25 @@ def test_a_state_is_made_without_further_copies_of_the_parameters():
     assert not np.shares_memory(state["m"]["w"], state["v"]["w"])
     of_one = sum(x.nbytes for x in params.values())
     assert 2 * of_one <= most < 2.2 * of_one
+
+
+@pytest.mark.parametrize(
+    ("free", "asked"), [(0, [11 * 512 * 2]), (512, [11 * 512 * 2 - 512]), (1 << 20, [])]
+)
+def test_the_state_of_a_model_on_a_gpu_is_asked_for_at_once(monkeypatch, free, asked):
+    """Of what the pool has no memory for."""
+    found = []
+    with stand_in(monkeypatch) as cupy:
+        monkeypatch.setattr(
+            cupy, "get_default_memory_pool", lambda: SimpleNamespace(free_bytes=lambda: free)
+        )
+        monkeypatch.setattr(cupy, "empty", lambda n, dtype: found.append(n))
+        params = {"w": cupy.ones((32, 40), np.float32), "b": cupy.ones(3, np.float32)}
+        state = optim.adamw().init(params)
+    assert found == asked
+    assert state["v"]["w"].shape == (32, 40)
+    optim.adamw().init({"w": np.ones(3, np.float32)})
+    assert found == asked
 
 
 def test_states_made_inside_jit_are_apart():

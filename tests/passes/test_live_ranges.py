@@ -151,3 +151,36 @@ def test_kernels_of_what_is_made_again_give_the_same_bits() -> None:
 def test_it_is_in_the_pipeline_of_a_gpu() -> None:
     graph = ge2.make_jaxpr(step)(*arrays()).graph
     assert rewritten(graph, "cuda", EAGER) != rewritten(graph, "cuda", tuned(ample=1 << 30))
+
+
+def test_what_is_the_sum_of_half_types_does_not_wait_itself() -> None:
+    """Of two layers' sums one waits; the other is made of it and of a product in half as many bytes."""
+    before = regions(step, *arrays())
+    after = verify(split_live_ranges(before, EAGER))
+
+    def waiting(graph: Graph, dtype: np.dtype) -> int:
+        order = Order(graph)
+        end, _ = order.fullest()
+        found = [
+            v for n, e in enumerate(order.eqns) if order.keys[n] < end for v in e.outs
+            if v.type.shape == (ROWS, WIDTH) and v.type.dtype == dtype and order.last(v) > end
+        ]  # fmt: skip
+        return len(found)
+
+    single = np.dtype(np.float32)
+    assert waiting(before, single) - waiting(after, single) == LAYERS // 2
+    assert waiting(after, BF16) <= waiting(before, BF16)  # norms' results went
+
+
+def test_what_waits_for_the_whole_program_is_not_made_again() -> None:
+    """A value that is returned is in memory in any case; one of three parts saves nothing."""
+
+    def returned(x: Any, y: Any, z: Any, w: Any, big: Any) -> Any:
+        a = (x @ w).astype(BF16) + (y @ w).astype(BF16) + (z @ w).astype(BF16)
+        a = a.astype(np.float32) * 2
+        wide = np.exp(a @ big)  # much at once
+        return np.sin(a) * (wide @ big.T), a
+
+    given = *(drawn(24, 16) for _ in range(3)), drawn(16, 16), drawn(16, 256)
+    before = regions(returned, *given)
+    same(before, verify(split_live_ranges(before, EAGER)), *given)

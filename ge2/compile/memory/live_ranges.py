@@ -6,24 +6,35 @@
 A derivative reads values of the forward pass: the argument of a gelu in a kernel of its own, and
 the gelu in a product, whose operands are in memory. The region that reads the argument makes the
 gelu as well, and writes it as a further result, right before the product reads it: the first one
-need not wait. A cast of an argument is made again before it is read. The pass moves a few per cent
-more bytes, at most, and only in programs whose values take much memory.
+need not wait. A cast of an argument is made again before it is read. And where a region can read
+what a value is the sum of, a half type of half its bytes and what waits in any case, that waits:
+
+  z = add x y; d = region z ct    ->    z = add x y; d = region x y ct
+
+The pass moves a few per cent more bytes, at most, and only in programs whose values take much memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Final, final
 
 from ge2.base.record import record
-from ge2.compile.memory.recompute import as_var, axes_read, effort, region_of, trimmed
+from ge2.compile.memory.recompute import (
+    Inlined,
+    as_var,
+    axes_read,
+    effort,
+    region_of,
+    trimmed,
+)
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.shape import Barrier
 from ge2.passes.context import NOTHING, Context
-from ge2.transforms.graphs.partition import NEVER
+from ge2.transforms.graphs.partition import NEVER, Choice
 
 SMALL: Final = 16  # an array is small beside one of as many times its bytes
 
@@ -108,7 +119,35 @@ class Order:
             self.readers.setdefault(a, []).append(n)
         for a in {*self.eqns[n].inputs} - {*eqn.inputs}:
             self.readers[a].remove(n)
+        if isinstance(eqn.op, Region):
+            for v in {self.root(a) for a in eqn.inputs if isinstance(a, Var)}:
+                if n not in self.regions.setdefault(v, []):
+                    self.regions[v].append(n)
         self.eqns[n] = eqn
+
+    def readers_of(self, v: Var, n: int) -> list[int]:
+        """The equations that read a value by way of one that does: a barrier's readers, or itself."""
+        eqn = self.eqns[n]
+        if not isinstance(eqn.op, Barrier):
+            return [n]
+        return self.readers.get(eqn.outs[eqn.inputs.index(v)], [])
+
+    def last(self, v: Var) -> Key:
+        """The turn of the last equation that reads a value, through barriers or not."""
+        direct = (n for n in self.readers.get(v, ()) if not isinstance(self.eqns[n].op, Barrier))
+        through = (n for n in self.regions.get(v, ()) if self.reads(n, v))
+        return max((self.keys[n] for n in (*direct, *through)), default=())
+
+    def reads(self, n: int, v: Var) -> bool:
+        return any(isinstance(a, Var) and self.root(a) is v for a in self.eqns[n].inputs)
+
+    def untie(self, n: int, v: Var) -> None:
+        """Takes a value out of a barrier if nobody reads it behind that."""
+        eqn = self.eqns[n]
+        if isinstance(eqn.op, Barrier) and not self.readers_of(v, n):
+            kept = [(a, out) for a, out in zip(eqn.inputs, eqn.outs, strict=True) if a is not v]
+            inputs, outs = zip(*kept, strict=True) if kept else ((), ())
+            self.put(n, replace(eqn, inputs=inputs, outs=outs))
 
     def follow(self, numbers: Sequence[int], end: int) -> None:
         """Has equations follow another one, before all that followed it until now."""
@@ -148,8 +187,12 @@ class Splitting:
         if self.peak <= self.tuning.ample:
             return self.order.graph
         values = sorted(self.waiting(), key=lambda v: -v.type.nbytes)
-        for way in (self.joined, self.alone):
-            for v in values:
+        for way, given in (
+            (self.joined, values),
+            (self.derived, [*self.regional()]),
+            (self.alone, values),
+        ):
+            for v in given:
                 if self.peak > self.tuning.ample and (late := self.late(v)):
                     way(v, late)
         return self.order.sorted()
@@ -162,6 +205,14 @@ class Splitting:
                 readers = [order.eqns[m] for m in order.readers.get(v, ())]
                 large = v.type.nbytes >= self.tuning.least
                 if large and v not in order.outputs and not any(e.op.is_view for e in readers):
+                    yield v
+
+    def regional(self) -> Iterator[Var]:
+        """Large values of regions before the fullest step, which no result is."""
+        order = self.order
+        for n, eqn in enumerate(order.eqns):
+            for v in eqn.outs if isinstance(eqn.op, Region) and order.keys[n] < self.full else ():
+                if v.type.nbytes >= self.tuning.least and v not in order.outputs:
                     yield v
 
     def late(self, v: Var) -> list[int]:
@@ -209,6 +260,35 @@ class Splitting:
         if there and cheap and moved <= self.left:
             order.add(made, first)
             self.read(v, made, late, moved)
+
+    def derived(self, v: Var, late: Sequence[int]) -> None:
+        """Has the regions behind the fullest step make it of what waits there, or has half its bytes."""
+        order = self.order
+        readers = {n for m in late for n in order.readers_of(v, m)}
+        cone = Cone.of(v, order) if readers else None
+        if cone is None or not all(isinstance(order.eqns[n].op, Region) for n in readers):
+            return
+        end = max(order.keys[n] for n in readers)
+        new = sum(a.type.nbytes for a in cone.leaves if not self.is_there(a, end))
+        made = cone.inlined(readers, order)
+        long = (n for n, eqn in made.items() if len(region_of(eqn).graph.eqns) > self.most)
+        if 2 * new > v.type.nbytes or made.keys() != readers or any(long):
+            return
+        moved = sum(bytes_read(eqn) - bytes_read(order.eqns[n]) for n, eqn in made.items())
+        moved += new  # which its kernel might not have written else
+        if moved > self.left:
+            return
+        for n, eqn in made.items():
+            order.put(n, eqn)
+        for n in late:
+            order.untie(n, v)
+        self.left -= moved
+        self.peak -= v.type.nbytes - new
+
+    def is_there(self, v: Var, end: Key) -> bool:
+        """True of a value that is in memory until the equation of a turn in any case."""
+        order = self.order
+        return v not in order.makers or v in order.outputs or order.last(v) >= end
 
     def read(self, v: Var, made: Eqn, late: Sequence[int], moved: int) -> None:
         """Has the late readers read what is made again."""
@@ -295,6 +375,23 @@ class Cone:
             host, op=region, inputs=tuple(inputs), outs=(*host.outs, Var(self.value.type))
         )
 
+    def inlined(self, readers: Iterable[int], order: Order) -> dict[int, Eqn]:
+        """The regions that make the value where they read it; none for one whose loops are others."""
+        source = order.eqns[order.makers[self.value]]
+        again = frozenset(eqn for eqn, _ in self.eqns)
+        choice = Choice(frozenset(x for x, _ in self.leaves.values()), again, 0)
+        found = {}
+        for n in readers:
+            reader = order.eqns[n]
+            mine = [a for a in reader.inputs if isinstance(a, Var) and order.root(a) is self.value]
+            if len(mine) == 1 and axes_read(reader, mine[0]) is not None:
+                inputs = tuple(self.value if a is mine[0] else a for a in reader.inputs)
+                there = {order.root(a): a for a in reader.inputs if isinstance(a, Var)}
+                outer: dict[Atom, Atom] = {x: there.get(v, v) for v, (x, _) in self.leaves.items()}
+                reader = replace(reader, inputs=inputs)
+                found[n] = Inlined(reader, source, [self.value], choice, outer).equation()
+        return found
+
     def axes(self, host: Eqn, read: Mapping[Var, Var]) -> dict[int, int] | None:
         """The axis of another region's space that each axis of this one's is."""
         found: dict[int, int] = {}
@@ -310,3 +407,7 @@ class Cone:
         if not needed <= found.keys() or len(ours) != len(needed) or -1 in ours:
             return None
         return found if ours == {*range(len(region_of(host).space))} else None
+
+
+def bytes_read(eqn: Eqn) -> int:
+    return sum(a.type.nbytes for a in eqn.inputs)
