@@ -90,6 +90,17 @@ def test_float32_rounded_to_tf32(kind: str) -> None:
 
 
 @needs_compiler
+@pytest.mark.parametrize("dtype", ["f4", "f8", "i4"])
+def test_types_of_which_no_kernel_has_two_products(dtype: str) -> None:
+    """One product after the other is all there is."""
+    rng = np.random.default_rng(5)
+    x, w, v = (rng.integers(-3, 4, s).astype(dtype) for s in SHAPES)
+    with config.using(executor="shim"):
+        found = ge2.jit(lambda x, w, v: np.maximum(x @ w, 0) * (x @ v))(x, w, v)
+    np.testing.assert_array_equal(found, np.maximum(x @ w, 0) * (x @ v))
+
+
+@needs_compiler
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(64))
 def test_random_work_is_no_further_from_float64_than_in_two_steps(seed: int) -> None:

@@ -93,7 +93,7 @@ def quickest(problem: Problem, caps: Caps) -> float:
         library = Apart().seconds(problem, Variant(), caps) or 0.0
     else:
         library = library_seconds(problem, caps, multiple(problem.inputs, problem.arrays[0]))
-    return min(library, *(each for some in others for each in some))
+    return min([library, *(each for some in others for each in some)])
 
 
 def timed(family: OnTensorCores, problem: Problem, caps: Caps) -> Iterator[float]:
