@@ -26,6 +26,7 @@ DENSE = ((8192, 768), (768, 3072), (3072,), (8192, 3072))
 GATED = ((4096, 4096), (4096, 11008), (4096, 11008), (4096, 11008))
 PAIRED = "wgmma pair of products and region", "mma pair of products and region"
 GATE = ((8192, 768), (768, 3072), (768, 3072))
+HALVES = ((8192, 768), (768, 6144), (8192, 3072))
 CHAIN = ((512, 512), (512, 512), (512,))
 
 
@@ -53,6 +54,11 @@ def before_residual(xp: Any, x: Any, w: Any, b: Any, r: Any) -> Any:
 
 def gated(xp: Any, x: Any, w: Any, v: Any) -> Any:
     return silu(xp, x @ w) * (x @ v)
+
+
+def halves(xp: Any, x: Any, w: Any) -> Any:
+    h, n = x @ w, w.shape[1] // 2
+    return silu(xp, h[:, :n]) * h[:, n:]
 
 
 def chain(xp: Any, x: Any, w: Any, b: Any) -> Any:
@@ -102,6 +108,14 @@ LAYERS: dict[str, tuple[str, Layer, tuple[tuple[int, ...], ...], bool, float]] =
     "dense-gradients": ("gelu(x@w+b) and all gradients", dense, DENSE, True, 1.25),
     "gated-gradients": ("silu(x@w)*(x@v) and all gradients", gated, GATED, True, 1.1),
     "gated": ("silu(x@w)*(x@v)", gated, GATE, False, 0.0),
+    "halves": ("silu and gate, halves of x@w", halves, HALVES[:2], False, 0.0),
+    "halves-gradients": (
+        "silu and gate, halves of x@w, and all gradients",
+        halves,
+        HALVES,
+        True,
+        0.0,
+    ),
     "residual": ("gelu(x@w+b)+r", residual, DENSE, False, 0.0),
     "before": ("x@w+b and its gelu", before, DENSE[:3], False, 0.0),
     "before-residual": ("x@w+b, and its gelu + r", before_residual, DENSE, False, 0.0),
@@ -123,7 +137,7 @@ def line(name: str, options: Options, at: Machine) -> list[Row]:
     without = tuple(f"-{each}" for each in PAIRED)
     split = tuple(f"-{each}" for each in FUSED)
     calls["ge2 split"], _ = ours(function, xs, prefer=(*without, *split))
-    if layer is gated:
+    if layer in (gated, halves):
         calls["ge2 one by one"], _ = ours(function, xs, prefer=without)
     pairs = zip(leaves(calls["ge2"]()), leaves(calls["ge2 split"]()), strict=True)
     for n, (found, wanted) in enumerate(pairs):

@@ -71,6 +71,13 @@ def split_live_ranges(graph: Graph, context: Context) -> Graph:
     return split_live_ranges(graph, context)
 
 
+def gated_products(graph: Graph, context: Context) -> Graph:
+    """Products of whose columns one half gates the other become two."""
+    from ge2.compile.rewrites.gated_products import gated_products
+
+    return gated_products(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
     from ge2.compile.rewrites.product_epilogue import epilogue
@@ -97,8 +104,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
-        slices_first, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed, drawn, resident,
-        small_results_last, constants_late, reads_first, with_copies, views_first,
+        slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
+        drawn, resident, small_results_last, constants_late, reads_first, with_copies, views_first,
     ),
 }
 

@@ -23,7 +23,7 @@ from ge2.compile.steps.writes import Box, made_at_checked, reads_elsewhere, save
 from ge2.compile.tuning import TUNING, Tuning
 from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.attention.ops import FusedBackward
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.index import Gather, UpdateSlice
 from ge2.ops.shape import (
     Barrier,
@@ -385,13 +385,14 @@ class Scheduler:
                 return None
             a, place, maker = x, layout, self.makers.get(x)
         source = self.buffers[a]
-        makes = (Region, Concatenate, Pad) if self.target == "c" else Region
+        makes = (Region, Concatenate, Pad) if self.target == "c" else (Region, ProductRegion)
         if (
             maker is None
             or not isinstance(maker.op, makes)
             or source.storage != "arena"
             or a in self.layouts
             or self.reads[a] > 1
+            or (isinstance(maker.op, ProductRegion) and not is_mappable(place, a))
         ):
             return None
         return (a, place) if self.kinds[source.first] == "kernel" else None

@@ -12,6 +12,7 @@ made twice, since the slices have no more elements than the whole.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.pointlike import Pointlike
@@ -23,8 +24,15 @@ Parts = dict[Slice, Var]  # of a value, by what is sliced
 
 def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     """The graph with slices before the elementwise work whose results they are of."""
-    parts, same = slices_of(graph)
     most = context.tuning.sliced
+    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+
+
+def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
+    """The graph with slices before the elementwise work of which nothing else is read, where they
+    `may` be: asked of each of its results, with the slices of that.
+    """
+    parts, same = slices_of(graph)
     reads = Counter(
         a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
     )
@@ -33,7 +41,7 @@ def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
     for eqn in reversed(graph.eqns):
         if isinstance(eqn.op, Pointlike | BroadcastInDim) and len(eqn.outs) == 1:
             (y,) = eqn.outs
-            if y in parts and not reads[y] and is_covered(y, parts[y], most):
+            if y in parts and not reads[y] and may(y, parts[y]):
                 gone.add(y)
                 reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
                 for op in parts[y]:

@@ -7,6 +7,7 @@ scatter_add 0 ct rows y   ->  where(columns == y, ct, 0.0)
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -220,7 +221,7 @@ class Part:
 
 def join(graph: Graph, context: Context = NOTHING) -> Graph:
     fewest = context.tuning.joined
-    if sum(isinstance(e.op, Pad) for e in graph.eqns) < fewest:
+    if sum(isinstance(e.op, Pad) for e in graph.eqns) < 2:
         return graph
     makers = {v: e for e in graph.eqns for v in e.outs}
     uses = Counter(a for e in graph.eqns for a in e.inputs if isinstance(a, Var))
@@ -253,12 +254,19 @@ def joined(
             others.append(leaf)
         else:
             parts.append(part)
-    if len(parts) < fewest or len(others) > 1:
+    if len(parts) < (fewest if others else 2) or len(others) > 1:
         return None
     parts.sort(key=lambda part: part.start)
+    if len(parts) < fewest and not are_all(parts, eqn.outs[0].type.shape):
+        return None
     if any(a.axis != b.axis or a.end > b.start for a, b in pairwise(parts)):
         return None
     return side_by_side(eqn, parts, others)
+
+
+def are_all(parts: list[Part], shape: Dims) -> bool:
+    """True if parts, of which none lies on another, leave nothing between them."""
+    return sum(part.value.type.size for part in parts) == math.prod(shape)
 
 
 def leaves(eqn: Eqn, makers: Mapping[Var, Eqn], uses: Counter[Var]) -> list[Atom]:

@@ -117,7 +117,8 @@ class Tuning:
     `columns`: of rows of which one element is read, up to which all are compared with its index;
     `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
     `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
-    `joined`: parts among zeros whose sum is an array of them side by side; two are as well added.
+    `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
+    are as well added.
     `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
     most of several sums at indices that become one.
     """

@@ -33,6 +33,18 @@ def gradients(x: Any, w: Any, v: Any, ct: Any) -> Any:
     return (gate, *back(ct))
 
 
+def halved(h: Any) -> Any:
+    """A gated unit of one matrix for both halves."""
+    a, b = np.split(h, 2, axis=-1)
+    return silu(a) * b
+
+
+def halves_and_cotangent(h: Any, ct: Any) -> Any:
+    """It, and the cotangent of the one product, whose halves are made where they belong."""
+    y, back = ge2.vjp(halved, h)
+    return (y, *back(ct))
+
+
 X, W, ROW = (136, 72), (72, 88), (136, 88)
 # what a pair may be: each function, and the shapes of its arguments
 LAYERS: Final[dict[str, Case]] = {
@@ -50,6 +62,14 @@ LAYERS: Final[dict[str, Case]] = {
     "input turned": (lambda x, w, v: silu(x.T @ w) * (x.T @ v), ((72, 136), W, W)),
     "halves of one matrix": (
         lambda x, w: np.tanh(x @ w[:, :88]) * (x @ w[:, 88:]), (X, (72, 176))
+    ),
+    "halves of one product": (lambda x, w: halved(x @ w), (X, (72, 176))),
+    "halves of a product and a bias": (
+        lambda x, w, b: halved(0.5 * (x @ w) + b), ((2, 136, 72), (72, 176), (176,))
+    ),
+    "halves of a product of a turned matrix": (lambda x, w: halved(x @ w.T), (X, (176, 72))),
+    "cotangents of halves": (
+        lambda x, w, ct: halves_and_cotangent(x @ w, ct), (X, (72, 176), ROW)
     ),
     "sums of columns": (lambda x, w, v, r: with_sum(np.tanh(x @ w) * (x @ v) * r), (X, W, W, ROW)),
     "both ways": (lambda x, w, v: (x @ w - x @ v, np.maximum(x @ w, x @ v)), (X, W, W)),

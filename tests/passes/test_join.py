@@ -50,6 +50,17 @@ def test_columns():
     assert names.count("concatenate") == 1
 
 
+def test_two_parts_that_are_all_of_it():
+    assert joined(reading(slice(4, 8), slice(0, 4)), X).count("concatenate") == 1
+
+
+def test_two_parts_and_something_else_are_added():
+    def f(x):
+        return (x[:4] ** 2).sum() + (x[4:] ** 3).sum() + np.sin(x).sum()
+
+    assert "concatenate" not in joined(ge2.grad(f), X)
+
+
 def test_something_else_is_added_too():
     def f(x):
         return sum((x[t] ** (t + 2)).sum() for t in range(8)) + np.sin(x).sum()
@@ -62,7 +73,7 @@ def test_something_else_is_added_too():
     "parts",
     [
         (slice(0, 4), slice(3, 6), slice(6, 8)),  # which overlap
-        (slice(0, 4), slice(4, 8)),  # few
+        (slice(0, 4), slice(5, 8)),  # few
         (slice(0, 8, 2), slice(1, 8, 2), slice(0, 1)),  # with steps
         (0, (slice(None), slice(0, 1)), 1),  # along two axes
         (0, 1, 1, 2),
