@@ -5,6 +5,8 @@ decide, while the BLAS has one.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -153,3 +155,38 @@ def test_a_quota_bounds_the_cores(tmp_path):
     assert quota(8, str(tmp_path / "none")) == 8
     quota.cache_clear()
     assert allowed_cores() >= 1
+
+
+AWAKE = """
+import os, threading, time
+import numpy as np
+import ge2
+
+def seconds_of_others():
+    others = {*os.listdir("/proc/self/task")} - {str(threading.get_native_id())}
+    return sum(int(open(f"/proc/self/task/{t}/schedstat").read().split()[0]) for t in others) / 1e9
+
+f = ge2.jit(lambda a, b: a @ b)
+for dtype in ("f4", "f8", "c8", "c16"):
+    for m, n, k in ((1, 200, 90), (150, 1, 200), (128, 10, 256), (100, 100, 100), (700, 1, 700)):
+        a, b = np.ones((m, k), dtype), np.ones((k, n), dtype)
+        f(a, b)
+        time.sleep(0.1)  # until the team of a large product sleeps, and who compiled has ended
+        before = seconds_of_others()
+        f(a, b)
+        time.sleep(0.03)
+        if (spent := seconds_of_others() - before) > 0.01:
+            print(dtype, m, n, k, spent)
+"""
+
+
+@needs_compiler
+@counted
+@pytest.mark.skipif(not os.path.exists("/proc/self/schedstat"), reason="Linux counts so")
+def test_no_product_wakes_the_threads_of_the_blas():
+    """They spin for tens of milliseconds, on the processors that the loops after it need."""
+    environment = os.environ | {"PYTHONWARNINGS": "ignore"}
+    ran = subprocess.run(
+        [sys.executable, "-c", AWAKE], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ran.stdout, ran.returncode) == ("", 0), ran.stderr

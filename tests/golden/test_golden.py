@@ -36,7 +36,7 @@ VARIANTS = {
         "rows kept in scratch": r"\(scratch \+ GE2_THREAD \* per_thread",
         "extremes beside NaN": r"reduction\(\|:\w+_nan\)",
         "product by BLAS": r"ge2_products_f32\(",
-        "product that is no work for threads": r"ge2_product_by_blas_f32\(",
+        "product that is no work for threads": r"ge2_product_alone_f32\(",
         "product of a size": r"ge2_product_tiny_f32\(",
         "product with few terms": r"ge2_product_terms_f32\(",
         "product with a vector": r"ge2_product_with_vector_f32\(",

@@ -332,7 +332,7 @@ def small_by_blas(
     """A product by BLAS that is no work for several threads."""
     operands = called(arguments, a, b, sizes, few)
     arguments.append(Argument("const ge2_services *lib", "services"))
-    return Text(f"ge2_product_by_blas_{suffix}(lib, {operands});")
+    return Text(f"ge2_product_alone_{suffix}(lib, {operands});")
 
 
 def by_loops(

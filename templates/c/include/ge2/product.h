@@ -10,7 +10,7 @@
 #include "ge2/core.h"
 
 #define GE2_TILE_WORK (1 << 21) /* multiplications worth a task of their own, some 0.1 ms */
-#define GE2_WAKING (1 << 15)    /* multiplications from which on a BLAS wakes threads of its own */
+#define GE2_WAKING (1 << 13)    /* multiplications from which on a BLAS may wake threads of its own: OpenBLAS, 9216 */
 #define GE2_PARTS 32            /* of long sums, at most */
 #define GE2_TILE 512            /* rows or columns of the largest tile; packing the other operand costs it 2 to 4 % */
 #define GE2_TINY 4096 /* multiplications below which a call of BLAS costs more than the loops */
@@ -256,6 +256,15 @@ GE2_ROWS_COMPLEX(c128, double _Complex, double)
             ge2_product_any_##S(m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                         \
         else                                                                                                        \
             ge2_product_by_blas_##S(lib, m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                \
+    }                                                                                                               \
+    /* One that is no work for several threads, of ours or of the BLAS. */                                          \
+    GE2_FN void ge2_product_alone_##S(                                                                              \
+        const ge2_services *lib, int64_t m, int64_t n, int64_t k, const T *a, int64_t a_row, int64_t a_column,      \
+        const T *b, int64_t b_row, int64_t b_column, T *c, int64_t c_row) {                                         \
+        const int wakes = m * n * k > GE2_WAKING && lib->set_blas_threads;                                          \
+        if (wakes) ge2_products_begin(lib);                                                                         \
+        ge2_product_by_blas_##S(lib, m, n, k, a, a_row, a_column, b, b_row, b_column, c, c_row);                    \
+        if (wakes) ge2_products_end(lib);                                                                           \
     }                                                                                                               \
     GE2_PRODUCT_PARTS(S, T)                                                                                         \
     GE2_PRODUCT_TILES(S, T)
