@@ -143,15 +143,8 @@ SUITES = {
         "cuda.draws": ("uniform", "normal"),
         "cuda.contractions": ("wide", "square", "large", "tiny", "odd", "digits"),
         "cuda.layers": (
-            *(
-                "dense-gradients",
-                "gated-gradients",
-                "gated",
-                "residual",
-                "before",
-                "before-residual",
-                "chain",
-            ),
+            *("dense-gradients", "gated-gradients", "gated", "halves", "halves-gradients"),
+            *("residual", "before", "before-residual", "chain"),
         ),
         "cuda.attention": (
             *("causal", "full", "one", "short", "narrow", "causal-slopes", "full-slopes"),
