@@ -356,27 +356,36 @@ def weights_like(x: Any, w: Any, axis: Axes) -> Any:
     return broadcast(reshape(w, tuple([n if i in axes else 1 for i, n in enumerate(shape)])), shape)
 
 
-def logsumexp(a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False) -> Any:
-    """log(sum(b * exp(a))) without overflow; -inf where every element is -inf,
-    with derivative 0 there.
+def logsumexp(
+    a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
+) -> Any:
+    """log(sum(b * exp(a))) without overflow; -inf where every element is -inf, with derivative 0
+    there. With `return_sign` two arrays: the logarithm of the sum's absolute value, and its sign.
 
     >>> float(logsumexp([1000.0, 1000.0]).round(3))
     1000.693
+    >>> y, sign = logsumexp([1.0, 2.0], b=[1.0, -1.0], return_sign=True)
+    >>> float(y.round(3)), float(sign)
+    (1.541, -1.0)
     """
     x = array(a)
     x = cast(x, type_of(x).dtype if type_of(x).dtype in INEXACT else FLOAT64)
     t = type_of(x)
     axes = all_axes(axis, t.ndim, x)
     if builtins.any(t.shape[i] == 0 for i in axes):
-        return e.log(sum(e.exp(x), axes, keepdims=keepdims))
+        none = sum(e.exp(x), axes, keepdims=keepdims)
+        return (e.log(none), none) if return_sign else e.log(none)
     high = StopGradient()(max(real(x), axes))
     high = choose_by(e.isfinite(high), high, type_of(high).dtype.type(0))
     terms = e.exp(e.subtract(x, repeated(high, t.shape, axes)))
     total = sum(terms if b is None else e.multiply(b, terms), axes)
+    sign = e.sign(total) if return_sign else None
+    total = e.absolute(total) if return_sign else total
     empty = e.equal(total, 0)
     safe = choose_by(empty, type_of(total).dtype.type(1), total)
     y = choose_by(empty, type_of(total).dtype.type(-np.inf), e.add(e.log(safe), high))
-    return finish(y, t.shape, axes, keepdims)
+    y = finish(y, t.shape, axes, keepdims)
+    return (y, finish(sign, t.shape, axes, keepdims)) if return_sign else y
 
 
 # ------------------------------------------------------------------------------------- NaN left out

@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from sys import modules
 from typing import Any
 
 import numpy as np
@@ -151,6 +152,10 @@ class Trace:
         # the error of the last value that was not known
         self.refused: Callable[[], Exception] | None = None
         self.parent: Any = None
+        if "scipy.special" in modules:
+            from ge2.trace.scipy_functions import take_over
+
+            take_over()
 
     # ------------------------------------------------------------------------------------ recording
 

@@ -262,11 +262,7 @@ def logsumexp(
     a: Any, axis: Axes = None, b: Any = None, keepdims: bool = False, return_sign: bool = False
 ) -> Any:
     """log(sum(b * exp(a))) without overflow, as `scipy.special.logsumexp`."""
-    if return_sign:
-        raise InputError(
-            "logsumexp: return_sign= is not supported", where=here(), fix="np.exp, np.sum"
-        )
-    return reductions.logsumexp(a, axis, b, keepdims)
+    return reductions.logsumexp(a, axis, b, keepdims, return_sign)
 
 
 def softmax(x: Any, axis: Axes = None) -> Any:
