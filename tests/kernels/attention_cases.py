@@ -351,6 +351,7 @@ FEW: Final[dict[str, tuple[Attention, Shape, Shape, str]]] = {
     "other lengths": (padded, (2, 2, 1, 64), (2, 2, 300, 64), "padding"),
     "bias, narrow": (biased, (1, 2, 20, 24), (1, 2, 300, 24), "bias of each head"),
     "wide": (plain, (1, 2, 12, 256), (1, 2, 100, 256), ""),
+    "many shares": (masked(-2000), (1, 1, 3, 64), (1, 1, 2500, 64), ""),
 }
 
 # what has a derivative in kernels

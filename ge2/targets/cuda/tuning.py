@@ -471,6 +471,16 @@ class Attention:
     busy: float = 0.75  # the part of the time in which tensor cores are
     share: int = 128  # keys at least that a warp has, where warps share them,
     waves: int = 4  # and how often all warps of a GPU are to have some
+    in_turn: int = 8  # shares at least that a thread adds up
+    # of few queries, as an H200 took its time for 1 to 256 batches of them:
+    # the parts of the bandwidth where warps share keys, and where one warp of a block has queries
+    apart: float = 0.78
+    warps: float = 0.72
+    merge: float = 2e-5  # seconds in which shares begin and are merged
+    many: int = 1 << 27  # bytes of keys and values from which on others may be quicker
+    # seconds in which a block takes 64 keys of 64 features by warps, and a tile by each 64 rows of wgmma
+    waits: float = 1e-6
+    waits_of_group: float = 0.8e-6
 
 
 @final

@@ -242,8 +242,14 @@ class AttentionByKeys:
             arguments.update(heads)
         cast = f"ge2_cast_f32_{SUFFIX[self.dtype]}"
         view = MergeView(mates, places, head, at, cast, self.logs is not None)
+        threads, most = (
+            64 * self.tiling.planes,
+            self.shares[0] // self.chip.tuning.attention.in_turn,
+        )
+        parts = next(n for n in (8, 4, 2, 1) if n == 1 or (n <= most and n * threads <= 1024))
+        fixed = (*self.fixed(), Fixed("PARTS", parts, "of the shares"))
         return CudaKernel(
             "attention merge", f"What warps have of\n{self.text}", tuple(arguments.values()), (),
-            64 * self.tiling.planes, (self.places * rows_of(self.tiling),), self.fixed(), 0, 4,
+            threads * parts, (self.places * rows_of(self.tiling),), fixed, 0, 4,
             template="cuda/attention/merge.cu.jinja", view=view,
         )  # fmt: skip

@@ -49,6 +49,8 @@ from ge2.targets.cuda.tuning import AttentionMmaTile, AttentionTile
 # of products alone
 CROWDED: Final = (112, 160, 192)
 MOST_ROWS: Final = 32  # that share keys, if warps share these: 16 read them once
+ROWS: Final = 16  # queries of a warp
+RESIDENT: Final = 2  # blocks of a multiprocessor
 
 
 class OnTensorCores(Cuda):
@@ -66,6 +68,11 @@ class OnTensorCores(Cuda):
         cotangents: Sequence[Operand] = (),
     ) -> Tiling | str:  # fmt: skip
         return lying(form, problem, out, sums, cotangents, self.bytes_, self.dtypes)
+
+    def lying_few(self, form: Form, problem: Problem) -> bool:
+        """True if the queries that share keys are no more than a warp multiplies at once."""
+        found = self.lying(form, problem)
+        return isinstance(found, Tiling) and found.queries <= ROWS
 
 
 class Forward(OnTensorCores):
@@ -170,6 +177,10 @@ class Attention(OfTensorMaps, Forward):
         tuning, tile = caps.chip.tuning.wgmma, variant.plan
         form, found = self.found(problem)
         assert isinstance(tile, AttentionTile)
+        if found.queries <= ROWS:
+            wait = caps.chip.tuning.attention.waits_of_group * tile.groups * seen_part(form)
+            moved = bytes_of(problem) / caps.speed.moved
+            return few_seconds(found, (found.keys / tile.keys + 0.5) * wait, 1, moved, caps)
         queries = -(-found.queries // (64 * tile.groups)) * 64 * tile.groups
         done = 4 * found.heads * queries * found.keys * found.columns * seen_part(form)
         rate = (
@@ -179,6 +190,11 @@ class Attention(OfTensorMaps, Forward):
             * caps.chip.tuning.attention.busy
         )
         return caps.speed.launch + done / rate
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True of few queries, which may leave a GPU idle."""
+        op = problem.op
+        return isinstance(op, FusedAttention) and self.lying_few(form_of(op.plain), problem)
 
     def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
         return AttentionWgmma, ()
@@ -197,14 +213,15 @@ class OfWarps(OnTensorCores):
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True of IEEE float32, since the library's products are faster than multiply-adds, and of few
-        queries in float32, which would leave a GPU idle; else memory is linear in length, and that counts.
+        queries, which may leave a GPU idle; else memory is linear in length, and that counts.
         """
         op = problem.op
         if not isinstance(op, FusedAttention | FusedBackward):
             return False
         form = form_of(op.plain)
-        shape = form.product.type.shape
-        few = shape[form.row] <= MOST_ROWS and form.queries.base.type.dtype == FLOAT32
+        if isinstance(op, FusedAttention) and form.queries.base.type.dtype != FLOAT32:
+            return self.lying_few(form, problem)
+        few = form.product.type.shape[form.row] <= MOST_ROWS
         return few or is_exact(form)
 
 
@@ -224,6 +241,11 @@ class AttentionOfWarps(OfWarps, Forward):
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         form, found = self.found(problem)
+        if self.lying_few(form, problem) and form.queries.base.type.dtype != FLOAT32:
+            tuning = caps.chip.tuning.attention
+            waits = (found.keys / 64 + 1) * tuning.waits * found.columns / 64 * seen_part(form)
+            moved = bytes_of(problem) / (caps.speed.moved * tuning.warps)
+            return few_seconds(found, waits, RESIDENT, moved, caps)
         return mma_seconds(form, found, variant.plan, 2, found.queries, caps)
 
     def maker(self, form: Form) -> tuple[Callable[..., ForwardKernel], tuple[bool, ...]]:
@@ -261,11 +283,25 @@ def mma_seconds(
     return caps.speed.launch + done / (rate * tile.part)
 
 
+def few_seconds(found: Tiling, waits: float, resident: int, moved: float, caps: Caps) -> float:
+    """The seconds in which so many tiles of keys come one after the other, as often as a multiprocessor
+    has queries to go through them with; or those in which their bytes do.
+    """
+    waves = -(-found.heads // (resident * caps.limits.multiprocessors))
+    return caps.speed.launch + max(waves * waits, moved)
+
+
 @final
 class AttentionOfFew(Cuda):
     """softmax(f(q k)) v of few queries, in one pass over keys and values, which warps share."""
 
     name = "attention by keys"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True if keys and values are so many bytes that bandwidth counts: of fewer this is the quickest,
+        or nearly.
+        """
+        return caps is None or bytes_of(problem) >= caps.chip.tuning.attention.many
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -293,7 +329,8 @@ class AttentionOfFew(Cuda):
         found = lying(form_of(op.plain), problem)
         assert isinstance(found, Tiling)
         moved = tiles_of(found) * bytes_of(problem)
-        return 2 * caps.speed.launch + moved / caps.speed.moved
+        tuning = caps.chip.tuning.attention
+        return 2 * caps.speed.launch + tuning.merge + moved / (caps.speed.moved * tuning.apart)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         op = problem.op
