@@ -2,7 +2,8 @@
 
 Predictions of two variants are often closer to each other than either is to the truth, and which is
 less changes with each extent. So a problem takes the variant that an earlier program was built with
-for a problem of its class or of a neighbouring one, if its prediction is hardly longer than the least.
+for a problem of its class or of a neighbouring one, unless what its prediction loses is worth the time
+to compile another kernel.
 Choices within one program do not depend on each other.
 """
 
@@ -18,9 +19,11 @@ from ge2.choice.problem import Problem
 if TYPE_CHECKING:
     from ge2.choice.record import ProblemClass
 
-# times the least prediction: predictions of products are off by 15 % in the middle, and a kernel
-# takes as long to compile as it would lose in thousands of calls
-NEAR: Final = 1.15
+NEAR: Final = 1.15  # times the least prediction: those of products are off by as much
+# seconds of a call that compiling is not worth: 0.2 s of a kernel, over as many calls as a network of
+# ten layers has in a thousand steps; but for a kernel that would take more than FAR times the least
+LOST: Final = 0.2 / 1e4
+FAR: Final = 2.0
 KEPT: Final = 64  # classes of one form that are kept
 
 Name = tuple[str, str]  # of a family, and of its variant
@@ -58,6 +61,15 @@ def forget() -> None:
     """Forgets what was built."""
     _new.clear()
     _built.clear()
+
+
+def is_near(seconds: float, least: float) -> bool:
+    """True if a kernel that takes so long by prediction is not worth compiling another one.
+
+    >>> is_near(11e-5, 10e-5), is_near(3e-5, 2e-5), is_near(5e-6, 2e-6)
+    (True, True, False)
+    """
+    return seconds <= NEAR * least or (seconds <= FAR * least and seconds - least <= LOST)
 
 
 def names_near(problem: Problem, caps: Any) -> set[Name]:

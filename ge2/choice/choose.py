@@ -165,22 +165,28 @@ def saved(problem: Problem, catalog: Catalog) -> Catalog:
 
 
 def candidates(
-    problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
+    problem: Problem,
+    caps: Any,
+    prefs: Prefs,
+    catalog: Catalog,
+    every: bool = True,
+    had: bool = False,
 ) -> Iterator[Candidate]:
     """The candidates of each family of the target, or the reason why it has none, in the order of
     the catalog; with predictions of `every` family, or of those alone where they decide: as times
-    were found to be longer, where some were measured.
+    were found to be longer, where some were measured. `had`: a program before was built with them.
     """
     for family in catalog:
         if family.target in ("", problem.target):
-            yield from candidates_of(family, problem, caps, prefs, every)
+            yield from candidates_of(family, problem, caps, prefs, every, had)
 
 
 def candidates_of(
-    family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool
-) -> Iterator[Candidate]:
+    family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool, had: bool = False
+) -> Iterator[Candidate]:  # fmt: skip
     """The candidates of one family; if it refuses, one that holds its reason."""
     refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
+    refusal = refusal or ("" if had else family.hesitates(problem, caps))
     if refusal:
         yield Candidate(family, refusal=refusal)
     elif caps is None:
@@ -253,8 +259,8 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
         return chosen(problem, caps, prefs, catalog)
     earlier = made.setdefault(problem, [])
     for known, title, by in earlier:
-        if known == caps and (found := again(problem, caps, prefs, catalog, title)) is not None:
-            return replace(found, by=by)
+        if known == caps and (found := again(problem, caps, prefs, catalog, title, by)) is not None:
+            return found
     found = chosen(problem, caps, prefs, catalog)
     earlier.append((caps, found.taken.title, found.by))
     return found
@@ -292,18 +298,19 @@ def written(choice: Choice, kept_for: object = None) -> tuple[Choice, Any]:
 _stale: dict[Problem, set[tuple[str, str]]] = {}
 
 
-def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str) -> Choice | None:
+def again(
+    problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str, by: str
+) -> Choice | None:
     """The candidate of a title, its plan worked out anew: that of an earlier text is used up."""
     refused: list[Candidate] = []
     known = recorded(problem, caps, prefs, catalog)
-    for offered in candidates(problem, caps, prefs, catalog, every=False):
+    for offered in candidates(problem, caps, prefs, catalog, every=False, had=by == "built"):
         candidate = offered if known is None else known.told(offered)
         if offered.title == title and offered.refusal:
             return None  # it failed since
         if offered.title == title:
-            return Choice(
-                problem, replace(candidate, refusal=""), tuple(refused), caps, catalog, prefs
-            )
+            taken = replace(candidate, refusal="")
+            return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
         if candidate.refusal:
             refused.append(candidate)
     return None
@@ -420,7 +427,7 @@ def of_built(
         least = best.predicted
         if least is None and near is not None:
             least = next((c.predicted for c in alike(best, problem, caps, prefs)), None)
-        if near is not None and least and (near.predicted or 0.0) <= built.NEAR * least:
+        if near is not None and least and built.is_near(near.predicted or 0.0, least):
             best, by = near, "built"
     built.note(problem, caps, best.name)
     return best, by
@@ -432,7 +439,7 @@ def built_before(
     """The candidate of the least prediction among some."""
     families = {family for family, _ in names}
     some = tuple(family for family in catalog if family.name in families)
-    found = [c for c in candidates(problem, caps, prefs, some) if c.name in names]
+    found = [c for c in candidates(problem, caps, prefs, some, had=True) if c.name in names]
     timed = [c for c in found if not c.refusal and c.predicted is not None]
     return min(timed, key=lambda c: c.predicted or 0.0, default=None)
 
