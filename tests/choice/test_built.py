@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -67,7 +66,7 @@ def taken(extent: int, first: float, second: float, **prefs: Any) -> Choice:
 
 
 @pytest.fixture
-def program() -> Iterator[built.Decisions]:
+def program() -> built.Decisions:
     """A program that was built for 100 lines: of the second family."""
     found: built.Decisions = []
     with built.deciding(found):
@@ -75,7 +74,7 @@ def program() -> Iterator[built.Decisions]:
         assert taken(100, 2.0, 2.1).taken.title == "a, one"  # not by what it decided itself
     del found[1:]
     built.keep(found)
-    yield found
+    return found
 
 
 def test_a_neighbour_takes_what_was_built(program: built.Decisions) -> None:
