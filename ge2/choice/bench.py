@@ -135,6 +135,13 @@ def aligned(nbytes: int) -> Any:
     return memory
 
 
+def guarded(nbytes: int) -> Any:
+    """As aligned, but for what is between guard bands."""
+    memory = unfilled(nbytes)
+    memory[:GUARD] = memory[GUARD + nbytes :] = NOTHING
+    return memory
+
+
 def unfilled(nbytes: int) -> Any:
     memory = np.empty(nbytes + 3 * GUARD, np.uint8)
     return memory[-memory.ctypes.data % GUARD :][: nbytes + 2 * GUARD]
@@ -193,7 +200,10 @@ class Images:
             id(x.buffer) for x in operands if x is not None and x.type.size == x.buffer.type.size
         }
         read = {id(x.buffer) for x in self.inputs if x is not None} - lines
-        found = {n: self.image(b, n in read) for n, b in self.buffers.items()}
+        found = {
+            n: guarded(b.type.nbytes) if n in lines else self.image(b, n in read)
+            for n, b in self.buffers.items()
+        }
         for x, small in zip(operands, self.repeats.values(), strict=True):
             assert x is not None
             drawn = self.drawn(replace(x.type, shape=small))
@@ -204,7 +214,8 @@ class Images:
         """NaN between guard bands; drawn numbers between them if the step reads it: of a long array
         some are there again.
         """
-        memory, t = aligned(buffer.type.nbytes), buffer.type
+        t = buffer.type
+        memory = guarded(t.nbytes) if is_read else aligned(t.nbytes)
         if is_read and t.size:
             few = t.size > DRAWN and not isinstance(self.eqn.op, SearchSorted)
             drawn = self.drawn(replace(t, shape=(DRAWN,)) if few else t)
