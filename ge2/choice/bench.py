@@ -22,11 +22,13 @@ from ge2.base.config import config
 from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, python_type, real_part
 from ge2.base.locks import computed
 from ge2.base.record import record
+from ge2.choice import repeats
 from ge2.choice.choose import Candidate, Catalog, candidates
 from ge2.choice.problem import Problem, prefs
 from ge2.choice.record import code_of
+from ge2.choice.repeats import Repeats, lines_once, repeated, repeats_of
 from ge2.codegen.layout import Layout
-from ge2.ir import ArrayType, Atom, Evaluate, Literal, Var
+from ge2.ir import ArrayType, Atom, Dims, Evaluate, Literal, Var
 from ge2.ops.sort import SearchSorted
 from ge2.program.cost import computing
 from ge2.program.program import Buffer, Program, Step
@@ -37,7 +39,9 @@ NOTHING: Final = 0xFF  # a byte: floating numbers of such bytes are NaN
 SEED: Final = 17
 CONDITION: Final = 8  # roundings inside of a step, beside those of its inputs
 BLOCK: Final = 1 << 15  # elements that are compared at once
+DRAWN: Final = 4194301  # numbers that are drawn for an array: a prime, so that rows differ
 STRANDS: Final = 16  # sums side by side, as NumPy's and ours have: each errs by its own terms
+OUTSIDE: Final = "it writes outside of its result"
 Run = Callable[[], object]
 
 
@@ -126,13 +130,26 @@ class Array:
 
 def aligned(nbytes: int) -> Any:
     """Bytes of an array between guard bands; it is where the widest access may begin."""
-    memory = np.full(nbytes + 3 * GUARD, NOTHING, np.uint8)
+    memory = unfilled(nbytes)
+    memory.fill(NOTHING)
+    return memory
+
+
+def guarded(nbytes: int) -> Any:
+    """As aligned, but for what is between guard bands."""
+    memory = unfilled(nbytes)
+    memory[:GUARD] = memory[GUARD + nbytes :] = NOTHING
+    return memory
+
+
+def unfilled(nbytes: int) -> Any:
+    memory = np.empty(nbytes + 3 * GUARD, np.uint8)
     return memory[-memory.ctypes.data % GUARD :][: nbytes + 2 * GUARD]
 
 
 def copied(memory: Any) -> Any:
     """Bytes of the host, and as aligned."""
-    copy = aligned(memory.size - 2 * GUARD)
+    copy = unfilled(memory.size - 2 * GUARD)
     copy[...] = memory
     return copy
 
@@ -148,6 +165,7 @@ class Images:
         self.outs = [self.array(v) for v in step.eqn.outs]
         self.inputs = [self.array(a) if is_array(a) else None for a in step.eqn.inputs]
         arrays = [x for x in (*self.inputs, *self.outs) if x is not None]
+        self.repeats = self.repeating(arrays)
         self.buffers = {id(x.buffer): x.buffer for x in arrays}
         self.most = self.indices()
         self.numbers = {a: self.number(a) for a in step.eqn.inputs if not is_array(a)}
@@ -157,6 +175,18 @@ class Images:
         buffer = self.program.buffers[a]
         return Array(a.type, self.program.layout(a), buffer.base or buffer)
 
+    def repeating(self, arrays: Sequence[Array]) -> Repeats:
+        """The operands whose lines repeat, if each has memory of its own."""
+        found = repeats_of(self.eqn)
+        mine = [self.inputs[n] for n in found]
+        apart = all(
+            x is not None
+            and sum(y.buffer is x.buffer for y in arrays) == 1
+            and 0 not in x.layout.strides
+            for x in mine
+        )
+        return found if apart else {}
+
     def indices(self) -> int:
         """Whole numbers are drawn below it: any may be an index."""
         sizes = [n for x in self.inputs if x is not None for n in x.type.shape if n > 1]
@@ -165,15 +195,34 @@ class Images:
     @computed
     def bytes(self) -> dict[int, Any]:
         """The memory of each buffer."""
-        read = {id(x.buffer) for x in self.inputs if x is not None}
-        return {n: self.image(b, n in read) for n, b in self.buffers.items()}
+        operands = [self.inputs[n] for n in self.repeats]
+        lines = {
+            id(x.buffer) for x in operands if x is not None and x.type.size == x.buffer.type.size
+        }
+        read = {id(x.buffer) for x in self.inputs if x is not None} - lines
+        found = {
+            n: guarded(b.type.nbytes) if n in lines else self.image(b, n in read)
+            for n, b in self.buffers.items()
+        }
+        for x, small in zip(operands, self.repeats.values(), strict=True):
+            assert x is not None
+            drawn = self.drawn(replace(x.type, shape=small))
+            x.of(found[id(x.buffer)])[...] = repeated(drawn, x.type.shape)
+        return found
 
     def image(self, buffer: Buffer, is_read: bool) -> Any:
-        """NaN between guard bands; drawn numbers between them if the step reads it."""
-        memory = aligned(buffer.type.nbytes)
-        if is_read and buffer.type.size:
-            drawn = np.ascontiguousarray(self.drawn(buffer.type)).reshape(-1).view(np.uint8)
-            memory[GUARD : GUARD + drawn.size] = drawn
+        """NaN between guard bands; drawn numbers between them if the step reads it: of a long array
+        some are there again.
+        """
+        t = buffer.type
+        memory = guarded(t.nbytes) if is_read else aligned(t.nbytes)
+        if is_read and t.size:
+            few = t.size > DRAWN and not isinstance(self.eqn.op, SearchSorted)
+            drawn = self.drawn(replace(t, shape=(DRAWN,)) if few else t)
+            drawn = np.ascontiguousarray(drawn).reshape(-1).view(np.uint8)
+            inner = memory[GUARD : GUARD + t.nbytes]
+            for first in range(0, t.nbytes, drawn.size):
+                inner[first : first + drawn.size] = drawn[: t.nbytes - first]
         return memory
 
     def drawn(self, t: ArrayType) -> Any:
@@ -216,6 +265,8 @@ class Images:
 
     def reference(self, given: Sequence[Any]) -> list[Any]:
         with np.errstate(all="ignore"):
+            if self.repeats:
+                return [*map(np.asarray, repeats.reference(self.eqn, given, self.repeats))]
             return [np.asarray(y) for y in Evaluate().apply(self.eqn.op, given)]
 
     @computed
@@ -223,7 +274,7 @@ class Images:
         """The factor by which a rounding error of its inputs is larger in the results of the
         reference.
         """
-        given = [self.rounded(x) for x in self.given()]
+        given = [self.rounded(x, self.repeats.get(n)) for n, x in enumerate(self.given())]
         most = 1.0
         for y, w, scale in zip(self.reference(given), self.wanted, self.scales, strict=True):
             if w.dtype in INEXACT and w.size:
@@ -231,10 +282,12 @@ class Images:
                 most = max(most, float(np.max(away[np.isfinite(away)], initial=0.0)))
         return most
 
-    def rounded(self, x: Any) -> Any:
-        """Floating numbers a bit off, to either side."""
+    def rounded(self, x: Any, small: Dims | None = None) -> Any:
+        """Floating numbers a bit off, to either side; `small`: the extents of what repeats."""
         if not isinstance(x, np.ndarray) or x.dtype not in INEXACT:
             return x
+        if small is not None:
+            return repeated(self.rounded(lines_once(x, small)), x.shape)
         signs = self.rng.integers(-1, 2, x.shape)
         return (widened(x) * (1 + 2 * signs * eps(x.dtype))).astype(x.dtype)
 
@@ -263,7 +316,9 @@ class Images:
         return self.outside(found)
 
     def outside(self, found: dict[int, Any]) -> str:
-        """The reason to refuse a run that wrote outside its results; "" if it did not."""
+        """The reason to refuse a run that wrote outside its results, in the memory that is given; ""
+        if it did not.
+        """
         results = {id(x.buffer) for x in self.outs}
         rest = {n: memory.copy() if n in results else memory for n, memory in found.items()}
         for x in self.outs:
@@ -271,7 +326,7 @@ class Images:
                 x.of(rest[id(x.buffer)])[...] = x.of(self.bytes[id(x.buffer)])
         for n, memory in rest.items():
             if not np.array_equal(memory, self.bytes[n]):
-                return "it writes outside of its result"
+                return OUTSIDE
         return ""
 
 
@@ -377,5 +432,14 @@ class Bench(ABC):
     def memory(self, images: Images) -> dict[int, Any]:
         return {n: self.put(memory) for n, memory in images.bytes.items()}
 
-    def found(self, memory: dict[int, Any]) -> dict[int, Any]:
-        return {n: self.get(each) for n, each in memory.items()}
+    def is_same(self, images: Images, memory: dict[int, Any], n: int) -> bool:
+        """True if the memory of a buffer is as before the run."""
+        return np.array_equal(self.get(memory[n]), images.bytes[n])
+
+    def wrong(self, images: Images, memory: dict[int, Any]) -> str:
+        """The reason why memory after a run is not what it should be; "" if it is."""
+        results = {id(x.buffer) for x in images.outs}
+        if why := images.wrong({n: self.get(memory[n]) for n in results}):
+            return why
+        rest = (n for n in memory if n not in results)
+        return "" if all(self.is_same(images, memory, n) for n in rest) else OUTSIDE

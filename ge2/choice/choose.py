@@ -7,7 +7,7 @@ its variants.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
+from ge2.choice import built
 from ge2.choice.measured import Measured, is_measured
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
 from ge2.ir import Op, lines_of
@@ -29,7 +30,7 @@ SAVED: dict[str, Callable[[Catalog], Family[Any, Any]]] = {}
 NONE = Prefs()
 BY: Final = {  # what may have decided a choice, in words
     "pinned": ", as pinned", "measured": ", by measurement", "predicted": ", by prediction", "order": "",
-    "memory": ", for want of memory",
+    "memory": ", for want of memory", "built": ", as built for its like",
 }  # fmt: skip
 
 
@@ -51,6 +52,11 @@ class Candidate:
         return ", ".join(filter(None, (self.family.name, self.variant.name)))
 
     @property
+    def name(self) -> tuple[str, str]:
+        """The names of its family and of its variant."""
+        return self.family.name, self.variant.name
+
+    @property
     def seconds(self) -> float | None:
         """The seconds of a call: as measured, or else as predicted."""
         if self.measured is not None and self.measured.believed:
@@ -62,8 +68,7 @@ class Candidate:
 
     def is_of(self, row: Measured | None) -> bool:
         """True if a row is a measurement of it."""
-        name = row and (row.family, row.variant)
-        return name == (self.family.name, self.variant.name)
+        return row is not None and (row.family, row.variant) == self.name
 
     def __str__(self) -> str:
         if self.refusal:
@@ -77,7 +82,8 @@ class Candidate:
 @record
 class Choice:
     """The candidate that was taken for a problem, the refusals before it, and what decided: `by` is
-    "pinned", "measured", "predicted" or "order"; "memory" where there was none for a better one.
+    "pinned", "measured", "predicted" or "order"; "memory" where there was none for a better one,
+    "built" where a program before has it and predictions are nearly equal.
     """
 
     problem: Problem
@@ -109,7 +115,7 @@ class Choice:
         """The candidates that could have been taken as well, the likeliest first."""
         rest = [c for c in self.offered() if not c.refusal and c.title != self.taken.title]
         timed = all(c.measured is not None and c.measured.believed for c in rest)
-        if timed or self.by == "predicted":
+        if timed or self.by in ("predicted", "built"):
             rest.sort(key=lambda c: c.seconds or 0.0)
         return tuple(rest)
 
@@ -143,7 +149,7 @@ class Choice:
     def __str__(self) -> str:
         lines = [*map(str, self.earlier), f"{self.taken}{BY[self.by]}"]
         others = self.others
-        if self.by != "predicted":  # nobody asked for them
+        if self.by not in ("predicted", "built"):  # nobody asked for them
             others = tuple(replace(other, predicted=None) for other in others)
         return "\n".join([*lines, *(f"or {other}" for other in others)])
 
@@ -159,22 +165,28 @@ def saved(problem: Problem, catalog: Catalog) -> Catalog:
 
 
 def candidates(
-    problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, every: bool = True
+    problem: Problem,
+    caps: Any,
+    prefs: Prefs,
+    catalog: Catalog,
+    every: bool = True,
+    had: bool = False,
 ) -> Iterator[Candidate]:
     """The candidates of each family of the target, or the reason why it has none, in the order of
     the catalog; with predictions of `every` family, or of those alone where they decide: as times
-    were found to be longer, where some were measured.
+    were found to be longer, where some were measured. `had`: a program before was built with them.
     """
     for family in catalog:
         if family.target in ("", problem.target):
-            yield from candidates_of(family, problem, caps, prefs, every)
+            yield from candidates_of(family, problem, caps, prefs, every, had)
 
 
 def candidates_of(
-    family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool
-) -> Iterator[Candidate]:
+    family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool, had: bool = False
+) -> Iterator[Candidate]:  # fmt: skip
     """The candidates of one family; if it refuses, one that holds its reason."""
     refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
+    refusal = refusal or ("" if had else family.hesitates(problem, caps))
     if refusal:
         yield Candidate(family, refusal=refusal)
     elif caps is None:
@@ -247,8 +259,8 @@ def choose(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
         return chosen(problem, caps, prefs, catalog)
     earlier = made.setdefault(problem, [])
     for known, title, by in earlier:
-        if known == caps and (found := again(problem, caps, prefs, catalog, title)) is not None:
-            return replace(found, by=by)
+        if known == caps and (found := again(problem, caps, prefs, catalog, title, by)) is not None:
+            return found
     found = chosen(problem, caps, prefs, catalog)
     earlier.append((caps, found.taken.title, found.by))
     return found
@@ -286,18 +298,19 @@ def written(choice: Choice, kept_for: object = None) -> tuple[Choice, Any]:
 _stale: dict[Problem, set[tuple[str, str]]] = {}
 
 
-def again(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str) -> Choice | None:
+def again(
+    problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog, title: str, by: str
+) -> Choice | None:
     """The candidate of a title, its plan worked out anew: that of an earlier text is used up."""
     refused: list[Candidate] = []
     known = recorded(problem, caps, prefs, catalog)
-    for offered in candidates(problem, caps, prefs, catalog, every=False):
+    for offered in candidates(problem, caps, prefs, catalog, every=False, had=by == "built"):
         candidate = offered if known is None else known.told(offered)
         if offered.title == title and offered.refusal:
             return None  # it failed since
         if offered.title == title:
-            return Choice(
-                problem, replace(candidate, refusal=""), tuple(refused), caps, catalog, prefs
-            )
+            taken = replace(candidate, refusal="")
+            return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
         if candidate.refusal:
             refused.append(candidate)
     return None
@@ -328,17 +341,26 @@ def chosen(problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog) -> Choic
             return Choice(problem, candidate, tuple(refused), caps, catalog, prefs, "pinned")
         if candidate.predicted is None and not pins and known is None:
             break  # the order decides, and nobody has to ask further
-    if not possible and prefs.only:  # none of those serves it, and something has to
-        return chosen(problem, caps, replace(prefs, only=()), catalog)
-    if not possible and known is not None:  # all failed when they were measured
-        return chosen(problem, caps, replace(prefs, tune="off"), catalog)
     if not possible:
-        where = [(c.family.name, c.refusal) for c in refused]
-        raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=where)
+        return without_any(refused, known, problem, caps, prefs, catalog)
     taken, by = decided(possible, known)
     if known is not None and by == "measured":
         known.took(taken)
+    elif not pins:
+        taken, by = of_built(taken, by, problem, caps, prefs, catalog)
     return Choice(problem, taken, tuple(refused), caps, catalog, prefs, by)
+
+
+def without_any(
+    refused: list[Candidate], known: Known | None, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
+) -> Choice:  # fmt: skip
+    """The choice where all candidates are refused: without preferences, or without what is measured."""
+    if prefs.only:  # none of those serves it, and something has to
+        return chosen(problem, caps, replace(prefs, only=()), catalog)
+    if known is not None:  # all failed when they were measured
+        return chosen(problem, caps, replace(prefs, tune="off"), catalog)
+    where = [(c.family.name, c.refusal) for c in refused]
+    raise NoRuleError(f"no kernel for {problem.op} on {problem.target}", where=where)
 
 
 def winner(
@@ -391,6 +413,41 @@ def decided(possible: list[Candidate], known: Known | None) -> tuple[Candidate, 
     if len(possible) > 1 and all(c.predicted is not None for c in possible):
         return min(possible, key=lambda c: c.predicted or 0.0), "predicted"
     return possible[0], "order"
+
+
+def of_built(
+    best: Candidate, by: str, problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
+) -> tuple[Candidate, str]:
+    """The candidate that no measurement has decided for, or one that is predicted to be nearly as
+    good and was built before, and by what it is taken.
+    """
+    names = built.names_near(problem, caps) if prefs.tune != "off" else set[built.Name]()
+    if names and best.name not in names:
+        near = built_before(names, problem, caps, prefs, catalog)
+        least = best.predicted
+        if least is None and near is not None:
+            least = next((c.predicted for c in alike(best, problem, caps, prefs)), None)
+        if near is not None and least and built.is_near(near.predicted or 0.0, least):
+            best, by = near, "built"
+    built.note(problem, caps, best.name)
+    return best, by
+
+
+def built_before(
+    names: Set[built.Name], problem: Problem, caps: Any, prefs: Prefs, catalog: Catalog
+) -> Candidate | None:
+    """The candidate of the least prediction among some."""
+    families = {family for family, _ in names}
+    some = tuple(family for family in catalog if family.name in families)
+    found = [c for c in candidates(problem, caps, prefs, some, had=True) if c.name in names]
+    timed = [c for c in found if not c.refusal and c.predicted is not None]
+    return min(timed, key=lambda c: c.predicted or 0.0, default=None)
+
+
+def alike(best: Candidate, problem: Problem, caps: Any, prefs: Prefs) -> Iterator[Candidate]:
+    """A candidate with its prediction, which did not decide."""
+    found = candidates_of(best.family, problem, caps, prefs, every=True)
+    return (c for c in found if c.name == best.name)
 
 
 def pinned(problem: Problem, prefs: Prefs) -> Iterator[Pin]:
@@ -453,7 +510,7 @@ class Known:
 
     def is_won_by(self, candidate: Candidate) -> bool:
         """True if nobody has to ask further."""
-        return self.winner == (candidate.family.name, candidate.variant.name)
+        return self.winner == candidate.name
 
     def best(self, possible: list[Candidate]) -> Candidate | None:
         """The candidate that measurements decide for, if they do: all were measured, or raced. The

@@ -175,6 +175,12 @@ class Family(ABC, Generic[Caps, Code]):
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         """The reason why no kernel of the family serves the problem; "" if one does."""
 
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        """The reason why others are thought to be better at a problem that it does not refuse; "" if
+        none is known. It is as good as a refusal, but where a program before was built with it.
+        """
+        return ""
+
     def variants(self, problem: Problem, caps: Caps) -> Iterable[Variant]:
         """Ways to do a problem that is not refused, the preferred one first; at least one, which
         may be refused itself.

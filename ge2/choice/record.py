@@ -42,6 +42,7 @@ TIE: Final = 1.03  # times the least: what is nearer is chance
 DIVISORS: Final = (64, 16, 8, 4, 2)
 ACCESS: Final = 16  # bytes of the widest access
 WON: Final = 1024  # choices for problems that are kept in memory
+EXTENTS: Final = ("shape",)  # parameters of views that are extents, however small
 CODE: Final = 16  # digits of a content hash
 
 
@@ -55,7 +56,7 @@ class ProblemClass:
     without its extents, which are rounded in `extents`.
 
     Two classes of one form are neighbours if no extent is more than twice, or less than half, that
-    of the other.
+    of the other, and the same extents are 0 or 1.
     """
 
     form: str
@@ -73,7 +74,7 @@ class ProblemClass:
     def is_near(self, other: ProblemClass) -> bool:
         pairs = zip(self.extents, other.extents, strict=False)
         same = self.form == other.form and len(self.extents) == len(other.extents)
-        return same and all(abs(octave(a) - octave(b)) <= 1 for a, b in pairs)
+        return same and all(is_like(a, b) for a, b in pairs)
 
 
 @lru_cache(4096)
@@ -88,6 +89,14 @@ def rounded(n: int) -> str:
         return str(n)
     by = next((d for d in DIVISORS if n % d == 0), 0)
     return f"{1 << (n - 1).bit_length()}/{by}" if by else str(1 << (n - 1).bit_length())
+
+
+def is_like(one: str, other: str) -> bool:
+    """True of extents of neighbouring classes."""
+    degenerate = ("0", "1")  # nothing is repeated along such an axis, or all is
+    if one in degenerate or other in degenerate:
+        return one == other
+    return abs(octave(one) - octave(other)) <= 1
 
 
 def octave(extent: str) -> int:
@@ -136,7 +145,11 @@ def parameters(op: Any, form: list[str], extents: list[int]) -> None:
         return
     for name in names:
         form.append(f" {name}=")
-        spelled(getattr(op, name), form, extents)
+        if name in EXTENTS:
+            form.append(f"({'n,' * len(getattr(op, name))})")
+            extents += getattr(op, name)
+        else:
+            spelled(getattr(op, name), form, extents)
 
 
 @once

@@ -12,6 +12,7 @@ from ge2.base.errors import DeviceError
 from ge2.base.log import warn
 from ge2.base.record import record
 from ge2.base.toolchain.detect import toolchain
+from ge2.choice.built import Decisions, deciding
 from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable
 from ge2.compile.pipeline import (
@@ -124,7 +125,10 @@ def compile_graph(
     if device is not None and not part and limit is None:
         how = replace(how, smaller=partial(helping, graph, how))
     limit = None if config.executor == "reference" else limit
-    made = planned(graph, limit, limited, how)
+    decided: Decisions | None = None if device is None else []  # C has the numbers in its text
+    with deciding(decided):
+        made = planned(graph, limit, limited, how)
+    made.decided = decided
     if limit is None:
         made.remade = partial(planned, graph, None, limited, how)
     if how.target == "c":

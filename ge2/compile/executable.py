@@ -15,6 +15,7 @@ from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.record import mutable
 from ge2.base.toolchain.command import Provisional
 from ge2.base.toolchain.detect import excuse, toolchain
+from ge2.choice.built import Decisions, deciding, keep
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
 from ge2.codegen.rendered_cache import kept_pages
@@ -103,6 +104,7 @@ class Executable:
     label: str = ""  # what its files begin with, where the setting `dump` asked for them
     run: Runner | None = None  # once it is built
     chosen: Choices = field(default_factory=dict, repr=False)  # by problem, once it is written
+    decided: Decisions | None = field(default=None, repr=False)  # on a GPU, until it is built
     remade: Callable[[], Executable] | None = None  # the same, by what is chosen now
     blocked: Callable[[], Executable] | None = None  # of a program in C: the same as blocked NumPy
     fallen: list[str] = field(default_factory=list)  # which kernels did not serve, and why
@@ -250,6 +252,7 @@ class Executable:
             other = self.blocked()  # of the graph before any pass: C has regions that NumPy lacks
             self.program, self.branches = other.program, other.branches
             assembler = self.written()
+        keep(self.decided or [])
         built = assembler.built
         self._how, self._code = self.words(built), built.code
         self.launched, self.splits = built.launched, built.splits
@@ -293,6 +296,7 @@ class Executable:
         with (
             spent("render"),
             made_once(self.chosen),
+            deciding(self.decided),
             kept_pages(self.name, self.program.target, *looks(self.program.graph)),
         ):
             return self.assemble(run)

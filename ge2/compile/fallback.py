@@ -33,7 +33,7 @@ def fallen(executable: Executable, error: Exception) -> bool:
         if bench is None or isinstance(error, TooLong):
             return False
         choice = taken(executable, bench, step)
-        usual = choice.by in ("order", "predicted") and isinstance(error, CompilerTrouble)
+        usual = choice.by in ("order", "predicted", "built") and isinstance(error, CompilerTrouble)
         if usual or not (reason := trouble(bench, choice)):
             continue
         whole = by_pass(executable, step, choice)

@@ -256,7 +256,7 @@ def verified(
         took = seconds(bench.clock, run)
         if took > limit:
             return None, f"a run takes {took:.1f} s, and the limit of candidates is {limit:.1f} s"
-        if why := images.wrong(bench.found(memory)):
+        if why := bench.wrong(images, memory):
             return None, why
     return run, ""
 

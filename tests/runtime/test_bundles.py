@@ -72,6 +72,19 @@ def test_parameters_of_a_kernel_have_so_many_bytes():
     assert [blocks for _, blocks in found] == ["6 x 1", "6 x 1"]
 
 
+def test_one_launch_more_is_the_same_text():
+    """Members without blocks fill a bundle up to a power of two, as far as parameters have bytes."""
+
+    def text(count, **limits):
+        chip = replace(H200, tuning=replace(H200.tuning, launches=Launches(**limits)))
+        xs = [np.ones(64, np.float32)] * count
+        with config.using(executor="shim", tuning=(chip,)):
+            return ge2.jit(lambda xs: [np.tanh(x) for x in xs]).lower(xs).as_text("cuda")
+
+    assert text(5) == text(6) == text(8) != text(9)
+    assert text(5, parameters=200) == text(6, parameters=200) != text(5)
+
+
 def test_a_chain_and_what_reads_the_memory_of_others_keep_their_order():
     def f(xs):
         ys = [x * 2.0 for x in xs]
@@ -148,7 +161,7 @@ def test_a_bundle_compiles_for_gpus(architecture):
     with config.using(executor="shim"):
         low = ge2.jit(lambda xs: [np.tanh(x) for x in xs]).lower(like)
         sources = re.split(r"\n(?=/\* A)", low.as_text("cuda"))
-    bundle = next(text for text in sources if "for 5 steps at once" in text)
+    bundle = next(text for text in sources if "for up to 8 steps at once" in text)
     (made,) = compile_all([Order(bundle, architecture)])
     assert made.cubin
 

@@ -193,7 +193,7 @@ class Splitting:
             (self.alone, values),
         ):
             for v in given:
-                if self.peak > self.tuning.ample and (late := self.late(v)):
+                if late := self.late(v):
                     way(v, late)
         return self.order.sorted()
 

@@ -33,6 +33,8 @@ class CudaBench(Bench):
         super().__init__(program, step, FAMILIES, Caps.of(device))
         self.device = device
         self.texts: dict[str, tuple[CudaAssembler, KernelStep]] = {}  # written ahead, by title
+        self.uploaded: dict[int, Any] = {}  # what memory holds before a run, by the buffer
+        self.uploaded_of: Images | None = None
 
     def assembler(self) -> CudaAssembler:
         found = CudaAssembler(self.program, "tuning", self.device, {})
@@ -58,6 +60,20 @@ class CudaBench(Bench):
 
     def get(self, memory: Any) -> Any:
         return download(memory)
+
+    def before(self, images: Images) -> dict[int, Any]:
+        """The memory before a run, on the device: candidates are given copies, and compared there."""
+        if self.uploaded_of is not images:
+            self.uploaded.clear()
+            self.uploaded = {n: self.put(memory) for n, memory in images.bytes.items()}
+            self.uploaded_of = images
+        return self.uploaded
+
+    def memory(self, images: Images) -> dict[int, Any]:
+        return {n: self.put(memory) for n, memory in self.before(images).items()}
+
+    def is_same(self, images: Images, memory: dict[int, Any], n: int) -> bool:
+        return bool((memory[n] == self.before(images)[n]).all())
 
     def here(self) -> AbstractContextManager[Any]:
         return self.device.here()

@@ -34,7 +34,9 @@ class Fixed:
 @final
 @record
 class Bundle:
-    """So many launches of one kernel, which are one; its blocks lie along `axis` of the grid."""
+    """So many launches of one kernel, which are one; its blocks lie along `axis` of the grid. Members
+    at the end may have no blocks.
+    """
 
     member: CudaKernel
     count: int
@@ -80,7 +82,7 @@ class CudaKernel:
     @property
     def title(self) -> str:
         article = "An" if self.kind[0] in "aeiou" else "A"
-        many = f", for {self.bundle.count} steps at once" if self.bundle else ""
+        many = f", for up to {self.bundle.count} steps at once" if self.bundle else ""
         return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}{many}."
 
     @property

@@ -152,11 +152,20 @@ class Bundling:
     def full(self, entry: Entry, new: Entry) -> bool:
         """True if parameters have no bytes for another launch, or a grid no blocks."""
         number, _, axis, _ = entry.key
+        blocks = entry.blocks + new.blocks
+        return len(entry.launches) >= self.most(number) or (axis != "x" and blocks > ROWS)
+
+    def most(self, number: int) -> int:
+        """The launches of a kernel for whose parameters there are bytes."""
         given = self.sources[number].kernel.given
         own = sum(a.kind in OWN for a in given)
-        words = len(given) - own + (own + 1) * (len(entry.launches) + 1)
-        blocks = entry.blocks + new.blocks
-        return words * WORD > self.tuning.parameters or (axis != "x" and blocks > ROWS)
+        return (self.tuning.parameters // WORD - (len(given) - own)) // (own + 1)
+
+    def members(self, number: int, count: int) -> int:
+        """The members of a bundle of so many launches: a power of two, if there are bytes for that. So
+        its text stays the same where one launch more or less can be part of it.
+        """
+        return max(count, min(1 << (count - 1).bit_length(), self.most(number)))
 
     def made(self, entry: Entry) -> list[Item]:
         launches = [each for each in entry.launches if isinstance(each, Launch)]
@@ -165,7 +174,10 @@ class Bundling:
         number = launches[0].function
         kernel, price = self.sources[number].kernel, self.kernels.prices.get(number)
         one = replace(kernel, grid=launches[0].grid, block=launches[0].block[0])
-        bundle = bundle_of(one, ends_of(launches))
+        ends = ends_of(launches)
+        idle = self.members(number, len(launches)) - len(launches)  # without blocks
+        launches, ends = launches + launches[-1:] * idle, ends + ends[-1:] * idle
+        bundle = bundle_of(one, ends)
         given: dict[str, LaunchArgument] = {}
         for m, each in enumerate(launches):
             for a, x in zip(kernel.given, each.arguments, strict=True):

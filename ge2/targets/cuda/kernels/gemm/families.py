@@ -110,6 +110,14 @@ class OnTensorCores(Cuda):
     def unsuited(self, product: Product, caps: Caps) -> str:
         """The reason why a product of operands that lie so is for others; "" if it is not."""
 
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        """The reason why others are thought to be better at it; "" if none is known."""
+        return ""
+
+    def hesitates(self, problem: Problem, caps: Caps | None) -> str:
+        known = caps is not None and problem.settled
+        return self.unworthy(self.product(problem), caps) if known and caps is not None else ""
+
     @abstractmethod
     def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Any]]:
         """The tiles that a product may be done in, by name, the quickest first."""

@@ -30,10 +30,8 @@ from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, stages_of, unfit
 from ge2.targets.cuda.tuning import WgmmaTile
 
 
-def unworthy(axes: Contraction, caps: Caps, tiles: Sequence[WgmmaTile] = ()) -> str:
+def idle(axes: Contraction, caps: Caps, tiles: Sequence[WgmmaTile] = ()) -> str:
     """The reason why a library is thought to be better at a product; "" if none is known."""
-    if why := thin(axes, caps):
-        return why
     (sums,) = axes.sums
     tuning, chip = caps.chip.tuning.wgmma, caps.limits.multiprocessors
     if sums.size >= tuning.long and least_waste(axes, chip, tuning, tiles) > tuning.idle:
@@ -90,8 +88,10 @@ class WgmmaKernels(OnTensorCores):
         return "only GPUs of compute capability 9.0 have these instructions"
 
     def unsuited(self, product: Product, caps: Caps) -> str:
-        axes, dtype = product.axes, product.dtype
-        return unfit(axes, product.factors, dtype) or unworthy(axes, caps)
+        return unfit(product.axes, product.factors, product.dtype) or thin(product.axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return idle(product.axes, caps)
 
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
@@ -150,6 +150,9 @@ class OfCopies(WgmmaKernels):
         axes = found.axes
         return unfit(axes, found.factors, found.dtype) or thin(axes, caps)
 
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return ""  # its copies are in the prediction, which decides
+
     def tiles(
         self, product: Product, after: Epilogue, caps: Caps
     ) -> Iterator[tuple[str, WgmmaTile]]:
@@ -207,4 +210,7 @@ class GemmWgmmaPair(WgmmaKernels, Joint):
             return why
         axes, (a, b, c), dtype = product.axes, product.operands, product.dtype
         why = unfit(axes, (a, b), dtype) or of_operand(axes, (a, c), 1, dtype)
-        return why or unworthy(axes, caps, caps.chip.tuning.wgmma.pairs)
+        return why or thin(axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return idle(product.axes, caps, caps.chip.tuning.wgmma.pairs)
