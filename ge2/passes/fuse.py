@@ -372,8 +372,11 @@ class Fusion:
         where fewest bytes cross.
         """
         found: dict[int, int] = {}
-        numbers, readers = count(1), self.reading()
-        for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
+        numbers, few = count(1), self.tuning.members // (1 + 4 * self.tuning.array)
+        groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
+        large = [g for g in groups if len(g.entries) > few]  # hardly any equation moves more arrays
+        readers = self.reading() if large else {}
+        for group in large:
             entries = sorted(group.entries)
             lengths = self.lengths(group, entries, readers)
             if sum(lengths) <= self.tuning.members:
