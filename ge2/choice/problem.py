@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Generic, TypeVar, final
+from typing import Any, ClassVar, Final, Generic, TypeVar, final
 
 from ge2.base.config import config
 from ge2.base.record import record
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var
+
+ACCESS: Final = 16  # bytes of the widest access
 
 
 @final

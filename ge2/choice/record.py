@@ -31,7 +31,7 @@ from ge2.choice.measured import (
     recorded_keys,
     shipped_name,
 )
-from ge2.choice.problem import Family, Problem
+from ge2.choice.problem import ACCESS, Family, Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Graph
@@ -40,7 +40,6 @@ from ge2.ops.graphs.region import Region
 SMALL: Final = 8  # numbers up to which each is itself: axes, steps, extents, few terms
 TIE: Final = 1.03  # times the least: what is nearer is chance
 DIVISORS: Final = (64, 16, 8, 4, 2)
-ACCESS: Final = 16  # bytes of the widest access
 WON: Final = 1024  # choices for problems that are kept in memory
 EXTENTS: Final = ("shape",)  # parameters of views that are extents, however small
 CODE: Final = 16  # digits of a content hash

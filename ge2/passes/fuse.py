@@ -372,10 +372,13 @@ class Fusion:
         where fewest bytes cross.
         """
         found: dict[int, int] = {}
-        numbers = count(1)
-        for group in dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values()):
+        numbers, few = count(1), self.tuning.members // (1 + 4 * self.tuning.array)
+        groups = dict.fromkeys(leader(self.leaders, g) for g in self.group_of.values())
+        large = [g for g in groups if len(g.entries) > few]  # hardly any equation moves more arrays
+        readers = self.reading() if large else {}
+        for group in large:
             entries = sorted(group.entries)
-            lengths = self.lengths(group, entries)
+            lengths = self.lengths(group, entries, readers)
             if sum(lengths) <= self.tuning.members:
                 continue
             inner = cuts(self.crossing(entries), lengths, self.tuning.members)
@@ -383,17 +386,33 @@ class Fusion:
                 found.update(dict.fromkeys(entries[start:stop], next(numbers)))
         return found
 
-    def lengths(self, group: Group, entries: Sequence[int]) -> list[int]:
-        """The length of each equation, with the conversions of half types that
-        it reads first or returns.
-        """
-        seen, found, returned = set(group.made), list[int](), set(self.graph.outputs)
+    def lengths(
+        self, group: Group, entries: Sequence[int], readers: Mapping[Atom, set[Group | None]]
+    ) -> list[int]:
+        """The length of each equation, with the arrays that it reads first or stores."""
+        seen, found, inside = set(group.made), list[int](), {group}
         for index in entries:
             eqn = self.graph.eqns[index]
-            halves = {v for v in self.bases(eqn) if v.type.dtype in HALF} - seen
-            stored = [v for v in eqn.outs if v.type.dtype in HALF and v in returned]
-            found.append(1 + self.tuning.conversion * (len(halves) + len(stored)))
-            seen |= halves
+            read = {v for v in self.bases(eqn) if v.type.shape and v not in seen}
+            stored = sum(not readers.get(v, inside) <= inside for v in eqn.outs)
+            found.append(1 + self.tuning.array * (len(read) + stored))
+            seen |= read
+        return found
+
+    def reading(self) -> dict[Atom, set[Group | None]]:
+        """The groups that read each value, itself or by a view; None is the caller, or an equation
+        of no group.
+        """
+        found: dict[Atom, set[Group | None]] = {}
+        for index, eqn in enumerate(self.graph.eqns):
+            if not (eqn.outs and eqn.outs[0] in self.view_eqns):
+                group = self.group_of.get(index)
+                home = None if group is None else leader(self.leaders, group)
+                for v in self.bases(eqn):
+                    found.setdefault(v, set()).add(home)
+        for a in self.graph.outputs:
+            if isinstance(a, Var):
+                found.setdefault(self.source(a)[0], set()).add(None)
         return found
 
     def crossing(self, entries: Sequence[int]) -> list[int]:

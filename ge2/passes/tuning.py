@@ -22,7 +22,9 @@ class Fusion:
     block: int = 1 << 15  # the same where no axis is left that could be cut
     folding: int = 160  # equations of a region that folds
     members: int = 640  # of one that does not: compilers spill for less than arrays cost
-    conversion: int = 18  # equations that code which reads or stores a half type is as long as
+    # equations that an array which is read or stored is as long as: compilers keep its address and
+    # stride for the whole loop or convert its half type, and memory has few pages open at once
+    array: int = 18
     endless: int = 4096  # equations that are looked at as one
     easy: int = 4  # instructions of a scalar that may as well be computed for each element
     recomputed: int = (

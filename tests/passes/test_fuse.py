@@ -278,18 +278,21 @@ def test_a_long_chain_is_one_region():
 
 @pytest.mark.parametrize("dtype", ["f2", "f8"])
 @pytest.mark.parametrize("summed", [False, True])
-def test_a_kernel_converts_a_bounded_number_of_half_typed_arrays(dtype, summed):
-    """Compilers need time in proportion to the square of the code of one loop."""
+def test_a_kernel_moves_a_bounded_number_of_arrays(dtype, summed):
+    """Compilers need time in proportion to the square of the code of one loop, and a sum of 150
+    arrays is read at half the speed of five of 30.
+    """
     xs = [np.full((4, 5), i % 2, dtype) for i in range(150)]
     found = verify(
         fuse(ge2.make_jaxpr(lambda *xs: sum(xs).sum() if summed else sum(xs))(*xs).graph)
     )
     most = max(len(e.inputs) for e in found.eqns)
-    assert 30 <= most <= 40 if dtype == "f2" else most >= 149
+    assert 30 <= most <= 40
     np.testing.assert_array_equal(interpret(found, xs)[0], sum(xs).sum() if summed else sum(xs))
     outs = [lambda x, i=i: x * x * np.asarray(i + 0.5, dtype) for i in range(150)]
     found = fuse(ge2.make_jaxpr(lambda x: [f(x) for f in outs])(xs[0]).graph)
-    assert (max(len(e.outs) for e in found.eqns) <= 40) == (dtype == "f2")
+    most = max(len(e.outs) for e in found.eqns)
+    assert 30 <= most <= 40
 
 
 def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross():

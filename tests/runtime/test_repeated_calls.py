@@ -11,6 +11,7 @@ import pytest
 
 import ge2
 from ge2.codegen.text import Text
+from ge2.targets.c import native
 from ge2.targets.c.repeated_calls import repeated_calls
 from ge2.targets.c.tuning import Files
 
@@ -145,3 +146,25 @@ def test_loops_of_one_body_are_one_function():
     assert "GE2_SINGLE int scan_0(" in long
     assert "scan_1(" not in long + short
     assert "GE2_FN int scan_0(" in short
+
+
+def by_elements(a):
+    a = a.copy()
+    for i in range(1, 12):
+        for j in range(3, 12):
+            a[i, j] += a[i, j - 1] * a[i - 1, j - 2]
+    return a
+
+
+def gram(a):
+    """Products of parts of one array, which are the same or neighbours."""
+    return sum((a[i : i + 4] @ a[k : k + 4].T).sum() * (i + 2 * k) for i in (0, 5) for k in (0, 5))
+
+
+@pytest.mark.parametrize(("f", "most"), [(by_elements, 12), (gram, 40)])
+def test_steps_that_differ_in_offsets_alone_are_chosen_for_once(f, most, monkeypatch):
+    asked, before = [], native.settled
+    monkeypatch.setattr(native, "settled", lambda *a: asked.append(a) or before(*a))
+    np.testing.assert_allclose(ge2.jit(f)(A), f(A), rtol=1e-12)
+    if ge2.config.executor == "c":
+        assert 0 < len(asked) <= most

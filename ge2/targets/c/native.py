@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from functools import partial
+from math import gcd
 from typing import Any, final
 
 import numpy as np
@@ -15,13 +16,13 @@ from ge2.base.memory import Lifetime
 from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, settled, written
-from ge2.choice.problem import Problem, prefs
+from ge2.choice.problem import ACCESS, Problem, prefs
 from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard
 from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
-from ge2.ops.index import Gather
+from ge2.ops.index import Gather, UpdateSlice
 from ge2.program.compile_price import kernel_seconds
 from ge2.program.cost import bytes_behind
 from ge2.program.program import WRITES, Buffer, Program, Step
@@ -35,6 +36,8 @@ from ge2.targets.c.kernels.generated import Pieces
 from ge2.targets.c.kernels.saved import file_of
 from ge2.targets.c.loops import ALIGNED, IN_C, Loop
 from ge2.targets.c.repeated_calls import repeated_calls
+
+Offsets = dict[tuple[str, int], int]  # elements, by an operand's role and number
 
 SHOWN = 400  # equations of a graph that its file begins with
 
@@ -103,6 +106,8 @@ class Native:
         self.sites: Counter[str] = Counter()  # where kernels and inner functions are called
         self.with_numbers: set[str] = set()  # the kernels that are called with sizes as numbers
         self.first = 0  # of the equations, among `sources`
+        # what was chosen for problems, and the names of the kernels
+        self.known: dict[Problem, tuple[Choice, Pieces, list[str]]] = {}
         self.fails = False  # whether a kernel may find an index out of range
         self.depth = 0  # loops and branches around
         self.spelt = False  # whether sizes are numbers in the text, not arguments
@@ -211,13 +216,9 @@ class Native:
         if step.kind == "loop":
             segment.calls.append(Loop(self, segment, step).stage())
             return
-        problem = self.problem(step)
-        choice = settled(step.eqn.choice, problem, self.caps, prefs(), FAMILIES)
-        pieces: Pieces
-        choice, pieces = written(choice, step.eqn.choice)
-        self.products |= pieces.products
+        problem, offsets = at_first(self.problem(step))
+        choice, pieces, names = self.kernels(step.eqn.choice, problem)
         temps = [self.need(nbytes, step.number) for nbytes in pieces.temps]
-        names = [self.define(kernel) for kernel in pieces.kernels]
         for name, kernel in zip(names, pieces.kernels, strict=True):
             self.prices.setdefault(name, kernel_seconds(step.eqn, self.tuning.files.price))
             self.sites[name] += 1
@@ -225,13 +226,26 @@ class Native:
                 self.with_numbers.add(name)
             if self.short:
                 self.inlined.add(name)
-            handed = [self.handed(segment, step, a, temps) for a in kernel.arguments]
+            handed = [self.handed(segment, step, a, temps, offsets) for a in kernel.arguments]
             call = f"{name}({', '.join(handed)});"
             segment.calls.append(Text(unless_same(kernel, handed) + call))
             segment.work += work_of(step)
         if pieces.kernels:
             named = [Named(*each) for each in zip(names, pieces.kernels, strict=True)]
             self.made.append(self.made_of(step, named, choice))
+
+    def kernels(self, kept: object, problem: Problem) -> tuple[Choice, Pieces, list[str]]:
+        """The choice for a problem, the kernels of what was taken, and their names."""
+        if kept is None and (known := self.known.get(problem)) is not None:
+            return known
+        choice = settled(kept, problem, self.caps, prefs(), FAMILIES)
+        pieces: Pieces
+        choice, pieces = written(choice, kept)
+        self.products |= pieces.products
+        found = choice, pieces, [self.define(kernel) for kernel in pieces.kernels]
+        if kept is None:
+            self.known[problem] = found
+        return found
 
     def problem(self, step: Step) -> Problem:
         """Returns what a kernel of a step is chosen for, its arrays where they are in the program.
@@ -288,7 +302,9 @@ class Native:
 
     # -- arguments
 
-    def handed(self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need]) -> str:
+    def handed(
+        self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need], offsets: Offsets
+    ) -> str:
         if a.kind == "threads":
             return "1" if ALONE in (self.caps.threads, a.value) else "threads"
         if a.kind == "services":
@@ -309,7 +325,7 @@ class Native:
         if a.kind == "value":
             return self.value(segment, atom, dtype)
         place = self.pointer(segment, self.program.buffers[atom], a.kind == "result")
-        offset = operand.offset * dtype.itemsize
+        offset = (operand.offset + offsets.get((operand.role, operand.index), 0)) * dtype.itemsize
         return self.cast(a, f"{place} + {self.size(segment, offset)}" if offset else place)
 
     def cast(self, a: Argument, text: str) -> str:
@@ -392,6 +408,25 @@ class Native:
         return Made(
             step.eqn, kind, name, main.name, partial(texts, named), nbytes, choice=choice, file=file
         )
+
+
+def at_first(problem: Problem) -> tuple[Problem, Offsets]:
+    """The same problem with each array at the first address of equal alignment, and the elements
+    from there on to where it is: iterations of a loop that differ in those alone have one problem.
+    """
+    op, shared, operands = problem.op, problem.shared, list(problem.operands)
+    same = len({(x.role, x.index) for x in operands}) < len(operands)
+    if same or not isinstance(op, Region | UpdateSlice | DotGeneral):
+        return problem, {}
+    offsets: Offsets = {}
+    if isinstance(op, UpdateSlice) and (0, 0) in shared:  # nothing is written but the slice
+        operands[-1] = operands[-1].part(op.start, (1,) * len(op.start))
+        op = replace(op, start=(0,) * len(op.start))
+    for k, (x, t) in enumerate(zip(operands, (*problem.inputs, *problem.outs), strict=True)):
+        first = x.offset % (ACCESS // gcd(ACCESS, t.dtype.itemsize))
+        offsets[x.role, x.index] = x.offset - first
+        operands[k] = replace(x, offset=first) if x.offset != first else x
+    return replace(problem, op=op, operands=tuple(operands)), offsets
 
 
 def shown(graph: Graph) -> str:
