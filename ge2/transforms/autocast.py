@@ -8,7 +8,6 @@ from typing import Any, ParamSpec, TypeVar, overload
 
 from ge2.base.errors import ArgumentError, InputError
 from ge2.base.source import here
-from ge2.base.tracebacks import publish
 from ge2.trace import run, tidy
 from ge2.transforms.arguments import Arguments, Results, owned
 from ge2.transforms.graphs.precision import LOW, Policy, lowered
@@ -88,9 +87,6 @@ def policy_of(policy: Any) -> Policy:
     if not isinstance(found.chains, bool):
         raise InputError(f"chains is a bool; got {found.chains!r:.60}", where=here())
     return found
-
-
-publish(globals())
 
 
 def __dir__() -> list[str]:
