@@ -280,6 +280,7 @@ def test_help_names_a_function_as_it_is_imported() -> None:
                 found = called_name(inside(value), ())
                 home, _, last = found.rpartition(".")
                 if home in homes:
-                    assert getattr(homes[home], last) is value, found
+                    is_it = getattr(homes[home], last) is value
+                    assert is_it or name == "permute_dims", found  # which NumPy has as transpose
                 else:
                     assert home.startswith(("ge2.numpy.", "ge2.scipy.")), found
