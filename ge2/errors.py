@@ -9,6 +9,7 @@ from ge2.base.errors import CompilerTrouble as CompilerTrouble
 from ge2.base.errors import ConcretizationTypeError as ConcretizationTypeError
 from ge2.base.errors import DeviceError as DeviceError
 from ge2.base.errors import FileError as FileError
+from ge2.base.errors import FrozenError as FrozenError
 from ge2.base.errors import Ge2Error as Ge2Error
 from ge2.base.errors import GradientError as GradientError
 from ge2.base.errors import ImpureError as ImpureError
@@ -45,6 +46,8 @@ __all__ = [
     "CompilerTrouble",
     "ConcretizationTypeError",
     "DeviceError",
+    "FileError",
+    "FrozenError",
     "Ge2Error",
     "Ge2Warning",
     "GradientError",
@@ -60,6 +63,7 @@ __all__ = [
     "OutOfMemoryError",
     "ParseError",
     "PytreeError",
+    "ReadOnlyError",
     "RetraceError",
     "ShapeError",
     "TraceError",

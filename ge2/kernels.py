@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -70,7 +70,7 @@ def families() -> tuple[str, ...]:
 
 def select(
     op: str | Op,
-    problem: Iterable[Any] | Problem,
+    problem: Sequence[Any] | Problem,
     hw_caps: Any = None,
     prefs: Prefs | None = None,
     **attributes: Any,
@@ -89,6 +89,9 @@ def select(
     device = device_of(hw_caps)
     if isinstance(problem, Problem):
         return chosen(replace(problem, target=target_of(device)), device, wanted)
+    if not isinstance(problem, list | tuple):
+        what = f"select takes a list of arrays, the operands of {op}; got {problem!r:.60}"
+        raise InputError(what, where=here(), fix="[x]")
     operands = [*problem]
     with config.using(executor="c" if hw_caps == "c" else config.executor):
         program = program_of(graph_of(op, operands, attributes), device)

@@ -22,6 +22,7 @@ Ge2Error
 ├── WideningError                     a value became wider than `jit(widest=...)` allows
 ├── RetraceError                      a jitted function was called with more signatures than it was to have
 ├── NonFiniteError                    a result holds NaN or infinity where that was to be an error
+├── FrozenError                       a field of a module was assigned to (also a FrozenInstanceError)
 ├── FileError                         a file of arrays is damaged, or does not fit what it is loaded into
 ├── GradientError                     a derivative was asked of something that has none
 ├── NoRuleError                       an operation lacks the rule that a transform asked for
@@ -38,6 +39,7 @@ Ge2Error
 
 from __future__ import annotations
 
+from dataclasses import FrozenInstanceError
 from typing import Final
 
 from numpy.linalg import LinAlgError
@@ -112,6 +114,9 @@ class InPlaceError(TraceError): ...
 
 
 class ReadOnlyError(InPlaceError, ValueError): ...
+
+
+class FrozenError(Ge2Error, FrozenInstanceError): ...
 
 
 class ImpureError(TraceError): ...

@@ -103,8 +103,10 @@ def called_name(function: Any, args: Sequence[Any]) -> str:
     name: str = function.__name__
     if name in ("__array_function__", "__array_ufunc__") and len(args) > 1:
         return f"np.{getattr(args[1], '__name__', name)}"
-    module = PUBLISHED.get(function, function).__module__
-    return f"x.{name}" if "." in function.__qualname__ else f"{module}.{name}"
+    known = PUBLISHED.get(function, function)
+    if "." in function.__qualname__:
+        return f"{'f' if args and callable(args[0]) else 'x'}.{name}"
+    return f"{known.__module__}.{known.__name__}"
 
 
 def kind_of(x: Any) -> str:
@@ -223,10 +225,11 @@ PUBLISHED: Final[dict[FunctionType, Callable[..., Any]]] = {}
 
 def published(function: FunctionType, module: str) -> Callable[..., Any]:
     """The boundary of a public function, which is at home in the module that published it first."""
-    if function not in PUBLISHED:
-        PUBLISHED[function] = made = hides(function)
+    inner = inside(function)
+    if inner not in PUBLISHED:
+        PUBLISHED[inner] = made = function if is_boundary(function) else hides(function)
         made.__module__ = module
-    return PUBLISHED[function]
+    return PUBLISHED[inner]
 
 
 def publish(namespace: dict[str, Any]) -> None:
@@ -235,7 +238,10 @@ def publish(namespace: dict[str, Any]) -> None:
     A function under several names, of one module or of many, is one object under all of them, and
     at home in the module that published it first.
     """
-    for name in namespace.get("__all__", [n for n in namespace if not n.startswith("_")]):
+    names = namespace.get("__all__", [n for n in namespace if not n.startswith("_")])
+    for name in names:
         value = namespace.get(name)  # absent: imported when it is asked for
-        if type(value) is FunctionType and is_package(value.__code__) and not is_boundary(value):
-            namespace[name] = published(value, namespace["__name__"])
+        if type(value) is FunctionType and is_package(inside(value).__code__):
+            namespace[name] = made = published(value, namespace["__name__"])
+            if made.__name__ not in names:  # imported under another name
+                made.__name__ = made.__qualname__ = name

@@ -423,16 +423,16 @@ def with_gradient(kernel: Kernel, path: str | None) -> Kernel:
     return replace(kernel, gradient=inner, key=content_key(kernel.key, inner.key))
 
 
-def parsed(file: str) -> dict[str, Any]:
+def parsed(file: str, fix: str = f"a folder with {FILE}") -> dict[str, Any]:
     try:
         with open(file, "rb") as opened:
             return tomllib.load(opened)
     except OSError as error:
-        raise InputError(
-            f"{file} cannot be read: {error.strerror}", fix=f"a folder with {FILE}"
-        ) from None
+        raise InputError(f"{file} cannot be read: {error.strerror}", fix=fix) from None
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{file} is no TOML: {error}") from None
+        raise InputError(
+            f"{file} is no TOML: {error}", fix='name = "text", list = ["a", "b"]'
+        ) from None
 
 
 KINDS: Final[dict[str, type]] = {"a text": str, "a table": dict, "a number": int}

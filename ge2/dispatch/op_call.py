@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache, partial
 from typing import Any, Final
 
@@ -87,6 +87,11 @@ def op_of(name: str, attributes: Mapping[str, Any]) -> Op:
         found: Op = made(**attributes)
         return found
     except TypeError as error:
+        needed = [f.name for f in fields(made) if f.default is f.default_factory is MISSING]
+        if lacking := [each for each in needed if each not in attributes]:
+            fix = f"{', '.join(f'{each}=...' for each in lacking)}: attributes as ge2.make_jaxpr prints them"
+            what = f"{name} needs {', '.join(lacking)}"
+            raise InputError(what, where=here(), fix=fix) from None
         takes = ", ".join(parameters) or "no attributes"
         raise InputError(f"{name} takes {takes}: {error}", where=here()) from None
 

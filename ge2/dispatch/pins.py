@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from ge2.dispatch.jitted import Jitted
 
 FILE: Final = "ge2-pins.toml"
+NO_FILE: Final = "ge2 kernels register FOLDER, or f.pin, which write one"
+AGAIN: Final = "the kernel as f.lower(*args).kernels[i].save writes it now, and another edit of it"
 KEYS: Final = {"kernels": "texts", "prefer": "texts", "pin": "tables"}
 OF_PIN: Final = dict.fromkeys(("family", "variant", "problem", "kernel"), "a text")
 
@@ -47,7 +49,7 @@ def use(path: str = FILE) -> tuple[Pin, ...]:
 
     InputError, with file and line, where the file is wrong; and as `register`.
     """
-    path, found = os.path.abspath(path), parsed(path)
+    path, found = os.path.abspath(path), parsed(path, NO_FILE)
     check_keys(path, found, KEYS, "a file of pins")
     folder = os.path.dirname(path)
     for prefer, key in ((False, "kernels"), (True, "prefer")):
@@ -169,7 +171,7 @@ def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str
     bench = bench_of(function, saved, args, kwargs)
     family = family_of(saved, bench.catalog)
     if why := family.refuses(bench.problem, bench.caps):
-        raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path)
+        raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path, fix=AGAIN)
     original = family.candidate(bench.problem, bench.caps)
     assert original is not None
     with bench.here():
@@ -177,7 +179,7 @@ def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str
         for racer in racers:
             racer.run, racer.failure = checked(bench, racer.candidate, saved)
         if why := racers[1].failure:
-            raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path)
+            raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path, fix=AGAIN)
         timed(bench, [r for r in racers if r.run is not None], float("inf"))
     about = {"kind": "check", "name": saved.name, "source": saved.path, "version": VERSION}
     cache().put(pass_key(saved), b"passed", about)

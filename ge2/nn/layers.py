@@ -15,7 +15,7 @@ from ge2.base.source import here
 from ge2.nn import initializers
 from ge2.nn.activations import relu, silu
 from ge2.nn.module import Module, applied, static
-from ge2.nn.values import array, check_last, described
+from ge2.nn.values import array, check_last, described, size_of
 from ge2.numpy import take
 
 Bias = str | bool | tuple[int, ...] | None
@@ -54,7 +54,7 @@ class Linear(Module):
         return cls(weight, None if shape is None else initializers.zeros(key, shape, dtype))
 
     def __call__(self, x: Any) -> Any:
-        check_last("Linear", x, self.weight.shape[0])
+        check_last(self, x, self.weight)
         y = x @ self.weight
         return y if self.bias is None else y + self.bias
 
@@ -90,6 +90,7 @@ class Embedding(Module):
         return cls(initializers.normal(stddev)(key, (count, width), dtype))
 
     def __call__(self, ids: Any) -> Any:
+        size_of(self, self.weight)
         if array(ids).dtype not in INTEGERS:
             what = f"Embedding takes integers; got {described(ids)}"
             raise InputError(what, where=here(), fix="ids.astype(np.int32)")
@@ -97,7 +98,7 @@ class Embedding(Module):
 
     def attend(self, x: Any) -> Any:
         """x[..., width] @ weight.T: the scores of all rows, as a last layer that shares weights."""
-        check_last("Embedding.attend", x, self.weight.shape[1])
+        check_last(self, x, self.weight, 1, ".attend")
         return x @ np.swapaxes(self.weight, 0, 1)
 
 
@@ -217,15 +218,22 @@ class Sequential(Module):
     """
 
     modules: tuple[Module, ...]
-    steps: tuple[Callable[[Any], Any] | None, ...] = static()  # None: the next module
+    steps: tuple[Callable[[Any], Any] | None, ...] = static(default=())  # None: the next module
 
     @classmethod
     def of(cls, *parts: Any) -> Sequential:
-        """Of modules and functions of an array."""
+        """Of modules and functions of an array. InputError for what is neither."""
+        if odd := [p for p in parts if not callable(p)]:
+            what = f"Sequential is made of modules and functions; got {odd[0]!r:.60}"
+            raise InputError(what, where=here(), fix="Sequential.of(first, second, ...)")
         modules = tuple(p for p in parts if isinstance(p, Module))
         return cls(modules, tuple(None if isinstance(p, Module) else p for p in parts))
 
     def __call__(self, x: Any, *, key: Any = None, training: bool = True) -> Any:
+        parts: Any = self.modules
+        if not isinstance(parts, tuple) or self.steps.count(None) != len(self.modules):
+            what = "Sequential(modules, steps) is what `of` makes, and was not made by it"
+            raise InputError(what, where=here(), fix="Sequential.of(first, second, ...)")
         modules = iter(self.modules)
         for i, step in enumerate(self.steps):
             part: Any = next(modules) if step is None else step

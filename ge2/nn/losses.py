@@ -6,6 +6,7 @@ is "mean", "sum" or "none", which gives a value for each example.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -132,7 +133,16 @@ def check_labels(logits: Any, labels: Any, axis: int) -> None:
     del shape[axis]
     if not floats and labels.shape != tuple(shape):
         what = f"cross_entropy: labels of {described(logits)} have the shape {tuple(shape)}; got {described(labels)}"
-        raise ShapeError(what, where=here(), fix=f"labels.reshape({tuple(shape)})")
+        raise ShapeError(what, where=here(), fix=labels_fix(array(logits), labels, axis, shape))
+
+
+def labels_fix(logits: Any, labels: Any, axis: int, shape: list[int]) -> str:
+    """What to write for integers of another shape: of one-hot vectors the places of the ones."""
+    if labels.shape == logits.shape:
+        return f"labels.argmax({axis}), or labels.astype(np.float32) for probabilities"
+    if labels.size == math.prod(shape):
+        return f"labels.reshape({tuple(shape)})"
+    return f"as many labels as there are rows of logits along axis {axis}"
 
 
 def binary_cross_entropy(

@@ -8,6 +8,8 @@ from functools import lru_cache
 from inspect import signature
 from typing import Any, dataclass_transform
 
+from ge2.base.errors import FrozenError
+from ge2.base.source import here
 from ge2.nn.values import described
 
 
@@ -67,6 +69,7 @@ class Module:
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         dataclass(frozen=True, eq=False, repr=False)(cls)
+        cls.__setattr__ = refused  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
@@ -82,6 +85,17 @@ class Module:
         Affine(weight=2.0)
         """
         return replace(self, **changes)  # type: ignore[type-var]
+
+
+def refused(module: Any, name: str, value: Any) -> None:
+    """Assignment to an attribute of a module: FrozenError, which says what to write instead."""
+    kind = type(module).__name__
+    if name in (f.name for f in fields(module)):
+        what = f"modules are values: the field {name!r} of a {kind} cannot be assigned to"
+        raise FrozenError(what, where=here(), fix=f"model = model.replace({name}=...)")
+    what = f"{name!r} is no field of the module {kind}, and cannot be assigned"
+    fix = f"the field `{name}: Any` in the class, and a classmethod `init` that makes {kind}({name}=...)"
+    raise FrozenError(what, where=here(), fix=fix)
 
 
 def text(x: Any) -> str:

@@ -88,7 +88,7 @@ class LayerNorm(Module):
         return cls(np.ones(width, dtype), np.zeros(width, dtype) if bias else None, eps)
 
     def __call__(self, x: Any) -> Any:
-        check_last("LayerNorm", x, self.weight.shape[0])
+        check_last(self, x, self.weight)
         return layer_norm(x, self.weight, self.bias, self.eps)
 
 
@@ -107,7 +107,7 @@ class RMSNorm(Module):
         return cls(np.ones(width, dtype), eps)
 
     def __call__(self, x: Any) -> Any:
-        check_last("RMSNorm", x, self.weight.shape[0])
+        check_last(self, x, self.weight)
         return rms_norm(x, self.weight, self.eps)
 
 
@@ -130,7 +130,7 @@ class GroupNorm(Module):
         return cls(np.ones(channels, dtype), np.zeros(channels, dtype), groups, eps)
 
     def __call__(self, x: Any) -> Any:
-        check_last("GroupNorm", x, self.weight.shape[0])
+        check_last(self, x, self.weight)
         return group_norm(x, self.groups, self.weight, self.bias, self.eps)
 
 
@@ -166,7 +166,7 @@ class BatchNorm(Module):
 
     def __call__(self, x: Any, training: bool = True) -> tuple[Any, BatchNorm]:
         x = array(x)
-        check_last("BatchNorm", x, self.weight.shape[0])
+        check_last(self, x, self.weight)
         if not training:
             mean, var = stop_gradient(self.mean), stop_gradient(self.var)
             y = (wide(x) - mean) / np.sqrt(var + self.eps)

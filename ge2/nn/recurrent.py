@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from ge2 import random
+from ge2.base.errors import InputError
+from ge2.base.source import here
 from ge2.nn.activations import sigmoid
 from ge2.nn.module import Module
-from ge2.nn.values import array, check_last
+from ge2.nn.values import array, check_last, described
 from ge2.transforms.control.loops import scan
 
 
@@ -48,18 +50,22 @@ class Recurrent(Module):
 
     def __call__(self, x: Any, state: Any = None) -> tuple[Any, Any]:
         x = array(x)
-        check_last(type(self).__name__, x, self.weight_in.shape[0])
+        check_last(self, x, self.weight_in)
         inputs = x @ self.weight_in + self.bias_in
-        state = self.start(x) if state is None else state
+        state = self.start(inputs) if state is None else self.known(state)
         state, ys = scan(lambda s, a: self.step(s, a), state, inputs)
         return ys, state
 
-    def zeros(self, x: Any) -> Any:
-        return np.zeros_like(x, shape=(*x.shape[1:-1], self.hidden))
+    def zeros(self, inputs: Any) -> Any:
+        return np.zeros_like(inputs, shape=(*inputs.shape[1:-1], self.hidden))
 
-    def start(self, x: Any) -> Any:
-        """The state before anything was seen."""
-        return self.zeros(x)
+    def start(self, inputs: Any) -> Any:
+        """The state before anything was seen, of the dtype that x and the parameters have together."""
+        return self.zeros(inputs)
+
+    def known(self, state: Any) -> Any:
+        """A state to go on from, once it is checked."""
+        return state
 
     def step(self, state: Any, inputs: Any) -> tuple[Any, Any]:
         """The next state, and what is returned at this time."""
@@ -116,8 +122,16 @@ class LSTM(Recurrent):
 
     gates = 4
 
-    def start(self, x: Any) -> Any:
-        return self.zeros(x), self.zeros(x)
+    def start(self, inputs: Any) -> Any:
+        return self.zeros(inputs), self.zeros(inputs)
+
+    def known(self, state: Any) -> Any:
+        if not isinstance(state, tuple | list) or len(state) != 2:
+            got = f"{len(state)} values" if isinstance(state, tuple | list) else described(state)
+            what = f"LSTM: a state is the pair (h, c); got {got}"
+            raise InputError(what, where=here(), fix="(h, np.zeros_like(h))")
+        h, c = state
+        return h, c
 
     def step(self, state: Any, inputs: Any) -> tuple[Any, Any]:
         h, c = state

@@ -50,8 +50,13 @@ class MultiHeadAttention(Module):
         """
         kv_heads = heads if kv_heads is None else kv_heads
         if width % heads or heads % kv_heads:
-            what = f"MultiHeadAttention: {heads} heads divide the width {width}, and {kv_heads} of keys divide them"
-            raise ArgumentError(what, where=here(), fix="heads of 64 or 128: width // 64")
+            which, n, of = (
+                ("heads", heads, width) if width % heads else ("kv_heads", kv_heads, heads)
+            )
+            whole = "the width" if width % heads else "the heads of queries"
+            what = f"MultiHeadAttention: {which}={n} does not divide {whole}, {of}"
+            nearest = next(d for d in range(min(n, of), 0, -1) if of % d == 0)
+            raise ArgumentError(what, where=here(), fix=f"{which}={nearest}")
         keys, narrow = random.split(key, 4), width // heads * kv_heads
         outs = (width, narrow, narrow, width)
         q, k, v, out = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
@@ -64,16 +65,40 @@ def check_same_shape(name: str, a: Any, b: Any, roles: tuple[str, str]) -> None:
         what = (
             f"{name}: {roles[0]} and {roles[1]} have one shape; got {described(a)}, {described(b)}"
         )
-        raise ShapeError(what, where=here(), fix=f"{roles[1]}.reshape({roles[0]}.shape)")
+        as_many = array(a).size == array(b).size
+        fix = f"{roles[1]}.reshape({roles[0]}.shape)"
+        fix = fix if as_many else f"np.broadcast_to({roles[1]}, {roles[0]}.shape), if that is meant"
+        raise ShapeError(what, where=here(), fix=fix)
 
 
-def check_last(name: str, x: Any, size: int) -> None:
-    """ShapeError for an array whose last axis has another size than parameters have."""
-    shape = array(x).shape
+def check_last(module: Any, x: Any, weight: Any, axis: int = 0, method: str = "") -> None:
+    """ShapeError for an array whose last axis has another size than that axis of a weight."""
+    shape, size, name = (
+        array(x).shape,
+        size_of(module, weight, axis),
+        type(module).__name__ + method,
+    )
     if not shape or shape[-1] != size:
         got = described(x)
         what = f"{name} takes arrays whose last axis has {size} elements; got {got}"
         raise ShapeError(what, where=here(), fix=f"an input of shape (..., {size})")
+
+
+def size_of(module: Any, weight: Any, axis: int = 0) -> int:
+    """The size of a weight along an axis. InputError for a module that was made of numbers, as in
+    torch, where it takes arrays.
+    """
+    try:
+        return int(weight.shape[axis])
+    except (AttributeError, IndexError):
+        what = f"{type(module).__name__} is made of arrays, and was given {weight!r:.60}"
+        raise InputError(what, where=here(), fix=by_init(type(module))) from None
+
+
+def by_init(kind: Any) -> str:
+    """The call that makes a module of that kind, with the names of what it needs."""
+    needed = (p.name for p in signature(kind.init).parameters.values() if p.default is p.empty)
+    return f"{kind.__name__}.init({', '.join(n for n in needed if n != 'options')})"
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:

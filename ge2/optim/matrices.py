@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.errors import InputError
+from ge2.base.source import here
 from ge2.optim.adam import adamw
 from ge2.optim.rule import Mask, Now, Optimizer, Rate, by_leaf, kept, matrices, split
 
@@ -108,6 +110,8 @@ def muon(
     `mask` says which arrays are such matrices: those of two axes or more, whose rows are the last
     but one; embeddings are better left out. `others` serves the rest, `adamw(rate)` unless given.
 
+    Raises InputError where `mask` is True for an array of fewer axes.
+
     >>> optimizer = muon(0.1)
     >>> params = {"w": np.eye(2), "b": np.ones(2)}
     >>> params, state = optimizer.update({"w": np.eye(2), "b": np.ones(2)}, optimizer.init(params), params)
@@ -116,6 +120,9 @@ def muon(
     """
 
     def rule(now: Now, g: Any, p: Any, m: Any) -> Sequence[Any]:
+        if p.ndim < 2:
+            what = f"muon is for arrays of two axes or more, and `mask` is True for one of shape {p.shape}"
+            raise InputError(what, where=here(), fix="mask=ge2.optim.matrices")
         m = momentum * m + (1 - momentum) * g
         by = orthogonalised(momentum * m + (1 - momentum) * g if nesterov else m, steps)
         p = p * (1 - now.rate * now.decay) if now.decay else p

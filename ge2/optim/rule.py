@@ -19,6 +19,7 @@ from ge2.base.pytrees.pytree import (
     flatten,
     flatten_up_to,
     flatten_with_path,
+    structure,
     unflatten,
 )
 from ge2.base.record import record
@@ -26,6 +27,7 @@ from ge2.base.source import here
 from ge2.tree import map as tree_map
 
 Rate = float | Callable[[Any], Any]
+LEAF = structure(0)
 Mask = Any  # a container of bools as that of the parameters, or a function that makes one of them
 
 
@@ -131,8 +133,13 @@ def flags_of(mask: Mask, params: Any, structure: Any) -> list[Any]:
     """A bool for each array; without a mask True for all but the state of modules."""
     if mask is None:
         return [not is_state(path, params) for path, _ in flatten_with_path(params)[0]]
-    found = mask(params) if callable(mask) else mask
+    found = mask(params) if is_function(mask) else mask
     return flatten_up_to(structure, found, ("params", "mask"))
+
+
+def is_function(mask: Mask) -> bool:
+    """False for a container of bools, which a module is, though it can be called."""
+    return callable(mask) and flatten(mask)[1] == LEAF
 
 
 def is_state(path: KeyPath, tree: Any) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from functools import partial
+from typing import Any, ParamSpec, TypeVar, overload
 
 from ge2.base.errors import ArgumentError, InputError
 from ge2.base.source import here
-from ge2.base.tracebacks import publish
 from ge2.trace import run, tidy
 from ge2.transforms.arguments import Arguments, Results, owned
 from ge2.transforms.graphs.precision import LOW, Policy, lowered
@@ -19,7 +19,13 @@ R = TypeVar("R")
 PRODUCTS = (*LOW, "tf32")
 
 
-def autocast(fun: Callable[P, R], policy: str | Policy | None = "bf16") -> Callable[P, R]:
+@overload
+def autocast(fun: Callable[P, R], policy: str | Policy | None = "bf16") -> Callable[P, R]: ...
+@overload
+def autocast(
+    fun: None = None, policy: str | Policy | None = "bf16"
+) -> Callable[[Callable[P, R]], Callable[P, R]]: ...
+def autocast(fun: Any = None, policy: str | Policy | None = "bf16") -> Any:
     """`fun` in mixed precision: its products multiply bfloat16 (or "f16", "tf32") and give float32.
 
     Arguments and results keep their dtypes, so parameters stay float32, and so do their gradients.
@@ -32,6 +38,8 @@ def autocast(fun: Callable[P, R], policy: str | Policy | None = "bf16") -> Calla
     It is a transform of graphs and comes before derivatives: `grad(autocast(loss))`, where it rounds
     cotangents likewise. Under f16 they may vanish: `ge2.optim.loss_scale`. Micikevicius and others,
     "Mixed Precision Training", 2017.
+
+    Without a function it is a decorator: `@autocast(policy="f16")`, as that of `jit`.
 
     Raises ArgumentError for a policy that there is not.
 
@@ -46,6 +54,11 @@ def autocast(fun: Callable[P, R], policy: str | Policy | None = "bf16") -> Calla
       in (f,) }
     """
     chosen = policy_of(policy)
+    if fun is None:
+        return partial(autocast, policy=policy)
+    if not callable(fun):
+        what = f"autocast takes a function; got {fun!r:.60} ({type(fun).__name__})"
+        raise InputError(what, where=here(), fix='ge2.autocast(f, policy="bf16")(x)')
 
     def work(*args: Any, **kwargs: Any) -> Any:
         call, returned = Arguments.of(fun, args, kwargs), Results()
@@ -74,9 +87,6 @@ def policy_of(policy: Any) -> Policy:
     if not isinstance(found.chains, bool):
         raise InputError(f"chains is a bool; got {found.chains!r:.60}", where=here())
     return found
-
-
-publish(globals())
 
 
 def __dir__() -> list[str]:

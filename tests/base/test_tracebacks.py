@@ -24,7 +24,7 @@ import ge2
 from ge2.base import interpreter as recursion
 from ge2.base.config import config
 from ge2.base.source import PACKAGE
-from ge2.base.tracebacks import inside
+from ge2.base.tracebacks import called_name, inside, is_boundary
 
 X = np.ones(3)
 
@@ -267,3 +267,20 @@ def test_a_function_under_several_names_is_one_object() -> None:
     assert all(len(each) == 1 for each in objects.values())
     assert ge2.remat is ge2.checkpoint
     assert ge2.numpy.amax is ge2.numpy.max
+
+
+def test_help_names_a_function_as_it_is_imported() -> None:
+    modules = [ge2, ge2.debug, ge2.extend, ge2.lax, ge2.random, ge2.tree, ge2.numpy, ge2.kernels]
+    modules += [ge2.nn, ge2.nn.initializers, ge2.optim, ge2.io, ge2.io.torch, ge2.test_util]
+    homes = {module.__name__: module for module in modules}
+    for module in modules:
+        for name in module.__all__:
+            value = getattr(module, name)
+            if isinstance(value, FunctionType) and is_boundary(value):
+                found = called_name(inside(value), ())
+                home, _, last = found.rpartition(".")
+                if home in homes:
+                    is_it = getattr(homes[home], last) is value
+                    assert is_it or name == "permute_dims", found  # which NumPy has as transpose
+                else:
+                    assert home.startswith(("ge2.numpy.", "ge2.scipy.")), found

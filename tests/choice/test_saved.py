@@ -117,6 +117,7 @@ def test_what_is_wrong_is_not_pinned(saved, old, new, what):
     with pytest.raises(InputError) as error:
         jitted.pin(path.name, X)
     assert f"{path.name} is not pinned: {what}" in str(error.value)
+    assert "help(" not in str(error.value)
     assert not SAVED
     assert np.allclose(jitted(X), f(X), rtol=1e-5)
 

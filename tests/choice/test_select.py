@@ -111,7 +111,7 @@ def test_operations_as_they_are() -> None:
         ("sofmax", {}, "there is no operation 'sofmax'.*\n.*'softmax'"),
         ("softmax", {"axs": 1}, "softmax has no attribute 'axs'.*\n.*axis="),
         ("reduce_sum", {"axis": 1}, "reduce_sum has no attribute 'axis'.*\n.*axes="),
-        ("reduce_sum", {}, "reduce_sum takes axes: "),
+        ("reduce_sum", {}, "reduce_sum needs axes\n.*try  axes=[.]{3}"),
         ("tanh", {"axis": 1}, "tanh has no attribute 'axis'.*\n.*no attributes"),
         ("softmax", {"axis": {}}, "attributes are numbers, words"),
         ("gemm_bias_act", {"act": "gleu"}, "there is no activation 'gleu'"),
@@ -176,3 +176,7 @@ def test_what_cannot_be_selected() -> None:
         select("softmax", [X], 90)
     with pytest.raises(InputError, match="there is no operation 'sofmax'"):
         select("sofmax", [X], "c")
+    with pytest.raises(
+        InputError, match=r"a list of arrays, the operands of softmax[^$]*try  \[x\]"
+    ):
+        select("softmax", X, "c")

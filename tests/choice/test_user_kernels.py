@@ -137,6 +137,10 @@ def test_what_is_wrong_when_it_is_looked_at(folder, old, new, what):
 
 
 def test_a_folder_that_is_none(tmp_path):
+    with pytest.raises(
+        InputError, match="nowhere.toml cannot be read[^$]*try  ge2 kernels register"
+    ):
+        kernels.use(str(tmp_path / "nowhere.toml"))
     with pytest.raises(InputError, match="cannot be read"):
         load(str(tmp_path / "nowhere"))
     (tmp_path / "kernel.toml").write_text("a = = b")

@@ -226,6 +226,9 @@ def test_losses_of_certain_and_of_impossible_predictions_are_finite_and_so_are_t
     [
         (lambda: nn.cross_entropy(LOGITS, LABELS * 1.0), r"integers[^$]*got f64\[5\][^$]*at [^$]*try  labels.astype"),
         (lambda: nn.cross_entropy(LOGITS, LABELS[:, None]), r"shape \(5,\); got i64\[5,1\][^$]*try  labels.reshape"),
+        (lambda: nn.cross_entropy(LOGITS, np.eye(7, dtype=int)[LABELS]), r"[^$]*try  labels.argmax\(-1\)"),
+        (lambda: nn.cross_entropy(LOGITS, LABELS[:4]), r"got i64\[4\][^$]*try  as many labels"),
+        (lambda: nn.mse(A, 1.0), r"got f64\[5,7\], f64\[\][^$]*try  np.broadcast_to\(targets, predictions.shape\)"),
         (lambda: nn.cross_entropy(LABELS, LABELS), r"logits holds floats; got i64\[5\]"),
         (lambda: nn.mse(A[:, :1], A), r"predictions and targets have one shape; got f64\[5,1\], f64\[5,7\]"),
         (lambda: nn.mae(A, A, reduction="avg"), r"reduction is one of 'mean', 'sum', 'none'; got 'avg'"),

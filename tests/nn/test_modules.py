@@ -203,6 +203,24 @@ def test_the_table_of_a_model():
     assert nn.summary(model["body"], like).splitlines()[-1].split() == ["result", "f32[7,2]"]
 
 
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("dtype", ["i4", "f2", "f4", "f8", ml_dtypes.bfloat16])
+def test_recurrent_layers_begin_with_the_dtype_that_input_and_parameters_have_together(kind, dtype):
+    layer, x = kind.init(key(0), 3, 2), np.ones((5, 3), dtype)
+    wanted = layer(x.astype(np.result_type(dtype, np.float32)))
+    for found in (layer(x), ge2.jit(lambda layer, x: layer(x))(layer, x)):
+        ge2.tree.map(near, found, wanted)
+    slope = ge2.grad(ge2.autocast(lambda layer: layer(x)[0].sum()))(layer)
+    assert slope.weight_in.dtype == np.float32
+
+
+class Torchlike(nn.Module):
+    """A module written as torch's are."""
+
+    def __init__(self):
+        self.layer = nn.Linear(X)
+
+
 @pytest.mark.parametrize(
     ("f", "message"),
     [
@@ -216,7 +234,17 @@ def test_the_table_of_a_model():
         (lambda: nn.MLP.init(key(0), (3, 4, 2), rate=0.1)(X), "was given no key"),
         (lambda: nn.dropout(X, 1.5, key(0)), r"a rate is in \[0, 1\); got 1.5"),
         (lambda: nn.Linear.init(key(0), 4, 2, bias="column"), r"a bias is one of 'row', 'scalar', 'none', or a shape"),
-        (lambda: nn.MultiHeadAttention.init(key(0), 10, 4), r"4 heads divide the width 10"),
+        (lambda: nn.MultiHeadAttention.init(key(0), 10, 4), r"heads=4 does not divide the width, 10[^$]*try  heads=2"),
+        (lambda: nn.MultiHeadAttention.init(key(0), 8, 4, kv_heads=3), r"kv_heads=3 does not [^$]*try  kv_heads=2"),
+        (lambda: nn.Linear(4, 2)(X), r"is made of arrays, and was given 4[^$]*try  Linear.init\(key, ins, outs\)"),
+        (lambda: nn.RMSNorm(3)(X), r"RMSNorm is made of arrays[^$]*try  RMSNorm.init\(width\)"),
+        (lambda: nn.Embedding(10)(X.astype(int)), r"made of arrays[^$]*try  Embedding.init\(key, count, width\)"),
+        (lambda: nn.Sequential(nn.Linear.init(key(0), 3, 2), np.tanh)(X), r"try  Sequential.of\(first, second"),
+        (lambda: nn.Sequential([nn.Linear.init(key(0), 3, 2), np.tanh])(X), r"try  Sequential.of\(first, second"),
+        (lambda: nn.Sequential.of([nn.Linear.init(key(0), 3, 2), np.tanh]), r"modules and functions; got \["),
+        (lambda: nn.LSTM.init(key(0), 3, 2)(X, X), r"a state is the pair \(h, c\); got f32\[4,3\]"),
+        (lambda: setattr(nn.Linear(X), "bias", 0), r"the field 'bias' of a Linear[^$]*try  model = model.replace"),
+        (lambda: Torchlike(), r"'layer' is no field of the module Torchlike[^$]*try  the field"),
         (lambda: nn.Sequential.of(nn.BatchNorm.init(3), np.tanh)(X), r"BatchNorm returns 2 values"),
     ],
 )  # fmt: skip

@@ -223,6 +223,28 @@ def test_masks_split_and_errors():
         optim.adam().init({"n": np.arange(3)})
 
 
+def test_a_model_of_bools_is_a_mask_though_models_can_be_called():
+    model = nn.MLP.init(ge2.random.key(0), (3, 4, 2))
+    first, last = model.layers
+    frozen = ge2.tree.map(lambda _: False, first)
+    mask = model.replace(layers=(frozen, ge2.tree.map(lambda _: True, last)))
+    ones = ge2.tree.map(np.ones_like, model)
+    for optimizer, away in (
+        (optim.split(mask, optim.sgd(1.0), optim.sgd(0.0)), 1.0),
+        (optim.sgd(1.0, decay=0.5, mask=mask), 1.0 + 0.5 * last.weight),
+    ):
+        found, _ = optimizer.update(ones, optimizer.init(model), model)
+        np.testing.assert_allclose(found.layers[1].weight, last.weight - away, rtol=1e-6)
+    weights = ge2.tree.map(lambda p: p.ndim > 1, model)
+    optimizer = optim.muon(0.1, mask=weights, others=optim.sgd(1.0))
+    found, _ = optimizer.update(ones, optimizer.init(model), model)
+    np.testing.assert_array_equal(found.layers[0].bias, first.bias - 1)
+    with pytest.raises(
+        ge2.errors.InputError, match=r"shape \(2,\)[^$]*try  mask=ge2.optim.matrices"
+    ):
+        optim.muon(mask=mask).update(ones, optim.muon(mask=mask).init(model), model)
+
+
 # ---------------------------------------------------------------------------- schedules, gradients
 
 

@@ -261,3 +261,18 @@ def test_a_checkpoint_that_prints_has_equations_without_results(capsys):
     args = X[:, :3].copy(), V
     np.testing.assert_allclose(ge2.jit(cast)(*args), layer(*args).sum(), rtol=0.05, atol=0.05)
     assert "rows 5" in capsys.readouterr().out
+
+
+def test_it_decorates_with_a_policy_alone():
+    @ge2.autocast(policy="f16")
+    def f(x, w):
+        return x @ w
+
+    @ge2.autocast()
+    def g(x, w):
+        return x @ w
+
+    assert products(f, X, W) == {("float16", "float32"): 1}
+    assert products(g, X, W) == {("bfloat16", "float32"): 1}
+    with pytest.raises(ge2.errors.InputError, match="autocast takes a function; got"):
+        ge2.autocast("bf16")
