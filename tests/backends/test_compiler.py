@@ -48,6 +48,37 @@ def test_headers_of_the_package_are_found():
     assert call(lib) == 3
 
 
+IN_THREADS = """#include <string.h>
+typedef unsigned __int128 wide;
+int ge2_run(int n) {
+    int sum = 0, copied[64];
+    #pragma omp parallel for num_threads(2) reduction(+:sum)
+    for (int i = 0; i < n; i++) sum += i;
+    memset(copied, 0, sizeof copied);
+    return sum + copied[n] + (int)(((wide)n << 70) / ((wide)n + 1) >> 70);
+}
+"""
+
+
+@needs_compiler
+def test_a_library_alone_has_openmp_and_the_functions_of_c_and_of_the_compiler():
+    assert call(library(IN_THREADS, "threads", alone=True), n=5) == 10
+
+
+def test_libraries_are_few_only_where_the_process_has_the_others():
+    gcc = Toolchain(("cc",), "cc", "cc (Debian) 12", "", "", ("-fopenmp",))
+    few = detect.few_libraries(gcc)
+    assert few == (("-nodefaultlibs", "-lgomp", "-lgcc") if sys.platform == "linux" else ())
+    assert "-lgomp" not in detect.few_libraries(replace(gcc, flags=()))
+    assert detect.few_libraries(replace(gcc, version="clang version 14")) == ()
+
+
+@needs_compiler
+def test_a_library_that_is_not_loaded_with_few_libraries_is_linked_with_all(monkeypatch):
+    monkeypatch.setattr(compiler, "few_libraries", lambda tools: ("-nodefaultlibs", "-lno-such"))
+    assert call(library(IN_THREADS, "threads again", alone=True), n=4) == 6
+
+
 PARTS = """#include <ge2/core.h>
 GE2_SHARED int one(int); GE2_SHARED int two(int); GE2_SHARED int three(int);
 #if GE2_IN_PART(1)

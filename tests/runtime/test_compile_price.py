@@ -45,9 +45,9 @@ def flags(monkeypatch):
     """The options of each compilation."""
     seen = []
 
-    def compiled(source, title, flags, symbol):
+    def compiled(source, title, flags, symbol, alone):
         seen.append(flags)
-        return library(source, title, flags, symbol=symbol)
+        return library(source, title, flags, symbol=symbol, alone=alone)
 
     monkeypatch.setattr(linked, "library", compiled)
     return seen

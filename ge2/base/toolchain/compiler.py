@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache as once
 from functools import lru_cache
 from itertools import count
@@ -30,7 +31,16 @@ from ge2.base.log import logger
 from ge2.base.record import record
 from ge2.base.source import templates
 from ge2.base.toolchain.command import workplace
-from ge2.base.toolchain.detect import ELSE, Hang, Toolchain, build, settled, time_limit, toolchain
+from ge2.base.toolchain.detect import (
+    ELSE,
+    Hang,
+    Toolchain,
+    build,
+    few_libraries,
+    settled,
+    time_limit,
+    toolchain,
+)
 from ge2.base.toolchain.detect import excuse as excuse
 from ge2.base.toolchain.detect import replaced as _replaced
 from ge2.base.toolchain.includes import options_of
@@ -68,7 +78,10 @@ class Library:
 @final
 @record
 class Order:
-    """A source to compile, and what a list of the cache says of it."""
+    """A source to compile, and what a list of the cache says of it.
+
+    `alone`: it calls no library but those of `few_libraries`.
+    """
 
     source: str
     name: str
@@ -76,6 +89,7 @@ class Order:
     include_key: str
     about: tuple[tuple[str, str], ...]
     load: Callable[[str], Any]
+    alone: bool = False
 
 
 def library(
@@ -85,9 +99,10 @@ def library(
     include_key: str = "",
     about: Mapping[str, str] | None = None,
     symbol: str = "ge2_run",
+    alone: bool = False,
 ) -> Library:
     """The library of a C source that defines `symbol`, from this process, from
-    the cache, or compiled now.
+    the cache, or compiled now. `alone`: it calls no library but C's and OpenMP's.
 
     `include_key` names the contents of folders that `extra_flags` include; those of
     `templates/c/include` are known. CompilerTrouble if there is no compiler, or it refuses the
@@ -102,7 +117,8 @@ def library(
         return handle
 
     flags = flags_of(source, extra_flags)
-    return _library(Order(source, name, flags, include_key, tuple((about or {}).items()), load))
+    about_it = tuple((about or {}).items())
+    return _library(Order(source, name, flags, include_key, about_it, load, alone))
 
 
 def flags_of(source: str, extra: tuple[str, ...]) -> tuple[str, ...]:
@@ -191,11 +207,15 @@ def _kept(order: Order, key: str) -> Library | None:
 
 def _compiled(order: Order, tools: Toolchain, key: str) -> Library:
     began = time.monotonic()
+    few = few_libraries(tools) if order.alone else ()
+    flags = (*_include(), *order.flags)
     try:
-        content = build(tools, order.source, order.name, (*_include(), *order.flags), time_limit())
+        content = build(tools, order.source, order.name, flags, time_limit(), few)
         with spent("load"):
             handle, path = _loaded(content, order)
     except CompilerTrouble as trouble:
+        if few and not isinstance(trouble, Hang):  # it may need more libraries
+            return _compiled(replace(order, alone=False), tools, key)
         return _saved(order, tools, key, trouble, began + time_limit() + LEEWAY)
     seconds = time.monotonic() - began
     note("compiled", seconds)

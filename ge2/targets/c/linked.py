@@ -117,7 +117,7 @@ class Linked:
         source, usual = self.source, () if services().whole else ("-DGE2_NO_BLAS",)
         flags = cheaper(self.title, self.native, source, usual)
         with spent("compile"), finding() as noted:
-            found = library(source, self.title, flags, symbol=symbol)
+            found = library(source, self.title, flags, symbol=symbol, alone=True)
         tally = current()
         if tally is not None:
             tally.kernels.append(had(f"{self.title}, a C library", noted))

@@ -15,7 +15,8 @@ int omp_get_num_threads(void);
 #ifdef __linux__
 #include <sched.h>
 #include <sys/syscall.h>
-#include <unistd.h>
+pid_t getpid(void); /* of unistd.h, which takes gcc as long to read as all of this file */
+long syscall(long number, ...);
 #endif
 #include <stdint.h>
 #include <string.h>
@@ -129,7 +130,7 @@ static __attribute__((unused, noinline, cold)) int ge2_interrupted(const ge2_ser
 #if defined(_OPENMP) && defined(__linux__)
 GE2_FN int ge2_home(void) { return sched_getcpu(); }
 
-GE2_FN void ge2_apart(int home) {
+GE2_SINGLE void ge2_apart(int home) {
     cpu_set_t others;
     if (GE2_THREAD == 0 || sched_getcpu() != home || sched_getaffinity(getpid(), sizeof others, &others)) return;
     CPU_CLR(home, &others);
