@@ -29,7 +29,7 @@ from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
 from ge2.passes.simplify import inline
 from ge2.passes.slices_first import slices_first
-from ge2.passes.small_results_last import small_results_last
+from ge2.passes.results_together import results_together
 from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
 from ge2.passes.wrap_indices import drawn, indexed
@@ -105,7 +105,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
-        drawn, resident, small_results_last, constants_late, reads_first, with_copies, views_first,
+        drawn, resident, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 

@@ -45,6 +45,16 @@ class LiveRanges:
 
 @final
 @record
+class Results:
+    """Regions that compute results of the program, which are moved beside one another."""
+
+    few: int = 4  # for which the order stays
+    small: int = 1 << 18  # bytes of all values of one that may be the last of the program
+    waiting: int = 1 << 25  # bytes of values that wait for the last of a group
+
+
+@final
+@record
 class Rolling:
     """Limits on the straight code that becomes a loop. Of the times only ratios matter."""
 
@@ -127,6 +137,7 @@ class Tuning:
 
     fusion: Fusion = Fusion()
     live_ranges: LiveRanges = LiveRanges()
+    results: Results = Results()
     rolling: Rolling = Rolling()
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()
