@@ -27,9 +27,9 @@ from ge2.passes.loops.rolled_to_scan import stack, stack_all
 from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
+from ge2.passes.results_together import results_together
 from ge2.passes.simplify import inline
 from ge2.passes.slices_first import slices_first
-from ge2.passes.results_together import results_together
 from ge2.passes.split_edges import split_edges
 from ge2.passes.tiny_products import tiny_products
 from ge2.passes.wrap_indices import drawn, indexed

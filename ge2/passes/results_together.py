@@ -50,10 +50,10 @@ def waiting(eqns: Sequence[Eqn], made: Collection[Var], tuning: Results) -> list
     for e in eqns:
         key = likeness(e)
         needed = sum(a.type.nbytes for a in e.inputs if a in made)
-        room[key] = room.get(key, 0) - needed
-        if room[key] < 0:
+        room[key] = room.get(key, -1) - needed
+        if room[key] < 0:  # the first, or one for which there is none
             groups.setdefault(key, []).append([])
-            room[key] = tuning.waiting - needed
+            room[key] = max(tuning.waiting - needed, 0)
         groups[key][-1].append(e)
     return [group for alike in groups.values() for group in alike if len(group) >= tuning.few]
 
