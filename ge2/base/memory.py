@@ -119,7 +119,10 @@ def lowest(
     >>> lowest(lives, range(3), lambda i, j: lives[i].meets(lives[j]), 16)
     Plan(offsets=(0, 32, 0), nbytes=48)
     """
-    offsets, done = [0] * len(lives), list[tuple[int, int, int]]()  # (offset, number, end), by offset
+    offsets, done = (
+        [0] * len(lives),
+        list[tuple[int, int, int]](),
+    )  # (offset, number, end), by offset
     for i in order:
         size, at = sized(lives[i], alignment), 0
         for offset, j, end in done:
