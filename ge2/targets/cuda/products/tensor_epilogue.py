@@ -354,7 +354,7 @@ class RegionEpilogue:
                 e.inputs[0].type,
                 e.outs[0].type,
                 self.operands[e.outs[0]],
-            )  # fmt: skip
+            )
             for p, e in zip(summed, self.summed.values(), strict=True)
         )
         arrays = [p.var for p in self.read(lanes) if self.along(lanes, p) == "both"]
