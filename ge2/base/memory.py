@@ -119,17 +119,20 @@ def lowest(
     >>> lowest(lives, range(3), lambda i, j: lives[i].meets(lives[j]), 16)
     Plan(offsets=(0, 32, 0), nbytes=48)
     """
-    offsets, done = [0] * len(lives), list[int]()
+    offsets, done = (
+        [0] * len(lives),
+        list[tuple[int, int, int]](),
+    )  # (offset, number, end), by offset
     for i in order:
         size, at = sized(lives[i], alignment), 0
-        for j in sorted((j for j in done if apart(i, j)), key=lambda j: offsets[j]):
-            if offsets[j] < at + size:
-                at = max(at, offsets[j] + sized(lives[j], alignment))
+        for offset, j, end in done:
+            if offset >= at + size:
+                break  # and so are all after it
+            if end > at and apart(i, j):
+                at = end
         offsets[i] = at
-        done.append(i)
-    return Plan(
-        tuple(offsets), max((offsets[i] + sized(lives[i], alignment) for i in done), default=0)
-    )
+        insort(done, (at, i, at + size))
+    return Plan(tuple(offsets), max((end for _, _, end in done), default=0))
 
 
 def in_time(lives: Sequence[Lifetime]) -> list[int]:

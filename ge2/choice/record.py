@@ -299,6 +299,8 @@ AFTER: Final = b', "device": '  # the problem, in a line
 
 def entry_of(line: str | bytes) -> Entry | None:
     """Parses a line as an entry; returns None if it is not one."""
+    if not line:
+        return None
     try:
         found = json.loads(line)
         same = found["all"]

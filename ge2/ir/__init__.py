@@ -11,6 +11,7 @@ from ge2.ir.graph import Var as Var
 from ge2.ir.graph import lines_of as lines_of
 from ge2.ir.graph import read as read
 from ge2.ir.graph import rename as rename
+from ge2.ir.graph import renamed as renamed
 from ge2.ir.graph import verify as verify
 from ge2.ir.graph import without_dead_code as without_dead_code
 from ge2.ir.op import ON_GPU as ON_GPU

@@ -176,6 +176,14 @@ def rename(env: Mapping[Var, Atom], atoms: Iterable[Atom]) -> tuple[Atom, ...]:
     return tuple(env.get(a, a) if type(a) is Var else a for a in atoms)
 
 
+def renamed(env: Mapping[Any, Atom], eqn: Eqn) -> Eqn:
+    """An equation that reads atoms as `env` calls them: the same one if it knows none of them."""
+    for a in eqn.inputs:
+        if type(a) is Var and a in env:
+            return Eqn(eqn.op, rename(env, eqn.inputs), eqn.outs, eqn.source, eqn.choice)
+    return eqn
+
+
 def without_dead_code(graph: Graph) -> Graph:
     """Only what the outputs need, and what has an effect."""
     live: set[Atom] = {a for a in graph.outputs if type(a) is Var}

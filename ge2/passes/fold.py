@@ -5,14 +5,13 @@ scalar in elementwise work.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ge2.base.dtypes import INTEGERS, PYTHON
 from ge2.base.gpu import has_tensor_cores
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, renamed
 from ge2.ops.attention.band import Band, band_of
 from ge2.ops.attention.ops import has_attention, targets
 from ge2.ops.elementwise import BY_NAME
@@ -141,12 +140,7 @@ def counted(graph: Graph, context: Context) -> Graph:
     if not made:
         return graph
     env: dict[Atom, Atom] = {var: eqn.outs[0] for var, eqn in made.items()}
-    eqns = [
-        e
-        if env.keys().isdisjoint(e.inputs)
-        else replace(e, inputs=tuple(env.get(a, a) for a in e.inputs))
-        for e in graph.eqns
-    ]
+    eqns = [renamed(env, e) for e in graph.eqns]
     return Graph(graph.inputs, (*made.values(), *eqns), graph.outputs, graph.consts)
 
 

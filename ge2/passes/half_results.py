@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ge2.base.dtypes import FLOAT32, HALF
-from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ir import Atom, Eqn, Graph, Var, renamed
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 
@@ -23,7 +23,7 @@ def half_results(graph: Graph) -> Graph:
     env: dict[Atom, Atom] = {}
     eqns: list[Eqn] = []
     for eqn in graph.eqns:
-        eqn = replace(eqn, inputs=tuple(env.get(a, a) for a in eqn.inputs))
+        eqn = renamed(env, eqn)
         if is_wide(eqn) and eqn.outs[0] not in returned:
             op, (wide,) = eqn.op, eqn.outs
             assert isinstance(op, DotGeneral)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ge2.base.gpu import expecting
 from ge2.choice import built
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Prefs
+from ge2.codegen import environment
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.targets.cuda.limits import H200
@@ -52,6 +54,14 @@ def test_a_step_of_a_smaller_batch_compiles_nothing() -> None:
     built.keep(first.decided or [])
     assert not texts(planned(6)) - had
     assert len(texts(planned(12)) - had) <= 6  # sorts of more indices than are ranked at once
+
+
+def test_the_texts_of_a_step_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None holds a variable, whose text would be printed anew in each process, by Jinja."""
+    with config.using(cache_dir=str(tmp_path)):
+        had = texts(planned(8))
+        monkeypatch.setattr(environment, "rendered", lambda template, view: pytest.fail(template))
+        assert texts(planned(8)) == had
 
 
 # ----------------------------------------------------------------------------------- small problems

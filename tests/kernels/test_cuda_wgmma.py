@@ -12,8 +12,13 @@ import ge2
 from ge2.base.config import config
 from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
-from ge2.targets.cuda.kernels.gemm.wgmma import in_turns
+from ge2.ir import ArrayType
+from ge2.ops.dot import DotGeneral
+from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.kernels.gemm.wgmma import in_turns, seconds
 from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.products.gemm import contraction
+from ge2.targets.cuda.products.tensor_epilogue import Epilogue
 from tests.kernels.wgmma_cases import (
     ACTIVATIONS,
     BF16,
@@ -190,6 +195,26 @@ def test_the_order_takes_no_predicted_loser() -> None:
     for some, joint in (added, False), (added[1:], True):
         with expecting("sm_90a"), config.using(executor="shim"):
             assert (FUSED in kinds(ge2.jit(projected).lower(*halves, *some))) == joint
+
+
+@pytest.mark.parametrize(
+    ("shape", "moved", "columns", "microseconds"),
+    [
+        ((8192, 3072, 768), 6, 128, 153), ((50304, 768, 8192), 28, 128, 1010),
+        ((50304, 768, 8192), 28, 192, 926),
+    ],
+)  # fmt: skip
+def test_predictions_of_packs_are_near_what_was_measured(
+    shape: tuple[int, int, int], moved: int, columns: int, microseconds: float
+) -> None:
+    """On an H200: a gelu's cotangent before it left by strips, and AdamW behind a gradient."""
+    rows, n, terms = shape
+    types = ArrayType((rows, terms), BF16), ArrayType((terms, n), BF16)
+    axes = contraction(DotGeneral(((1,), (0,))), *types, ((terms, 1), (n, 1), (n, 1)))
+    caps = Caps.before(H200)
+    (tile,) = (t for t in caps.chip.tuning.wgmma.tiles if t.columns == columns)
+    after = Epilogue("int", "j", 8, moved=moved)
+    assert seconds(axes, BF16, tile, after, caps) == pytest.approx(microseconds * 1e-6, rel=0.1)
 
 
 @pytest.mark.parametrize("tiles", range(1, 9))

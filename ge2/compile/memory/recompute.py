@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Final, final
 
 from ge2.base.dtypes import HALF, INEXACT
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, renamed
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.pointlike import Pointlike
@@ -179,9 +179,7 @@ class Inlined:
             axes = dict(zip(self.makers[inner][1], at, strict=True))
             found = self.value(inner, axes, done.setdefault((*axes, *axes.values()), {}))
             env[inside] = self.rounded(found, at)
-        eqns = [
-            replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)) for e in self.op.graph.eqns
-        ]
+        eqns = [renamed(env, e) for e in self.op.graph.eqns]
         inputs = tuple(self.inputs)
         graph = Graph(
             tuple(self.inputs.values()), (*self.eqns, *eqns), self.op.graph.outputs, self.op.graph.consts,
@@ -255,7 +253,7 @@ class Flat:
             # several regions write a view of one name, each for itself
             outs = tuple(as_var(names.get(v, Var(v.type))) for v in e.outs)
             env.update(zip(e.outs, outs, strict=True))
-            self.eqns.append(replace(e, inputs=inputs, outs=outs))
+            self.eqns.append(Eqn(e.op, inputs, outs, e.source, e.choice))
 
     def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
         """Ties what is read again to the last of what the region reads: no pass computes it sooner."""

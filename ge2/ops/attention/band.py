@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final, final
 
 import numpy as np
 
 from ge2.base.dtypes import BOOL, FLOATS
 from ge2.base.record import record
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, renamed
 from ge2.ops.elementwise import ADD, AND, LE, WHERE
 from ge2.ops.shape import Iota, Reshape
 
@@ -95,7 +94,6 @@ def with_bands(graph: Graph, bands: Mapping[int, Band]) -> Graph:
         made = equations(band, graph.inputs[n].type)
         eqns += made
         env[graph.inputs[n]] = made[-1].outs[0]
-    for e in graph.eqns:
-        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
+    eqns += [renamed(env, e) for e in graph.eqns]
     inputs = tuple(v for n, v in enumerate(graph.inputs) if n not in bands)
     return Graph(inputs, tuple(eqns), tuple(env.get(a, a) for a in graph.outputs))

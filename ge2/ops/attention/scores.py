@@ -10,7 +10,7 @@ import numpy as np
 
 from ge2.base.dtypes import BOOL, FLOAT16, FLOATS, INT64, INTEGERS
 from ge2.base.record import record
-from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, without_dead_code
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, rename, renamed, without_dead_code
 from ge2.ops.attention.band import INT32, Band
 from ge2.ops.attention.form import MILD, Form, faint, is_scaling
 from ge2.ops.elementwise import (
@@ -171,7 +171,7 @@ class Analysis:
         if len(self.eqns) > len(form.between):
             env[start] = self.eqns[len(self.eqns) - len(form.between) - 1].outs[0]
             n = len(self.eqns) - len(form.between)
-            self.eqns[n:] = [replace(e, inputs=rename(env, e.inputs)) for e in self.eqns[n:]]
+            self.eqns[n:] = [renamed(env, e) for e in self.eqns[n:]]
         self.eqns = as_masks(self.eqns)
         self.scores: Atom = rename(env, (form.scores,))[0]
         self.inputs = (start, *form.others, *form.scalars)
@@ -387,7 +387,7 @@ def narrowed(graph: Graph) -> Graph:
             if a in env and a.type.dtype == INT64:  # as it was
                 eqns.append(Eqn(ConvertElementType(INT64), (env[a],), (Var(a.type),), e.source))
                 env[a] = eqns[-1].outs[0]
-        eqns.append(replace(e, inputs=tuple(env.get(a, a) for a in e.inputs)))
+        eqns.append(renamed(env, e))
     outputs = tuple(env.get(a, a) for a in graph.outputs)
     return Graph(graph.inputs, tuple(eqns), outputs)
 

@@ -12,7 +12,7 @@ from typing import Any, final
 
 from ge2.base.errors import InputError
 from ge2.base.record import record
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Op, Reversing, Var, rename
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Op, Reversing, Var, rename, renamed
 from ge2.ops.dot import DotGeneral
 from ge2.ops.shape import Barrier, Name
 
@@ -101,7 +101,7 @@ def past_barriers(graph: Graph) -> Graph:
     """
     captured, env, eqns = frozenset(graph.inputs[: graph.consts]), dict[Var, Atom](), list[Eqn]()
     for eqn in graph.eqns:
-        kept: Eqn | None = replace(eqn, inputs=rename(env, eqn.inputs))
+        kept: Eqn | None = renamed(env, eqn)
         if isinstance(eqn.op, Barrier) and kept is not None:
             passing, kept = parted(kept, captured)
             env.update(passing)

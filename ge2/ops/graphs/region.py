@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, final
 
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Dims, Eqn, Evaluate, Graph, GraphOp, Var, read, rename
+from ge2.ir import ArrayType, Dims, Eqn, Evaluate, Graph, GraphOp, Var, read, rename, renamed
 
 KINDS = ("pointwise", "rowwise", "reduce")
 EVALUATE = Evaluate()
@@ -128,7 +127,7 @@ class ProductRegion(Fused):
         """The products and the equations of the region, for people."""
         inner = self.region.graph
         env = dict(zip(inner.inputs, self.rest.inputs, strict=True))
-        eqns = [replace(e, inputs=rename(env, e.inputs)) for e in inner.eqns]
+        eqns = [renamed(env, e) for e in inner.eqns]
         outs = dict(zip(self.rest.outs, inner.outputs, strict=True))
         return Graph(self.graph.inputs, (*self.products, *eqns), rename(outs, self.graph.outputs))
 

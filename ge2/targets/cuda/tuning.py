@@ -319,10 +319,10 @@ class Wgmma:
     rate: int = 4096  # products of half types in a clock of a multiprocessor, and a half of tf32
     clock: float = 1.7e9  # a second, under load
     # bytes of arrays and results that a warp group moves in a second while the other multiplies, and
-    # the part of it by narrow strips and by packs
+    # the part of it by narrow strips and by packs, where a sum is four bytes more
     drained: float = 11e9
     narrow: float = 0.85
-    packs: float = 0.5
+    packs: float = 0.7
     lost: float = 0.1  # of the time of products, for each stage that strips take the room of
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
     short: int = 64  # equations up to which elements may leave in registers

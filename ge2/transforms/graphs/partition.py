@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, final
 
 from ge2.base.errors import VerifyError
@@ -288,8 +289,12 @@ class Network:
 
     def cut(self) -> tuple[int, frozenset[int]]:
         """The least total capacity that parts the sink from the source, and the
-        nodes on the sink's side.
+        nodes on the sink's side. The layers of a network are alike: it is found once for all.
         """
+        return cut_of(len(self.edges), tuple(self.to), tuple(self.room))
+
+    def flow(self) -> tuple[int, frozenset[int]]:
+        """The same, by as much flow as goes through; the network is used up."""
         total = 0
         while (level := self.levels()) is not None:
             total += self.blocked(level)
@@ -351,3 +356,14 @@ class Network:
                     found.add(before)
                     waiting.append(before)
         return frozenset(found)
+
+
+@lru_cache(256)
+def cut_of(nodes: int, to: tuple[int, ...], room: tuple[int, ...]) -> tuple[int, frozenset[int]]:
+    """The cut of a network of so many nodes and these edges, each before its way back."""
+    network = Network()
+    network.to, network.room = [*to], [*room]
+    network.edges = [[] for _ in range(nodes)]
+    for edge in range(len(to)):
+        network.edges[to[edge ^ 1]].append(edge)
+    return network.flow()

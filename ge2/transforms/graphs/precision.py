@@ -17,7 +17,7 @@ import numpy as np
 from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.record import record
 from ge2.base.source import Source
-from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var, rename
+from ge2.ir import Atom, Eqn, Graph, GraphOp, Literal, Op, Var, rename, renamed
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.control import Checkpoint
@@ -220,7 +220,7 @@ def taking_low(graph: Graph, dtype: np.dtype) -> tuple[Graph, list[bool]]:
         for e in readers[v]
     }
     kept = [e for e in graph.eqns if names.keys().isdisjoint(e.outs)]  # some have no results
-    eqns = (replace(e, inputs=rename(names, e.inputs)) for e in kept)
+    eqns = (renamed(names, e) for e in kept)
     return Graph(tuple(inputs), tuple(eqns), rename(names, graph.outputs), graph.consts), taken
 
 

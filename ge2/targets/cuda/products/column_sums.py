@@ -12,7 +12,7 @@ from typing import Final, final
 from ge2.base.dtypes import FLOAT32, HALF
 from ge2.base.record import record
 from ge2.codegen.text import Argument, Operand
-from ge2.ir import Dims, Eqn, Graph, Var
+from ge2.ir import ArrayType, Dims, Eqn, Graph, Op, Var
 from ge2.ops.elementwise import ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce, ReduceSum
@@ -29,13 +29,17 @@ FOLDS: Final = Reduce | ArgReduce
 @final
 @record
 class ColumnSum:
-    """A sum of columns. `name`: of what is summed, of whose neighbours a thread has `value`;
-    `operand`: where the result is.
+    """A sum of columns. `name`: of what is summed, of whose neighbours a thread has `value`; `type` and
+    `out`: the types of that and of the result; `operand`: where the result is.
+
+    It holds no equation: texts are kept by all that they are printed of, which variables are not.
     """
 
     name: str
     value: str
-    eqn: Eqn
+    op: Op
+    type: ArrayType
+    out: ArrayType
     operand: Operand
 
     @property
@@ -51,13 +55,9 @@ class ColumnSum:
 
     def finish(self, count: int, temp: int, chip: Chip) -> tuple[CudaKernel, int]:
         """The kernel that adds up so many parts of each column, and their bytes."""
-        (x,), (y,) = self.eqn.inputs, self.eqn.outs
-        assert isinstance(x, Var)
-        shape, v = x.type.shape, Var(x.type)
+        shape, v, y = self.type.shape, Var(self.type), Var(self.out)
         axes = tuple(range(len(shape)))
-        region = Region(
-            "reduce", shape, (axes,), Graph((v,), (Eqn(self.eqn.op, (v,), (y,)),), (y,))
-        )
+        region = Region("reduce", shape, (axes,), Graph((v,), (Eqn(self.op, (v,), (y,)),), (y,)))
         operands = {v: Operand("in", 0, tight(shape, axes)), y: self.operand}
         problem = Problem(region, operands)
         (fold,) = problem.folded

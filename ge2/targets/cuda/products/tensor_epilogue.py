@@ -347,7 +347,14 @@ class RegionEpilogue:
         said.late.update(summed)
         stages = tuple(lanes.inside(lanes.root))
         sums = (
-            ColumnSum(p.name.removesuffix("_out"), f"{p.name}_at", e, self.operands[e.outs[0]])
+            ColumnSum(
+                p.name.removesuffix("_out"),
+                f"{p.name}_at",
+                e.op,
+                e.inputs[0].type,
+                e.outs[0].type,
+                self.operands[e.outs[0]],
+            )
             for p, e in zip(summed, self.summed.values(), strict=True)
         )
         arrays = [p.var for p in self.read(lanes) if self.along(lanes, p) == "both"]

@@ -8,6 +8,7 @@ from typing import final
 
 import numpy as np
 
+from ge2.base.dtypes import FLOAT32
 from ge2.choice.problem import Problem
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
@@ -62,11 +63,12 @@ def seconds(
     multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
     multiplied *= 1 + tuning.lost * lost
     part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
-    a_byte = size * tile.drain / (tuning.drained * part)
+    a_byte = size * (tile.drain if after.stores else 1.0) / (tuning.drained * part)
+    moved = after.moved if after.stores else after.moved + FLOAT32.itemsize  # which a sum is first
     waves = waves_of(axes, tile, caps.limits.multiprocessors)
     # the rate of products was fitted to the whole time of bare ones, which store their sums
     bare = a_byte * min(after.moved, dtype.itemsize)
-    return caps.speed.launch + in_turns(waves, multiplied, a_byte * after.moved) - bare
+    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
 
 
 def in_turns(tiles: int, multiplied: float, left: float) -> float:
