@@ -19,7 +19,6 @@ from ge2.compile.pipeline import (
     FIRST,
     NAMES,
     pipeline_of,
-    rewritten,
     rewritten_within_limit,
     rolled,
 )
@@ -29,7 +28,9 @@ from ge2.compile.tuning import TUNING, Tuning, tuning_now
 from ge2.ir import Eqn, Graph
 from ge2.passes.context import Context, Iotas, label
 from ge2.passes.fold import counted
+from ge2.passes.loops.roll import roll
 from ge2.passes.pipeline import TIDY, run, stages
+from ge2.program.compile_price import announce_straight
 from ge2.program.program import CONTROL, Program, Step
 from ge2.targets.c.loops import held
 from ge2.trace.watch import watching
@@ -69,8 +70,14 @@ class How:
         )
 
     def rewritten(self, graph: Graph) -> Graph:
-        """The graph after the pipeline of the target."""
-        return rewritten(graph, self.target, self.context, self.called)
+        """The graph after the pipeline of the target; a loop in it that stays long straight code is
+        announced before the work on that begins.
+        """
+        steps, context = pipeline_of(self.target), self.context
+        first = steps.index(roll) + 1
+        graph = run(steps[:first], graph, context, self.called)
+        announce_straight(self.name, graph, self.tuning.planning)
+        return run(steps[first:], graph, context, self.called, first + 1)
 
     def stages(self, graph: Graph) -> Iterator[tuple[str, Graph]]:
         """Each pass of the pipeline that is not switched off, with the graph after it."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, final
 import numpy as np
 
 from ge2.base.dtypes import python_type
+from ge2.base.errors import BY_VALUES, locate
 from ge2.base.gpu import host
 from ge2.base.interpreter import hush, restore
 from ge2.base.record import mutable
@@ -59,9 +60,14 @@ def interpret(graph: Graph, arrays: Sequence[Any]) -> list[Any]:
         xs = read(env, eqn.inputs)
         if on_host(eqn):
             env[eqn.outs[0]] = compute(eqn.op, eqn.outs[0].type, *xs)
-        else:
-            for var, y in zip(eqn.outs, EVALUATE.apply(eqn.op, xs), strict=True):
-                env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
+            continue
+        try:
+            ys = EVALUATE.apply(eqn.op, xs)
+        except BY_VALUES as error:
+            locate(error, eqn.source)
+            raise
+        for var, y in zip(eqn.outs, ys, strict=True):
+            env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
     return read(env, graph.outputs)
 
 

@@ -10,7 +10,7 @@ from ge2.base.config import config
 from ge2.base.record import record
 from ge2.passes.tuning import TUNING as PASSES
 from ge2.passes.tuning import Tuning as Passes
-from ge2.program.tuning import PLACEMENT, Placement
+from ge2.program.tuning import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.tuning import TUNING as C
 from ge2.targets.c.tuning import Tuning as InC
 
@@ -37,12 +37,13 @@ SEARCH = Search()
 @final
 @record
 class Tuning:
-    """The numbers of passes, of placing results, of programs in C, and of the search under a memory
-    limit; a GPU's are in the limits of its chip.
+    """The numbers of passes, of planning and placing results, of programs in C, and of the search
+    under a memory limit; a GPU's are in the limits of its chip.
     """
 
     passes: Passes = PASSES
     placement: Placement = PLACEMENT
+    planning: Planning = PLANNING
     c: InC = C
     search: Search = SEARCH
 
@@ -50,7 +51,11 @@ class Tuning:
 def tuning_now() -> Tuning:
     """The records of `config.tuning`, and else each as it is."""
     return Tuning(
-        config.tuned(PASSES), config.tuned(PLACEMENT), config.tuned(C), config.tuned(SEARCH)
+        config.tuned(PASSES),
+        config.tuned(PLACEMENT),
+        config.tuned(PLANNING),
+        config.tuned(C),
+        config.tuned(SEARCH),
     )
 
 

@@ -43,7 +43,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         "nanpercentile", "nanquantile",
     ),
     "rare.padding": ("pad",),
-    "rare.polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub"),
+    "rare.polynomials": ("poly", "polyadd", "polyder", "polydiv", "polyfit", "polyint", "polymul", "polysub", "roots"),
     "rare.special": ("i0", "kaiser"),
 }
 OTHERS: dict[str, tuple[str, ...]] = {  # not in the main namespace: where NumPy keeps its own

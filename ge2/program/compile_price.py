@@ -2,7 +2,8 @@
 
 A long loop that cannot be rolled, since its iterations differ in more than offsets and
 sizes, is a kernel or more for each iteration. If these need longer than
-`config.compile_patience`, the user is warned; a target says what it does instead.
+`config.compile_patience`, the user is warned; a target says what it does instead. So is who has a
+loop that is one of one body for the compiler, and still long to plan.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from collections.abc import Sequence
 from ge2.base.config import config
 from ge2.base.log import warn
 from ge2.base.source import Source
-from ge2.ir import Eqn
+from ge2.ir import Eqn, Graph
 from ge2.ops.graphs.region import Region
 from ge2.passes.loops.roll import compile_seconds
-from ge2.program.tuning import CompilePrice
+from ge2.program.tuning import CompilePrice, Planning
 
 
 def kernel_seconds(eqn: Eqn, price: CompilePrice) -> float:
@@ -47,6 +48,19 @@ def share_of_loops(sources: Sequence[Source | None], price: CompilePrice) -> flo
 def steps_of(sources: Sequence[Source | None]) -> Counter[Source]:
     """The number of steps that each place in the user's program made."""
     return Counter(s for s in sources if s is not None)
+
+
+def announce_straight(title: str, graph: Graph, planning: Planning) -> None:
+    """Warns of a Python loop that stays straight code, if it is so long that to plan it takes more
+    than the user's patience, however quick the compiler is.
+    """
+    seconds, price = planning.equation * len(graph.eqns), CompilePrice(planning.equation)
+    if seconds <= config.compile_patience:
+        return  # before anybody counts lines
+    sources = [e.source for e in graph.eqns]
+    if is_too_long(seconds, sources, price):
+        steps = sum(not e.op.is_view for e in graph.eqns)
+        announce(title, sources, steps, seconds, price, "it is compiled all the same")
 
 
 def announce(

@@ -62,7 +62,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "meshgrid": (V, V[:2]), "moveaxis": (X, 0, 1), "nanpercentile": (X, 30), "nanquantile": (X, 0.3),
     "ones": ((3,),), "outer": (V, V), "packbits": (I,), "pad": (X, 1), "percentile": (X, 30),
     "piecewise": (V, [V > 1], [2.0]), "poly": (V,), "polyadd": (V, V), "polyder": (V,), "polydiv": (V, V[:2]),
-    "polyfit": (V, V * V, 1), "polyint": (V,), "polymul": (V, V), "polysub": (V, V), "polyval": (V, X),
+    "polyfit": (V, V * V, 1), "polyint": (V,), "polymul": (V, V), "polysub": (V, V), "polyval": (V, X), "roots": (V,),
     "quantile": (X, 0.3), "ravel_multi_index": ((I, I), (3, 3)), "repeat": (X, 2), "reshape": (X, (4, 3)),
     "resize": (X, 5), "roll": (X, 1), "rollaxis": (X, 1), "searchsorted": (V, X),
     "select": ([V > 1], [V], 0), "split": (X, 3), "swapaxes": (X, 0, 1), "take": (X, I),

@@ -193,7 +193,7 @@ CALLED: dict[str, tuple[Any, ...]] = {
     "bartlett": (K[1],),
     "blackman": (K[1],), "diag_indices": (K[1],), "fromiter": ([X[0, 0]], float), "hamming": (K[1],),
     "hanning": (K[1],), "intersect1d": (K, K), "isfortran": (X,), "mask_indices": (K[1], np.triu),
-    "may_share_memory": (X, X), "roots": (X[0],), "save": ("/dev/null", X), "savetxt": ("/dev/null", X),
+    "may_share_memory": (X, X), "save": ("/dev/null", X), "savetxt": ("/dev/null", X),
     "savez": ("/dev/null", X), "savez_compressed": ("/dev/null", X), "setdiff1d": (K, K), "setxor1d": (K, K),
     "shares_memory": (X, X), "tril_indices": (K[1],), "trim_zeros": (K,), "triu_indices": (K[1],),
     "union1d": (K, K), "unique": (K,), "unique_all": (K,), "unique_counts": (K,), "unique_inverse": (K,),

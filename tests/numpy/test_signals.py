@@ -73,6 +73,19 @@ def test_polynomials(rng: np.random.Generator) -> None:
     agree(np.polyval, [1, 2, 3], 2)
 
 
+@pytest.mark.parametrize("dtype", ["i4", "f4", "f8", "c16"])
+def test_zeros_of_polynomials(dtype: str, rng: np.random.Generator) -> None:
+    for n in range(1, 6):
+        p = draw(rng, dtype, (n,))
+        p[0] = 3
+        found = ge2.jit(np.roots)(p)
+        want = np.roots(p).astype(found.dtype)  # real where no zero is complex
+        rtol = 1e-3 if dtype == "f4" else 1e-9
+        np.testing.assert_allclose(np.sort(found), np.sort(want), rtol=rtol, atol=rtol)
+    largest = ge2.grad(lambda p: np.sum(np.roots(p).real ** 2))
+    np.testing.assert_allclose(largest(np.array([1.0, -5.0, 6.0])), [-38, -10, -2], rtol=1e-9)
+
+
 def test_covariance(rng: np.random.Generator) -> None:
     x, y = rng.standard_normal((3, 8)), rng.standard_normal(8)
     for f in (np.cov, np.corrcoef):

@@ -17,7 +17,7 @@ from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.passes.loops.roll import compile_seconds
 from ge2.program.compile_price import announce, is_too_long
-from ge2.program.tuning import CompilePrice
+from ge2.program.tuning import CompilePrice, Planning
 from ge2.targets.c import compile_price, linked
 from ge2.targets.c.tuning import Files, Tuning
 from ge2.targets.cuda.emulator.device import ShimDevice
@@ -77,6 +77,23 @@ def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     assert len(seen) == 1 and seen[0].filename == __file__ and before == [0]
     assert [("-O1" in each) for each in flags] == ([] if "blocked" in way else [True])
     np.testing.assert_allclose(found, unlike(x), rtol=1e-12)
+
+
+def test_a_loop_that_takes_long_to_plan_is_announced_before_that():
+    """Its iterations differ in offsets alone, so a compiler would need no time."""
+
+    def smoothing(x):
+        y = x.copy()
+        for i in range(1, 60):
+            y[i] = 0.9 * y[i - 1] + 0.1 * x[i]
+        return y
+
+    x = np.linspace(0, 1, 61)
+    with ge2.config.using(tuning=(Planning(equation=1.0),)):
+        with pytest.warns(Ge2Warning, match="(?s): some 59 iterations.*all the same.*fori_loop"):
+            np.testing.assert_allclose(ge2.jit(smoothing)(x), smoothing(x), rtol=1e-12)
+        with ge2.config.using(compile_patience=0):
+            ge2.jit(lambda x: smoothing(x))(x)
 
 
 def test_who_has_patience_is_not_warned(flags):

@@ -51,6 +51,18 @@ def f32(*shape: int) -> np.ndarray:
 # ---------------------------------------------------------------------------------------- ownership
 
 
+@pytest.mark.parametrize("executor", ["c", "blocked", "reference"])
+def test_errors_of_values_have_the_line_of_the_user(executor):
+    with ge2.config.using(executor=executor):
+        with pytest.raises(IndexError) as caught:
+            ge2.jit(lambda a, i: a[i] * 2)(np.arange(3.0), np.array([5]))
+        with pytest.raises(np.linalg.LinAlgError) as singular:
+            ge2.jit(lambda a: np.linalg.inv(a) * 2)(np.zeros((3, 3)))
+    for error, words in ((caught.value, []), (singular.value, ["  try  "])):
+        text = "\n".join([str(error), *getattr(error, "__notes__", [])])
+        assert all(each in text for each in ["  at   ", "test_executable.py", *words])
+
+
 def test_results_are_fresh_arrays_that_alias_nothing():
     f = compiled("""{ lambda ; x:f32[3,4] y:f32[3,4]. let
         a:f32[3,4] = tanh x

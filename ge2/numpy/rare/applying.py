@@ -235,7 +235,6 @@ REASONS: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("save", "savetxt", "savez", "savez_compressed"), FILES),
     "asarray_chkfinite": ("whether it raises depends on the values", "np.asarray(x), with ge2.debug_nans()"),
     "fromiter": ("it takes plain numbers", "np.stack(list(values))"),
-    "roots": ("zeros are eigenvalues", "ge2.pure_callback(np.roots, like, p), or Newton's steps in while_loop"),
 }
 # fmt: on
 INDICES = frozenset(

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.dtypes import COMPLEX, INEXACT, complex_of
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
@@ -18,12 +18,12 @@ from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.creation import vander
 from ge2.numpy.joining import concatenate, stack
-from ge2.numpy.linalg import inv, lstsq
+from ge2.numpy.linalg import eigvals, inv, lstsq
 from ge2.numpy.options import plainly
 from ge2.numpy.products import matmul, outer
 from ge2.numpy.promotion import array, broadcast, cast, common_dtype
 from ge2.numpy.reductions import sum as total
-from ge2.numpy.shapes import atleast_1d, transpose
+from ge2.numpy.shapes import atleast_1d, reshape, transpose
 from ge2.numpy.signals import convolve
 from ge2.ops.shape import Pad
 
@@ -128,6 +128,26 @@ def poly(seq_of_zeros: Any) -> Any:
         zero = cast(getitem(zeros, slice(i, i + 1)), dtype)
         x = convolve(x, concatenate([np.ones(1, dtype), e.negative(zero)]))
     return x
+
+
+@plainly(np.roots)
+def roots(p: Any) -> Any:
+    """The zeros of a polynomial, complex, as `numpy.roots`: the eigenvalues of its companion matrix.
+
+    The first coefficient must not be 0: how many are left does not depend on values. There are
+    derivatives where the zeros differ.
+
+    >>> import ge2
+    >>> ge2.jit(np.roots)(np.array([1.0, -3.0, 2.0])).real.tolist()
+    [2.0, 1.0]
+    """
+    x = coefficients(p)
+    x = x if type_of(x).dtype in INEXACT else cast(x, np.dtype(float))
+    n, dtype = max(type_of(x).size - 1, 0), type_of(x).dtype
+    if not n:
+        return np.array([], complex_of(dtype))
+    row = e.divide(e.negative(getitem(x, slice(1, None))), getitem(x, 0))
+    return eigvals(concatenate([reshape(row, (1, n)), np.eye(n - 1, n, dtype=dtype)]))
 
 
 # ------------------------------------------------------------------------------------------ fitting

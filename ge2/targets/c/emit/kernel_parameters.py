@@ -53,6 +53,7 @@ class Places(AxesParameters):
         self.ranges, self.near = ranges, near
         self.gathered: dict[tuple[Var, int], str] = {}  # axes that indices are of, by their names
         self.scalars: dict[str, Text] = {}
+        self.alike: dict[frozenset[tuple[int, int]], str] = {}  # strides by axis: the first array's
         self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
 
     # -- parameters
@@ -114,7 +115,9 @@ class Places(AxesParameters):
         if near or strides[a] in (0, 1):
             return str(strides[a])
         within = [b for b in strides if strides[b] < strides[a]]
-        return self.stride_by(p, a, within, label(p.name))
+        # arrays alike, such as neighbours in a stencil, share an index: the compiler sees that
+        name = self.alike.setdefault(frozenset(strides.items()), label(p.name))
+        return self.stride_by(p, a, within, name)
 
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""
