@@ -370,7 +370,10 @@ def _one_checked(name: str, value: Any) -> Any:
     try:
         return _checked(name, value)
     except ValueError as error:
-        raise InputError(f"config.{name} {error}; got {value!r}") from None
+        fix = (
+            f"{name}={FIELDS[name].default!r}, which it is unless told; print(ge2.config) lists all"
+        )
+        raise InputError(f"config.{name} {error}; got {value!r}", fix=fix) from None
 
 
 def _refuse(name: str) -> NoReturn:

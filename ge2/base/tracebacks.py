@@ -83,6 +83,22 @@ def complete(
             [kind_of(x) for x in args] + [f"{k}={kind_of(x)}" for k, x in named.items()]
         )
         error.add_note(f"  in   {name}({given})\n{at}\n{remedy}")
+    elif name and isinstance(error, TypeError) and str(error).startswith(misfits(function)):
+        error.add_note(f"{at}\n  try  {name}{parameters_text(function)}")
+
+
+def misfits(function: Any) -> tuple[str, ...]:
+    """How Python begins to say that a call does not fit a function."""
+    return tuple(function.__qualname__ + words for words in CALLS)
+
+
+def parameters_text(function: Any) -> str:
+    """The parameters of a function with their defaults, without their types."""
+    from inspect import signature  # here: only errors pay for it
+
+    found = signature(function)
+    plain = [p.replace(annotation=p.empty) for p in found.parameters.values()]
+    return str(found.replace(parameters=plain, return_annotation=found.empty))
 
 
 def with_lines(text: str, at: str, remedy: str) -> str:

@@ -80,5 +80,6 @@ def check_family(name: str) -> None:
     if name not in known:
         from difflib import get_close_matches  # hardly ever needed
 
-        nearest = get_close_matches(name, known, 1, 0.0)
-        raise InputError(f"no family of kernels is called {name!r}", fix=repr(nearest[0]))
+        nearest = get_close_matches(name, known, 1)
+        fix = repr(nearest[0]) if nearest else "a name of ge2.kernels.families()"
+        raise InputError(f"no family of kernels is called {name!r}", fix=fix)

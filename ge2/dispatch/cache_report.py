@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
@@ -11,6 +12,7 @@ from ge2.base.config import KEYED
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOATS, NUMBERS, real_part, short
 from ge2.base.errors import ArgumentError, WideningError
 from ge2.base.formatting import Printed, counted
+from ge2.base.pytrees.treedef import Structure, named, root_text, same_data
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.dispatch.closures.capture import Token
@@ -164,12 +166,40 @@ def argument_differences(old: Signature, new: Signature) -> list[Difference]:
         fix = f"{', '.join(more + fewer)} at every call, or at none: a default is a constant"
         first = Difference(words, fix, 3 * len(more + fewer))
         return [first, *(leaf_difference(n, x, y) for n, x, y in pairs if x != y)]
+    if (pair := data_apart(a.structure, b.structure)) is not None:
+        return [data_difference(*pair)]
     text = f"the structure of the arguments: {a.structure} against {b.structure}"
     return [
         Difference(
             text, "the same containers, and arguments by position or by name, at every call", 3
         )
     ]
+
+
+def data_apart(a: Structure, b: Structure) -> tuple[Structure, Structure] | None:
+    """The first nodes of two structures that differ in nothing but their static data."""
+    if a.kind is not b.kind or len(a.children) != len(b.children):
+        return None
+    if not same_data(a, b):
+        return a, b
+    pairs = (data_apart(*pair) for pair in zip(a.children, b.children, strict=True))
+    return next((pair for pair in pairs if pair is not None), None)
+
+
+def data_difference(a: Structure, b: Structure) -> Difference:
+    text = f"what is static in {named(a)}: {root_text(a)} against {root_text(b)}"
+    data = a.aux if isinstance(a.aux, tuple) else (a.aux,)
+    others = b.aux if isinstance(b.aux, tuple) else (b.aux,)
+    found = next((x for x, y in zip(data, others, strict=False) if x is not y and x != y), None)
+    if isinstance(found, FunctionType):
+        name = found.__qualname__.rpartition(".")[2]
+        fix = (
+            f"{name} defined once, and not anew for each call: functions are told apart by identity"
+        )
+        return Difference(text, fix, 2)
+    return Difference(
+        text, "few different values of what is static: each is a program of its own", 2
+    )
 
 
 def leaf_difference(name: str, x: Any, y: Any) -> Difference:

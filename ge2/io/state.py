@@ -85,9 +85,20 @@ def load_state(folder: Path, into: T) -> T:
     """
     while (path := latest(folder)) is not None:
         with suppress(FileNotFoundError):  # removed since, for a newer one
-            found: T = load(path, into=into)
-            return found
+            return resumed(path, into)
     return into
+
+
+def resumed(path: str, into: T) -> T:
+    try:
+        found: T = load(path, into=into)
+    except FileError as error:
+        what, fix = (
+            str(error).split("\n")[0],
+            f"another folder, or ge2.io.load({path!r}, into=..., map=...)",
+        )
+        raise FileError(what, where=here(), fix=fix) from None
+    return found
 
 
 def saved(folder: str) -> list[str]:

@@ -212,7 +212,7 @@ def planned(
         raise FileError(what, where=here(), fix=fix)
     for name, (columns, function) in plan.items():
         if function is None:
-            check_shape(path, name, leaves[name], stored[columns[0]])
+            check_shape(path, name, leaves[name], stored[columns[0]], columns[0])
     return plan
 
 
@@ -235,15 +235,17 @@ def some(names: list[str]) -> str:
     return shown + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
 
 
-def check_shape(path: str, name: str, leaf: Any, x: Any) -> None:
-    """FileError if an array, or its type in the file, has another shape than the leaf."""
+def check_shape(path: str, name: str, leaf: Any, x: Any, source: str = "") -> None:
+    """FileError if an array, or its type in the file, has another shape than the leaf. `source` is
+    its name in the file.
+    """
     dtype, shape = type_of(leaf)
     if isinstance(leaf, str) or tuple(x.shape) == shape:
         return
     what = f"{name!r} is {type_words(dtype, shape)} in into, and {type_words(x.dtype, x.shape)} in {path!r}"
     fix = f"a model of these sizes; {LIST}"
     if tuple(x.shape) == shape[::-1]:
-        fix = f"map={{{name!r}: ({name!r}, np.transpose)}}"
+        fix = f"map={{{name!r}: ({(source or name)!r}, np.transpose)}}"
     raise FileError(what, where=here(), fix=fix)
 
 

@@ -15,7 +15,7 @@ from ge2 import random
 from ge2.base.errors import InputError, ShapeError
 from ge2.base.source import here
 from ge2.nn.softmaxes import softmax
-from ge2.nn.values import array, described, wide
+from ge2.nn.values import array, check_rate, described, wide
 
 Window = int | tuple[int, int]
 
@@ -51,21 +51,22 @@ def attention(
             [0.33, 0.67]]])
     """
     q, k, v = array(q), array(k), array(v)
+    check_operands(q, k, v)
+    check_rate("attention with dropout", dropout, key)
     k, v = (repeated(q, x) for x in (k, v))
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
     scores = wide(q @ np.swapaxes(k, -1, -2)) * scale
     if bias is not None:
+        check_fits("bias", bias, scores)
         scores = scores + wide(bias)
     if causal or window is not None:
         scores = np.where(band(scores, causal, window), scores, -np.inf)
     if mask is not None:
         check_mask(mask)
+        check_fits("mask", mask, scores)
         scores = np.where(mask, scores, -np.inf)
     weights = softmax(scores)
     if dropout:
-        if key is None:
-            what = "attention: dropout is random, and was given no key"
-            raise InputError(what, where=here(), fix="key=ge2.random.fold_in(key, step)")
         kept = random.bernoulli(key, 1 - dropout, weights.shape)
         weights = np.where(kept, weights / (1 - dropout), 0)
     return (weights.astype(v.dtype) @ v).astype(v.dtype)
@@ -81,6 +82,29 @@ def repeated(q: Any, x: Any) -> Any:
         what = f"attention: {heads} heads of queries are no multiple of {given} of keys; got {got}"
         raise ShapeError(what, where=here(), fix="heads in the axis before positions")
     return np.repeat(x, heads // given, axis=-3)
+
+
+def check_operands(q: Any, k: Any, v: Any) -> None:
+    """ShapeError unless the arrays are q[..., s, d], k[..., t, d] and v[..., t, e]."""
+    fits = (
+        min(q.ndim, k.ndim, v.ndim) > 1
+        and q.shape[-1] == k.shape[-1]
+        and k.shape[-2] == v.shape[-2]
+    )
+    if not fits:
+        got = ", ".join(map(described, (q, k, v)))
+        what = f"attention takes q[..., n, s, d], k[..., m, t, d] and v[..., m, t, e]; got {got}"
+        raise ShapeError(what, where=here(), fix="np.swapaxes of positions and heads")
+
+
+def check_fits(role: str, x: Any, scores: Any) -> None:
+    """ShapeError for a mask or a bias that does not broadcast with the scores."""
+    try:
+        np.broadcast_shapes(array(x).shape, scores.shape)
+    except ValueError:
+        what = f"attention: a {role} broadcasts to the scores [..., n, s, t], {described(scores)}; got {described(x)}"
+        fix = f"{role}[:, None, None, :] for one of keys, [batch, t]"
+        raise ShapeError(what, where=here(), fix=fix) from None
 
 
 def check_mask(mask: Any) -> None:
@@ -102,7 +126,11 @@ def band(scores: Any, causal: bool, window: Window | None) -> Any:
 
 def within(rows: Any, columns: Any, window: Window) -> Any:
     """True where a column is within the window around a row."""
-    left, right = (window, window) if isinstance(window, int) else window
+    pair: Any = (window, window) if isinstance(window, int) else window
+    if len(pair) != 2:
+        what = f"a window is one number, or a pair (left, right); got {window!r:.60}"
+        raise InputError(what, where=here(), fix="(256, 0)")
+    left, right = pair
     return (rows - left <= columns) & (columns <= rows + right)
 
 

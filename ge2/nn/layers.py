@@ -15,7 +15,7 @@ from ge2.base.source import here
 from ge2.nn import initializers
 from ge2.nn.activations import relu, silu
 from ge2.nn.module import Module, applied, static
-from ge2.nn.values import array, check_last, described, size_of
+from ge2.nn.values import array, check_last, check_rate, described, size_of
 from ge2.numpy import take
 
 Bias = str | bool | tuple[int, ...] | None
@@ -111,15 +111,9 @@ def dropout(x: Any, rate: float, key: Any) -> Any:
     array([..., ...])
     """
     x = array(x)
-    if not 0 <= rate < 1:
-        what = f"dropout: a rate is in [0, 1); got {rate!r:.60}"
-        raise ArgumentError(what, where=here(), fix="rate=0.1")
+    check_rate("dropout", rate, key)
     if rate == 0:
         return x
-    if key is None:
-        what = f"dropout of rate {rate} is random, and was given no key"
-        fix = "key=ge2.random.fold_in(key, step), or training=False"
-        raise InputError(what, where=here(), fix=fix)
     return np.where(random.bernoulli(key, 1 - rate, x.shape), x / (1 - rate), 0).astype(x.dtype)
 
 

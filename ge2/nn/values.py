@@ -101,6 +101,17 @@ def by_init(kind: Any) -> str:
     return f"{kind.__name__}.init({', '.join(n for n in needed if n != 'options')})"
 
 
+def check_rate(name: str, rate: float, key: Any) -> None:
+    """ArgumentError for a rate of dropout that is none, InputError for one without a key."""
+    if not 0 <= rate < 1:
+        what = f"{name}: a rate is in [0, 1); got {rate!r:.60}"
+        raise ArgumentError(what, where=here(), fix="rate=0.1")
+    if rate and key is None:
+        what = f"{name} of rate {rate} is random, and was given no key"
+        fix = "key=ge2.random.fold_in(key, step), or training=False"
+        raise InputError(what, where=here(), fix=fix)
+
+
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     """ArgumentError for a word that is not one of those that there are."""
     if value not in choices:

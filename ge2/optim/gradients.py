@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.errors import ShapeError
+from ge2.base.dtypes import INTEGERS
+from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.pytrees.pytree import leaves, structure
 from ge2.base.source import here
-from ge2.optim.rule import Optimizer, kept, wide
+from ge2.ir import type_of
+from ge2.optim.rule import Optimizer, check_arrays, kept, wide
 from ge2.transforms.control.branches import cond
 from ge2.transforms.control.loops import scan
 from ge2.transforms.inspect import ShapeDtypeStruct, eval_shape
@@ -23,6 +25,7 @@ def global_norm(tree: Any) -> Any:
     >>> global_norm({"w": np.array([3.0, 0.0]), "b": np.array([4.0])})
     np.float64(5.0)
     """
+    check_arrays("global_norm", tree)
     squares = [np.sum(wide(x) * wide(x)) for x in leaves(tree)]
     return np.sqrt(sum(squares[1:], squares[0])) if squares else 0.0
 
@@ -33,6 +36,7 @@ def clip_by_value(grads: Any, limit: float) -> Any:
     >>> clip_by_value(np.array([-3.0, 0.5]), 1.0)
     array([-1. ,  0.5])
     """
+    check_arrays("clip_by_value", grads)
     return tree_map(lambda g: np.clip(g, -limit, limit), grads)
 
 
@@ -58,7 +62,10 @@ def accumulate(optimizer: Optimizer, steps: int) -> Optimizer:
     (array([0.]), array([-2.]))
     """
 
+    check_count("accumulate", steps)
+
     def init(params: Any) -> Any:
+        check_arrays("accumulate", params)
         zeros = tree_map(lambda p: np.zeros_like(p, kept(p, None)), params)
         return {"calls": 0, "sum": zeros, "inner": optimizer.init(params)}
 
@@ -92,6 +99,8 @@ def microbatches(f: Callable[..., Any], steps: int) -> Callable[..., Any]:
     (np.float64(5.0), np.float64(2.5))
     """
 
+    check_count("microbatches", steps)
+
     def cut(x: Any) -> Any:
         if x.ndim == 0 or x.shape[0] % steps:
             what = f"microbatches: {steps} steps do not divide a batch of shape {x.shape}"
@@ -99,6 +108,7 @@ def microbatches(f: Callable[..., Any], steps: int) -> Callable[..., Any]:
         return x.reshape(steps, x.shape[0] // steps, *x.shape[1:])
 
     def mean(params: Any, *batch: Any) -> Any:
+        check_arrays("microbatches", batch)
         parts = tree_map(cut, batch)
         like = eval_shape(f, *tree_map(shape_of, (params, *tree_map(lambda x: x[0], parts))))
         at = next(x for x in leaves(parts) if hasattr(x, "dtype"))
@@ -111,6 +121,12 @@ def microbatches(f: Callable[..., Any], steps: int) -> Callable[..., Any]:
         return tree_map(lambda x: (x * (1 / steps)).astype(x.dtype), total)
 
     return mean
+
+
+def check_count(name: str, steps: Any) -> None:
+    if not isinstance(steps, int | np.integer) or steps < 1:
+        what = f"{name}: steps are counted, 1 or more; got {steps!r:.60}"
+        raise ArgumentError(what, where=here(), fix="steps=4")
 
 
 def shape_of(x: Any) -> Any:
@@ -162,9 +178,11 @@ def loss_scale(
 
 
 def chosen(ok: Any, new: Any, old: Any) -> Any:
-    """`new` where a number is true, else `old`; numbers of steps go on."""
+    """`new` where a number is true, else `old`; numbers of steps, which are integers, go on."""
     assert structure(new) == structure(old)
-    return tree_map(lambda a, b: np.where(ok, a, b) if hasattr(b, "shape") else a, new, old)
+    return tree_map(
+        lambda a, b: a if type_of(b).dtype in INTEGERS else np.where(ok, a, b), new, old
+    )
 
 
 class Average:
@@ -178,6 +196,7 @@ class Average:
 
     def init(self, params: Any) -> Any:
         """A copy of the parameters, float32 for half types."""
+        check_arrays("ema", params)
         return tree_map(lambda p: p.astype(kept(p, self.dtype)).copy(), params)
 
     def update(self, params: Any, mean: Any) -> Any:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ge2.base.dtypes import FLOATS, HALF
-from ge2.base.errors import InputError
+from ge2.base.errors import InputError, ShapeError
 from ge2.base.gpu import reserve
+from ge2.base.pytrees.paths import keystr
 from ge2.base.pytrees.pytree import (
     DictKey,
     GetAttrKey,
@@ -74,6 +75,8 @@ def by_leaf(
     dtype given or else of the array's own, float32 for half types.
     """
 
+    check_rate(rate)
+
     def init(params: Any) -> Any:
         found, structure = flatten(params)
         check_floats(found)
@@ -86,6 +89,7 @@ def by_leaf(
 
     def update(grads: Any, state: Any, params: Any) -> tuple[Any, Any]:
         found, structure = flatten(params)
+        check_state(state, names)
         step = state["step"] + 1
         by = rate(state["step"]) if callable(rate) else rate
         rows = [flatten_up_to(structure, grads, ("params", "grads"))]
@@ -116,8 +120,43 @@ def wide(x: Any) -> Any:
 
 def applied(rule: Rule, now: Now, g: Any, p: Any, states: Sequence[Any]) -> list[Any]:
     """The results of a rule for an array and its states, in their dtypes."""
+    if g.shape != p.shape:
+        what = f"a gradient has the shape of its array, {p.shape}; got {g.shape}"
+        raise ShapeError(what, where=here(), fix="grads as ge2.grad gives them of these params")
     found = rule(now, wide(g), wide(p), *map(wide, states))
     return [y.astype(x.dtype) for y, x in zip(found, (p, *states), strict=True)]
+
+
+def check_rate(rate: Any) -> None:
+    """InputError for a rate that is no number and no schedule, such as torch's first argument."""
+    if not (callable(rate) or hasattr(rate, "dtype") or isinstance(rate, int | float)):
+        what = f"a rate is a number, or a function of the number of steps; got {rate!r:.60}"
+        raise InputError(
+            what, where=here(), fix="1e-3; the parameters are given to init and update"
+        )
+
+
+def check_state(state: Any, names: Sequence[str]) -> None:
+    """InputError for what is not the state of this optimiser."""
+    if not isinstance(state, dict) or not {"step", *names} <= state.keys():
+        got = (
+            f"a dict of {', '.join(map(repr, state))}"
+            if isinstance(state, dict)
+            else f"{state!r:.60}"
+        )
+        what = f"this state is a dict of {', '.join(map(repr, ('step', *names)))}; got {got}"
+        fix = "update(grads, state, params), of a state that init of the same optimiser made"
+        raise InputError(what, where=here(), fix=fix)
+
+
+def check_arrays(name: str, tree: Any) -> None:
+    """InputError for a container that holds numbers or words, which are no parameters."""
+    for path, x in flatten_with_path(tree)[0]:
+        if not hasattr(x, "dtype"):
+            what = f"{name} takes arrays; got {x!r:.60} ({type(x).__name__}) at {keystr(path) or 'the top'}"
+            raise InputError(
+                what, where=here(), fix="np.asarray(x), or ge2.nn.static for what is no parameter"
+            )
 
 
 def check_floats(found: Sequence[Any]) -> None:
@@ -164,6 +203,7 @@ def matrices(params: Any) -> Any:
     >>> matrices({"weight": np.ones((2, 2)), "bias": np.ones(2)})
     {'weight': True, 'bias': False}
     """
+    check_arrays("matrices", params)
     return tree_map(lambda p: p.ndim > 1, params)
 
 

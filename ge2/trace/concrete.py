@@ -174,7 +174,7 @@ def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> 
     `lost`: it is for the sake of a derivative alone that the number may not be had.
     """
     from ge2.base.expression import expression  # here: only errors pay for them
-    from ge2.trace.hints import STOPPED, asks_for_number, hint, of_known
+    from ge2.trace.hints import STOPPED, asks_for_number, hint, of_known, static_argument
 
     trace = x.owner
     if root is not None and not root.type.shape and root.type.dtype in INTEGERS and in_numpy():
@@ -184,7 +184,10 @@ def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> 
     # by a closure, not by the call
     given = any(t.cell.atom is x.atom for _, t in trace.bound.values())
     found = expression()
-    fix = hint(use, name if name.isidentifier() and not given else "", found)
+    label = name if name.isidentifier() and not given else ""
+    fix = hint(use, label, found)
+    if label and use == "bool" and x.type.weak and x.type.dtype == np.bool_:  # Python's, so a flag
+        fix = f"{static_argument(label)}, or {fix}"
     return fix + STOPPED if lost and asks_for_number(found) else fix
 
 

@@ -204,6 +204,10 @@ def test_the_key_follows_what_changes_compilation() -> None:
     [
         ({"thread": 1}, r"there is no setting 'thread'\n  at   .*\n  try  threads"),
         ({"threads": "1"}, "config.threads must be a whole number; got '1'"),
+        (
+            {"tune": "sometimes"},
+            "config.tune must be 'off' or 'cached' or 'on'; got 'sometimes'(.|\n)*try  tune='cached'",
+        ),
         ({"threads": True}, "config.threads must be a whole number; got True"),
         ({"threads": -1}, "config.threads must not be negative; got -1"),
         ({"check": 1}, "config.check must be True or False; got 1"),

@@ -157,6 +157,10 @@ def test_preferences() -> None:
     assert select("dot_general", [X, W], "sm_90a", pinned, **MATRIX).by == "pinned"
     with config.using(prefer="product in CUDA"):
         assert select("dot_general", [X, W], "sm_90a", **MATRIX).taken.title == "product in CUDA"
+    with pytest.raises(
+        InputError, match=r"called 'xyz'(.|\n)*try  a name of ge2.kernels.families\(\)"
+    ):
+        select("softmax", [X], prefs=Prefs(only=("xyz",)))
     with pytest.raises(InputError, match="(?s)no family of kernels is called 'product by BLASS'"):
         select("dot_general", [X, W], "sm_90a", Prefs(only=("product by BLASS",)), **MATRIX)
 

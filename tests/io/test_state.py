@@ -148,3 +148,14 @@ def test_a_file_is_on_the_disk_before_it_is_renamed_and_then_its_name_is(tmp_pat
         )
     ge2.io.save(tmp_path / "a.npz", 1)
     assert order == ["fsync", "replace", "fsync"]
+
+
+def test_a_state_of_another_model_says_what_to_write(tmp_path):
+    path = ge2.io.save_state(tmp_path, 1, {"w": np.ones(2)})
+    for other in ({"v": np.ones(2)}, {"w": np.ones(3)}):
+        with pytest.raises(
+            ge2.errors.FileError, match="try  another folder, or ge2.io.load"
+        ) as error:
+            ge2.io.load_state(tmp_path, into=other)
+        assert repr(path) in str(error.value)
+        assert "at   test_state.py" in str(error.value)

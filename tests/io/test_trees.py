@@ -502,3 +502,13 @@ def test_every_public_map_argument_that_is_none_is_an_error(path):
         ge2.io.load(path, into=LINEAR, map={"weight": ("weight", np.transpose)})
     with pytest.raises(ArgumentError, match="load was given none"):
         ge2.io.load(path, map={"a": "b"})
+
+
+def test_a_transposed_array_is_named_as_the_file_names_it(tmp_path):
+    path = str(tmp_path / "a.npz")
+    ge2.io.save(path, {"fc": LINEAR["weight"].T, "bias": LINEAR["bias"]})
+    with pytest.raises(FileError) as error:
+        ge2.io.load(path, into=LINEAR, map={"weight": "fc"})
+    fix = str(error.value).split("try  ")[1]
+    loaded = eval(f"ge2.io.load(path, into=LINEAR, {fix})", {**globals(), "path": path})
+    np.testing.assert_array_equal(loaded["weight"], LINEAR["weight"])

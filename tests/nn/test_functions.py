@@ -238,6 +238,12 @@ def test_losses_of_certain_and_of_impossible_predictions_are_finite_and_so_are_t
         (lambda: nn.attention(A, A, A, dropout=0.1), r"was given no key[^$]*try  key=ge2.random.fold_in"),
         (lambda: nn.attention(A, A, A, np.ones((5, 5))), r"a mask is of bool[^$]*try  bias=mask"),
         (lambda: nn.attention(np.ones((3, 2, 4)), *np.ones((2, 2, 2, 4))), "3 heads of queries are no multiple of 2"),
+        (lambda: nn.attention(A, A[:, :3], A), r"takes q\[..., n, s, d\][^$]*got f64\[5,7\], f64\[5,3\]"),
+        (lambda: nn.attention(A, A, A[:3]), r"takes q\[..., n, s, d\]"),
+        (lambda: nn.attention(A, A, A, np.ones(3, bool)), r"a mask broadcasts to the scores[^$]*got bool\[3\]"),
+        (lambda: nn.attention(A, A, A, bias=np.ones(3)), r"a bias broadcasts to the scores"),
+        (lambda: nn.attention(A, A, A, window=(1, 2, 3)), r"one number, or a pair \(left, right\)"),
+        (lambda: nn.attention(A, A, A, dropout=1.5, key=ge2.random.key(0)), r"a rate is in \[0, 1\)"),
         (lambda: nn.dot_product_attention(*np.ones((3, 2, 3, 4, 5, 6))), r"takes query\[B, T, N, H\]"),
     ],
 )  # fmt: skip

@@ -327,6 +327,43 @@ def test_a_scale_falls_and_leaves_out_what_is_not_finite_and_grows_after_a_while
     assert p["w"].dtype == np.float16
 
 
+def test_a_scale_counts_steps_alike_compiled_and_not_and_is_one_program():
+    """An infinite gradient is left out, and Adam's number of steps goes on in Python."""
+    optimizer = optim.loss_scale(optim.adam(0.1))
+    found = []
+    for update in (optimizer.update, ge2.jit(optimizer.update)):
+        p, state = np.ones(2, np.float32), optimizer.init(np.ones(2, np.float32))
+        for g in (1.0, np.inf, 1.0):
+            p, state = update(np.full(2, g, np.float32), state, p)
+        assert type(state["inner"]["step"]) is int
+        found.append(p)
+    np.testing.assert_allclose(*found, rtol=1e-6)
+    assert str(update.cache_report()).startswith("update: 1 signature, 3 calls")
+
+
+@pytest.mark.parametrize(
+    ("f", "message"),
+    [
+        (lambda: optim.adam("1e-3"), "a rate is a number"),
+        (lambda: optim.adam().update(START, START, START), "is a dict of 'step', 'm', 'v'; got"),
+        (lambda: optim.adam().update(START, {"step": 0}, START), "got a dict of 'step'"),
+        (lambda: optim.sgd(1.0).update({"w": np.ones(3)}, {"step": 0}, {"w": np.ones(1)}), "shape"),
+        (lambda: optim.accumulate(optim.sgd(1.0), 0), "steps are counted, 1 or more; got 0"),
+        (lambda: optim.microbatches(max, 2.5), "steps are counted, 1 or more; got 2.5"),
+        (lambda: optim.microbatches(max, 2)(START, np.ones(4), 2.0), r"got 2.0 \(float\) at \[1\]"),
+        (lambda: optim.ema().init({"w": START, "n": 3}), r"ema takes arrays; got 3 \(int\) at \['n'\]"),
+        (lambda: optim.global_norm({"n": "a"}), "global_norm takes arrays; got 'a'"),
+        (lambda: optim.clip_by_value([1.0], 1.0), "clip_by_value takes arrays; got 1.0"),
+        (lambda: optim.matrices([None, 1.0]), "matrices takes arrays; got 1.0"),
+    ],
+)  # fmt: skip
+def test_mistakes_name_what_where_and_a_way_out(f, message):
+    with pytest.raises(ge2.errors.Ge2Error, match=message) as found:
+        f()
+    assert "  at   test_optim.py" in str(found.value)
+    assert "  try  " in str(found.value)
+
+
 def test_the_mean_of_parameters():
     average = optim.ema(0.9)
     p = {"w": np.ones(2, BF16)}

@@ -163,3 +163,13 @@ def test_by_default_there_is_no_limit() -> None:
         for n in range(20):
             f(np.ones(n))
     assert len(f.cache_report().entries) == 20
+
+
+def test_a_function_made_anew_for_each_call_is_named():
+    f = ge2.jit(lambda model, x: model(x))
+    for _ in range(2):
+        model = ge2.nn.MLP.init(ge2.random.key(0), (3, 2), activation=lambda x: x * 2)
+        f(model, X)
+    text = str(f.cache_report())
+    assert "what is static in a MLP: MLP(layers=*, activation=<function" in text
+    assert "try <lambda> defined once" in text

@@ -125,6 +125,14 @@ def test_an_error_of_pythons_own_names_the_call_and_the_line() -> None:
     assert "  try  help(ge2.lax.associative_scan), which lists what it takes" in text
 
 
+def test_a_call_that_does_not_fit_shows_what_does() -> None:
+    with config.using(traceback="short"), pytest.raises(TypeError) as caught:
+        ge2.optim.sgd(lr=0.1)  # type: ignore[call-arg]
+    place, fix = "".join(caught.value.__notes__).split("\n")
+    assert place.startswith("  at   test_bad_arguments.py:")
+    assert fix.startswith("  try  ge2.optim.sgd(rate, momentum=0.0, *, nesterov=False, decay=0.0")
+
+
 def test_trees_that_differ_name_the_line() -> None:
     with pytest.raises(ge2.errors.PytreeError) as caught:
         ge2.tree.map(lambda a, b: a, (1, 2), (1,))
