@@ -124,6 +124,11 @@ class Argument:
         return self.declaration.split()[-1].lstrip("*")
 
     @property
+    def type(self) -> str:
+        """The declaration without the name."""
+        return self.declaration.removesuffix(self.name)
+
+    @property
     def mapped(self) -> bool:
         """True of a tensor map of an array."""
         return self.kind in ("array", "result") and not isinstance(self.value[1], np.dtype)
