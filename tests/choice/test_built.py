@@ -112,6 +112,14 @@ def test_a_program_that_was_not_built_decides_nothing() -> None:
     assert found and taken(60, 2.0, 2.1).taken.title == "a, one"
 
 
+def test_preferences_are_no_precedent() -> None:
+    found: built.Decisions = []
+    with built.deciding(found):
+        assert taken(100, 2.0, 2.1, without=("a",)).taken.title == "b, other"
+        assert taken(100, 2.0, 2.1, only=("b",)).taken.title == "b, other"
+    assert not found
+
+
 def test_a_family_that_hesitates_serves_where_it_was_built(
     program: built.Decisions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
