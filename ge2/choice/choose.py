@@ -429,7 +429,8 @@ def of_built(
             least = next((c.predicted for c in alike(best, problem, caps, prefs)), None)
         if near is not None and least and built.is_near(near.predicted or 0.0, least):
             best, by = near, "built"
-    built.note(problem, caps, best.name)
+    if not (prefs.off or prefs.only or prefs.without):  # what is wanted once is no precedent
+        built.note(problem, caps, best.name)
     return best, by
 
 

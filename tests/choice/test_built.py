@@ -53,6 +53,7 @@ def test_a_step_of_a_smaller_batch_compiles_nothing() -> None:
     assert alone - had, "without a program before, predictions take other kernels"
     built.keep(first.decided or [])
     assert not texts(planned(6)) - had
+    assert len(texts(planned(4)) - had) <= 3
     assert len(texts(planned(12)) - had) <= 6  # sorts of more indices than are ranked at once
 
 
@@ -110,6 +111,14 @@ def test_a_program_that_was_not_built_decides_nothing() -> None:
     with built.deciding(found):
         taken(100, 3.0, 2.0)
     assert found and taken(60, 2.0, 2.1).taken.title == "a, one"
+
+
+def test_preferences_are_no_precedent() -> None:
+    found: built.Decisions = []
+    with built.deciding(found):
+        assert taken(100, 2.0, 2.1, without=("a",)).taken.title == "b, other"
+        assert taken(100, 2.0, 2.1, only=("b",)).taken.title == "b, other"
+    assert not found
 
 
 def test_a_family_that_hesitates_serves_where_it_was_built(
