@@ -356,7 +356,8 @@ class Carry:
         values stay as they are.
         """
         rest = [
-            Input(t, reason=f"it changes from one iteration of {kind} to the next") for t in elements
+            Input(t, reason=f"it changes from one iteration of {kind} to the next")
+            for t in elements
         ]
         while True:
             found: list[Structure] = []
