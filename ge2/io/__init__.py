@@ -7,6 +7,9 @@
 np.float32(6.0)
 """
 
+from typing import TYPE_CHECKING
+
+from ge2.base.names import lacking
 from ge2.base.tracebacks import publish
 from ge2.io import torch as torch
 from ge2.io.ahead import Prefetch as Prefetch
@@ -41,6 +44,12 @@ __all__ = [
 ]  # fmt: skip
 
 publish(globals())
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        raise AttributeError(lacking(__name__, name, __all__))
 
 
 def __dir__() -> list[str]:

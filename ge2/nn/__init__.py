@@ -7,6 +7,9 @@
 (3, 3)
 """
 
+from typing import TYPE_CHECKING
+
+from ge2.base.names import lacking
 from ge2.base.tracebacks import publish
 from ge2.nn import initializers as initializers
 from ge2.nn.activations import elu as elu
@@ -113,6 +116,12 @@ __all__ = [
 ]  # fmt: skip
 
 publish(globals())
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        raise AttributeError(lacking(__name__, name, __all__))
 
 
 def __dir__() -> list[str]:

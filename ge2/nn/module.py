@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from inspect import signature
-from typing import Any, dataclass_transform
+from typing import TYPE_CHECKING, Any, dataclass_transform
 
 from ge2.base.errors import FrozenError
+from ge2.base.names import INSIDE
 from ge2.base.source import here
 from ge2.nn.values import described
 
@@ -75,6 +76,13 @@ class Module:
         shown = ((f.name, getattr(self, f.name)) for f in fields(self))  # type: ignore[arg-type]
         inside = ", ".join(f"{name}={text(x)}" for name, x in shown if x is not None)
         return f"{type(self).__name__}({inside})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name):
+            fix = INSIDE["a module"].get(name)
+            text = f"a {type(self).__name__} has no attribute {name!r}"
+            raise AttributeError(f"{text}\n  try  {fix}" if fix else text, name=name, obj=self)
 
     def replace(self, **changes: Any) -> Any:
         """The same module with other values of some fields.

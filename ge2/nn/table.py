@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from typing import Any
 
 from ge2.base.pytrees.pytree import flatten_with_path, keystr, leaves
-from ge2.nn.module import Module, text
+from ge2.nn.module import Module, options, text
 from ge2.nn.values import array, described
 from ge2.transforms.inspect import eval_shape
 
@@ -20,7 +20,8 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> str:
     """A table of the modules in a model, what arrays they hold, and how many parameters and bytes.
 
     With arguments, arrays or `ge2.ShapeDtypeStruct`s, also the type of `model(*args)`, which is not
-    computed. A model is any container of arrays: of a dict each array is a row.
+    computed; without `training` unless they say otherwise, so that dropout needs no key. A model is
+    any container of arrays: of a dict each array is a row.
 
     >>> from ge2 import nn, random
     >>> import numpy as np
@@ -37,9 +38,19 @@ def summary(model: Any, *args: Any, **kwargs: Any) -> str:
     total = ("total", type(model).__name__, "", *sizes(found))
     rows += [total]
     if args or kwargs:
-        result = leaves(eval_shape(model, *args, **kwargs))
+        flags = {name: x for name, x in kwargs.items() if isinstance(x, bool | int | str | None)}
+        arrays = {name: x for name, x in kwargs.items() if name not in flags}
+        result = leaves(eval_shape(called(model, flags), *args, **arrays))
         rows.append(("result", "", ", ".join(map(described, result)), "", ""))
     return table([HEAD, *rows])
+
+
+def called(model: Any, flags: dict[str, Any]) -> Callable[..., Any]:
+    """The model as a function of arrays alone: flags are what they are, and not traced."""
+    kind: Any = type(model)
+    if isinstance(model, Module) and "training" in options(kind):
+        flags = {"training": False, **flags}
+    return lambda *args, **arrays: model(*args, **arrays, **flags)
 
 
 def parts(path: str, x: Any) -> Iterator[tuple[str, str, dict[str, Any]]]:

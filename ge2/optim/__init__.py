@@ -15,6 +15,9 @@
 (True, 100)
 """
 
+from typing import TYPE_CHECKING
+
+from ge2.base.names import lacking
 from ge2.base.tracebacks import publish
 from ge2.optim.adam import adam as adam
 from ge2.optim.adam import adamw as adamw
@@ -48,6 +51,12 @@ __all__ = [
 ]  # fmt: skip
 
 publish(globals())
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name):
+        raise AttributeError(lacking(__name__, name, __all__))
 
 
 def __dir__() -> list[str]:

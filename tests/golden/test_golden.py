@@ -8,12 +8,14 @@ change does to programs. Nothing is compiled and nothing is run.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ge2.base.config import config
 from ge2.base.toolchain.detect import toolchain
 from ge2.compile.catalog import TARGETS, catalog_of
 from ge2.targets.c.load.blas import services
@@ -89,6 +91,13 @@ VARIANTS = {
     },
 }
 PAIRS = [(target, variant) for target, each in VARIANTS.items() for variant in each]
+
+
+@pytest.fixture(autouse=True)
+def by_predictions() -> Iterator[None]:
+    """What `ge2 tune` measured on a developer's machine changes no choice in these files."""
+    with config.using(tune="off"):
+        yield
 
 
 @pytest.mark.parametrize(("target", "name"), sorted(FILES), ids=map("/".join, sorted(FILES)))

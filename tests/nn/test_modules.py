@@ -199,6 +199,13 @@ def test_the_table_of_a_model():
         ["['scale']", "f64[2]", "2", "16"],
         ["total", "dict", "28", "120"],
     ]
+    random = nn.Sequential.of(model["body"], nn.Dropout(0.5))
+    for more in (
+        {},
+        {"training": False},
+        {"training": True, "key": ge2.ShapeDtypeStruct((2,), "u4")},
+    ):
+        assert nn.summary(random, X, **more).splitlines()[-1].split() == ["result", "f32[4,2]"]
     like = ge2.ShapeDtypeStruct((7, 3), np.float32)
     assert nn.summary(model["body"], like).splitlines()[-1].split() == ["result", "f32[7,2]"]
 

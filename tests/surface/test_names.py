@@ -8,6 +8,7 @@ import copy
 import importlib
 import inspect
 import pickle
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.names import INSIDE
 
 MODULES = [
     "", "debug", "errors", "extend", "io", "kernels", "lax", "nn", "nn.initializers", "numpy.fft", "numpy.linalg",
@@ -148,8 +150,26 @@ def test_an_operation_of_the_users_own_counts_its_operations():
         (ge2, "pmap", "ge2.vmap"),
         (ge2.lax, "scna", "ge2.lax.scan"),
         (ge2.random, "PRNGKey", "ge2.random.key"),
+        (ge2.nn, "ReLU", "ge2.nn.relu"),
+        (ge2.nn, "CrossEntropyLoss", "ge2.nn.cross_entropy"),
+        (ge2.nn, "BatchNorm1d", "ge2.nn.BatchNorm"),
+        (ge2.nn, "mse_loss", "ge2.nn.mse"),
+        (ge2.optim, "AdamW", "ge2.optim.adamw"),
+        (ge2.optim, "apply_updates", "params, state = optimizer.update"),
+        (ge2.io, "save_model", "ge2.io.save"),
+        (ge2.nn.Linear(X), "parameters", "ge2.tree.leaves"),
     ],
 )
 def test_a_name_that_is_not_there_names_one_that_is(module, name, fix):
     with pytest.raises(AttributeError, match=f"has no attribute '{name}'\n  try  {fix}"):
         getattr(module, name)
+
+
+def test_what_is_named_instead_is_there():
+    fixes = [fix for known in INSIDE.values() for fix in known.values()]
+    paths = {path for fix in fixes for path in re.findall(r"ge2(?:\.\w+)+", fix)}
+    assert len(paths) > 20
+    for path in paths:
+        found = ge2
+        for part in path.split(".")[1:]:
+            found = getattr(found, part)

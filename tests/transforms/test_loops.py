@@ -403,7 +403,7 @@ def test_other_mistakes():
     check(error, "integer")
     with pytest.raises(Ge2Error) as error:
         lax.scan(lambda c, x: (c if x > 0 else -c, None), 0.0, XS[0])
-    check(error, "from one round of scan to the next")
+    check(error, "from one iteration of scan to the next")
     with pytest.raises(InputError) as error:
         lax.scan(lambda c, x: (c, None), "text", XS)
     check(error, "init of scan holds a str")

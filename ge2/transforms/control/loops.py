@@ -339,7 +339,7 @@ class Carry:
         return unflatten(self.structure, leaves)
 
     def inputs(self, kind: str, writable: bool = False) -> list[Input]:
-        reason = f"it changes from one round of {kind} to the next"
+        reason = f"it changes from one iteration of {kind} to the next"
         given = zip(self.types, self.names(), strict=True)
         return [Input(t, reason=reason, name=n, writable=writable) for t, n in given]
 
@@ -356,7 +356,8 @@ class Carry:
         values stay as they are.
         """
         rest = [
-            Input(t, reason=f"it changes from one round of {kind} to the next") for t in elements
+            Input(t, reason=f"it changes from one iteration of {kind} to the next")
+            for t in elements
         ]
         while True:
             found: list[Structure] = []
@@ -398,7 +399,7 @@ class Carry:
                 else f"np.zeros({after.shape}) to begin with: a carry keeps its shape"
             )
             raise TypeRuleError(
-                f"{kind}: the carry{at} is {before} before a round of {title_of(f)} and {after} after it",
+                f"{kind}: the carry{at} is {before} before an iteration of {title_of(f)} and {after} after it",
                 where=here(), fix=fix,
             )  # fmt: skip
         return t
