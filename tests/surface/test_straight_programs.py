@@ -12,7 +12,7 @@ import ge2.numpy
 from tests.surface.straight_programs import PROGRAMS
 
 
-@pytest.mark.exhaustive("name")
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_plain_loop_is_what_numpy_makes_of_it(name):
     f, args = PROGRAMS[name]
