@@ -27,7 +27,7 @@ needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 # of a large file
 PART = re.compile(r"^#(?:if|endif).*$|^GE2_SHARED void \w+\([^)]*\);$", re.MULTILINE)
-CALL = re.compile(r"\b\w+(?=\()")
+CALL = re.compile(r"\b\w+(?=\()|(?<=ge2_share\()\w+|(?<=^    ge2_share\(\n {8})\w+", re.MULTILINE)
 FUNCTION = re.compile(
     r"^(?:(?:static|GE2_(?:FN|SINGLE|PANEL_TILE|CALLED|CALLED_TILE)) (?:void|int)|int) "
     r"(\w+)\(.*?^}$",
@@ -66,7 +66,12 @@ class Together:
     more: tuple[str, ...] = ()
 
     def take(
-        self, source: str, name: str, flags: tuple[str, ...] = (), symbol: str = "ge2_run"
+        self,
+        source: str,
+        name: str,
+        flags: tuple[str, ...] = (),
+        symbol: str = "ge2_run",
+        alone: bool = False,
     ) -> Part:
         assert self.made is None, "it is compiled already"
         assert not self.count or flags == self.flags, "programs of one file are compiled alike"

@@ -73,6 +73,15 @@ def test_libraries_are_few_only_where_the_process_has_the_others():
     assert detect.few_libraries(replace(gcc, version="clang version 14")) == ()
 
 
+@pytest.mark.parametrize(
+    ("version", "left_out"), [("cc (Debian) 12", detect.WITHOUT), ("clang version 14", ())]
+)
+def test_passes_are_left_out_of_gcc_alone(tmp_path, version, left_out):
+    fake = script(tmp_path, "exit 1", f"echo {version!r}; exit 0")
+    flags = detect.identified(str(fake)).flags
+    assert tuple(f for f in flags if f in detect.WITHOUT) == left_out
+
+
 @needs_compiler
 def test_a_library_that_is_not_loaded_with_few_libraries_is_linked_with_all(monkeypatch):
     monkeypatch.setattr(compiler, "few_libraries", lambda tools: ("-nodefaultlibs", "-lno-such"))

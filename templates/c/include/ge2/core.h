@@ -231,23 +231,17 @@ GE2_FN void ge2_turn(char **q, int read, int written, char *spare, int64_t t) {
 GE2_FN int64_t ge2_least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* Iterations `from` to `to` of a kernel, by pointers to its arguments. */
-typedef void ge2_part(const void *const *given, int64_t from, int64_t to);
+typedef void ge2_task(const void *const *given, int64_t from, int64_t to);
 
-/* All iterations of a kernel: by one thread, or by several in tasks of `chunk` where there are more than `grain`. One
-   function for all kernels of a file, since compilers need as long for such a loop as for a short kernel. */
-GE2_SINGLE void ge2_share(
-    ge2_part *part, const void *const *given, int64_t total, int64_t chunk, int64_t grain, int threads
-) {
-    if (threads == 1 || total <= grain) {
-        part(given, 0, total);
-        return;
-    }
+/* All iterations of a kernel by several threads, in tasks of `chunk`. One function for all kernels of a file, since
+   compilers need as long for such a loop as for a short kernel. */
+GE2_SINGLE void ge2_share(ge2_task *task, const void *const *given, int64_t total, int64_t chunk, int threads) {
     const int home = ge2_home();
     #pragma omp parallel num_threads(threads)
     {
         ge2_apart(home);
         #pragma omp for schedule(dynamic)
-        for (int64_t from = 0; from < total; from += chunk) part(given, from, ge2_least(from + chunk, total));
+        for (int64_t from = 0; from < total; from += chunk) task(given, from, ge2_least(from + chunk, total));
     }
 }
 
