@@ -29,7 +29,7 @@ MODULES: dict[str, tuple[str, ...]] = {
         # of known elements NumPy's own
         "array2string", "array_repr", "array_str", "asarray_chkfinite", "bartlett", "blackman",
         "diag_indices", "fromiter", "hamming", "hanning", "intersect1d", "isfortran", "mask_indices",
-        "may_share_memory", "roots", "save", "savetxt", "savez", "savez_compressed", "setdiff1d",
+        "may_share_memory", "save", "savetxt", "savez", "savez_compressed", "setdiff1d",
         "setxor1d", "shares_memory", "tril_indices", "trim_zeros", "triu_indices", "union1d", "unique",
         "unique_all", "unique_counts", "unique_inverse", "unique_values",
     ),
