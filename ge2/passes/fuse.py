@@ -393,11 +393,15 @@ class Fusion:
         seen, found, inside = set(group.made), list[int](), {group}
         for index in entries:
             eqn = self.graph.eqns[index]
-            read = {v for v in self.bases(eqn) if v.type.shape and v not in seen}
-            stored = sum(not readers.get(v, inside) <= inside for v in eqn.outs)
-            found.append(1 + self.tuning.array * (len(read) + stored))
+            read = {v for v in self.bases(eqn) if v.type.size > 1 and v not in seen}
+            stored = [v for v in eqn.outs if not readers.get(v, inside) <= inside]
+            found.append(1 + sum(map(self.room, (*read, *stored))))
             seen |= read
         return found
+
+    def room(self, v: Atom) -> int:
+        """The equations that an array is as long as."""
+        return self.tuning.conversion if v.type.dtype in HALF else self.tuning.array
 
     def reading(self) -> dict[Atom, set[Group | None]]:
         """The groups that read each value, itself or by a view; None is the caller, or an equation

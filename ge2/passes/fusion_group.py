@@ -99,7 +99,7 @@ class Group:
     @property
     def length(self) -> int:
         """Equations, and what arrays of half types that are read are as long as."""
-        return len(self.entries) + self.tuning.array * self.halves
+        return len(self.entries) + self.tuning.conversion * self.halves
 
     def limit(self, leaders: dict[Group, Group], but: Group | None = None) -> float:
         """The level that this group must stay below, for others read from it."""

@@ -23,8 +23,10 @@ class Fusion:
     folding: int = 160  # equations of a region that folds
     members: int = 640  # of one that does not: compilers spill for less than arrays cost
     # equations that an array which is read or stored is as long as: compilers keep its address and
-    # stride for the whole loop or convert its half type, and memory has few pages open at once
-    array: int = 18
+    # stride for the whole loop, and memory has few pages open at once; and one of a half type, whose
+    # elements are converted
+    array: int = 8
+    conversion: int = 18
     endless: int = 4096  # equations that are looked at as one
     easy: int = 4  # instructions of a scalar that may as well be computed for each element
     recomputed: int = (

@@ -279,20 +279,28 @@ def test_a_long_chain_is_one_region():
 @pytest.mark.parametrize("dtype", ["f2", "f8"])
 @pytest.mark.parametrize("summed", [False, True])
 def test_a_kernel_moves_a_bounded_number_of_arrays(dtype, summed):
-    """Compilers need time in proportion to the square of the code of one loop, and a sum of 150
-    arrays is read at half the speed of five of 30.
+    """Compilers need time in proportion to the square of the code of one loop, and memory has few pages
+    open at once: 150 results at once take nearly twice the time of three times 50.
     """
     xs = [np.full((4, 5), i % 2, dtype) for i in range(150)]
     found = verify(
         fuse(ge2.make_jaxpr(lambda *xs: sum(xs).sum() if summed else sum(xs))(*xs).graph)
     )
+    low, high = (30, 40) if dtype == "f2" else (60, 75)
     most = max(len(e.inputs) for e in found.eqns)
-    assert 30 <= most <= 40
+    assert low <= most <= high
     np.testing.assert_array_equal(interpret(found, xs)[0], sum(xs).sum() if summed else sum(xs))
     outs = [lambda x, i=i: x * x * np.asarray(i + 0.5, dtype) for i in range(150)]
     found = fuse(ge2.make_jaxpr(lambda x: [f(x) for f in outs])(xs[0]).graph)
     most = max(len(e.outs) for e in found.eqns)
-    assert 30 <= most <= 40
+    assert low <= most <= high
+
+
+def test_slices_of_one_array_stay_one_kernel():
+    """A filter of 31 taps reads its signal and its taps once."""
+    taps, x = np.ones(31), np.ones(200)
+    found = fuse(ge2.make_jaxpr(lambda x, t: np.convolve(x, t, "valid"))(x, taps).graph)
+    assert sum(isinstance(e.op, Region) for e in found.eqns) == 1
 
 
 def test_a_chain_that_is_too_long_is_cut_where_fewest_bytes_cross():

@@ -33,7 +33,7 @@ FLAGS: Final = (
 # of gcc: passes that take it 8 % of the time that it takes for our kernels, which are no slower
 # without
 WITHOUT: Final = (
-    "-fno-gcse", "-fno-schedule-insns2", "-fno-store-merging", "-fno-tree-switch-conversion",
+    "-fno-gcse", "-fno-store-merging", "-fno-tree-switch-conversion",
     "-fno-tree-tail-merge", "-fno-crossjumping", "-fno-optimize-sibling-calls",
     "-fno-isolate-erroneous-paths-dereference", "-fno-reorder-blocks-and-partition",
     "-fno-reorder-functions",
