@@ -88,7 +88,7 @@ def complete(
 
 
 def misfits(function: Any) -> tuple[str, ...]:
-    """How Python begins to say that a call does not fit a function."""
+    """Returns the first words of Python's messages about calls that do not fit the function."""
     return tuple(function.__qualname__ + words for words in CALLS)
 
 

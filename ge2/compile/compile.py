@@ -73,11 +73,11 @@ class How:
         """The graph after the pipeline of the target; a loop in it that stays long straight code is
         announced before the work on that begins.
         """
-        steps, context = pipeline_of(self.target), self.context
-        first = steps.index(roll) + 1
-        graph = run(steps[:first], graph, context, self.called)
-        announce_straight(self.name, graph, self.tuning.planning)
-        return run(steps[first:], graph, context, self.called, first + 1)
+        for name, found in stages(pipeline_of(self.target), graph, self.context, self.called):
+            graph = found
+            if name == roll.__name__:
+                announce_straight(self.name, graph, self.tuning.planning)
+        return graph
 
     def stages(self, graph: Graph) -> Iterator[tuple[str, Graph]]:
         """Each pass of the pipeline that is not switched off, with the graph after it."""

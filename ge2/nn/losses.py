@@ -137,7 +137,7 @@ def check_labels(logits: Any, labels: Any, axis: int) -> None:
 
 
 def labels_fix(logits: Any, labels: Any, axis: int, shape: list[int]) -> str:
-    """What to write for integers of another shape: of one-hot vectors the places of the ones."""
+    """Returns the fix for integer labels of a wrong shape; one-hot labels become class indices."""
     if labels.shape == logits.shape:
         return f"labels.argmax({axis}), or labels.astype(np.float32) for probabilities"
     if labels.size == math.prod(shape):

@@ -59,7 +59,7 @@ def waiting(eqns: Sequence[Eqn], made: Collection[Var], tuning: Results) -> list
 
 
 def likeness(e: Eqn) -> Hashable:
-    """What equations have in common whose kernels are probably one."""
+    """Returns a key that is equal for regions whose kernels probably have the same text."""
     assert isinstance(e.op, Region)
     types = (*(a.type for a in e.inputs), *(v.type for v in e.outs))
     return e.op.kind, len(e.op.graph.eqns), tuple([(t.dtype, t.ndim) for t in types])

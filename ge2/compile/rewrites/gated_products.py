@@ -90,7 +90,7 @@ def halves(shape: Dims) -> list[Slice]:
 
 
 def made_of(values: Iterable[Var], readers: Readers) -> set[Var]:
-    """What elementwise work makes of some values."""
+    """Returns all values that elementwise operations compute from the given ones."""
     found, waiting = set[Var](), [*values]
     while waiting:
         for e in readers[waiting.pop()]:

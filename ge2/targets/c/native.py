@@ -305,6 +305,7 @@ class Native:
     def handed(
         self, segment: Segment, step: Step, a: Argument, temps: Sequence[Need], offsets: Offsets
     ) -> str:
+        """Returns the text of an argument in the call of a kernel."""
         if a.kind == "threads":
             return "1" if ALONE in (self.caps.threads, a.value) else "threads"
         if a.kind == "services":
