@@ -34,6 +34,7 @@ class Axes:
     constant: frozenset[int] = frozenset()
     again: int = 0  # the most operations that are done again rather than kept
     specs: list[Spec] = field(default_factory=list)
+    apart: frozenset[int] = frozenset()  # axes along which an array lies elsewhere than the space
 
     # -- axes that are one
 
@@ -45,6 +46,8 @@ class Axes:
                 self.join(a, later[0])
 
     def joinable(self, a: int, b: int) -> bool:
+        if a in self.apart or b in self.apart:
+            return False
         alike = all((a in x.axes) == (b in x.axes) for x in self.helds)
         alike = alike and all((a in s.over) == (b in s.over) for s in self.steps)
         return alike and all(

@@ -50,6 +50,8 @@ def axes_of(
     """The axes that anything has, joined where they can be; the works then speak of these."""
     lying = [(p, var, at) for (var, at), p in (*values.params.items(), *values.tables.items())]
     lying += [(p, p.var, p.axes) for p in outs]
+    placed = [(s.xs[0].leaf, s.placed) for s in values.steps if s.placed is not None]
+    lying += [(p, each.var, each.at) for p, each in placed if each.var is not None]
     strides = {
         p: {}
         if operands[var].value
@@ -61,6 +63,7 @@ def axes_of(
     used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
     used.update(*strides.values())
     axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
+    axes.apart = frozenset().union(*(each.apart for _, each in placed))
     axes.merge()
     for w in works:  # their axes may have been joined
         w.axes, w.over = (

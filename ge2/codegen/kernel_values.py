@@ -26,7 +26,7 @@ from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
-from ge2.ops.shape import BroadcastInDim, Iota, Transpose
+from ge2.ops.shape import BroadcastInDim, Iota, Pad, Transpose
 
 # ------------------------------------------------------------------------------------------ blocks
 # How an iteration space is cut into blocks that stay in cache.
@@ -145,6 +145,26 @@ class Param:
 
 
 @final
+@record
+class Placed:
+    """Where the operand of a pad lies in the space, with zeros around it: along `at`, its first element
+    at `low`. `bounds`: of axes along which it is not everywhere, from which place on it is, before
+    which other, and how many there are.
+    """
+
+    var: Var | None  # the array; None of a number, which is everywhere the same
+    at: Dims
+    low: Dims
+    bounds: tuple[tuple[int, int, int, int], ...]
+
+    @property
+    def apart(self) -> frozenset[int]:
+        """The axes along which it is not where the space is."""
+        moved = {a for a, n in zip(self.at, self.low, strict=True) if n and a != NONE}
+        return frozenset(moved | {a for a, *_ in self.bounds})
+
+
+@final
 @mutable
 class Step:
     """An equation of a kernel; without `eqn`, its only input is widened to float32."""
@@ -154,6 +174,7 @@ class Step:
     eqn: Eqn | None
     over: Dims = ()  # the axes it reduces, of those its input has
     repeated: Dims = ()  # axes along which its input only repeats, and that count all the same
+    placed: Placed | None = None  # of a pad
 
 
 @final
@@ -168,6 +189,7 @@ class Values:
     params: dict[tuple[Var, Dims], Param] = field(default_factory=dict)
     # what is read at indices; its other axes are axes of the space
     tables: dict[tuple[Var, Dims], Param] = field(default_factory=dict)
+    padded: list[Var] = field(default_factory=list)  # what pads read
     env: dict[Var, tuple[Held, Dims]] = field(default_factory=dict)  # with the axis of each axis
     loads: dict[tuple[object, Dims], Held] = field(default_factory=dict)
     where: dict[Var, Dims] = field(default_factory=dict)
@@ -188,6 +210,8 @@ class Values:
                 self.fold(eqn, at)
             elif isinstance(eqn.op, Gather):
                 self.gather(eqn, eqn.op, at)
+            elif isinstance(eqn.op, Pad):
+                self.pad(eqn, eqn.op, at)
             else:
                 self.pointwise(eqn, at)
         for n, step in enumerate(self.steps):
@@ -216,6 +240,30 @@ class Values:
         table = self.load(((x, "table"), along), lambda: self.table(x, along))
         axes = {*over, *table.axes}
         self.make(y, Step(self.new(y, tuple(sorted(axes))), [table, place], eqn))
+
+    def pad(self, eqn: Eqn, op: Pad, at: Dims) -> None:
+        """An array of the caller's, or a number, at its place in the space."""
+        (y,), (x,) = eqn.outs, eqn.inputs
+        assert isinstance(x, Var)
+        assert not any(op.inner)
+        number = self.env[x][0] if x in self.env else None
+        source = self.lying(x, at) if number is None else number
+        sizes = zip(at, op.low, x.type.shape, y.type.shape, strict=True)
+        bounds = tuple(
+            (a, low, low + n, size)
+            for a, low, n, size in sizes
+            if a != NONE and (low > 0 or low + n < size)
+        )
+        axes = {*source.axes, *(a for a, *_ in bounds)}
+        step = Step(self.new(y, tuple(sorted(axes))), [source], eqn)
+        step.placed = Placed(None if number else x, at, op.low, bounds)
+        self.make(y, step)
+
+    def lying(self, x: Var, at: Dims) -> Held:
+        axes = tuple(sorted(a for a in at if a != NONE))
+        param = Param(self.name(x), x, axes, None, None)
+        self.padded.append(x)
+        return Held(param.name, axes, x.type.dtype, param)
 
     def table(self, x: Var, along: Dims) -> Held:
         axes = tuple(sorted(a for a in along if a != NONE))
@@ -273,6 +321,7 @@ class Values:
     def name(self, var: Var) -> str:
         """The name of an array, with a number where it is read in several ways."""
         seen = sum(v is var for v, _ in (*self.params, *self.tables))
+        seen += sum(v is var for v in self.padded)
         return safe(self.names[var]) + (str(seen + 1) if seen else "")
 
     def wide(self, x: Held) -> Held:

@@ -24,6 +24,7 @@ from ge2.passes.loops.absorb_peeled import whole
 from ge2.passes.loops.hoist import sums_after
 from ge2.passes.loops.roll import roll
 from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.moves_inside import moves_inside
 from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
 from ge2.passes.products_to_sums import products_to_sums
@@ -105,7 +106,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
-        drawn, resident, results_together, constants_late, reads_first, with_copies, views_first,
+        drawn, resident, moves_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -120,7 +121,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
     ),
     "cuda": (
         half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
-        indexed, drawn, resident, constants_late, reads_first, with_copies, views_first,
+        indexed, drawn, resident, moves_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }
 # fmt: on

@@ -103,6 +103,16 @@ class Splitting:
 
 @final
 @record
+class Moves:
+    """Limits on joined, padded and updated arrays that the regions which read them make."""
+
+    readers: int = 3  # kernels that each read the parts, and compute what is made of them
+    pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
+    equations: int = 400  # of a region
+
+
+@final
+@record
 class TinyProducts:
     """Products of matrices that are sums of products of elements on a GPU."""
 
@@ -145,6 +155,7 @@ class Tuning:
     rolling: Rolling = Rolling()
     stacking: Stacking = Stacking()
     splitting: Splitting = Splitting()
+    moves: Moves = Moves()
     tiny_products: TinyProducts = TinyProducts()
     products_to_sums: ProductsToSums = ProductsToSums()
     columns: int = 1024

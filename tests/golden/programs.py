@@ -233,7 +233,7 @@ def concatenate(a, b, c):
 
 @program("f32[5,6]")
 def pad(x):
-    return np.pad(x * 2, ((1, 2), (0, 3))), np.pad(x, 1, constant_values=1.0)
+    return np.pad(x * 2, ((1, 2), (0, 3))), np.pad(x, 1, constant_values=1.0), np.pad(x, 2)
 
 
 @program("f32[6,8]", "f32[3,8]")

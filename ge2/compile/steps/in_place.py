@@ -13,7 +13,7 @@ from ge2.ir import Atom, Dims, Eqn, Var
 from ge2.ops.graphs.region import ProductRegion, Region
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
-from ge2.ops.shape import Iota
+from ge2.ops.shape import Iota, Pad
 from ge2.program.program import WRITES, Buffer
 from ge2.targets.c.blocked.region import tile
 
@@ -50,7 +50,8 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
                 return False  # a reduction
             orientation = at
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        if inner in e.inputs and (e.op.is_view or isinstance(e.op, Gather) or at != orientation):
+        elsewhere = e.op.is_view or isinstance(e.op, Gather | Pad)
+        if inner in e.inputs and (elsewhere or at != orientation):
             return False
     if target in NATIVE:  # the loops of any other axis may read it again
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())

@@ -153,6 +153,9 @@ class Lanes:
         spread = [p for p in strides if strides[p].get(self.lane, 1) not in (0, 1)]
         if len(spread) >= len(lying):
             return 1
+        # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
+        if 2 * sum(p in self.problem.placed for p in lying) > len(lying):
+            return 1
         return self.places.pack(lying, self.tuning.registers)
 
     def scarce(self) -> bool:
@@ -443,7 +446,8 @@ class Lanes:
 
     def lies(self, p: Param | None) -> bool:
         """True if an array has the elements of a thread side by side."""
-        return p is not None and self.problem.axes.strides[p].get(self.lane) == 1
+        placed, strides = self.problem.placed, self.problem.axes.strides
+        return p is not None and p not in placed and strides[p].get(self.lane) == 1
 
     @property
     def ragged(self) -> bool:

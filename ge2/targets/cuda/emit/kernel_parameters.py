@@ -12,7 +12,7 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, HALF
 from ge2.codegen.axes import Axes
-from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.kernel_values import Held, Param, Placed
 from ge2.codegen.parameters import AxesParameters
 from ge2.codegen.text import Operand
 from ge2.ir import Literal, Var
@@ -103,7 +103,7 @@ class Places(AxesParameters):
         """The place among all along some axes, in C order."""
         text = ""
         for a in axes:
-            index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
+            index = self.at(a, v)
             text = (
                 f"{f'({text})' if ' ' in text else text} * {self.extent(a)} + {index}"
                 if text
@@ -136,7 +136,7 @@ class Places(AxesParameters):
             stride = self.axes.strides[p][a]
             if not stride:
                 continue
-            index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
+            index = self.at(a, v)
             step = self.stride(p, a)
             terms.append(
                 index
@@ -146,6 +146,16 @@ class Places(AxesParameters):
                 else f"{index} * {step}"
             )
         return " + ".join(terms) or "0"
+
+    def at(self, a: int, v: str = "") -> str:
+        """The place along an axis."""
+        return self.letters[a] + (f" + {v}" if v and a == self.lane else "")
+
+    def back(self, p: Param, placed: Placed) -> str:
+        """How many elements before that of the space an array's begins, to be added to its index."""
+        steps = zip(placed.low, self.operands[p.var].strides, strict=True)
+        before = sum(low * step for low, step in steps)
+        return f" - {self.size(f'{label(p.name)}_back', before)}" if before else ""
 
     def stride(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""
@@ -198,7 +208,7 @@ class Places(AxesParameters):
         index = "0"
         if x.axes:
             (a,) = x.axes
-            index = self.letters[a] + (f" + {v}" if v and a == self.lane else "")
+            index = self.at(a, v)
             index = f"({index})" if " " in index else index
         if op.dtype in HALF:
             short = SUFFIX[op.dtype]

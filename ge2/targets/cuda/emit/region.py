@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, final
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Param, Tiling, Values
+from ge2.codegen.kernel_values import Held, Param, Placed, Step, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes
 from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
@@ -73,6 +73,8 @@ class Problem:
         self.values = Values(region, Tiling(region.space), self.names).run()
         works, outs = works_of(self.values, region, self.names, label)
         self.works, self.outs = works, outs
+        # arrays of which each element is read by itself, where there is one
+        self.placed = {s.xs[0].leaf for s in self.values.steps if s.placed is not None}
         self.axes = axes_of(self.values, region, works, outs, operands)
 
     @property
@@ -299,8 +301,14 @@ class Statements:
 
     def computed(self, w: Work) -> str:
         assert w.y is not None and w.step is not None
+        if w.step.placed is not None:
+            return self.elsewhere(w, w.step.placed)
+        return self.calculated(w, w.y, w.step)
+
+    def calculated(self, w: Work, y: Held, step: Step) -> str:
+        """What an equation computes."""
         eqn, operands, dtype = (
-            w.step.eqn,
+            step.eqn,
             [self.operand(x) for x in w.xs],
             w.xs[0].dtype if w.xs else None,
         )
@@ -310,7 +318,7 @@ class Statements:
                 return operands[0]  # a number is handed over as float32
             if leaf in self.widened:
                 return operands[0]
-            return widened(w.step.xs[0].dtype, operands[0])
+            return widened(step.xs[0].dtype, operands[0])
         op: Any = eqn.op
         assert dtype is not None
         if w in self.contracted:
@@ -326,21 +334,47 @@ class Statements:
                 if sums
                 else operands[0]
             )
-        if w.xs[-1] in self.divisors and op.name == "div" and w.y is not None:
-            over = f"ge2_over{self.near}_{SUFFIX[w.y.dtype]}"
+        if w.xs[-1] in self.divisors and op.name == "div":
+            over = f"ge2_over{self.near}_{SUFFIX[y.dtype]}"
             return f"{over}({operands[0]}, {self.divisors[w.xs[1]]})"
         if isinstance(op, Draw):
-            if w.y in self.drawn:
-                return self.drawn[w.y]
-            place = self.places.among(sorted(w.y.axes), self.v)
+            if y in self.drawn:
+                return self.drawn[y]
+            place = self.places.among(sorted(y.axes), self.v)
             return f"ge2_random_bits_{SUFFIX[op.dtype]}({', '.join(operands)}, {place})"
         if w in self.beside_one and not self.brief:
             return f"ge2_tanh_beside_one({operands[0]})"
         return (
             retyped(operands[0], eqn)
             if op.retypes
-            else self.expressed(op, operands, dtype, w.y.dtype)
+            else self.expressed(op, operands, dtype, y.dtype)
         )
+
+    def elsewhere(self, w: Work, placed: Placed) -> str:
+        """An element of what lies elsewhere than the space, where there is one; else zero."""
+        (x,), leaf = w.xs, w.xs[0].leaf
+        test = " && ".join(self.inside(w, placed))
+        if placed.var is None:
+            if isinstance(leaf, Literal) and leaf.value is np.True_:
+                return test or "true"
+            found = self.operand(x)
+        else:
+            place = self.places.element(leaf, self.v) + self.places.back(leaf, placed)
+            found = f"{self.places.array(leaf)}[{place}]"
+            found = widened(x.dtype, found) if x.dtype in HALF else found
+        zero = number(0, FLOAT32 if x.dtype in HALF else x.dtype)
+        return f"{test} ? {found} : {zero}" if test else found
+
+    def inside(self, w: Work, placed: Placed) -> Iterator[str]:
+        """What is true of the places at which an operand of a pad has an element."""
+        assert w.step is not None
+        places, name = self.places, w.step.y.name
+        for a, low, end, size in placed.bounds:
+            at, letter = places.at(a, self.v), places.letters[a]
+            if low > 0:
+                yield f"{at} >= {places.size(f'{name}_from_{letter}', low)}"
+            if end < size:
+                yield f"{at} < {places.size(f'{name}_to_{letter}', end)}"
 
     def expressed(self, op: Any, operands: list[str], dtype: np.dtype, out: np.dtype) -> str:
         """The expression of an operation; a user's own has helpers."""
@@ -409,6 +443,7 @@ class Statements:
         aside |= {w.y: w for w in self.contracted.values() if w.y is not None}
         read += [x for y in read if y in aside for x in aside[y].xs]
         found = [x.leaf for x in read if isinstance(x.leaf, Param)]
+        found = [p for p in found if p not in self.problem.placed]
         return [p for p in dict.fromkeys(found) if not self.places.operands[p.var].value]
 
 

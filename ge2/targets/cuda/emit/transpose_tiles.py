@@ -59,7 +59,12 @@ def side_of(problem: Problem, p: Param, lane: int, few: int) -> int:
     the results do, repeats, or has `few` elements there.
     """
     strides = problem.axes.strides[p]
-    if p in problem.outs or problem.operands[p.var].value or strides.get(lane, 1) in (0, 1):
+    if (
+        p in problem.outs
+        or p in problem.placed
+        or problem.operands[p.var].value
+        or strides.get(lane, 1) in (0, 1)
+    ):
         return -1
     return next((a for a, s in strides.items() if s == 1 and problem.axes.sizes[a] >= few), -1)
 

@@ -1,0 +1,192 @@
+"""Regions of a GPU read the parts of joined, padded and updated arrays where those are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.compile.runners import interpret
+from ge2.ir import Graph, verify
+from ge2.ops.graphs.region import Region
+from ge2.passes.fuse import fuse
+from ge2.passes.moves_inside import is_move, moves_inside
+from ge2.passes.pipeline import TIDY, run
+from tests.together import needs_compiler
+
+F = Any
+
+
+def fused(function: F, *arrays: Any) -> tuple[Graph, list[Any]]:
+    """The graph before the pass, and what it is given."""
+    closed = ge2.make_jaxpr(function)(*arrays)
+    return run((*TIDY, fuse), closed.graph), [*closed.captured, *arrays]
+
+
+def moved(function: F, *arrays: Any) -> Graph:
+    """The graph after the pass, which means the same."""
+    before, given = fused(function, *arrays)
+    after = moves_inside(before)
+    verify(after)
+    for x, y in zip(interpret(before, given), interpret(after, given), strict=True):
+        np.testing.assert_array_equal(x, y)
+    return after
+
+
+def moves(graph: Graph) -> int:
+    return sum(map(is_move, graph.eqns))
+
+
+def regions(graph: Graph) -> int:
+    return sum(isinstance(e.op, Region) for e in graph.eqns)
+
+
+X, Y = np.arange(35.0).reshape(5, 7) ** 2 % 13, np.arange(35.0).reshape(5, 7)
+
+
+def rolled(x: F) -> F:
+    return np.roll(x, 1, 0) + np.roll(x, -1, 1) - 2 * x
+
+
+def differences(x: F) -> F:
+    gy, gx = np.gradient(x)
+    return np.sqrt(gx**2 + gy**2)
+
+
+def padded(x: F) -> F:
+    p = np.pad(x, 1)
+    return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2] - 4 * x
+
+
+def edges(x: F) -> F:
+    p = np.pad(x, 1, mode="edge")
+    return p[2:, 1:-1] * p[:-2, 1:-1] - p[1:-1, 2:] * p[1:-1, :-2]
+
+
+def constants(x: F) -> F:
+    p = np.pad(x, 2, constant_values=3)
+    return p[:5, :7] * x
+
+
+def written(x: F) -> F:
+    y = x * 1.0
+    y[1:-1, 1:-1] = (x[:-2, 1:-1] + x[2:, 1:-1]) / 2
+    return y * 3
+
+
+def counted(x: F) -> F:
+    n = np.arange(7.0)
+    return np.concatenate([x[:, 1:] * n[1:], x[:, :1] - n[6]], 1) + x
+
+
+def summed(x: F) -> F:
+    d = np.roll(x, 1, 1) - x
+    return d.sum(0), (d * d).sum()
+
+
+def rows(x: F) -> F:
+    y = np.roll(x, 2, 1) * x
+    e = np.exp(y - y.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [rolled, differences, padded, edges, constants, written, counted, summed, rows],
+    ids=lambda f: f.__name__,
+)
+def test_moves_are_part_of_the_region_that_reads_them(function: F) -> None:
+    graph = moved(function, X)
+    assert moves(fused(function, X)[0])
+    assert (moves(graph), regions(graph)) == (0, 1)
+
+
+def test_a_join_that_is_a_result_computes_its_parts() -> None:
+    graph = moved(lambda x, y: np.concatenate([x[1:] * y[1:], x[:1]]), X, Y)
+    assert (moves(graph), regions(graph)) == (0, 1)
+
+
+def test_a_join_of_arrays_that_are_there_stays_a_copy() -> None:
+    graph = moved(lambda x, y: np.concatenate([x, y]), X, Y)
+    assert (moves(graph), regions(graph)) == (1, 0)
+
+
+def test_a_join_that_others_read_stays() -> None:
+    def function(x: F) -> F:
+        p = np.pad(x, 1)
+        return p, p[1:-1, 1:-1] * x
+
+    assert moves(moved(function, X)) == 1
+
+
+def test_a_join_that_products_read_computes_its_parts() -> None:
+    """Else each of its readers would."""
+
+    def function(x: F) -> F:
+        j = np.concatenate([np.sin(x[1:]), x[:1]])
+        return np.cos(j) + 1, j @ x.T
+
+    graph = moved(function, X)
+    assert (moves(graph), regions(graph)) == (0, 2)
+
+
+def test_few_elements_are_written_where_they_belong() -> None:
+    """And not the whole array again."""
+
+    def function(x: F) -> F:
+        y = x * 2
+        y[1] = y[0] + 1
+        return y @ y.T
+
+    assert moves(moved(function, X)) == 1
+
+
+def test_parts_that_are_nowhere_are_left_out() -> None:
+    graph = moved(lambda x, y: np.concatenate([x, y, x * y])[6:9] + x[:3], X, Y)
+    (region,) = [e.op for e in graph.eqns if isinstance(e.op, Region)]
+    assert not {"where", "mul"} & {e.op.name for e in region.graph.eqns}
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.int16, np.bool_, np.complex64, ml_dtypes.bfloat16]
+)
+@pytest.mark.parametrize("shape", [(5, 7), (1, 9), (64, 33), (40,), (3, 4, 5)])
+def test_kernels(dtype: Any, shape: tuple[int, ...]) -> None:
+    """What a kernel with such reads computes is what the kernels compute that copy."""
+    rng = np.random.default_rng(3)
+    x, y = (rng.integers(0, 9, shape).astype(dtype) for _ in range(2))
+
+    def function(x: F, y: F) -> F:
+        last = x.ndim - 1
+        j = np.roll(x, 1, last)
+        w = np.where(y, np.concatenate([x[:1], y[1:]]), j)
+        p = np.pad(y, [(1, 2)] * x.ndim)[tuple(slice(2, n + 2) for n in x.shape)]
+        return w, np.where(p, np.roll(j, -2, 0), w)
+
+    with config.using(executor="shim"):
+        found = ge2.jit(function)(x, y)
+        with config.using(passes_off=("moves_inside",)):
+            wanted = ge2.jit(function)(x, y)
+    for a, b, c in zip(found, wanted, function(x, y), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+        np.testing.assert_array_equal(np.asarray(a), c)
+
+
+@needs_compiler
+def test_no_result_is_written_over_what_its_neighbours_read() -> None:
+    x = np.arange(4096.0)
+
+    def steps(x: F) -> F:
+        for _ in range(3):
+            x = np.roll(x, 1) * 0.5 + x
+        return x
+
+    with config.using(executor="shim"):
+        np.testing.assert_array_equal(
+            np.asarray(ge2.jit(steps, donate_argnums=0)(x.copy())), steps(x)
+        )
