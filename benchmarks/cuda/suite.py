@@ -46,7 +46,7 @@ def run(options: Options = USUAL) -> Iterator[Row | Failure]:
         seconds = time.perf_counter() - began
         print(f"  {program.name}: {seconds:.1f} s", file=sys.stderr, flush=True)
     if len(rows) > 1:
-        yield from means(rows, options, (Faster(1.5, "jax"),))
+        yield from means(rows, options, (Faster(2, "jax"), Faster(8, "cupy")))
 
 
 def line(program: Program, options: Options, at: Machine) -> Row:
@@ -66,7 +66,7 @@ def line(program: Program, options: Options, at: Machine) -> Row:
             calls[name] = call
     times = rounds(calls, at.wait, options.rounds_or(ROUNDS))
     sizes = {"arguments": [f"{np.asarray(a).dtype}{list(np.shape(a))}" for a in arguments]}
-    targets = () if options.quick else (Faster(0.8, "jax"),)
+    targets = () if options.quick else (Faster(0.9, "jax"),)
     title = f"{program.group}: {program.name}"
     return Row(title, "seconds", times.pop("ge2"), times, targets, "C order", sizes, notes)
 
@@ -76,6 +76,7 @@ def peers(program: Program, arrays: tuple[Any, ...]) -> dict[str, Call]:
     jax = peer("jax")
     if jax is not None:
         jax.config.update("jax_enable_x64", True)
+        jax.config.update("jax_default_matmul_precision", "highest")  # float32's own, as in ge2
         in_jax = jax.jit(program.for_jax(jax))
         moved = [to_jax(jax, a) if hasattr(a, "dtype") else a for a in arrays]
         found["jax"] = lambda: in_jax(*moved)
