@@ -22,7 +22,7 @@ from ge2.base.dtypes import FLOAT32, HALF, INT64
 from ge2.base.record import mutable, record
 from ge2.codegen.tuning import Blocks
 from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import InRuns, Region, Runs
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
@@ -147,8 +147,8 @@ class Param:
 @final
 @record
 class Placed:
-    """Where the operand of a pad lies in the space, with zeros around it: along `at`, its first element
-    at `low`. `bounds`: of axes along which it is not everywhere, from which place on it is, before
+    """Where what a pad, or a walk in runs, reads lies in the space: along `at`, its first element at
+    `low`. `bounds`: of axes along which it is not everywhere, from which place on it is, before
     which other, and how many there are.
     """
 
@@ -156,12 +156,13 @@ class Placed:
     at: Dims
     low: Dims
     bounds: tuple[tuple[int, int, int, int], ...]
+    places: tuple[tuple[int, Held], ...] = ()  # the index along an axis, where that is a value
 
     @property
     def apart(self) -> frozenset[int]:
         """The axes along which it is not where the space is."""
         moved = {a for a, n in zip(self.at, self.low, strict=True) if n and a != NONE}
-        return frozenset(moved | {a for a, *_ in self.bounds})
+        return frozenset(moved | {a for a, *_ in self.bounds} | {a for a, _ in self.places})
 
 
 @final
@@ -174,7 +175,8 @@ class Step:
     eqn: Eqn | None
     over: Dims = ()  # the axes it reduces, of those its input has
     repeated: Dims = ()  # axes along which its input only repeats, and that count all the same
-    placed: Placed | None = None  # of a pad
+    placed: Placed | None = None  # of what lies elsewhere than the space
+    runs: Runs = ()  # of the index along an axis
 
 
 @final
@@ -212,6 +214,8 @@ class Values:
                 self.gather(eqn, eqn.op, at)
             elif isinstance(eqn.op, Pad):
                 self.pad(eqn, eqn.op, at)
+            elif isinstance(eqn.op, InRuns):
+                self.in_runs(eqn, eqn.op, at)
             else:
                 self.pointwise(eqn, at)
         for n, step in enumerate(self.steps):
@@ -247,7 +251,7 @@ class Values:
         assert isinstance(x, Var)
         assert not any(op.inner)
         number = self.env[x][0] if x in self.env else None
-        source = self.lying(x, at) if number is None else number
+        source = number or self.load((("elsewhere", x), at), lambda: self.lying(x, at))
         sizes = zip(at, op.low, x.type.shape, y.type.shape, strict=True)
         bounds = tuple(
             (a, low, low + n, size)
@@ -258,6 +262,36 @@ class Values:
         step = Step(self.new(y, tuple(sorted(axes))), [source], eqn)
         step.placed = Placed(None if number else x, at, op.low, bounds)
         self.make(y, step)
+
+    def in_runs(self, eqn: Eqn, op: InRuns, at: Dims) -> None:
+        """An array of the caller's, read in runs: the index along an axis is a value of its own, of
+        which there is one for all that are read in the same runs.
+        """
+        (y,), (x,) = eqn.outs, eqn.inputs
+        assert isinstance(x, Var)
+        along = tuple(at[axis] if axis >= 0 else NONE for axis, _ in op.axes)
+        low = [0] * len(along)
+        places: dict[int, Held] = {}
+        for d, (a, (_, runs)) in enumerate(zip(along, op.axes, strict=True)):
+            if a == NONE or (len(runs) == 1 and runs[0][2]):
+                low[d] = -runs[0][1]
+            else:
+                places[a] = self.load((runs, (a,)), lambda a=a, runs=runs: self.place(y, a, runs))
+        source = self.load((("elsewhere", x), along), lambda: self.lying(x, along))
+        step = Step(self.new(y, source.axes), [source, *places.values()], eqn)
+        step.placed = Placed(x, along, tuple(low), (), tuple(places.items()))
+        self.make(y, step)
+
+    def place(self, y: Var, axis: int, runs: Runs) -> Held:
+        """The index at each place along an axis."""
+        # for an array of more elements the place of one needs 64 bits
+        far = math.prod(self.region.space) >= 1 << 30
+        found = Held(
+            f"{safe(self.names[y])}_along_{axis}", (axis,), INT64 if far else np.dtype(np.int32)
+        )
+        step = Step(found, [], None, runs=runs)
+        self.steps.append(step)
+        return found
 
     def lying(self, x: Var, at: Dims) -> Held:
         axes = tuple(sorted(a for a in at if a != NONE))

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, final
+from typing import Final, NamedTuple, final
 
 import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import InRuns, Region, Runs
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
@@ -99,6 +99,87 @@ def is_seen_through(eqn: Eqn) -> bool:
     return is_part(eqn) or is_repeated(eqn)
 
 
+class Run(NamedTuple):
+    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
+
+    begin: int
+    end: int
+    first: int
+    step: int
+
+
+@final
+@dataclass(frozen=True)
+class Along:
+    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
+
+    axis: int
+    runs: tuple[Run, ...]
+
+    def moved(self, by: int) -> Along:
+        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
+
+    def within(self, begin: int, end: int) -> Along | None:
+        """The same of a part of the array, which has the elements from `begin` to `end`."""
+        found = []
+        for r in self.runs:
+            if not r.step:
+                inside = begin <= r.first < end
+                found += [r._replace(first=r.first - begin)] if inside else []
+                continue
+            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
+            at = r.begin + start - r.first
+            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
+        return Along(self.axis, tuple(found)) if found else None
+
+    @property
+    def indices(self) -> Runs:
+        """The runs, of which those are one that go on."""
+        found = [self.runs[0]]
+        for r in self.runs[1:]:
+            last = found[-1]
+            on = last.first + last.step * (last.end - last.begin)
+            if r.step == last.step and r.first == on:
+                found[-1] = last._replace(end=r.end)
+            else:
+                found.append(r)
+        return tuple((r.begin, r.first, r.step) for r in found)
+
+
+def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
+    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
+    if it is one element.
+    """
+    found = []
+    for along in axes:
+        index = along.runs[0].first
+        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
+        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
+    return found
+
+
+def together(parts: tuple[tuple[Along, Along], ...]) -> Along | None:
+    """What is read along an axis of an array by all parts of a join; None if some go along one axis of
+    the result, and some along another.
+    """
+    (first, there), *_ = parts
+    if all(along == first for along, _ in parts):
+        return first
+    if any(along.axis != there.axis for _, along in parts):
+        return None
+    return Along(there.axis, tuple(sorted(r for _, along in parts for r in along.runs)))
+
+
+def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
+    """Where the elements are of what is seen with axes more or less."""
+    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
+    if isinstance(op, BroadcastInDim):
+        return tuple(axes[d] for d in op.dims)
+    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
+    one = Along(-1, (Run(0, 1, 0, 0),))
+    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)
+
+
 @final
 class Sweep:
     """Who makes and who reads each value; `inside`: the moves whose readers all take them in."""
@@ -114,6 +195,7 @@ class Sweep:
         self.reads.update(graph.outputs)
         self.results = frozenset(graph.outputs)
         self.inside: set[Atom] = set()
+        self.times: dict[Atom, int] = {}  # in how many places a kernel reads a move
         self.own: set[Atom] = set()  # moves that are regions of their own
         for eqn in reversed([e for e in graph.eqns if is_move(e)]):
             self.settle(eqn)
@@ -124,6 +206,7 @@ class Sweep:
         found = self.taking(y)
         if found is not None and 0 < len(set(map(id, found))) <= self.tuning.readers:
             self.inside.add(y)
+            self.times[y] = sum(self.times.get(v, 1) for e in found for v in e.outs[:1])
         elif self.pays(eqn):
             self.own.add(y)
 
@@ -176,12 +259,63 @@ class Sweep:
             return False
         return self.moved(eqn.inputs[0]) if is_seen_through(eqn) else x in self.inside
 
+    def located(self, x: Atom, axes: tuple[Along, ...]) -> tuple[Atom, tuple[Along, ...]] | None:
+        """The one array of which elements of a value are, and where along its axes; None if they are
+        of several, or are computed.
+        """
+        eqn = self.makers.get(x)
+        if eqn is None:
+            return x, axes
+        op = eqn.op
+        if is_part(eqn):
+            start = op.start  # type: ignore[attr-defined]
+            return self.located(eqn.inputs[0], tuple(map(Along.moved, axes, start)))
+        if is_repeated(eqn):
+            return (
+                self.located(eqn.inputs[0], seen_axes(eqn, axes))
+                if eqn.inputs[0].type.shape
+                else None
+            )
+        if x not in self.inside:
+            return None if self.expands(x) else (x, axes)
+        return self.joined(eqn, op.axis, axes) if isinstance(op, Concatenate) else None
+
+    def joined(
+        self, eqn: Eqn, axis: int, axes: tuple[Along, ...]
+    ) -> tuple[Atom, tuple[Along, ...]] | None:
+        """The array of all parts of a join, if it is one."""
+        begin, sources, found = 0, list[Atom](), list[tuple[Along, tuple[Along, ...]]]()
+        for x in eqn.inputs:
+            end = begin + x.type.shape[axis]
+            if part := axes[axis].within(begin, end):
+                one = self.located(x, (*axes[:axis], part, *axes[axis + 1 :]))
+                if one is None:
+                    return None
+                sources.append(one[0])
+                found.append((part, one[1]))
+            begin = end
+        if len(set(map(id, sources))) != 1:
+            return None
+        whole = [together(along) for along in zip(*(spread(*each) for each in found), strict=True)]
+        return None if None in whole else (sources[0], tuple(filter(None, whole)))
+
     def expands(self, x: Atom) -> bool:
         """True of what is computed for its only reader, so that this may as well compute it."""
         eqn = self.makers.get(x)
         if eqn is None or self.reads[x] != 1:
             return False
-        return self.expands(eqn.inputs[0]) if is_part(eqn) else is_plain(eqn)
+        if is_part(eqn):
+            return self.expands(eqn.inputs[0])
+        return is_plain(eqn) and self.few_times(x, eqn)
+
+    def few_times(self, x: Atom, eqn: Eqn) -> bool:
+        """True if what a region computes is computed once, or takes no longer than to read it."""
+        assert isinstance(eqn.op, Region)
+        (reader,) = self.readers.get(x, [eqn])
+        while is_seen_through(reader) and len(self.readers.get(reader.outs[0], ())) == 1:
+            (reader,) = self.readers[reader.outs[0]]
+        times = self.times.get(reader.outs[0], 1) if reader.outs else 1
+        return times == 1 or times * len(eqn.op.graph.eqns) <= self.tuning.again
 
     def rewritten(self, eqn: Eqn) -> Eqn:
         op = eqn.op
@@ -268,7 +402,7 @@ class Inside:
         if eqn is not None and is_part(eqn):
             return self.placed(eqn.inputs[0], less(low, eqn.op.start), shape, at)  # type: ignore[attr-defined]
         if eqn is not None and x in self.sweep.inside:
-            return self.moved(eqn, low, shape, at)
+            return self.in_runs(x, low, shape, at) or self.moved(eqn, low, shape, at)
         if eqn is not None and is_repeated(eqn):
             return self.viewed(eqn, low, shape, at)
         if eqn is not None and self.sweep.expands(x):
@@ -362,6 +496,32 @@ class Inside:
                 found = self.made(e.op, tuple(map(value, e.inputs)), at, e.source)
             env[e.outs[0]] = found
         return value(op.graph.outputs[0])
+
+    def in_runs(self, x: Atom, low: Dims, shape: Dims, at: Dims) -> Atom | None:
+        """A value whose every element is one of one array, read at indices; None where it is not."""
+        sizes = zip(low, x.type.shape, shape, strict=True)
+        if any(n > 0 or n + size < most for n, size, most in sizes):
+            return None
+        here = tuple(
+            Along(d, (Run(0, size, -n, 1),))
+            for d, (n, size) in enumerate(zip(low, shape, strict=True))
+        )
+        found = self.sweep.located(x, here)
+        if found is None:
+            return None
+        source, axes = found
+        if any(len(each.runs) > self.sweep.tuning.runs for each in axes):
+            return None
+        read = [each.axis for each in axes if each.axis >= 0]
+        op = InRuns(
+            tuple(shape[a] for a in read),
+            tuple((read.index(e.axis) if e.axis >= 0 else -1, e.indices) for e in axes),
+        )
+        self.pads += 1
+        y = self.made(op, (self.given_as(source),), tuple(at[a] for a in read))
+        if len(read) == len(shape):
+            return y
+        return self.made(BroadcastInDim(shape, tuple(read)), (y,), at)
 
     def viewed(self, eqn: Eqn, low: Dims, shape: Dims, at: Dims) -> Atom:
         """An array that is seen with axes more or less, at its place."""

@@ -109,6 +109,8 @@ class Moves:
     readers: int = 3  # kernels that each read the parts, and compute what is made of them
     pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
     equations: int = 400  # of a region
+    again: int = 12  # of what is computed in each of several places
+    runs: int = 5  # of indices along an axis: each is a comparison
 
 
 @final

@@ -22,7 +22,7 @@ def stencil(x: Any, y: Any) -> Any:
     return w, z, (z * w).sum(0), np.pad(w, 1, mode="edge")
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.float16, np.complex64])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.uint8, np.complex64])
 @pytest.mark.parametrize("shape", [(5, 7), (1000, 1003), (300_007,), (33, 64, 130)])
 def test_regions_read_moved_arrays(dtype: Any, shape: tuple[int, ...]) -> None:
     import cupy
@@ -34,4 +34,4 @@ def test_regions_read_moved_arrays(dtype: Any, shape: tuple[int, ...]) -> None:
         wanted = ge2.jit(stencil)(x, y)
     for a, b, c in zip(found, wanted, stencil(x.get(), y.get()), strict=True):
         np.testing.assert_array_equal(a.get(), b.get())
-        np.testing.assert_allclose(a.get(), c, rtol=1e-2 if dtype == np.float16 else 1e-5)
+        np.testing.assert_allclose(a.get(), c, rtol=1e-5)

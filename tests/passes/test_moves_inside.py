@@ -134,6 +134,31 @@ def test_a_join_that_products_read_computes_its_parts() -> None:
     assert (moves(graph), regions(graph)) == (0, 2)
 
 
+def test_a_torus_is_read_at_indices() -> None:
+    """Joins along both axes, of parts of one array, are one read each."""
+
+    def function(x: F) -> F:
+        return sum(np.roll(np.roll(x, i, 0), j, 1) for i in (-1, 0, 1) for j in (-1, 0, 1))
+
+    (region,) = [e.op for e in moved(function, X).eqns if isinstance(e.op, Region)]
+    names = [e.op.name for e in region.graph.eqns]
+    assert (names.count("in_runs"), names.count("where"), names.count("pad")) == (8, 0, 0)
+
+
+def test_repeated_edges_are_read_at_indices() -> None:
+    (region,) = [e.op for e in moved(edges, X).eqns if isinstance(e.op, Region)]
+    names = [e.op.name for e in region.graph.eqns]
+    assert (names.count("in_runs"), names.count("where")) == (4, 0)
+
+
+def test_costly_parts_are_not_computed_in_each_place() -> None:
+    def function(x: F) -> F:
+        p = np.pad(np.exp(x) * np.sin(x) / np.cos(x) + np.tanh(x), 1)
+        return p[2:, 1:-1] + p[:-2, 1:-1] + p[1:-1, 2:] + p[1:-1, :-2]
+
+    assert (moves(moved(function, X)), regions(moved(function, X))) == (0, 2)
+
+
 def test_few_elements_are_written_where_they_belong() -> None:
     """And not the whole array again."""
 

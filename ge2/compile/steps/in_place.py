@@ -10,7 +10,7 @@ from ge2.codegen.layout import plain
 from ge2.codegen.tuning import Blocks
 from ge2.compile.steps.kinds import NATIVE
 from ge2.ir import Atom, Dims, Eqn, Var
-from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.graphs.region import InRuns, ProductRegion, Region
 from ge2.ops.index import Gather
 from ge2.ops.reduce import Reduce
 from ge2.ops.shape import Iota, Pad
@@ -50,7 +50,7 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
                 return False  # a reduction
             orientation = at
     for e, at in zip(op.graph.eqns, op.axes, strict=True):
-        elsewhere = e.op.is_view or isinstance(e.op, Gather | Pad)
+        elsewhere = e.op.is_view or isinstance(e.op, Gather | Pad | InRuns)
         if inner in e.inputs and (elsewhere or at != orientation):
             return False
     if target in NATIVE:  # the loops of any other axis may read it again

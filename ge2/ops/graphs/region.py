@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, final
 
+import numpy as np
+
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
-from ge2.ir import ArrayType, Dims, Eqn, Evaluate, Graph, GraphOp, Var, read, rename, renamed
+from ge2.ir import (
+    ArrayType,
+    Dims,
+    Eqn,
+    Evaluate,
+    Graph,
+    GraphOp,
+    Op,
+    Var,
+    read,
+    rename,
+    renamed,
+)  # fmt: skip
 
+Runs = tuple[tuple[int, int, int], ...]
 KINDS = ("pointwise", "rowwise", "reduce")
 EVALUATE = Evaluate()
 
@@ -55,6 +70,48 @@ class Region(Fused):
         if self.kind not in KINDS:
             raise TypeRuleError(f"a region is {', '.join(KINDS)}; got {self.kind}")
         return Fused.infer(self, *types)
+
+
+@final
+@record
+class InRuns(Op):
+    """An array of which each axis is gone through in runs: along one, from a place of the result on,
+    elements from an index on are read one after another (step 1), or one again and again (0).
+
+    `axes` has for each axis of the array the axis of the result, and its runs (place, index, step); of
+    the axes that the result has not, the one element that is read. It stands in regions alone, and is
+    made after all derivatives.
+    """
+
+    shape: Dims
+    axes: tuple[tuple[int, Runs], ...]
+    name = "in_runs"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        read = [axis for axis, _ in self.axes if axis >= 0]
+        if len(self.axes) != x.ndim or read != list(range(len(self.shape))):
+            raise TypeRuleError(f"in_runs of shape {self.shape} does not go through {x}")
+        return (x.with_shape(self.shape),)
+
+    def reference(self, *arrays: Any) -> Any:
+        (y,) = arrays
+        for d, (axis, runs) in reversed([*enumerate(self.axes)]):
+            n = self.shape[axis] if axis >= 0 else 1
+            y = np.take(y, indices(runs, n) if axis >= 0 else runs[0][1], d)
+        return y
+
+
+def indices(runs: Runs, n: int) -> np.ndarray:
+    """The index at each of `n` places.
+
+    >>> indices(((0, 7, 1), (2, 0, 1), (5, 9, 0)), 7)
+    array([7, 8, 0, 1, 2, 9, 9])
+    """
+    ends = [begin for begin, *_ in runs[1:]] + [n]
+    each = [i + step * np.arange(end - at) for (at, i, step), end in zip(runs, ends, strict=True)]
+    return np.concatenate(each)
 
 
 def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:

@@ -154,9 +154,14 @@ class Lanes:
         if len(spread) >= len(lying):
             return 1
         # what lies elsewhere is read element by element: of neighbouring threads those lie side by side
-        if 2 * sum(p in self.problem.placed for p in lying) > len(lying):
+        if self.read_alone() > len([p for p in lying if p not in self.problem.placed]):
             return 1
         return self.places.pack(lying, self.tuning.registers)
+
+    def read_alone(self) -> int:
+        """Returns how many elements are read by themselves along the lane."""
+        leaves = [w.xs[0].leaf for w in self.problem.works if w.step and w.step.placed]
+        return sum(self.problem.axes.strides.get(p, {}).get(self.lane) == 1 for p in leaves)
 
     def scarce(self) -> bool:
         """True if elements are so few and so costly that a thread is to have one: else what some

@@ -20,6 +20,7 @@ from ge2.ops.shape import Iota
 from ge2.targets.cuda.emit.types import HELD, STORED, SUFFIX, baked, number
 
 LETTERS = "ijlmquwxyz"
+NOWHERE: Mapping[int, str] = {}
 WIDEST = 16  # bytes of one access
 FAR = (1 << 31) - (1 << 27)  # elements from which on a place, and a step beyond, needs 64 bits
 # fmt: off
@@ -129,14 +130,14 @@ class Places(AxesParameters):
 
     # -- elements of arrays
 
-    def element(self, p: Param, v: str = "") -> str:
-        """The index of an element; `v` is added along the lane."""
+    def element(self, p: Param, v: str = "", known: Mapping[int, str] = NOWHERE) -> str:
+        """The index of an element; `v` is added along the lane. `known`: places along axes."""
         terms = []
         for a in sorted(self.axes.strides[p], key=self.order.index):
             stride = self.axes.strides[p][a]
             if not stride:
                 continue
-            index = self.at(a, v)
+            index = known.get(a) or self.at(a, v)
             step = self.stride(p, a)
             terms.append(
                 index
@@ -151,11 +152,12 @@ class Places(AxesParameters):
         """The place along an axis."""
         return self.letters[a] + (f" + {v}" if v and a == self.lane else "")
 
-    def back(self, p: Param, placed: Placed) -> str:
-        """How many elements before that of the space an array's begins, to be added to its index."""
-        steps = zip(placed.low, self.operands[p.var].strides, strict=True)
+    def back(self, name: str, placed: Placed) -> str:
+        """How many elements after that of the space an array's begins, to be taken from its index."""
+        assert placed.var is not None
+        steps = zip(placed.low, self.operands[placed.var].strides, strict=True)
         before = sum(low * step for low, step in steps)
-        return f" - {self.size(f'{label(p.name)}_back', before)}" if before else ""
+        return f" - {self.size(f'{name}_back', before)}" if before else ""
 
     def stride(self, p: Param, a: int) -> str:
         """A stride as it is best said: 1, the sizes of the axes within, or a number of its own."""

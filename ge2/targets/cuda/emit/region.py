@@ -17,7 +17,7 @@ from ge2.codegen.loop_nest import Home, Loop, Work, homes
 from ge2.codegen.text import Operand, Text, guard
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import eqn_text
-from ge2.ops.graphs.region import Region
+from ge2.ops.graphs.region import Region, Runs
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
@@ -303,6 +303,8 @@ class Statements:
         assert w.y is not None and w.step is not None
         if w.step.placed is not None:
             return self.elsewhere(w, w.step.placed)
+        if w.step.runs:
+            return self.index_in(w.y, w.step.runs)
         return self.calculated(w, w.y, w.step)
 
     def calculated(self, w: Work, y: Held, step: Step) -> str:
@@ -352,18 +354,34 @@ class Statements:
 
     def elsewhere(self, w: Work, placed: Placed) -> str:
         """An element of what lies elsewhere than the space, where there is one; else zero."""
-        (x,), leaf = w.xs, w.xs[0].leaf
+        assert w.step is not None
+        x, leaf = w.xs[0], w.xs[0].leaf
         test = " && ".join(self.inside(w, placed))
         if placed.var is None:
             if isinstance(leaf, Literal) and leaf.value is np.True_:
                 return test or "true"
             found = self.operand(x)
         else:
-            place = self.places.element(leaf, self.v) + self.places.back(leaf, placed)
+            known = {a: self.operand(held) for a, held in placed.places}
+            place = self.places.element(leaf, self.v, known) + self.places.back(
+                w.step.y.name, placed
+            )
             found = f"{self.places.array(leaf)}[{place}]"
             found = widened(x.dtype, found) if x.dtype in HALF else found
         zero = number(0, FLOAT32 if x.dtype in HALF else x.dtype)
         return f"{test} ? {found} : {zero}" if test else found
+
+    def index_in(self, y: Held, runs: Runs) -> str:
+        """The index along an axis that is gone through in runs."""
+        (a,), places = y.axes, self.places
+        at, parts = places.at(a, self.v), list[str]()
+        for n, (begin, index, step) in enumerate(runs):
+            by = places.size(f"{y.name}_by{n}", index - step * begin)
+            found = f"{at} + {by}" if step else by
+            if n < len(runs) - 1:
+                found = f"{at} < {places.size(f'{y.name}_to{n}', runs[n + 1][0])} ? {found}"
+            parts.append(found)
+        return " : ".join(parts)
 
     def inside(self, w: Work, placed: Placed) -> Iterator[str]:
         """What is true of the places at which an operand of a pad has an element."""
