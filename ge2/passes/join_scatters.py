@@ -11,6 +11,7 @@ side by side.
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import final
 
 from ge2.base.dtypes import INEXACT
@@ -68,6 +69,9 @@ class Sweep:
         (out,) = eqn.outs
         for x, s in (eqn.inputs, eqn.inputs[::-1]):
             found = self.makers.get(s)
+            if self.is_zero(x) and found is not None and self.reads[s] == 1 and self.is_sum(s):
+                # none of its elements is -0.0, which 0.0 would make 0.0
+                return replace(found, outs=(out,)) if s.type == out.type else eqn
             if found is None or not isinstance(found.op, ScatterAdd) or self.reads[s] != 1:
                 continue
             if not self.is_zero(found.inputs[0]) or x.type != out.type:

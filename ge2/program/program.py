@@ -54,6 +54,7 @@ class Buffer:
     # of an output: the input whose memory it takes, which was donated or is written
     donor: str = ""
     written: bool = False  # of such an output: the input is an argument that is written
+    over: bool = False  # whether its base is a result that is written over it when it is read last
 
 
 @final

@@ -243,6 +243,7 @@ def test_results_without_memory_are_an_error_with_the_users_lines(xp, scratch):
     right(g, large, x)  # with the limit gone it works
 
 
+@pytest.mark.filterwarnings("ignore:step finds no memory")
 def test_donated_arrays_are_whole_after_an_error(xp, scratch):
     """Results are made before anything is launched."""
 

@@ -77,6 +77,18 @@ def test_a_slice_of_a_slice(rng: np.random.Generator) -> None:
     alike(f, slices_first, rng.normal(size=(9, 2)))
 
 
+def test_sums_that_begin_with_zeros_are_one(rng: np.random.Generator) -> None:
+    """Zeros that are added first are no work of their own."""
+
+    def f(w: Any, v: Any, at: Any) -> Any:
+        return np.bincount(at, w, 9) + 0.0 + np.bincount(at[::-1], v, 9)
+
+    at = rng.integers(0, 9, 50)
+    before, after = alike(f, join_scatters, rng.normal(size=50), rng.normal(size=50), at)
+    assert names(before).count("scatter_add") == 2
+    assert (names(after).count("scatter_add"), names(after).count("add")) == (1, 0)
+
+
 def test_sums_at_indices_one_after_another_are_one(rng: np.random.Generator) -> None:
     x, charge = rng.uniform(0, 4, (50, 2)), rng.normal(size=50)
     before, after = alike(cloud, join_scatters, x, charge)

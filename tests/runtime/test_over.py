@@ -94,3 +94,20 @@ def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int
         np.testing.assert_allclose(y, e, rtol=1e-10, atol=1e-12)
     whole = [row for row in timeline.rows if row.kind == "arena" and row.nbytes == rows * n * 8]
     assert len(whole) == {in_the_first_pass: 2}.get(f, 1) + (not over)
+
+
+def test_arrays_that_are_written_over_are_computed_again_under_a_limit() -> None:
+    """The search sees them where they wait, though their memory is another's in the end."""
+
+    def deep(w: Any, x: Any) -> Any:
+        for _ in range(12):
+            x = np.tanh(x @ w)
+        return (x * x).sum()
+
+    w, x = RANDOM.standard_normal((20, 20)) / 5, RANDOM.standard_normal((300, 20))
+    with config.using(executor="shim", tuning=(OVER,)):
+        plain = ge2.jit(ge2.grad(deep))
+        wanted, needed = plain(w, x), plain.lower(w, x).memory_analysis().peak
+        limited = ge2.jit(ge2.grad(deep), memory_limit=needed * 6 // 10)
+        np.testing.assert_allclose(limited(w, x), wanted, rtol=1e-10)
+        assert limited.lower(w, x).memory_analysis().peak <= needed * 6 // 10

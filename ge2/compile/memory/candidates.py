@@ -77,10 +77,18 @@ class Waiting:
                 self.readers.setdefault(a, []).append(i)
         passing = passes(program)
         self.arena = {
-            v: b for v, b in program.buffers.items() if b.storage == "arena" or v in passing
+            v: b
+            for v, b in program.buffers.items()
+            if b.storage == "arena" or b.over or v in passing
         }
         self.counted = {id(b) for b in self.arena.values()}
-        spans = [Lifetime(b.type.nbytes, b.first, b.last) for b in self.arena.values()]
+        over = {id(b.base) for b in self.arena.values() if b.over}
+        # a result that is written over others has its memory from their first on
+        self.first = {
+            v: self.steps.get(v, b.first) if id(b) in over else b.first
+            for v, b in self.arena.items()
+        }
+        spans = [Lifetime(b.type.nbytes, self.first[v], b.last) for v, b in self.arena.items()]
         self.fullest = fullest([*spans, *needs])
 
     def home(self, var: Var) -> Buffer:
@@ -89,13 +97,13 @@ class Waiting:
 
     def waits(self, var: Var) -> bool:
         buffer = self.arena[var]
-        lives = buffer.first < self.fullest < buffer.last
+        lives = self.first[var] < self.fullest < buffer.last
         return lives and self.fullest not in self.touched.get(id(buffer), ())
 
     def lies(self, var: Var) -> bool:
         """True if an array that is not given or returned is in memory at the fullest step."""
         buffer = self.arena.get(var)
-        return buffer is not None and buffer.first <= self.fullest <= buffer.last
+        return buffer is not None and self.first[var] <= self.fullest <= buffer.last
 
     def found(self) -> Iterator[Candidate]:
         """A candidate for each array that waits, untouched, at the fullest step."""
@@ -200,7 +208,8 @@ class Waiting:
             return True
         if var not in self.program.buffers:
             return False
-        home = self.home(var)
+        buffer = self.program.buffers[var]
+        home = buffer if buffer.over else self.home(var)
         return home.last >= step if id(home) in self.counted else home.storage != "view"
 
     def tie(self, var: Var, at: int, step: int) -> Var | None:

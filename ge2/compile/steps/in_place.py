@@ -104,7 +104,7 @@ def write_over(scheduler: Scheduler) -> None:
                 for buffer in moved:
                     buffer.base = new
                 views.setdefault(id(new), []).extend(moved)
-                found.storage = "view"
+                found.storage, found.over = "view", True
 
 
 def under(scheduler: Scheduler, n: int, out: Var) -> Buffer | None:
