@@ -17,6 +17,7 @@ from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
 from ge2.passes.constants_late import constants_late
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.few_ranks import few_ranks
 from ge2.passes.fuse import fuse
 from ge2.passes.half_results import half_results
 from ge2.passes.join_scatters import join_scatters
@@ -104,7 +105,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
+        *FIRST, few_ranks, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
         drawn, resident, moves_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
@@ -120,7 +121,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
+        few_ranks, half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
         indexed, drawn, resident, moves_inside, constants_late, reads_first, with_copies, views_first,
     ),
 }

@@ -1,0 +1,73 @@
+"""The first or last few of sorted lines are folds of the lines, on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ge2
+from ge2.base.config import config
+from ge2.passes.few_ranks import few_ranks
+from ge2.passes.pipeline import TIDY, run
+from tests.together import needs_compiler
+
+
+def names(function: Any, *arrays: Any) -> list[str]:
+    graph = few_ranks(run(TIDY, ge2.make_jaxpr(function)(*arrays).graph))
+    return [e.op.name for e in graph.eqns]
+
+
+def line(dtype: Any, n: int = 300) -> np.ndarray:
+    """Lines with equal elements, both zeros, infinities and NaN."""
+    rng = np.random.default_rng(4)
+    x = rng.integers(-20 if np.dtype(dtype).kind != "u" else 0, 20, (5, n)).astype(dtype)
+    if x.dtype.kind == "f":
+        x[0, :7] = [np.nan, -0.0, 0.0, np.inf, -np.inf, -np.nan, 0.0]
+        x[1] = np.nan
+        x[2, 3:] = np.inf
+        x[3, :] = np.where(x[3] < 0, -0.0, 0.0)
+    elif x.dtype.kind in "iu":
+        x[0], x[1, :4] = np.iinfo(dtype).max, np.iinfo(dtype).min
+    return x
+
+
+CASES = {
+    "first": lambda x: np.sort(x, -1)[:, :3],
+    "last": lambda x: np.sort(x, -1)[:, -2:],
+    "within": lambda x: (np.sort(x, -1)[:, 1:3], np.sort(x, -1)[:, 4]),
+    "places": lambda x: np.argsort(x, -1, kind="stable")[:, :4],
+    "last places": lambda x: np.argsort(x, -1, kind="stable")[:, -3:],
+    "of columns": lambda x: np.sort(x.T, 0)[:2],
+    "partition": lambda x: np.partition(x, 2, -1)[:, 2],
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64, np.uint8])
+@pytest.mark.parametrize("name", CASES)
+def test_they_are_those_of_numpy(name: str, dtype: Any) -> None:
+    x = line(dtype)
+    function = CASES[name]
+    assert not {"sort", "argsort"} & {*names(function, x)}
+    with config.using(executor="shim"):
+        found = ge2.jit(function)(x)
+    wanted = function(x)
+    for y, w in zip(ge2.tree.leaves(found), ge2.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(y), w)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: np.sort(x, -1),  # all of it is a result
+        lambda x: np.sort(x, -1)[:, :20],  # many
+        lambda x: np.sort(x, -1)[:, 100:102],  # in the middle
+        lambda x: np.sort(x, -1)[:, ::100],
+        lambda x: np.sort(x[:, :50], -1)[:, :2],  # short lines are sorted in registers
+        lambda x: np.sort(x + 1j, -1)[:, :2],
+    ],
+)
+def test_others_are_sorted(function: Any) -> None:
+    assert "sort" in names(function, line(np.float64))
