@@ -78,6 +78,15 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     return gated_products(graph, context)
 
 
+def fp8_products(graph: Graph, context: Context) -> Graph:
+    """Products of fp8 are by tensor cores of that, or of bfloat16."""
+    if context.caps is None:
+        return graph
+    from ge2.compile.rewrites.fp8_products import fp8_products
+
+    return fp8_products(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
     from ge2.compile.rewrites.product_epilogue import epilogue
@@ -103,7 +112,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
+        *FIRST, half_results, fp8_products, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
         slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
         drawn, resident, results_together, constants_late, reads_first, with_copies, views_first,
     ),
@@ -119,7 +128,7 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
+        half_results, fp8_products, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
         indexed, drawn, resident, constants_late, reads_first, with_copies, views_first,
     ),
 }

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import accumulator
+from ge2.base.dtypes import FLOAT32, accumulator
 from ge2.base.record import record
 from ge2.targets.cuda.products.gemm import Gemm, Matrix
 
@@ -18,7 +18,8 @@ class LibraryEpilogue:
     """What a library does with the sums of a product, by the name in cublasLt.h. It may have further
     arrays, in this order behind the result: a `vector` of an element for each row (a bias, or the
     gradient of one) and a `matrix` of values before an activation, whose columns are `lead` elements
-    apart. Of their addresses it is known that they are multiples of so many bytes; 0 if it has none.
+    apart; or, if it is "SCALED", the scales of both factors. Of their addresses it is known that they
+    are multiples of so many bytes; 0 if it has none.
     """
 
     kind: str
@@ -72,6 +73,10 @@ class HostProduct:
         e, out, (_, m, n) = self.wanted.epilogue, self.wanted.out, sums.shape
         if e is None:
             return sums
+        if e.kind == "SCALED":
+            one = Matrix(False, 1, 0)
+            scales = more[: 1 + bool(e.matrix)]
+            return math.prod((lying(at, FLOAT32, (1, 1, 1), one) for at in scales), start=sums)
         vector = lying(more[0], out, (1, m, 1), Matrix(False, m, 0)) if e.vector else None
         columns = Matrix(False, e.lead, 0)
         matrix = lying(more[bool(e.vector)], out, (1, m, n), columns) if e.matrix else None

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.errors import DeviceError, KernelError
 from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
 from ge2.targets.cuda.launch.product import LibraryEpilogue, Wanted
@@ -45,7 +45,9 @@ PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
 KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
-TYPES: Final = {FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14}
+TYPES: Final = {
+    FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14, FP8[0]: 28,
+}  # fmt: skip
 # CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
 SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77
 FAST: Final = {"tf32": FAST_TF32, "bf16": FAST_BF16}
@@ -54,8 +56,9 @@ TURN_FIRST, TURN_OTHER = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, TRANSB
 EPILOGUE, VECTOR, MATRIX, MATRIX_LEAD = 7, 8, 11, 12
 EPILOGUES: Final = {
     "RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36, "GELU_AUX": 160,
-    "GELU_AUX_BIAS": 164, "DGELU": 192, "DGELU_BGRAD": 208,
+    "GELU_AUX_BIAS": 164, "DGELU": 192, "DGELU_BGRAD": 208, "SCALED": 1,
 }  # fmt: skip
+SCALES: Final = 17, 18  # CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, B_SCALE_POINTER
 BATCH_COUNT, BATCH_STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, STRIDED_BATCH_OFFSET
 # CUBLASLT_MATMUL_PREF_..., alignments of A, B, C, D
 MOST_SCRATCH, REDUCTIONS, ALIGNED = 1, 3, (5, 6, 7, 8)
@@ -234,10 +237,8 @@ class Matmul:
     def describe(self, epilogue: LibraryEpilogue) -> None:
         """Sets the epilogue; of addresses what they are multiples of, which choosing goes by."""
         values: list[tuple[int, Any]] = [(EPILOGUE, c_uint32(EPILOGUES[epilogue.kind]))]
-        if epilogue.vector:
-            values.append((VECTOR, c_void_p(epilogue.vector)))
-        if epilogue.matrix:
-            values.append((MATRIX, c_void_p(epilogue.matrix)))
+        values += ((name, c_void_p(nbytes)) for name, nbytes in pointers(epilogue))
+        if epilogue.lead:
             values.append((MATRIX_LEAD, c_int64(epilogue.lead)))
         for attribute, value in values:
             self.blas.library.set("cublasLtMatmulDesc", self.operation, attribute, value)
@@ -309,11 +310,17 @@ class Matmul:
             return []
         function = getattr(self.blas.library.functions, name)
         address, operation = ctypes.cast(function, c_void_p).value or 0, self.operation.value or 0
-        pairs = (VECTOR, epilogue.vector), (MATRIX, epilogue.matrix)
         return [
             Function(name, address, (operation, attribute, Table((Passed(3 + n),)), 8))
-            for n, attribute in enumerate(attribute for attribute, has in pairs if has)
+            for n, (attribute, _) in enumerate(pointers(epilogue))
         ]
+
+
+def pointers(epilogue: LibraryEpilogue) -> list[tuple[int, int]]:
+    """The attributes that are addresses, and bytes of which those are multiples."""
+    names = SCALES if epilogue.kind == "SCALED" else (VECTOR, MATRIX)
+    pairs = zip(names, (epilogue.vector, epilogue.matrix), strict=True)
+    return [(name, nbytes) for name, nbytes in pairs if nbytes]
 
 
 class Owner:

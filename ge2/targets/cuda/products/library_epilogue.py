@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, final
 
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.dtypes import FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.ir import Graph, Var
 from ge2.ops.dot import DotGeneral
@@ -36,7 +36,8 @@ ONE, HALF_OF, THREE = number(1.0), number(0.5), number(3.0)
 class Matched:
     """An epilogue by its name in cublasLt.h, and the values that it reads and writes, by their numbers
     among the inputs and then the results of the region's graph: the `result`, a `vector` along columns
-    (a bias, or the gradient of one), and a `matrix` (values before an activation).
+    (a bias, or the gradient of one), and a `matrix` (values before an activation); of products of fp8,
+    "SCALED", the scales of both factors.
 
     Equal regions share it, whose variables are others.
     """
@@ -77,7 +78,8 @@ def matched(op: ProductRegion) -> Matched | None:
     if any(v not in found for v in outs):
         return None
     columns, made = math.prod(y.shape[many:]), [found[v] for v in outs]
-    for way in (*forward(op.place, graph, columns), *backward(op.place, graph, rows)):
+    ways = scaled(op.place, graph) if a.dtype in FP8 else forward(op.place, graph, columns)
+    for way in (*ways, *backward(op.place, graph, rows)):
         if (order := in_order(way.makes, made)) is not None:
             return in_numbers(way, graph, [outs[n] for n in order])
     return None
@@ -102,7 +104,7 @@ def in_numbers(way: Way, graph: Graph, outs: list[Var]) -> Matched:
     second = next(iter(more), None)
     if matrix is None:
         return Matched(way.kind, result, vector, second)
-    return Matched(way.kind, result, second, matrix)
+    return Matched(way.kind, result, second if vector is None else vector, matrix)
 
 
 def forward(place: Var, graph: Graph, columns: int) -> Iterator[Way]:
@@ -118,6 +120,16 @@ def forward(place: Var, graph: Graph, columns: int) -> Iterator[Way]:
         yield Way(f"RELU{bias}", (positive(x),), vector)
         yield Way(f"GELU{bias}", (gelu(x),), vector)
         yield Way(f"GELU_AUX{bias}", (gelu(x), x), vector)
+
+
+def scaled(place: Var, graph: Graph) -> Iterator[Way]:
+    """What it makes of sums of fp8: they are multiplied by numbers that are in arrays."""
+    numbers = [v for v in graph.inputs if v.type.size == 1 and not v.type.weak]
+    for one in numbers:
+        x = given(place) * given(one)
+        yield Way("SCALED", (x,), one)
+        for other in numbers:
+            yield Way("SCALED", (x * given(other),), one, other)
 
 
 def backward(place: Var, graph: Graph, rows: tuple[int, ...]) -> Iterator[Way]:

@@ -9,7 +9,7 @@ from typing import final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FP8
 from ge2.base.errors import CompileError
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import unspoken
@@ -121,13 +121,19 @@ def untyped(op: ProductRegion, found: Matched) -> str:
     graph = op.region.graph
     values = (*graph.inputs, *graph.outputs)
     left, right = (x.type.dtype for x in op.product.inputs)
-    out = values[found.result].type.dtype
+    out, more = (
+        values[found.result].type.dtype,
+        [n for n in (found.vector, found.matrix) if n is not None],
+    )
+    if left in FP8:
+        scales = found.kind == "SCALED" and all(values[n].type.dtype == FLOAT32 for n in more)
+        return "" if scales else "sums of fp8 are only scaled, by numbers in float32"
     if left != right or (left, out) not in BY_LIBRARY:
         return f"the library has no epilogue of {left.name} to {out.name}"
     if "GELU" in found.kind and out == FLOAT32:
         return "the library's GELU may have the hardware's tanh, which is too coarse for float32"
-    more = [values[n].type.dtype for n in (found.vector, found.matrix) if n is not None]
-    return "" if all(d == out for d in more) else f"its further arrays are not all {out.name}"
+    same = all(values[n].type.dtype == out for n in more)
+    return "" if same else f"its further arrays are not all {out.name}"
 
 
 def operands_of(problem: Problem) -> dict[int, Operand]:
@@ -145,12 +151,18 @@ def misplaced(problem: Problem, found: Matched, caps: Caps) -> str:
     assert isinstance(op, ProductRegion)
     lies, y = operands_of(problem), op.product.outs[0].type
     values = (*op.region.graph.inputs, *op.region.graph.outputs)
+    if any(x.value for x in lies.values()):
+        return "a number that it reads is in no array"
     if found.vector is not None:
         t = values[found.vector].type
         if not in_order(t, lies[found.vector]):
             return "the elements of its vector are not neighbours"
     n = found.matrix
-    if n is not None and (columns_of(op) % ROWS_OF or not in_order(y, lies[n])):
+    if (
+        n is not None
+        and found.kind != "SCALED"
+        and (columns_of(op) % ROWS_OF or not in_order(y, lies[n]))
+    ):
         return f"its rows are no multiples of {ROWS_OF} elements that lie behind each other"
     asked = asked_of(problem, caps, 0)
     return "" if asked is not None else "BLAS takes no matrices that lie so, in one call"
@@ -191,7 +203,7 @@ def asked_of(problem: Problem, caps: Caps, algorithm: int) -> Matrices | None:
         found.kind,
         aligned(found.vector, lies, out.dtype),
         aligned(found.matrix, lies, out.dtype),
-        columns if found.matrix is not None else 0,
+        columns if found.matrix is not None and found.kind != "SCALED" else 0,
     )
     return replace(asked, wanted=replace(asked.wanted, epilogue=epilogue))
 
