@@ -130,8 +130,9 @@ def test_the_pipelines_are_lists_of_names():
         "c": f"user_kernels attention {tidy} order_statistics roll whole stack split_edges fuse"
         " constants_late writes grounded reads_first with_copies views_first checked_early",
         "cuda": f"user_kernels attention {tidy} half_results fp8_products recompute tiny_products roll"
-        " whole stack stack_all sums_after slices_first gated_products join_scatters products_to_sums fuse split_live_ranges epilogue indexed"
-        " drawn resident results_together constants_late reads_first with_copies views_first",
+        " whole stack stack_all sums_after slices_first gated_products join_scatters products_to_sums fuse"
+        " split_live_ranges epilogue indexed drawn resident results_together constants_late reads_first"
+        " with_copies views_first",
     }
 
 
