@@ -209,7 +209,7 @@ def longer(caps: Any, family: Family[Any, Any]) -> float:
         return 1.0
     from ge2.choice.record import factor  # nobody pays for it who has measured nothing
 
-    return factor(kind, family.name)
+    return factor(kind, family.name, family.kin)
 
 
 # what turned out not to serve in this process, by problem, family and variant: the reason

@@ -172,6 +172,7 @@ class Family(ABC, Generic[Caps, Code]):
     # when they are written
     code: ClassVar[str] = ""
     step_kind: ClassVar[str] = "kernel"  # the kind of step of a program that it serves
+    kin: ClassVar[str] = ""  # the family of whose predictions its own are made
 
     @abstractmethod
     def refuses(self, problem: Problem, caps: Caps | None) -> str:

@@ -433,9 +433,12 @@ def forget_winners() -> None:
         held.won.clear()
 
 
-def factor(device: str, family: str) -> float:
-    """Returns how many times longer the kernels of a family took than was predicted."""
-    return snapshot(device).factors.get(family, 1.0)
+def factor(device: str, family: str, kin: str = "") -> float:
+    """Returns how many times longer the kernels of a family took than was predicted; those of its
+    `kin`, whose predictions are made of the same numbers, where none of its own was measured.
+    """
+    known = snapshot(device).factors
+    return known.get(family, known.get(kin, 1.0))
 
 
 def keep(device: str, problem: ProblemClass, raced: bool, rows: Sequence[Measured]) -> Entry:

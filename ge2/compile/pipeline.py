@@ -80,6 +80,15 @@ def gated_products(graph: Graph, context: Context) -> Graph:
     return gated_products(graph, context)
 
 
+def fp8_products(graph: Graph, context: Context) -> Graph:
+    """Products of fp8 are by tensor cores of that, or of bfloat16."""
+    if context.caps is None:
+        return graph
+    from ge2.compile.rewrites.fp8_products import fp8_products
+
+    return fp8_products(graph, context)
+
+
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
     from ge2.compile.rewrites.product_epilogue import epilogue
@@ -105,9 +114,9 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        *FIRST, few_ranks, half_results, recompute, tiny_products, roll, whole, stack, stack_all, sums_after,
-        slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges, epilogue, indexed,
-        drawn, resident, moves_inside, results_together, constants_late, reads_first, with_copies, views_first,
+        *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, roll, whole, stack, stack_all,
+        sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
+        epilogue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first, with_copies, views_first,
     ),
 }
 
@@ -121,8 +130,9 @@ LIMITED: Final[dict[str, tuple[Pass, ...]]] = {
         constants_late, writes, grounded, reads_first, with_copies, views_first, checked_early,
     ),
     "cuda": (
-        few_ranks, half_results, tiny_products, whole, stack, slices_first, join_scatters, products_to_sums, fuse,
-        indexed, drawn, resident, moves_inside, constants_late, reads_first, with_copies, views_first,
+        few_ranks, half_results, fp8_products, tiny_products, whole, stack, slices_first, join_scatters,
+        products_to_sums, fuse, indexed, drawn, resident, moves_inside, constants_late, reads_first,
+        with_copies, views_first,
     ),
 }
 # fmt: on

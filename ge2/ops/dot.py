@@ -36,7 +36,7 @@ from ge2.ir import (
     Values,
 )
 
-PRECISIONS = (None, "highest", "tf32", "bf16", "half")
+PRECISIONS = (None, "highest", "tf32", "bf16", "half", "fp8")
 
 
 @record
@@ -52,7 +52,8 @@ class DotGeneral(Op):
     The result has the axes beside, then the free axes of `a`, then those of `b`. Half types are
     accumulated in float32 and rounded once, or not at all if `out` asks for float32. `precision`
     says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" let a target
-    with such units use them. "half" is of operands of half types: those of its derivatives are
+    with such units use them, and "fp8" lets products of fp8 be summed as units of that do it, which keep
+    some 14 bits. "half" is of operands of half types: those of its derivatives are
     rounded to their dtype, too, which a float32 cotangent would else be multiplied in.
     """
 

@@ -133,15 +133,15 @@ class Ranks:
         dtype = x.type.dtype
         if dtype not in BITS:
             return x
-        bits = BITS[dtype]
-        most = number(bits, np.iinfo(bits).max)
+        bits: np.dtype = BITS[dtype]
+        most = number(bits, int(np.iinfo(bits.type).max))
         same = self.do("add", x, number(dtype, 0))
         key = self.turned(self.make(BitcastConvertType(bits), same))
         return self.make(WHERE, self.do("ne", x, x), most, key)
 
     def turned(self, x: Var) -> Var:
         """Bits of floats in the order of numbers, and back: below 0 all but the sign are the others."""
-        most = number(x.type.dtype, np.iinfo(x.type.dtype).max)
+        most = number(x.type.dtype, int(np.iinfo(x.type.dtype).max))
         below = self.do("lt", x, number(x.type.dtype, 0))
         return self.make(WHERE, below, self.do("xor", x, most), x)
 

@@ -21,7 +21,7 @@ from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.launch import graph as native
 from ge2.targets.cuda.launch.launches import Launch
-from ge2.targets.cuda.launch.product import HostProduct, Wanted
+from ge2.targets.cuda.launch.product import HostProduct, LibraryEpilogue, Wanted
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import cublaslt
 from ge2.targets.cuda.products.gemm import by_blas, tight
@@ -116,6 +116,62 @@ def test_products_are_those_of_numpy(device, made, how, name):
         kept.append((x, z, found))
     if how == "graph":
         assert run.trouble is None and run.counts[:3] == (12, 1, 4)
+
+
+EPILOGUES = {
+    "RELU": "", "BIAS": "v", "RELU_BIAS": "v", "GELU": "", "GELU_BIAS": "v", "GELU_AUX": "m",
+    "GELU_AUX_BIAS": "vm", "DGELU": "m", "DGELU_BGRAD": "vm",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["graph", "one by one", "python"])
+@pytest.mark.parametrize("kind", EPILOGUES)
+def test_epilogues_are_those_of_numpy(device, made, how, kind):
+    """Further arrays at other addresses each time, which a description is given before the product."""
+    op, shapes, has = PLAIN, ((6, 5), (5, 16)), EPILOGUES[kind]
+    types = [ArrayType(shape, FLOAT32) for shape in shapes]
+    lies = tuple(tight(t.shape, range(t.ndim)) for t in (*types, *op.infer(*types)))
+    _, gemm = by_blas(op, *types, lies, 16)
+    epilogue = LibraryEpilogue(kind, 16 * ("v" in has), 16 * ("m" in has), 16 * ("m" in has))
+    wanted = Wanted(gemm, FLOAT32, FLOAT32, epilogue=epilogue)
+    call = cublaslt.Blas(device).product(wanted)
+    assert len(call.functions) == 1 + len(has)
+    given = *map(at, range(3 + len(has))), at(3 + len(has)) if call.workspace else None
+    launch = Launch(call, (), (), 0, given, "dot_general", "model.py:3", frozenset(range(2, 6)))
+    work = launch_list((launch,), len(given))
+    with config.using(capture="on" if how == "graph" else "off"):
+        run = (
+            native.from_python(device, work)
+            if how == "python"
+            else native.run_of(made, device, work)
+        )
+    kept = []
+    for n in range(12):
+        rng = np.random.default_rng(n)
+        draw = lambda *shape: rng.standard_normal(shape).astype(np.float32)  # noqa: B023, E731
+        factors, more = (
+            [draw(5, 16), draw(6, 5)],
+            [draw(16)] * ("v" in has) + [draw(6, 16)] * ("m" in has),
+        )
+        found, exact = (
+            [np.zeros((6, 16), np.float32), *(x.copy() for x in more)] for _ in range(2)
+        )
+        places, scratch = [*map(address, factors)], np.zeros(64, np.uint8)
+        HostProduct(wanted)(0, *places, *map(address, exact), 0)
+        run(*places, *map(address, found), address(scratch))
+        for x, y in zip(found, exact, strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+        kept.append((factors, found, scratch))
+
+
+def test_a_description_with_addresses_belongs_to_one_program(device):
+    wanted, _ = wanted_of("plain")
+    blas = cublaslt.Blas(device)
+    relu = replace(wanted, epilogue=LibraryEpilogue("RELU_BIAS", 4))
+    assert blas.product(wanted) is blas.product(wanted)
+    assert blas.product(relu) is not blas.product(relu)
+    unfit = replace(wanted, epilogue=LibraryEpilogue("GELU_AUX", 0, 16, 4))
+    assert blas.product(unfit) is None
 
 
 def test_further_algorithms_are_asked_for(device):

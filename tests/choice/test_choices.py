@@ -62,8 +62,11 @@ def f(x):
 """
 
 
+LIBRARYS = "product by BLAS and its epilogue"
+
+
 def layer(x: Any, w: Any, b: Any) -> Any:
-    return np.maximum(x @ w + b, 0)
+    return np.tanh(x @ w + b)
 
 
 # ---------------------------------------------------------------------------------------- loops
@@ -156,10 +159,11 @@ def test_a_large_product_is_the_librarys_and_a_region() -> None:
     large = "a matrix has more than 524288 elements"
     found = choices(layer, array(2048, 2048), array(2048, 2048), array(2048))
     ieee = "float32 is not to be rounded to tf32"
+    other = "what comes after the product is none of the library's epilogues"
     assert found == {
         "pointwise_0": [
             f"not {JOINED}: {large}", f"not wgmma product and region: {ieee}",
-            f"not wgmma product of copies and region: {ieee}",
+            f"not wgmma product of copies and region: {ieee}", f"not {LIBRARYS}: {other}",
             f"not mma product and region: {ieee}",
             "region in CUDA, elementwise",
         ],

@@ -263,6 +263,11 @@ def loop(x: Any) -> Any:
     [
         (loop, ((64,),), "persistent kernel in CUDA, one block"),
         (lambda a, b: np.tanh(a @ b), ((16, 16), (16, 16)), "small product and region in CUDA"),
+        (
+            lambda a, b, c: np.maximum(a @ b + c, 0),
+            ((600, 900), (900, 40), (40,)),
+            "product by BLAS and its epilogue",
+        ),
     ],
 )
 def test_several_steps_are_raced_as_one_kernel_and_apart(

@@ -12,6 +12,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.choice.problem import Pin
 from ge2.targets.cuda.emulator.device import EMULATED
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
@@ -66,6 +67,23 @@ def test_a_thread_has_several_packs_of_a_long_row(columns: int, rng: np.random.G
             np.testing.assert_allclose(y, w, rtol=1e-6)
     ((_, text),) = kernels(f, a, c, chip=chip)
     assert ("k < TURNS" in text) == (columns % 4096 == 0)
+
+
+def test_more_rows_at_once_of_many(rng: np.random.Generator) -> None:
+    """A variant for races, whose sums are the same."""
+    few = replace(EMULATED.tuning.columns, many=1)
+    chip = replace(EMULATED, tuning=replace(EMULATED.tuning, columns=few))
+    a, c = (rng.normal(size=s).astype(np.float32) for s in ((300,), (300, 520)))
+    name = "columns over axis 0, 8 rows at once"
+    found = []
+    for pins in ((), (Pin("region in CUDA", name),)):
+        with config.using(executor="shim", tuning=(chip,), pins=pins):
+            found.append(ge2.jit(np.matmul)(a, c))
+            (choice,) = ge2.jit(np.matmul).lower(a, c).choices.values()
+            assert (choice.taken.variant.name == name) == bool(pins)
+            assert name in {each.variant.name for each in choice.candidates}
+    np.testing.assert_array_equal(*found)
+    np.testing.assert_allclose(found[0], a @ c, rtol=2e-5, atol=2e-4)
 
 
 def adam(p, g, m, v):

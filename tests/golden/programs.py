@@ -369,6 +369,14 @@ program.add(
     "f16[2048]",
     targets=CUDA,
 )
+program.add(
+    "layer_of_the_librarys",
+    lambda x, w, b: np.maximum(x @ w + b, 0),
+    "f32[1024,784]",
+    "f32[784,1000]",
+    "f32[1000]",
+    targets=CUDA,
+)
 program.add("product_of_complex", np.matmul, "c64[40,50]", "c64[50,60]")
 program.add("product_small", np.matmul, "f32[64,256]", "f32[256,48]")
 program.add(

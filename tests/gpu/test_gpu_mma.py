@@ -131,3 +131,20 @@ def test_few_rows_or_columns(
 
     called = rounded_to_tf32(exact) if dtype == F32 else exact
     on_gpu(ampere, called, (a, b), FUSED, k, exact=exact)
+
+
+@pytest.mark.parametrize(
+    ("tile", "shape"),
+    [
+        ("32 x 16 by 2", (8192, 8, 2048)), ("32 x 16 by 2", (777, 3, 1030)),
+        ("16 x 32 by 2", (8, 8192, 2048)), ("16 x 32 by 2", (3, 777, 1030)),
+    ],
+)  # fmt: skip
+def test_smaller_tiles_of_few_rows_or_columns(
+    ampere: Any, tile: str, shape: tuple[int, int, int]
+) -> None:
+    m, n, k = shape
+    rng = np.random.default_rng(5)
+    xs = [drawn(rng, s, BF16) for s in ((m, k), (k, n), (n,))]
+    with config.using(pins=(Pin(FUSED, tile),)):
+        on_gpu(ampere, biased("gelu"), xs, FUSED, k)

@@ -37,7 +37,7 @@ from tests.together import needs_compiler
 
 BOTH = BARE, FUSED = "mma product", "mma product and region"
 TILES = ["128 x 256 by 8", "128 x 128 by 8", "128 x 128 by 4", "128 x 64 by 8", "64 x 64 by 4"]
-SKINNY = ["64 x 16 by 4", "16 x 64 by 4"]
+SKINNY = ["64 x 16 by 4", "16 x 64 by 4", "32 x 16 by 2", "16 x 32 by 2"]
 
 
 @needs_compiler
@@ -113,7 +113,7 @@ def test_parts_of_sums(name: str) -> None:
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "sm_89"])
 def test_no_spills(architecture: str, tile: str, shape: tuple[int, int, int]) -> None:
     m, n, k = shape
-    m, n = (8 if tile == SKINNY[1] else m), (8 if tile == SKINNY[0] else n)
+    m, n = (8 if tile in SKINNY[1::2] else m), (8 if tile in SKINNY[::2] else n)
     xs = [np.zeros(s, BF16) for s in ((m, k), (k, n), (n,))]
     with config.using(prefer=BOTH, pins=(Pin(FUSED, tile),)):
         found = kernels(biased("gelu"), *xs, arch=architecture)
@@ -135,6 +135,19 @@ def test_few_rows_or_columns(turn: str, shape: tuple[int, int, int], dtype: Any)
             BOTH, lambda a, b: np.maximum(product(a, b), 0), xs, FUSED, shape[2],
             exact=lambda a, b: np.maximum(function(a, b), 0),
         )  # fmt: skip
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("tile", "shape"), [("32 x 16 by 2", (134, 3, 600)), ("16 x 32 by 2", (8, 130, 600))]
+)
+def test_smaller_tiles_of_few_rows_or_columns(tile: str, shape: tuple[int, int, int]) -> None:
+    product, xs, function = turned("as they lie", shape, BF16, 8)
+    with config.using(pins=(Pin(BARE, tile),), shim_watch=True):
+        emulated(BOTH, product, xs, BARE, shape[2], exact=function)
+        with config.using(executor="shim", prefer=BOTH):
+            (choice,) = ge2.jit(product).lower(*xs).choices.values()
+        assert choice.taken.title == f"{BARE}, {tile}"
 
 
 @needs_compiler

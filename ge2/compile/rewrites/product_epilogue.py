@@ -35,6 +35,7 @@ from ge2.program.cost import computing
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.split_region import half
 from ge2.targets.cuda.kernels.apart import Apart, OneByOne
+from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
 from ge2.targets.cuda.kernels.gemm.mma import GemmMmaPair, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmmaPair,
@@ -50,6 +51,7 @@ CATALOG: Final = (
     CudaProductRegion(),
     GemmWgmmaRegion(),
     GemmWgmmaRegionOfCopies(),
+    BlasEpilogue(),
     GemmMmaRegion(),
     Apart(),
 )

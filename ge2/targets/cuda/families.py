@@ -18,6 +18,7 @@ from ge2.targets.cuda.kernels.cudnn import (
     CudnnBackward,
     CudnnBackwardInAnyOrder,
 )
+from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
 from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaPair, GemmMmaRegion
 from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmma,
@@ -44,7 +45,7 @@ FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),
     CudaScatterReduce(), CudaConcatenate(), CudaPad(), CudaUpdateSlice(), CudaBits(), CudaFold(),
     CudaScan(), CudaSort(), CudaTop(), CudaSolve(), CudaOwn(), CudaResident(), CudaProductRegion(),
-    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion(), GemmWgmmaPair(),
+    GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), BlasEpilogue(), GemmMmaRegion(), GemmWgmmaPair(),
     GemmMmaPair(), AttentionOfFew(), Attention(), CudnnAttention(), AttentionOfWarps(), CudnnBackwardInAnyOrder(),
     AttentionBackward(), CudnnBackward(), AttentionBackwardOfWarps(),
     CudaSmallProduct(), GemmWgmma(), CudaBlas(), GemmWgmmaOfCopies(),

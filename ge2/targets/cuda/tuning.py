@@ -123,6 +123,10 @@ class Columns:
     blocks: int = 1 << 15  # of a row, at most
     registers: int = 512  # bytes of arrays that a thread may hold, about half of its registers
     unrolled: int = 4  # rows of which a thread reads at once
+    # and of regions with so many elements, in a variant for races: 64 bytes of a thread on their way
+    # may be too few to keep memory busy
+    deep: int = 8
+    many: int = 1 << 24
     turns: int = 4  # packs of a thread where rows are long and many
     at_once: int = 128  # bytes that it then reads at once, at most
     costly: int = 16  # operations of an element, from which on a thread has one
@@ -276,6 +280,10 @@ class Products:
     # while it multiplies
     arrays: int = 24
     tiny: int = 1 << 16  # operations that a block next to a loop does in no time
+    # seconds of an element of the result that GELU and a bias take of the library, and how many times
+    # as long as without them rows of no multiples of 16 bytes take: measured on an H200
+    epilogue: float = 0.4e-12
+    narrow_epilogue: float = 4.8
 
 
 @final
@@ -324,6 +332,9 @@ class Wgmma:
     narrow: float = 0.85
     packs: float = 0.7
     lost: float = 0.1  # of the time of products, for each stage that strips take the room of
+    # times as long where rows of a factor are no multiples of so many bytes: 8192x1000x784 took 38 us, not 18
+    sectors: float = 2.1
+    sector: int = 32
     thin: int = 32  # of rows or columns: fewer fill no half of a tile
     short: int = 64  # equations up to which elements may leave in registers
     unrolled: int = 12  # equations up to which they are written out for each strip
@@ -432,9 +443,11 @@ class Mma:
     # equations from which on compilers keep to 128 registers and spill some, unless they are told that
     # two blocks of 128 threads are enough
     crowd: int = 64
-    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes
+    # of results with so few rows or columns at most, which wait for memory: terms of 256 bytes. The
+    # smaller ones, two of which a multiprocessor has, are for races: nobody has measured them
     skinny: tuple[MmaTile, ...] = (
         MmaTile(64, 16, 4, 1, 256, 4, 0.5), MmaTile(16, 64, 1, 4, 256, 4, 0.5),
+        MmaTile(32, 16, 2, 1, 256, 4, 0.45), MmaTile(16, 32, 1, 2, 256, 4, 0.45),
     )  # fmt: skip
 
 

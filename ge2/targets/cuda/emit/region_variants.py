@@ -7,8 +7,10 @@ kernels, with an array between them.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache as once
 from functools import partial
 
@@ -68,7 +70,12 @@ def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
         if lane in axes and (plan := planned(make, axes, chip)) is not None:
             yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))
     if len(over) == 1:
-        yield Variant(f"columns over {named(over[0])}", once(Lanes(problem, over[0], chip).run))
+        name, columns = f"columns over {named(over[0])}", chip.tuning.columns
+        yield Variant(name, once(Lanes(problem, over[0], chip).run))
+        if math.prod(region.space) >= columns.many:
+            deep = replace(chip.tuning, columns=replace(columns, unrolled=columns.deep))
+            further = Lanes(make(), over[0], replace(chip, tuning=deep))
+            yield Variant(f"{name}, {columns.deep} rows at once", once(further.run))
 
 
 def by_rows(plan: Plan) -> Kernels:

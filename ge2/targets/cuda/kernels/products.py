@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import final
 
-from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant
 from ge2.choice.speed import operations
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Op
+from ge2.ir import ArrayType, Dims, Op
 from ge2.ops.dot import DotGeneral
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.kernel import CudaKernel
@@ -20,7 +20,16 @@ from ge2.targets.cuda.kernels.generated import Cuda, copying
 from ge2.targets.cuda.kernels.small_products import predicted
 from ge2.targets.cuda.kernels.small_products import refusal as too_large
 from ge2.targets.cuda.launch.product import Wanted
-from ge2.targets.cuda.products.gemm import Contraction, arranged, by_blas, contraction
+from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.products.gemm import (
+    Along,
+    Contraction,
+    Gemm,
+    arranged,
+    by_blas,
+    contraction,
+    tight,
+)
 from ge2.targets.cuda.products.matrices import sums_in
 from ge2.targets.cuda.products.small import Small
 from ge2.targets.cuda.products.tensor_cores import least_waste, unmatched
@@ -32,8 +41,11 @@ TENSOR = 10  # times the rate of float32: products of half types on tensor cores
 # of that rate, by the bytes of which rows are a multiple: measured on an H200
 NARROW = {16: 1.0, 8: 0.5, 4: 0.39, 2: 0.27}
 NARROW_SIDE = 128  # of a tile of such rows: 511^3 and 1023^3 take as long as few tiles do
+ADA = 89  # the first generation that multiplies fp8
 HOPPER = 90  # the only generation whose warp groups multiply
+FP8_SIZES = 16  # of which rows, columns and terms of fp8 are multiples, for the library
 BY_BLAS = {
+    *((FP8[0], d) for d in (FLOAT32, *HALVES)),
     *((d, d) for d in (FLOAT32, FLOAT64, COMPLEX64, COMPLEX128, *HALVES)),
     *((d, FLOAT32) for d in HALVES),
 }
@@ -59,7 +71,26 @@ def least_seconds(caps: Caps) -> float:
 
 def rounds(problem: Problem) -> bool:
     """True if a product is one of tensor cores: of half types, or of float32 that is rounded."""
-    return problem.inputs[0].dtype in HALVES or precision(problem.op) is not None
+    return problem.inputs[0].dtype in (*HALVES, *FP8) or precision(problem.op) is not None
+
+
+def no_fp8(op: Op, a: ArrayType, b: ArrayType, limits: Limits) -> str:
+    """The reason why the library has no product of arrays of fp8; "" if it may have."""
+    assert isinstance(op, DotGeneral)
+    if {a.dtype, b.dtype} != {FP8[0]}:
+        return "the library multiplies no two arrays of float8_e5m2"
+    if limits.generation < ADA:
+        return "GPUs older than compute capability 8.9 have no tensor cores of fp8"
+    if op.beside != ((), ()):
+        return "the library is asked for no batches of fp8"
+    free = op.free(a, b)
+    sizes = [
+        math.prod(t.shape[i] for i in axes)
+        for t, axes in ((a, free[0]), (b, free[1]), (a, op.contract[0]))
+    ]
+    if any(not n or n % FP8_SIZES for n in sizes):
+        return f"rows, columns or terms of fp8 are no multiples of {FP8_SIZES}"
+    return ""
 
 
 def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
@@ -69,6 +100,12 @@ def multiple(types: Sequence[ArrayType], operands: Sequence[Operand]) -> int:
         steps = [s for n, s in zip(t.shape, x.strides, strict=True) if n > 1 and s != 1]
         found = math.gcd(found, *(s * t.dtype.itemsize for s in (*steps, x.offset, x.loose)))
     return found
+
+
+def unasked(op: Op) -> str:
+    """The reason why sums of fp8 are to be those of float32; "" if tensor cores may keep fewer bits."""
+    assert isinstance(op, DotGeneral)
+    return "" if op.precision == "fp8" else "tensor cores of fp8 keep too few bits of its sums"
 
 
 def is_narrow(problem: Problem) -> bool:
@@ -114,7 +151,7 @@ def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:
     side = NARROW_SIDE if rounds(problem) and bytes_ < 16 else 64
     rate = busy(problem, caps, side) * speed.products / speed.single
     if rounds(problem):
-        rate *= TENSOR * NARROW[bytes_]
+        rate *= TENSOR * NARROW[max(bytes_, 2)] * (2 if problem.inputs[0].dtype in FP8 else 1)
     return max(speed.of(problem, rate=rate), least_seconds(caps))
 
 
@@ -169,6 +206,8 @@ class CudaBlas(Cuda):
             return "there is nothing to multiply"
         if caps is None or not problem.settled:
             return ""
+        if a.dtype in FP8 and (why := unasked(problem.op) or no_fp8(problem.op, a, b, caps.limits)):
+            return why
         found = matrices(problem, caps)
         if found is None:
             return "BLAS takes no matrices that lie so"
@@ -226,10 +265,16 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
     (first, second), (result,) = problem.arrays
     (a, b), (y,), op = problem.inputs, problem.outs, problem.op
     assert isinstance(op, DotGeneral)
-    found = by_blas(op, a, b, (first.strides, second.strides, result.strides), calls)
+    lie = first.strides, second.strides, result.strides
+    before = of_terms(op, a, b, lie) if a.dtype in FP8 else (None, None)
+    given = *(c or s for c, s in zip(before, lie, strict=False)), result.strides
+    found = by_blas(op, a, b, given, calls)  # type: ignore[arg-type]
     if found is None:
         return None
-    strides, g = found
+    copied, g = found
+    strides = tuple(c or s for c, s in zip(copied, before, strict=True))
+    if a.dtype in FP8 and not in_terms(g):
+        return None
     operands, copies = [first, second], list[tuple[ArrayType, Operand, Operand]]()
     for i, (t, lies) in enumerate(zip((a, b), strides, strict=True)):
         if lies is not None:
@@ -246,6 +291,22 @@ def matrices(problem: Problem, caps: Caps, algorithm: int = 0) -> Matrices | Non
     rounding = precision(op)
     wanted = Wanted(g, a.dtype, y.dtype, rounding, aligned, algorithm, caps.workspace)  # type: ignore[arg-type]
     return Matrices(wanted, tuple(copies), factors)
+
+
+def of_terms(
+    op: DotGeneral, a: ArrayType, b: ArrayType, strides: tuple[Dims, Dims, Dims]
+) -> tuple[Dims | None, Dims | None]:
+    """The strides of copies of factors whose terms are no neighbours, as those of fp8 have to be."""
+    axes, free = contraction(op, a, b, strides), op.free(a, b)
+    one = Along(1, 1, 1) if not axes.sums else axes.sums[0] if len(axes.sums) == 1 else Along(1)
+    first = tight(a.shape, (*free[0], *op.contract[0])) if one.a != 1 else None
+    return first, tight(b.shape, (*free[1], *op.contract[1])) if one.b != 1 else None
+
+
+def in_terms(g: Gemm) -> bool:
+    """True if the terms of both factors are neighbours, in rows that fp8 may have."""
+    apart = g.first.lead % FP8_SIZES == g.other.lead % FP8_SIZES == 0
+    return g.first.turned and not g.other.turned and apart
 
 
 def alignment(x: Operand, size: int) -> int:

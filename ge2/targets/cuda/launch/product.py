@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import accumulator
+from ge2.base.dtypes import FLOAT32, accumulator
 from ge2.base.record import record
 from ge2.targets.cuda.products.gemm import Gemm, Matrix
+
+
+@final
+@record
+class LibraryEpilogue:
+    """What a library does with the sums of a product, by the name in cublasLt.h. It may have further
+    arrays, in this order behind the result: a `vector` of an element for each row (a bias, or the
+    gradient of one) and a `matrix` of values before an activation, whose columns are `lead` elements
+    apart; or, if it is "SCALED", the scales of both factors. Of their addresses it is known that they
+    are multiples of so many bytes; 0 if it has none.
+    """
+
+    kind: str
+    vector: int = 0
+    matrix: int = 0
+    lead: int = 0
 
 
 @final
@@ -19,7 +36,7 @@ class Wanted:
     `precision`: None is IEEE; "tf32" and "bf16" let float32 be multiplied so. `aligned`: bytes of
     which the places of the first factor, the other one and the result are multiples. `algorithm`:
     the number of one among those that the library thinks best; `workspace`: the most bytes of
-    scratch that it may ask for.
+    scratch that it may ask for. `epilogue`: what becomes of sums before they are stored.
     """
 
     gemm: Gemm
@@ -29,6 +46,7 @@ class Wanted:
     aligned: tuple[int, int, int] = (16, 16, 16)
     algorithm: int = 0
     workspace: int = 32 << 20
+    epilogue: LibraryEpilogue | None = None
 
 
 @final
@@ -41,14 +59,53 @@ class HostProduct:
     workspace = 0
 
     def __call__(self, stream: int, *arguments: int) -> None:
-        first, other, result, *_ = arguments
+        first, other, result, *more = arguments
         g, dtype, out = self.wanted.gemm, self.wanted.dtype, self.wanted.out
         wide = np.result_type(accumulator(dtype), accumulator(out))
         for a, b, y in g.calls:
             left = lying(first + a * dtype.itemsize, dtype, (g.count, g.m, g.k), g.first)
             right = lying(other + b * dtype.itemsize, dtype, (g.count, g.k, g.n), g.other)
             made = lying(result + y * out.itemsize, out, (g.count, g.m, g.n), g.result)
-            made[...] = np.matmul(left.astype(wide), right.astype(wide))
+            made[...] = self.finished(np.matmul(left.astype(wide), right.astype(wide)), more)
+
+    def finished(self, sums: Any, more: list[int]) -> Any:
+        """The sums of the only product as an epilogue leaves them; the addresses of its arrays."""
+        e, out, (_, m, n) = self.wanted.epilogue, self.wanted.out, sums.shape
+        if e is None:
+            return sums
+        if e.kind == "SCALED":
+            one = Matrix(False, 1, 0)
+            scales = more[: 1 + bool(e.matrix)]
+            return math.prod((lying(at, FLOAT32, (1, 1, 1), one) for at in scales), start=sums)
+        vector = lying(more[0], out, (1, m, 1), Matrix(False, m, 0)) if e.vector else None
+        columns = Matrix(False, e.lead, 0)
+        matrix = lying(more[bool(e.vector)], out, (1, m, n), columns) if e.matrix else None
+        if e.kind.startswith("DGELU"):
+            assert matrix is not None
+            made = sums * gelu_slope(matrix.astype(sums.dtype))
+            if vector is not None:
+                vector[...] = made.sum(axis=2, keepdims=True)
+            return made
+        found = sums if vector is None else sums + vector.astype(sums.dtype)
+        if matrix is not None:
+            matrix[...] = found
+        if e.kind.startswith("RELU"):
+            return np.maximum(found, 0)
+        return gelu(found) if e.kind.startswith("GELU") else found
+
+
+def bent(x: Any) -> Any:
+    return np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))
+
+
+def gelu(x: Any) -> Any:
+    """The form with tanh, as cuBLASLt has it."""
+    return 0.5 * x * (1 + bent(x))
+
+
+def gelu_slope(x: Any) -> Any:
+    steep = math.sqrt(2 / math.pi) * (1 + 3 * 0.044715 * x**2)
+    return 0.5 * (1 + bent(x)) + 0.5 * x * (1 - bent(x) ** 2) * steep
 
 
 def lying(place: int, dtype: np.dtype, shape: tuple[int, int, int], matrix: Matrix) -> Any:

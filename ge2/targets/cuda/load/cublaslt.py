@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.errors import DeviceError, KernelError
-from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed
-from ge2.targets.cuda.launch.product import Wanted
+from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
+from ge2.targets.cuda.launch.product import LibraryEpilogue, Wanted
 from ge2.targets.cuda.load.toolkit import library_path
 from ge2.targets.cuda.products.gemm import Matrix
 
@@ -45,11 +45,20 @@ PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
 KEPT: Final = 1024  # products that a GPU remembers
 NOT_SUPPORTED: Final = 15
-TYPES: Final = {FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14}
+TYPES: Final = {
+    FLOAT32: 0, FLOAT64: 1, FLOAT16: 2, COMPLEX64: 4, COMPLEX128: 5, BFLOAT16: 14, FP8[0]: 28,
+}  # fmt: skip
 # CUBLAS_COMPUTE_32F, 64F, 32F_FAST_16BF, 32F_FAST_TF32
 SINGLE, DOUBLE, FAST_BF16, FAST_TF32 = 68, 70, 75, 77
 FAST: Final = {"tf32": FAST_TF32, "bf16": FAST_BF16}
 TURN_FIRST, TURN_OTHER = 3, 4  # CUBLASLT_MATMUL_DESC_TRANSA, TRANSB
+# CUBLASLT_MATMUL_DESC_EPILOGUE, BIAS_POINTER, EPILOGUE_AUX_POINTER, EPILOGUE_AUX_LD
+EPILOGUE, VECTOR, MATRIX, MATRIX_LEAD = 7, 8, 11, 12
+EPILOGUES: Final = {
+    "RELU": 2, "BIAS": 4, "RELU_BIAS": 6, "GELU": 32, "GELU_BIAS": 36, "GELU_AUX": 160,
+    "GELU_AUX_BIAS": 164, "DGELU": 192, "DGELU_BGRAD": 208, "SCALED": 1,
+}  # fmt: skip
+SCALES: Final = 17, 18  # CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, B_SCALE_POINTER
 BATCH_COUNT, BATCH_STEP = 5, 6  # CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, STRIDED_BATCH_OFFSET
 # CUBLASLT_MATMUL_PREF_..., alignments of A, B, C, D
 MOST_SCRATCH, REDUCTIONS, ALIGNED = 1, 3, (5, 6, 7, 8)
@@ -173,14 +182,18 @@ class Blas:
             self.library.call("cublasLtCreate", byref(self.handle))
 
     def product(self, wanted: Wanted) -> LibraryCall | None:
-        """The product, the best algorithm for it chosen; None if the library has none."""
+        """The product, the best algorithm for it chosen; None if the library has none. One with arrays
+        of an epilogue is made each time: a launch writes their addresses to its description, which
+        two programs must not share.
+        """
         with self._lock:
             if wanted not in self._known:
                 self._known[wanted] = self.chosen(wanted)
                 while len(self._known) > KEPT:
                     self._known.popitem(last=False)
             self._known.move_to_end(wanted)
-            return self._known[wanted]
+            known = self._known[wanted]
+        return self.chosen(wanted) if known is not None and wanted.epilogue is not None else known
 
     def chosen(self, wanted: Wanted) -> LibraryCall | None:
         found = Matmul(self, wanted)
@@ -212,12 +225,23 @@ class Matmul:
         self.operation = lib.made(self, "cublasLtMatmulDesc", compute, scale)
         for attribute, matrix in ((TURN_FIRST, g.first), (TURN_OTHER, g.other)):
             lib.set("cublasLtMatmulDesc", self.operation, attribute, c_int32(matrix.turned))
+        if wanted.epilogue is not None:
+            self.describe(wanted.epilogue)
         self.layouts = (
             self.layout(wanted.dtype, g.m, g.k, g.first),
             self.layout(wanted.dtype, g.k, g.n, g.other),
             self.layout(wanted.out, g.m, g.n, g.result),
         )
         self.heuristic = Heuristic()
+
+    def describe(self, epilogue: LibraryEpilogue) -> None:
+        """Sets the epilogue; of addresses what they are multiples of, which choosing goes by."""
+        values: list[tuple[int, Any]] = [(EPILOGUE, c_uint32(EPILOGUES[epilogue.kind]))]
+        values += ((name, c_void_p(nbytes)) for name, nbytes in pointers(epilogue))
+        if epilogue.lead:
+            values.append((MATRIX_LEAD, c_int64(epilogue.lead)))
+        for attribute, value in values:
+            self.blas.library.set("cublasLtMatmulDesc", self.operation, attribute, value)
 
     def layout(self, dtype: np.dtype, rows: int, columns: int, matrix: Matrix) -> c_void_p:
         """A matrix as it lies: turned, its rows are columns."""
@@ -261,22 +285,42 @@ class Matmul:
         return not (status or count.value < asked or self.heuristic.state)
 
     def call(self) -> LibraryCall:
-        """The product as a launch, of both factors, the result and the scratch."""
+        """The product as a launch, of both factors, the result, arrays of an epilogue, and scratch."""
         lib, wanted, workspace = self.blas.library, self.wanted, int(self.heuristic.workspace)
         la, lb, ly = (layout.value or 0 for layout in self.layouts)
         size, size_out = wanted.dtype.itemsize, wanted.out.itemsize
         handle, operation = self.blas.handle.value or 0, self.operation.value or 0
         one, zero, algorithm = map(addressof, (self.one, self.zero, self.heuristic))
         address = ctypes.cast(lib.functions.cublasLtMatmul, c_void_p).value or 0
-        found = []
+        found = self.addressed()
+        scratch = 3 + len(found)
         for a, b, y in wanted.gemm.calls:
             first, other, result = Passed(0, a * size), Passed(1, b * size), Passed(2, y * size_out)
             words = (
                 handle, operation, one, first, la, other, lb, zero, result, ly, result, ly, algorithm,
-                Passed(3), workspace, STREAM,
+                Passed(scratch), workspace, STREAM,
             )  # fmt: skip
             found.append(Function("cublasLtMatmul", address, words))
         return LibraryCall("cuBLASLt", found, workspace, self, lib.words)
+
+    def addressed(self) -> list[Function]:
+        """Calls that write the addresses of an epilogue's arrays to the description, at each launch."""
+        epilogue, name = self.wanted.epilogue, "cublasLtMatmulDescSetAttribute"
+        if epilogue is None:
+            return []
+        function = getattr(self.blas.library.functions, name)
+        address, operation = ctypes.cast(function, c_void_p).value or 0, self.operation.value or 0
+        return [
+            Function(name, address, (operation, attribute, Table((Passed(3 + n),)), 8))
+            for n, (attribute, _) in enumerate(pointers(epilogue))
+        ]
+
+
+def pointers(epilogue: LibraryEpilogue) -> list[tuple[int, int]]:
+    """The attributes that are addresses, and bytes of which those are multiples."""
+    names = SCALES if epilogue.kind == "SCALED" else (VECTOR, MATRIX)
+    pairs = zip(names, (epilogue.vector, epilogue.matrix), strict=True)
+    return [(name, nbytes) for name, nbytes in pairs if nbytes]
 
 
 class Owner:

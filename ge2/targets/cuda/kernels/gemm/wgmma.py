@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
@@ -9,7 +10,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.dtypes import FLOAT32
-from ge2.choice.problem import Problem
+from ge2.choice.problem import Problem, Variant
 from ge2.codegen.text import Operand
 from ge2.targets.cuda.caps import Caps
 from ge2.targets.cuda.emit.two_stage_reduce import Kernels
@@ -23,6 +24,7 @@ from ge2.targets.cuda.kernels.gemm.families import (
     step_by_step,
     unlike,
 )
+from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
 from ge2.targets.cuda.kernels.products import HOPPER, is_longest
 from ge2.targets.cuda.products.gemm import Contraction
 from ge2.targets.cuda.products.tensor_cores import least_waste, tiles_down, unmatched, waves_of
@@ -66,9 +68,17 @@ def seconds(
     a_byte = size * (tile.drain if after.stores else 1.0) / (tuning.drained * part)
     moved = after.moved if after.stores else after.moved + FLOAT32.itemsize  # which a sum is first
     waves = waves_of(axes, tile, caps.limits.multiprocessors)
+    if apart(axes) * dtype.itemsize % tuning.sector:
+        multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
     bare = a_byte * min(after.moved, dtype.itemsize)
     return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+
+
+def apart(axes: Contraction) -> int:
+    """Elements of which the rows of both factors are multiples apart."""
+    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
+    return math.gcd(max(rows.a, sums.a), max(columns.b, sums.b))
 
 
 def in_turns(tiles: int, multiplied: float, left: float) -> float:
@@ -179,13 +189,17 @@ class GemmWgmmaRegion(WgmmaKernels, Joint):
     name = "wgmma product and region"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        """True unless it is predicted to be quicker than the library and a region, as it was measured
-        to be: there, factors of whole families would be wrong more often than the order.
+        """True unless it is predicted to be quicker than the library and a region, or its epilogue, as
+        it was measured to be: there, factors of whole families would be wrong more often than the
+        order.
         """
         if caps is None:
             return False
         best = next(iter(self.variants(problem, caps)))
-        return self.seconds(problem, best, caps) > step_by_step(problem, caps)
+        others, library = [step_by_step(problem, caps)], BlasEpilogue()
+        if not library.refuses(problem, caps):
+            others.append(library.seconds(problem, Variant(), caps))
+        return self.seconds(problem, best, caps) > min(others)
 
 
 @final
