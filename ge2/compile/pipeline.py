@@ -116,7 +116,8 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, roll, whole, stack, stack_all,
         sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first, with_copies, views_first,
+        epilogue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first,
+        with_copies, views_first,
     ),
 }
 

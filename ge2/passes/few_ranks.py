@@ -23,7 +23,7 @@ from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
 from ge2.ops.sort import ArgSort, BitcastConvertType, Sort
 from ge2.passes.context import NOTHING, Context
 
-BITS: Final = {FLOAT32: np.dtype(np.int32), FLOAT64: np.dtype(np.int64)}
+BITS: Final[dict[np.dtype, np.dtype]] = {FLOAT32: np.dtype(np.int32), FLOAT64: np.dtype(np.int64)}
 INT32: Final = np.dtype(np.int32)
 
 
@@ -133,7 +133,7 @@ class Ranks:
         dtype = x.type.dtype
         if dtype not in BITS:
             return x
-        bits: np.dtype = BITS[dtype]
+        bits = BITS[dtype]
         most = number(bits, int(np.iinfo(bits.type).max))
         same = self.do("add", x, number(dtype, 0))
         key = self.turned(self.make(BitcastConvertType(bits), same))
