@@ -65,6 +65,7 @@ class Rolling:
     worth: float = 0.2  # seconds of compiling that are worth looking for a cheaper way
     gram: int = 4  # equations in a row by which a repetition is recognised
     periods: int = 6  # candidates that are tried
+    turns: int = 4  # iterations at most after which the same arrays are read again
     calls: int = 100  # of a compiled function, over which its compile time is spread
     cache: int = 1 << 19  # bytes that stay in a core's own cache
     from_cache: float = 4e10  # bytes a second

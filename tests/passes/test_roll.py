@@ -11,6 +11,8 @@ import ge2
 from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.loops.roll import roll
+from ge2.passes.pipeline import TIDY, run
 from ge2.passes.tuning import Rolling, Tuning
 from ge2.targets.cuda.limits import H200
 
@@ -203,3 +205,21 @@ def test_a_round_begins_with_the_product_that_makes_its_carry():
         v for e in loop.body.eqns if e.op.name == "dot_general" for v in e.outs
     }
     assert (5,) in [v.type.shape for v in loop.body.inputs[: loop.consts]]
+
+
+def test_a_matrix_and_its_transpose_in_turns_are_one_constant() -> None:
+    """Else both would lie in a stack, one of them a copy."""
+
+    def scalings(k, u):
+        for _ in range(12):
+            v = 1 / (k.T @ u)
+            u = 1 / (k @ v)
+        return u
+
+    rng = np.random.default_rng(5)
+    k, u = rng.uniform(1, 2, (30, 30)), rng.uniform(1, 2, 30)
+    graph = run((*TIDY, roll), ge2.make_jaxpr(scalings)(k, u).graph)
+    (loop,) = [e for e in graph.eqns if e.op.name == "repeat"]
+    assert loop.op.length >= 11
+    assert [a.type.shape for a in loop.inputs] == [(30, 30), (30,)]
+    np.testing.assert_allclose(ge2.jit(scalings)(k, u), scalings(k, u))

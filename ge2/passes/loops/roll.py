@@ -208,7 +208,8 @@ def rolled(
                 if several:
                     if several > 1:
                         return loop.by(several)
-                    return loop.from_product(last - first - skipped).rolled()
+                    loop = loop.from_product(last - first - skipped)
+                    return loop.in_turns(tuning).rolled()
     return None
 
 
@@ -270,6 +271,22 @@ class Rounds:
         loop = Rounds(self.graph, self.eqns, self.start + made[0], self.period, count)
         alike = count > 1 and loop.read() and len(loop.carries) == 1
         return loop if alike else self
+
+    def in_turns(self, tuning: Rolling) -> Rounds:
+        """The loop of so many iterations at once that all arrays which they read in turns are the same
+        each time: a matrix and its transpose are two constants, and no stack of copies.
+        """
+        for turns in range(2, tuning.turns + 1):
+            same = all(
+                each[t] is each[t - turns]
+                for each in self.elements
+                for t in range(turns, self.count)
+            )
+            if same and self.elements and self.count // turns > 1:
+                period, count = self.period * turns, self.count // turns
+                loop = Rounds(self.graph, self.eqns, self.start, period, count)
+                return loop if loop.read() else self
+        return self
 
     def by(self, several: int) -> Rolled | None:
         """The loop each of whose iterations is several of these; what
@@ -365,14 +382,16 @@ class Rounds:
         )
 
     def spread(self) -> list[Eqn]:
-        """The equations of constants that are smaller arrays, repeated: they stand in an iteration,
-        which reads the small ones.
+        """The equations of constants that are smaller arrays, repeated, or that products read as
+        another array turned: they stand in an iteration, which reads those.
         """
         makers = {v: e for e in self.eqns[: self.start] for v in e.outs}
         found = list[Eqn]()
         for outer, inner in list(self.consts.items()):
             maker = makers.get(outer) if isinstance(outer, Var) else None
-            if maker is None or not isinstance(maker.op, BroadcastInDim):
+            if maker is None or not (
+                isinstance(maker.op, BroadcastInDim) or self.turned_for_products(maker)
+            ):
                 continue
             del self.consts[outer]
             (given,) = maker.inputs
@@ -380,6 +399,15 @@ class Rounds:
                 given = self.consts.setdefault(given, Var(given.type))
             found.append(Eqn(maker.op, (given,), (inner,), maker.source))
         return found
+
+    def turned_for_products(self, maker: Eqn) -> bool:
+        """True of an array with its axes in another order, which products alone read: in any order
+        at the same speed.
+        """
+        readers = [e for e in self.round(0) if maker.outs[0] in e.inputs]
+        return isinstance(maker.op, Transpose) and all(
+            isinstance(e.op, DotGeneral) for e in readers
+        )
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """The results of an iteration that are read outside, and all that the loop makes."""
