@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
 from typing import Final, final
 
@@ -224,6 +224,31 @@ def planned_beside(
     by = [touching.get(name) or {life.first} for name, life in needs]
     apart = lowest(lives, in_time(lives), keeps_apart(lives, by, before, tuning.large), alignment)
     return apart if tight.nbytes < apart.nbytes <= tight.nbytes + tuning.more else tight
+
+
+def planned_unhurried(
+    program: Program,
+    needs: Sequence[tuple[str, Lifetime]],
+    alignment: int,
+    tuning: Concurrent,
+    early: Set[str],
+    late: Set[str],
+) -> Plan:
+    """The same, where arrays that are `early` may be written before their time, and those that are
+    `late` be read after it: if the arena is hardly larger for it.
+    """
+    found, end = planned_beside(program, needs, alignment, tuning), len(program.steps) - 1
+
+    def unhurried(name: str, life: Lifetime) -> Lifetime:
+        first = 0 if name in early and life.nbytes <= tuning.tiny else life.first
+        last = end if name in late and life.nbytes <= tuning.large else life.last
+        return replace(life, first=first, last=last)
+
+    longer = [(name, unhurried(name, life)) for name, life in needs]
+    if longer == needs:
+        return found
+    other = planned_beside(program, longer, alignment, tuning)
+    return other if other.nbytes <= found.nbytes + tuning.unhurried else found
 
 
 def keeps_apart(

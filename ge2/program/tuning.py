@@ -52,4 +52,6 @@ class Concurrent:
 
     arrays: int = 512  # beyond which nobody looks for independent ones
     large: int = 4 << 20  # bytes of an array; who writes more keeps the whole device busy
+    tiny: int = 64 << 10  # of one that nobody misses, though it is there from the first step on
+    unhurried: int = 8 << 20  # that launches may cost which are one
     more: int = 64 << 20  # bytes that all of it may cost

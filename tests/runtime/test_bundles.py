@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,6 +16,7 @@ from ge2 import optim
 from ge2.base.config import config
 from ge2.base.source import templates
 from ge2.codegen.text import Argument
+from ge2.program.tuning import Concurrent
 from ge2.targets.cuda.emit.bundle import ASKING
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.bundle import Bundling
@@ -117,9 +119,51 @@ def test_a_grid_has_so_many_blocks_along_its_other_axes():
     kernels = ProgramKernels()
     number, _ = kernels.number(kernel)
     items = [Launch(number, (1, 30000), (32,), 0, (np.int32(1),), "k") for _ in range(6)]
-    found = Bundling(kernels, lambda item: [], Launches(bundled=2), 1 << 20).launches(items)
+    found = Bundling(kernels, Launches(bundled=2), 1 << 20).launches(items, lambda item: [])
     assert [each.grid for each in found] == [(1, 60000)] * 3
     assert found[0].arguments == (1, 30000, 1, 60000)
+
+
+def test_launches_with_blocks_along_two_axes_are_one_too():
+    """Sums of columns, in parts, and what merges those."""
+    xs = [RNG.normal(size=(4000 + 100 * (i % 2), 600)).astype("f4") for i in range(4)]
+    f = lambda xs: [np.tanh(x).sum(0) for x in xs]  # noqa: E731
+    names = [name.split("_")[0] for name, _ in launches(f, xs)]
+    assert names == ["reduce", "finish"]
+    for y, z, w in zip(*both(f, xs), f(xs), strict=True):
+        np.testing.assert_array_equal(y, z)
+        np.testing.assert_allclose(y, w, rtol=1e-4, atol=1e-4)
+
+
+def layers(x, ws):
+    """Each layer waits for the one before; a sum of each is a result alone."""
+    sums = []
+    for w in ws:
+        x = x * w
+        x = x - x.mean(axis=1, keepdims=True)
+        sums.append(x.sum(0))
+        x = np.cumsum(x, 0) / 64
+    return x, sums
+
+
+def test_small_arrays_of_a_chain_let_their_launches_be_one():
+    """Counters are cleared at the start, and sums of parts merged at the end: none of their arrays is
+    where another is in between.
+    """
+    args = RNG.normal(size=(700, 96)).astype("f4"), [np.full(96, 1 + i / 8, "f4") for i in range(6)]
+    names = Counter(name.split("_")[0] for name, _ in launches(layers, *args))
+    assert names["finish"] == 2  # that of the first layer, which is another kernel, and the others
+    assert names["clear"] == 1 and names["cumsum"] == 6
+    for y, z in zip(*(ge2.tree.leaves(y) for y in both(layers, *args)), strict=True):
+        np.testing.assert_array_equal(y, z)
+
+
+def test_no_array_waits_where_memory_is_short():
+    args = RNG.normal(size=(700, 96)).astype("f4"), [np.full(96, 1 + i / 8, "f4") for i in range(6)]
+    short = Concurrent(unhurried=0, more=0)
+    with config.using(tuning=(replace(H200, tuning=replace(H200.tuning, concurrent=short)),)):
+        names = Counter(name.split("_")[0] for name, _ in launches(layers, *args))
+    assert names["finish"] == names["clear"] == 6
 
 
 def test_the_longest_text_is_compiled_first():

@@ -29,7 +29,7 @@ from ge2.program.compile_price import announce, is_too_long
 from ge2.program.cost import Cost
 from ge2.program.program import Buffer, Program, Step
 from ge2.program.records import Part, ranged, scopes_of, title
-from ge2.program.timeline import planned_beside
+from ge2.program.timeline import planned_unhurried
 from ge2.program.timer import Meter
 from ge2.targets.cuda.device import Device, address, kept_as, upload, view
 from ge2.targets.cuda.device_arrays import again, anew, current_first, quietly, ready
@@ -121,11 +121,12 @@ class CudaAssembler(Assembler):
     def build(self) -> CudaAssembler:
         self.begin()
         parts = [self.part(step) for step in self.program.steps]
-        self.arena.plan = self.planned()
+        bundling = None if self.inside or self.seen else self.bundling()
+        self.arena.plan = self.planned(bundling)
         offsets = self.arena.offsets()
         self.names.update({f"{name}_offset": offset for name, offset in offsets.items()})
-        if not (self.inside or self.seen):
-            self.bundle(offsets)
+        if bundling is not None:
+            self.bundle(bundling, offsets)
         self.write(parts)
         if self.run:
             self.load(offsets)
@@ -140,13 +141,15 @@ class CudaAssembler(Assembler):
             self.built.direct = self.call_of(run)
         return self
 
-    def bundle(self, offsets: Mapping[str, int]) -> None:
+    def bundling(self) -> Bundling:
+        limits = self.device.limits
+        return Bundling(self.kernels, limits.tuning.launches, limits.threads)
+
+    def bundle(self, bundling: Bundling, offsets: Mapping[str, int]) -> None:
         """Makes small launches of one kernel that wait for no other one launch."""
-        limits, spans = self.device.limits, self.spans(offsets)
-        touched = partial(accesses, spans=spans, donors=self.donors)
-        bundling = Bundling(self.kernels, touched, limits.tuning.launches, limits.threads)
+        touched = partial(accesses, spans=self.spans(offsets), donors=self.donors)
         for group in self.groups:
-            group.launches = bundling.launches(group.launches)
+            group.launches = bundling.launches(group.launches, touched)
         self.kernels.unused = {*range(len(bundling.sources))} - functions(self.groups)
 
     def spans(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
@@ -158,14 +161,17 @@ class CudaAssembler(Assembler):
         """The arguments whose memory results take."""
         return {b.name: b.donor for b in self.program.buffers.values() if b.donor}
 
-    def planned(self) -> Plan:
-        """Returns where arrays lie: apart where steps may run at once, tight where they
-        follow or memory is short.
+    def planned(self, bundling: Bundling | None) -> Plan:
+        """Returns where arrays lie: apart where steps may run at once, and for longer where launches
+        may be one; tight where they follow or memory is short.
         """
+        needs, tuning = [*self.arena.needs.items()], self.device.limits.tuning.concurrent
         if self.around.tight or self.inside:
-            return plan([*self.arena.needs.values()], ALIGNMENT)
-        tuning = self.device.limits.tuning.concurrent
-        return planned_beside(self.program, [*self.arena.needs.items()], ALIGNMENT, tuning)
+            return plan([life for _, life in needs], ALIGNMENT)
+        early, late = set[str](), set[str]()
+        if bundling is not None:
+            early, late = bundling.unhurried([group.launches for group in self.groups])
+        return planned_unhurried(self.program, needs, ALIGNMENT, tuning, early, late)
 
     def begin(self) -> None:
         """What the text names whatever the program is, and what is known of

@@ -511,7 +511,7 @@ class Launches:
     # another is looked for
     bundled: int = 4
     rounds: int = 8  # of all threads at once, up to which a launch is small
-    window: int = 64
+    window: int = 256
     parameters: int = 4000  # bytes that they may have: 4 KiB, as every driver takes them
 
 

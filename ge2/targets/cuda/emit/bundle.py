@@ -21,10 +21,13 @@ MEMBER: Final = {"blockIdx": "member_block", "gridDim": "member_blocks"}
 END: Final = "end"  # of a member's blocks
 
 
-def axis_of(grid: Sequence[int]) -> str:
-    """The one axis along which a grid has blocks; "" if there are several."""
-    long = [name for name, n in zip("xyz", grid, strict=False) if n != 1]
-    return "" if len(long) > 1 else (long or ["x"])[0]
+def axis_of(grid: Sequence[int]) -> int:
+    """The axis along which the blocks of several grids can follow each other: the last that has any.
+
+    >>> axis_of((5, 1)), axis_of((1, 5)), axis_of((5, 7)), axis_of((1, 1))
+    (0, 1, 1, 0)
+    """
+    return max((i for i, n in enumerate(grid) if n != 1), default=0)
 
 
 def can_be_bundled(kernel: CudaKernel, code: str) -> bool:
@@ -48,10 +51,8 @@ def bundle_of(kernel: CudaKernel, ends: Sequence[int]) -> CudaKernel:
         found.append(Argument(f"int {of(m, END)}", "size", end))
     found += [a for a in kernel.given if a.kind not in OWN]
     axis = axis_of(kernel.grid)
-    grid = tuple(
-        ends[-1] if name == axis else 1 for name, _ in zip("xyz", kernel.grid, strict=False)
-    )
-    bundle = Bundle(kernel, len(ends), axis)
+    grid = (*kernel.grid[:axis], ends[-1], *kernel.grid[axis + 1 :])
+    bundle = Bundle(kernel, len(ends), "xyz"[axis])
     return replace(kernel, arguments=tuple(found), grid=grid, bundle=bundle)
 
 

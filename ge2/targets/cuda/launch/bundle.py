@@ -20,12 +20,14 @@ from ge2.base.record import mutable
 from ge2.targets.cuda.emit.bundle import OWN, axis_of, bundle_of, can_be_bundled, of
 from ge2.targets.cuda.emit.file import Source
 from ge2.targets.cuda.emit.kernel import bare
-from ge2.targets.cuda.launch.arguments import LaunchArgument
+from ge2.targets.cuda.launch.arguments import LaunchArgument, address_of
 from ge2.targets.cuda.launch.dependencies import Access
 from ge2.targets.cuda.launch.launches import Item, Launch
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
+
+Touched = Callable[[Item], list[Access]]
 
 WORD: Final = 8  # bytes of a parameter, at most
 ROWS: Final = 65535  # blocks of a grid along another axis than x
@@ -68,32 +70,46 @@ class Bundling:
     def __init__(
         self,
         kernels: ProgramKernels,
-        touched: Callable[[Item], list[Access]],
         tuning: Launches,
         threads: int,
     ) -> None:
-        self.kernels, self.touched, self.tuning, self.threads = kernels, touched, tuning, threads
+        self.kernels, self.tuning, self.threads = kernels, tuning, threads
         self.sources: list[Source] = [*kernels.sources.values()]
         self.able: dict[int, bool] = {}
 
-    def launches(self, items: Sequence[Item]) -> list[Item]:
+    def launches(self, items: Sequence[Item], touched: Touched) -> list[Item]:
         """The launches in an order that is as good, those that can be one as one; others where they
-        were.
+        were. `touched`: the memory that a launch reads and writes.
         """
-        if len(items) < self.tuning.bundled:
+        worth = {id(each) for each in self.worth(items)}
+        if not worth:
             return [*items]
-        entries = [self.entry(item) for item in items]
-        many = Counter(each.key for each in entries)
-        worth = {
-            id(e.launches[0])
-            for e in entries
-            if e.key is not None and many[e.key] >= self.tuning.bundled
-        }
-        found = self.gathered(entries, worth)
+        found = self.gathered([self.entry(item, touched) for item in items], worth)
         few = {id(x) for e in found if len(e.launches) < self.tuning.bundled for x in e.launches}
         if worth & few:
-            found = self.gathered([self.entry(item) for item in items], worth - few)
+            found = self.gathered([self.entry(item, touched) for item in items], worth - few)
         return [launch for each in found for launch in self.made(each)]
+
+    def worth(self, items: Sequence[Item]) -> list[Launch]:
+        """The launches of which there are so many of a kind that they may be one."""
+        keys = [self.key(item) for item in items] if len(items) >= self.tuning.bundled else []
+        many = Counter(keys)
+        return [
+            item
+            for item, key in zip(items, keys, strict=False)
+            if isinstance(item, Launch) and key is not None and many[key] >= self.tuning.bundled
+        ]
+
+    def unhurried(self, groups: Sequence[Sequence[Item]]) -> tuple[set[str], set[str]]:
+        """The arrays of the arena that such launches write, which may be earlier than in the program,
+        and those that they read, which may be later.
+        """
+        early, late = set[str](), set[str]()
+        for each in (launch for items in groups for launch in self.worth(items)):
+            for i, a in enumerate(map(address_of, each.arguments)):
+                if a is not None and a.in_arena:
+                    (early if i in each.written else late).add(a.array)
+        return early, late
 
     def gathered(self, entries: Sequence[Entry], worth: set[int]) -> list[Entry]:
         """The launches, those together of which it is worth it."""
@@ -104,19 +120,21 @@ class Bundling:
             self.place(found, each)
         return found
 
-    def entry(self, item: Item) -> Entry:
+    def entry(self, item: Item, touched: Touched) -> Entry:
         memory: dict[str, list[Access]] = {}
-        for access in self.touched(item):
+        for access in touched(item):
             memory.setdefault(access.base, []).append(access)
-        blocks = math.prod(item.grid) if isinstance(item, Launch) else 0
-        return Entry([item], memory, self.key(item), blocks)
+        key = self.key(item)
+        blocks = item.grid[axis_of(item.grid)] if isinstance(item, Launch) and key else 0
+        return Entry([item], memory, key, blocks)
 
     def key(self, item: Item) -> Any:
         """Returns what launches that may be one have in common; None for one that stays by itself."""
         if not isinstance(item, Launch) or item.of_library or item.cooperative or item.shared:
             return None
-        number, blocks, axis = item.function, math.prod(item.grid), axis_of(item.grid)
-        if not axis or blocks * math.prod(item.block) > self.tuning.rounds * self.threads:
+        number, axis = item.function, axis_of(item.grid)
+        threads = math.prod(item.grid) * math.prod(item.block)
+        if threads > self.tuning.rounds * self.threads:
             return None
         kernel = self.sources[number].kernel
         if number not in self.able:
@@ -128,7 +146,8 @@ class Bundling:
             for a, given in zip(item.arguments, kernel.given, strict=True)
             if given.kind not in OWN
         )
-        return number, item.block, axis, tuple((type(a), repr(a)) for a in shared)
+        across = (*item.grid[:axis], *item.grid[axis + 1 :])
+        return number, item.block, axis, across, tuple((type(a), repr(a)) for a in shared)
 
     def place(self, found: list[Entry], new: Entry) -> None:
         """Puts a launch to others of its kernel, or after all."""
@@ -151,9 +170,9 @@ class Bundling:
 
     def full(self, entry: Entry, new: Entry) -> bool:
         """True if parameters have no bytes for another launch, or a grid no blocks."""
-        number, _, axis, _ = entry.key
+        number, _, axis, *_ = entry.key
         blocks = entry.blocks + new.blocks
-        return len(entry.launches) >= self.most(number) or (axis != "x" and blocks > ROWS)
+        return len(entry.launches) >= self.most(number) or (axis > 0 and blocks > ROWS)
 
     def most(self, number: int) -> int:
         """The launches of a kernel for whose parameters there are bytes."""
@@ -195,4 +214,4 @@ class Bundling:
 
 def ends_of(launches: Sequence[Launch]) -> list[int]:
     """The number of blocks up to the end of each launch's."""
-    return [*accumulate(math.prod(each.grid) for each in launches)]
+    return [*accumulate(each.grid[axis_of(each.grid)] for each in launches)]
