@@ -82,7 +82,7 @@ def roll(graph: Graph, context: Context = NOTHING) -> Graph:
     made: list[Eqn] = []
     at = 0
     for start, stop, period in repetitions(eqns, tuning):
-        found = rolled(graph, eqns, max(start, at), stop, period, tuning)
+        found = rolled(graph, eqns, max(start, at), stop, period, tuning, context.caps is None)
         if found is not None and context.caps is not None and not worth_planning(found, tuning):
             found = None
         if found is not None:
@@ -192,17 +192,19 @@ class Rolled:
 
 
 def rolled(
-    graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling
-) -> Rolled | None:
+    graph: Graph, eqns: Sequence[Eqn], start: int, stop: int, period: int, tuning: Rolling,
+    turned: bool,
+) -> Rolled | None:  # fmt: skip
     """The first loop that there is between two equations, perhaps
-    without the first ones that repeat.
+    without the first ones that repeat. `turned`: whether products read turned arrays as quickly as
+    others.
     """
     for first, last in runs([key_of(e) for e in eqns[start:stop]], period, tuning):
         for skipped in range(min(2 * period, last - first)):
             count = (last - first - skipped) // period
             if count < tuning.rounds or count * period < tuning.equations:
                 break
-            loop = Rounds(graph, eqns, start + first + skipped, period, count)
+            loop = Rounds(graph, eqns, start + first + skipped, period, count, turned)
             if loop.can_repeat() and loop.read():
                 several = loop.at_once(tuning)
                 if several:
@@ -223,6 +225,7 @@ class Rounds:
     start: int
     period: int
     count: int
+    turned: bool  # whether a product reads a turned array as quickly as another
     places: dict[Atom, Place] = field(default_factory=dict)
     consts: dict[Atom, Var] = field(default_factory=dict)  # what they are within an iteration
     # by what makes the next
@@ -268,7 +271,7 @@ class Rounds:
         if len(self.carries) != 1 or not made:
             return self
         count = (equations - made[0]) // self.period
-        loop = Rounds(self.graph, self.eqns, self.start + made[0], self.period, count)
+        loop = self.other(self.start + made[0], self.period, count)
         alike = count > 1 and loop.read() and len(loop.carries) == 1
         return loop if alike else self
 
@@ -284,7 +287,7 @@ class Rounds:
             )
             if same and self.elements and self.count // turns > 1:
                 period, count = self.period * turns, self.count // turns
-                loop = Rounds(self.graph, self.eqns, self.start, period, count)
+                loop = self.other(self.start, period, count)
                 return loop if loop.read() else self
         return self
 
@@ -292,10 +295,12 @@ class Rounds:
         """The loop each of whose iterations is several of these; what
         is left of them comes after it.
         """
-        loop = Rounds(
-            self.graph, self.eqns, self.start, self.period * several, self.count // several
-        )
+        loop = self.other(self.start, self.period * several, self.count // several)
         return loop.rolled() if loop.read() else None
+
+    def other(self, start: int, period: int, count: int) -> Rounds:
+        """A loop of the same equations."""
+        return Rounds(self.graph, self.eqns, start, period, count, self.turned)
 
     def round(self, t: int) -> Sequence[Eqn]:
         at = self.start + t * self.period
@@ -401,13 +406,12 @@ class Rounds:
         return found
 
     def turned_for_products(self, maker: Eqn) -> bool:
-        """True of an array with its axes in another order, which products alone read: in any order
-        at the same speed.
+        """True of an array with its axes in another order, which products alone read. On a GPU one that is
+        read often is copied: a sum over columns takes longer than one over rows.
         """
         readers = [e for e in self.round(0) if maker.outs[0] in e.inputs]
-        return isinstance(maker.op, Transpose) and all(
-            isinstance(e.op, DotGeneral) for e in readers
-        )
+        products = all(isinstance(e.op, DotGeneral) for e in readers)
+        return self.turned and isinstance(maker.op, Transpose) and products
 
     def results(self) -> tuple[list[tuple[int, int]], tuple[Var, ...]]:
         """The results of an iteration that are read outside, and all that the loop makes."""
