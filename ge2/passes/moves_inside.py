@@ -13,20 +13,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple, final
+from typing import Final, final
 
 import numpy as np
 
 from ge2.base.dtypes import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
-from ge2.ops.graphs.region import InRuns, Region, Runs
+from ge2.ops.graphs.region import InRuns, Region
 from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
 from ge2.passes.context import NOTHING, Context
 from ge2.passes.fusion_group import NONE
+from ge2.passes.places import Along, Run, seen_axes, spread, together
 from ge2.passes.tuning import Moves
 from ge2.passes.wrap_indices import orientation
 
@@ -99,87 +100,6 @@ def is_seen_through(eqn: Eqn) -> bool:
     return is_part(eqn) or is_repeated(eqn)
 
 
-class Run(NamedTuple):
-    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
-
-    begin: int
-    end: int
-    first: int
-    step: int
-
-
-@final
-@dataclass(frozen=True)
-class Along:
-    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
-
-    axis: int
-    runs: tuple[Run, ...]
-
-    def moved(self, by: int) -> Along:
-        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
-
-    def within(self, begin: int, end: int) -> Along | None:
-        """The same of a part of the array, which has the elements from `begin` to `end`."""
-        found = []
-        for r in self.runs:
-            if not r.step:
-                inside = begin <= r.first < end
-                found += [r._replace(first=r.first - begin)] if inside else []
-                continue
-            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
-            at = r.begin + start - r.first
-            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
-        return Along(self.axis, tuple(found)) if found else None
-
-    @property
-    def indices(self) -> Runs:
-        """The runs, of which those are one that go on."""
-        found = [self.runs[0]]
-        for r in self.runs[1:]:
-            last = found[-1]
-            on = last.first + last.step * (last.end - last.begin)
-            if r.step == last.step and r.first == on:
-                found[-1] = last._replace(end=r.end)
-            else:
-                found.append(r)
-        return tuple((r.begin, r.first, r.step) for r in found)
-
-
-def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
-    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
-    if it is one element.
-    """
-    found = []
-    for along in axes:
-        index = along.runs[0].first
-        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
-        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
-    return found
-
-
-def together(parts: tuple[tuple[Along, Along], ...]) -> Along | None:
-    """What is read along an axis of an array by all parts of a join; None if some go along one axis of
-    the result, and some along another.
-    """
-    (first, there), *_ = parts
-    if all(along == first for along, _ in parts):
-        return first
-    if any(along.axis != there.axis for _, along in parts):
-        return None
-    return Along(there.axis, tuple(sorted(r for _, along in parts for r in along.runs)))
-
-
-def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
-    """Where the elements are of what is seen with axes more or less."""
-    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
-    if isinstance(op, BroadcastInDim):
-        return tuple(axes[d] for d in op.dims)
-    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
-    one = Along(-1, (Run(0, 1, 0, 0),))
-    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)
-
-
 @final
 class Sweep:
     """Who makes and who reads each value; `inside`: the moves whose readers all take them in."""
@@ -196,6 +116,7 @@ class Sweep:
         self.results = frozenset(graph.outputs)
         self.inside: set[Atom] = set()
         self.times: dict[Atom, int] = {}  # in how many places a kernel reads a move
+        self.depth: dict[Atom, int] = {}  # how many moves of moves it is part of
         self.own: set[Atom] = set()  # moves that are regions of their own
         for eqn in reversed([e for e in graph.eqns if is_move(e)]):
             self.settle(eqn)
@@ -203,10 +124,15 @@ class Sweep:
     def settle(self, eqn: Eqn) -> None:
         """Decides whether a move is done by who reads it, or by a region of its own."""
         (y,) = eqn.outs
-        found = self.taking(y)
-        if found is not None and 0 < len(set(map(id, found))) <= self.tuning.readers:
+        found, tuning = self.taking(y), self.tuning
+        if len(eqn.inputs) > tuning.pads or any(map(self.turned, eqn.inputs)):
+            return
+        deep = 1 + max((self.depth.get(self.taker(e), 0) for e in found or ()), default=0)
+        few = found is not None and 0 < len(set(map(id, found))) <= tuning.readers
+        if found is not None and few and deep <= tuning.deep:
             self.inside.add(y)
-            self.times[y] = sum(self.times.get(v, 1) for e in found for v in e.outs[:1])
+            self.times[y] = sum(self.times.get(self.taker(e), 1) for e in found)
+            self.depth[y] = deep
         elif self.pays(eqn):
             self.own.add(y)
 
@@ -221,6 +147,15 @@ class Sweep:
         return any(map(self.expands, eqn.inputs)) or any(
             self.moved(x) or self.repeats(x) for x in parts
         )
+
+    def turned(self, x: Atom) -> bool:
+        """True of a part that is seen in another form: what makes it writes it so where it belongs,
+        and it would have to be copied otherwise.
+        """
+        eqn = self.makers.get(x)
+        if eqn is None or not eqn.op.is_view or isinstance(eqn.op, Iota):
+            return False
+        return self.turned(eqn.inputs[0]) if is_seen_through(eqn) else True
 
     def repeats(self, x: Atom) -> bool:
         """True of a number that is repeated."""
@@ -306,16 +241,24 @@ class Sweep:
             return False
         if is_part(eqn):
             return self.expands(eqn.inputs[0])
-        return is_plain(eqn) and self.few_times(x, eqn)
+        return is_plain(eqn) and self.few_times(eqn)
 
-    def few_times(self, x: Atom, eqn: Eqn) -> bool:
+    def few_times(self, eqn: Eqn) -> bool:
         """True if what a region computes is computed once, or takes no longer than to read it."""
         assert isinstance(eqn.op, Region)
-        (reader,) = self.readers.get(x, [eqn])
-        while is_seen_through(reader) and len(self.readers.get(reader.outs[0], ())) == 1:
-            (reader,) = self.readers[reader.outs[0]]
-        times = self.times.get(reader.outs[0], 1) if reader.outs else 1
+        times = self.times.get(self.taker(eqn), 1)
         return times == 1 or times * len(eqn.op.graph.eqns) <= self.tuning.again
+
+    def taker(self, eqn: Eqn) -> Atom | None:
+        """The move that an equation is, or whose parts alone it makes."""
+        while not is_move(eqn) and eqn.outs and self.reads[eqn.outs[0]] == 1:
+            readers = self.readers.get(eqn.outs[0])
+            if not readers or not (is_plain(eqn) or is_seen_through(eqn)):
+                return None
+            (eqn,) = readers
+            if not (is_move(eqn) or is_seen_through(eqn)):
+                return None
+        return eqn.outs[0] if is_move(eqn) else None
 
     def rewritten(self, eqn: Eqn) -> Eqn:
         op = eqn.op

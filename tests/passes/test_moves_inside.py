@@ -159,6 +159,20 @@ def test_costly_parts_are_not_computed_in_each_place() -> None:
     assert (moves(moved(function, X)), regions(moved(function, X))) == (0, 2)
 
 
+def test_long_chains_of_joins_stay() -> None:
+    """Rows that are appended one by one, and many arrays side by side."""
+
+    def function(x: F) -> F:
+        y = x[:1]
+        for _ in range(600):
+            y = np.concatenate([y * 1.5, x[:1]])
+        return y * 2
+
+    graph = moved(function, X)
+    assert sum(len(e.op.graph.eqns) for e in graph.eqns if isinstance(e.op, Region)) < 6000
+    assert moves(moved(lambda x: np.concatenate([x] * 60) * np.concatenate([x + 1] * 60), X))
+
+
 def test_few_elements_are_written_where_they_belong() -> None:
     """And not the whole array again."""
 
