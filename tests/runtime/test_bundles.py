@@ -21,7 +21,7 @@ from ge2.targets.cuda.emit.bundle import ASKING
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.bundle import Bundling
 from ge2.targets.cuda.launch.launches import Launch
-from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.limits import H200, PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.steps import kernels as steps
@@ -72,6 +72,18 @@ def test_parameters_of_a_kernel_have_so_many_bytes():
     with config.using(tuning=(small,)):
         found = launches(lambda xs: [np.tanh(x) for x in xs], [x.copy() for x in xs])
     assert [blocks for _, blocks in found] == ["6 x 1", "6 x 1"]
+
+
+def test_an_old_driver_takes_fewer_bytes_of_parameters():
+    """And the emulator calls a kernel of a thousand."""
+    xs = [np.full(64, i, np.float32) for i in range(300)]
+    f = lambda xs: [x + 1 for x in xs]  # noqa: E731
+    assert [blocks for _, blocks in launches(f, xs)] == ["300 x 1"]
+    with config.using(tuning=(replace(H200, parameters=PARAMETERS),)):
+        assert len(launches(f, xs)) == 3
+    with config.using(executor="shim"):
+        for i, y in enumerate(ge2.jit(f)(xs)):
+            np.testing.assert_array_equal(y, np.full(64, i + 1, np.float32))
 
 
 def test_one_launch_more_is_the_same_text():

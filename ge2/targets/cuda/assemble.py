@@ -143,7 +143,7 @@ class CudaAssembler(Assembler):
 
     def bundling(self) -> Bundling:
         limits = self.device.limits
-        return Bundling(self.kernels, limits.tuning.launches, limits.threads)
+        return Bundling(self.kernels, limits.tuning.launches, limits.threads, limits.parameters)
 
     def bundle(self, bundling: Bundling, offsets: Mapping[str, int]) -> None:
         """Makes small launches of one kernel that wait for no other one launch."""

@@ -13,6 +13,10 @@ KB: Final = 1 << 10
 MB: Final = 1 << 20
 GB: Final = 1 << 30
 
+# Bytes of a kernel's parameters, as every driver takes them, and from CUDA 12.1 on.
+PARAMETERS: Final = 4 * KB
+MORE_PARAMETERS: Final = 32764
+
 # The same on every GPU that CUDA runs on: blocks along each axis of a grid, threads along each axis
 # of a block, and of a warp.
 GRID_MOST: Final = (2**31 - 1, 65535, 65535)
@@ -29,7 +33,7 @@ class Limits:
 
     `double`: how many times as long as in float32 a multiply-add takes in float64. `emulated`: how
     many blocks may wait for each other where multiprocessors are not real. `grid`: blocks along
-    each axis of a grid, at most. `tuning`: what kernels for it are planned by.
+    each axis of a grid, at most. `parameters`: of a kernel, at most. `tuning`: what kernels for it are planned by.
 
     >>> H200.architecture, H200.multiprocessors, H200.shared_optin // 1024
     ('sm_90a', 132, 227)
@@ -52,6 +56,7 @@ class Limits:
     double: int = 2
     emulated: int = 0
     grid: tuple[int, int, int] = GRID_MOST
+    parameters: int = MORE_PARAMETERS
     tuning: Tuning = Tuning()
 
     @property

@@ -512,7 +512,7 @@ class Launches:
     bundled: int = 4
     rounds: int = 8  # of all threads at once, up to which a launch is small
     window: int = 256
-    parameters: int = 4000  # bytes that they may have: 4 KiB, as every driver takes them
+    parameters: int = 32000  # bytes that they may have, as far as the driver takes them
 
 
 @final

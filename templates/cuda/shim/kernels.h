@@ -35,8 +35,15 @@ template <class T>
 constexpr ge2_shim_parameter ge2_shim_described<T *> = {'p', sizeof(T *)};
 
 template <int... I> struct ge2_shim_list {};
-template <int N, int... I> struct ge2_shim_count : ge2_shim_count<N - 1, N - 1, I...> {};
-template <int... I> struct ge2_shim_count<0, I...> { typedef ge2_shim_list<I...> type; };
+template <class A, class B> struct ge2_shim_joined;
+template <int... I, int... J> struct ge2_shim_joined<ge2_shim_list<I...>, ge2_shim_list<J...>> {
+    typedef ge2_shim_list<I..., (int)sizeof...(I) + J...> type;
+};
+/* 0 to N - 1, by halves: a bundle may have thousands of parameters, and templates are nested some hundreds deep at most. */
+template <int N> struct ge2_shim_count
+    : ge2_shim_joined<typename ge2_shim_count<N / 2>::type, typename ge2_shim_count<N - N / 2>::type> {};
+template <> struct ge2_shim_count<0> { typedef ge2_shim_list<> type; };
+template <> struct ge2_shim_count<1> { typedef ge2_shim_list<0> type; };
 
 template <class... P, int... I>
 GE2_SHIM_UNSEEN void ge2_shim_call(void (*kernel)(P...), void *const *arguments, ge2_shim_list<I...>) {

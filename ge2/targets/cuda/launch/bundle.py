@@ -24,12 +24,14 @@ from ge2.targets.cuda.launch.arguments import LaunchArgument, address_of
 from ge2.targets.cuda.launch.dependencies import Access
 from ge2.targets.cuda.launch.launches import Item, Launch
 from ge2.targets.cuda.launch.template import launch_of
+from ge2.targets.cuda.limits import MORE_PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
 
 Touched = Callable[[Item], list[Access]]
 
 WORD: Final = 8  # bytes of a parameter, at most
+SPARE: Final = 96  # bytes of parameters that a bundle leaves
 ROWS: Final = 65535  # blocks of a grid along another axis than x
 
 
@@ -62,7 +64,8 @@ class Entry:
 
 @final
 class Bundling:
-    """The launches of a program, group by group; `threads`: those that a GPU has at once.
+    """The launches of a program, group by group; `threads`: those that a GPU has at once;
+    `parameters`: the bytes that its driver takes of a kernel.
 
     A launch of many rounds of them gains nothing: where it begins and ends is little of it.
     """
@@ -72,8 +75,10 @@ class Bundling:
         kernels: ProgramKernels,
         tuning: Launches,
         threads: int,
+        parameters: int = MORE_PARAMETERS,
     ) -> None:
         self.kernels, self.tuning, self.threads = kernels, tuning, threads
+        self.words = min(tuning.parameters, parameters - SPARE) // WORD
         self.sources: list[Source] = [*kernels.sources.values()]
         self.able: dict[int, bool] = {}
 
@@ -178,7 +183,7 @@ class Bundling:
         """The launches of a kernel for whose parameters there are bytes."""
         given = self.sources[number].kernel.given
         own = sum(a.kind in OWN for a in given)
-        return (self.tuning.parameters // WORD - (len(given) - own)) // (own + 1)
+        return (self.words - (len(given) - own)) // (own + 1)
 
     def members(self, number: int, count: int) -> int:
         """The members of a bundle of so many launches: a power of two, if there are bytes for that. So

@@ -4,13 +4,14 @@ which comes with it.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache as once
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import DeviceError
 from ge2.base.interpreter import after_fork
 from ge2.base.record import record
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.limits import MORE_PARAMETERS, PARAMETERS, Limits
 
 if TYPE_CHECKING:
     import ctypes
@@ -62,7 +63,19 @@ def driver() -> Driver | None:
     status = library.cuInit(0)
     if status not in (0, NO_DEVICE):
         return Driver(cuda, _version(), (), f"cuInit says {words(library, status)}")
-    return Driver(cuda, _version(), _gpus(library) if status == 0 else ())
+    gpus = _gpus(library) if status == 0 else ()
+    return Driver(
+        cuda, _version(), tuple(replace(each, parameters=parameters(cuda)) for each in gpus)
+    )
+
+
+def parameters(cuda: tuple[int, int]) -> int:
+    """The bytes that a kernel's parameters may have, on GPUs from Volta on.
+
+    >>> parameters((12, 0)), parameters((12, 1))
+    (4096, 32764)
+    """
+    return MORE_PARAMETERS if cuda >= (12, 1) else PARAMETERS
 
 
 _made: list[int] = []  # contexts of this process
