@@ -6,65 +6,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.ops.graphs.region import ProductRegion
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
+from tests.kernels.prologue_cases import CASES, F32, NAME, drawn, judge, prologues
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import ARCHITECTURES, compiled
 from tests.together import needs_compiler
-
-F32, BF16 = np.dtype(np.float32), np.dtype(ml_dtypes.bfloat16)
-NAME = "small product and region in CUDA"
-Function = Any
-
-CASES: dict[str, tuple[Function, tuple[Any, ...]]] = {
-    "bytes that are scaled": (
-        lambda x, w, b: np.maximum((x.astype(F32) / np.float32(255) - np.float32(0.5)) @ w + b, 0),
-        (("u1", 37, 64), ("f4", 64, 40), ("f4", 40)),
-    ),
-    "an activation": (
-        lambda x, w, b: np.tanh(np.maximum(x, 0) @ w + b),
-        (("f4", 33, 70), ("f4", 70, 24), ("f4", 24)),
-    ),
-    "the right one": (
-        lambda x, w, b: np.tanh(x @ (w * np.float32(0.25)) + b),
-        (("f4", 20, 18), ("f4", 18, 24), ("f4", 24)),
-    ),
-    "both": (
-        lambda x, w, b: np.tanh((x.astype(F32) * 2) @ np.abs(w) + b),
-        (("i2", 20, 36), ("f4", 36, 28), ("f4", 28)),
-    ),
-    "float64": (
-        lambda x, w, b: np.exp(-((x * 0.1) @ w)) + b, (("f8", 19, 33), ("f8", 33, 17), ("f8", 17))
-    ),
-    "half types are rounded before": (
-        lambda x, w, b: np.maximum(x.astype(BF16) @ w + b, 0),
-        (("f4", 20, 30), (BF16, 30, 24), (BF16, 24)),
-    ),
-    "constants of both regions": (
-        lambda x, w, b: (x * np.float32(1.7) - np.float32(255)) @ w * np.float32(3.3) + b * np.float32(77),
-        (("f4", 12, 20), ("f4", 20, 12), ("f4", 12)),
-    ),
-}  # fmt: skip
-
-
-def drawn(rng: np.random.Generator, dtype: Any, *shape: int) -> Any:
-    dtype = np.dtype(dtype)
-    if dtype.kind in "iu":
-        return rng.integers(0, 100, shape, dtype)
-    return rng.standard_normal(shape).astype(dtype)
-
-
-def prologues(lowered: Any) -> list[int]:
-    """How many operands each product of a program makes."""
-    ops = [choice.problem.op for choice in lowered.choices.values()]
-    return [len(op.prologues) for op in ops if isinstance(op, ProductRegion)]
 
 
 @needs_compiler
@@ -76,11 +28,7 @@ def test_values_are_those_of_numpy(name: str) -> None:
     with config.using(executor="shim", tuning=(H200,), shim_watch=True):
         assert prologues(ge2.jit(function).lower(*xs)) == [2 if name == "both" else 1]
         found = ge2.jit(function)(*xs)
-    wanted = np.asarray(function(*xs), np.float64)
-    assert found.dtype == np.dtype(given[1][0])
-    unit = 2.0**-7 if found.dtype == BF16 else 2e-5
-    size = np.abs(wanted).max()
-    np.testing.assert_allclose(found.astype("f8"), wanted, rtol=unit, atol=unit * size)
+    judge(found, xs, name)
 
 
 @pytest.mark.parametrize(
