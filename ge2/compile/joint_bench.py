@@ -20,8 +20,6 @@ from ge2.targets.cuda.bench import CudaBench
 from ge2.targets.cuda.device import Device, download, upload
 from ge2.targets.cuda.kernels.apart import Apart, OneByOne
 
-JOINING = "resident", "epilogue"  # the passes that make one kernel of several steps
-
 
 @final
 class JointBench(CudaBench):
@@ -47,7 +45,8 @@ class JointBench(CudaBench):
 
     def settings(self) -> AbstractContextManager[Any]:
         """The settings of the steps apart."""
-        off, tune = (*config.passes_off, *JOINING), "off" if config.tune == "off" else "cached"
+        joining = [pass_ for f in self.catalog if isinstance(f, Apart) for pass_ in f.joining]
+        off, tune = (*config.passes_off, *joining), "off" if config.tune == "off" else "cached"
         if isinstance(self.catalog[-1], OneByOne):  # of which each may be a kernel with more
             without = (f"-{family.name}" for family in self.catalog[:-1])
             return config.using(prefer=(*config.prefer, *without), tune=tune)

@@ -96,6 +96,13 @@ def epilogue(graph: Graph, context: Context) -> Graph:
     return epilogue(graph, context)
 
 
+def prologue(graph: Graph, context: Context) -> Graph:
+    """Small products make operands of other arrays as they read them."""
+    from ge2.compile.rewrites.product_prologue import prologue
+
+    return prologue(graph, context)
+
+
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
     from ge2.compile.rewrites.persistent import resident
@@ -116,7 +123,7 @@ PIPELINES: Final[dict[str, tuple[Pass, ...]]] = {
     "cuda": (
         *FIRST, few_ranks, half_results, fp8_products, recompute, tiny_products, roll, whole, stack, stack_all,
         sums_after, slices_first, gated_products, join_scatters, products_to_sums, fuse, split_live_ranges,
-        epilogue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first,
+        epilogue, prologue, indexed, drawn, resident, moves_inside, results_together, constants_late, reads_first,
         with_copies, views_first,
     ),
 }

@@ -115,8 +115,8 @@ class Sweep:
         self.reads.update(graph.outputs)
         self.results = frozenset(graph.outputs)
         self.inside: set[Atom] = set()
-        self.times: dict[Atom, int] = {}  # in how many places a kernel reads a move
-        self.depth: dict[Atom, int] = {}  # how many moves of moves it is part of
+        self.times: dict[Atom | None, int] = {}  # in how many places a kernel reads a move
+        self.depth: dict[Atom | None, int] = {}  # how many moves of moves it is part of
         self.own: set[Atom] = set()  # moves that are regions of their own
         for eqn in reversed([e for e in graph.eqns if is_move(e)]):
             self.settle(eqn)

@@ -25,7 +25,7 @@ from ge2.compile import probe, race
 from ge2.ir import Graph
 from ge2.program.program import Program
 from ge2.program.timer import Clock, HostClock
-from ge2.targets.cuda.kernels.apart import OneByOne
+from ge2.targets.cuda.kernels.apart import Apart, MadeBefore, OneByOne
 from ge2.targets.cuda.kernels.gemm.mma import GemmMmaPair
 from tests.together import needs_compiler
 
@@ -259,19 +259,31 @@ def loop(x: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("f", "shapes", "joint"),
+    ("f", "shapes", "joint", "apart"),
     [
-        (loop, ((64,),), "persistent kernel in CUDA, one block"),
-        (lambda a, b: np.tanh(a @ b), ((16, 16), (16, 16)), "small product and region in CUDA"),
+        (loop, ((64,),), "persistent kernel in CUDA, one block", Apart.name),
+        (
+            lambda a, b: np.tanh(a @ b),
+            ((16, 16), (16, 16)),
+            "small product and region in CUDA",
+            Apart.name,
+        ),
         (
             lambda a, b, c: np.maximum(a @ b + c, 0),
             ((600, 900), (900, 40), (40,)),
             "product by BLAS and its epilogue",
+            Apart.name,
+        ),
+        (
+            lambda a, b, c: np.tanh(np.maximum(a, 0) @ b + c),
+            ((16, 24), (24, 18), (18,)),
+            "small product and region in CUDA",
+            MadeBefore.name,
         ),
     ],
 )
 def test_several_steps_are_raced_as_one_kernel_and_apart(
-    f: Any, shapes: Any, joint: str, monkeypatch: pytest.MonkeyPatch
+    f: Any, shapes: Any, joint: str, apart: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def timed(bench: Bench, racers: list[race.Racer], end: float) -> None:
         for racer in racers:
@@ -281,16 +293,17 @@ def test_several_steps_are_raced_as_one_kernel_and_apart(
     rng = np.random.default_rng(0)
     xs = [rng.random(shape, np.float32) for shape in shapes]
     with config.using(executor="shim"):
-        for winner in (joint.partition(",")[0], "launches, step by step"):
+        for winner in (joint.partition(",")[0], apart):
             ge2.clear_caches()
             low = ge2.jit(f).lower(*xs)
             (found,) = race.tune(low.executable, again=True).races
             assert found.winner.startswith(winner) and not any(r.failure for r in found.entry.rows)
-            assert [p.partition(",")[0] for p, _ in found.predicted][1] == "launches"
+            assert [p.partition(",")[0] for p, _ in found.predicted][1] == apart.partition(",")[0]
             ge2.clear_caches()
             built = ge2.jit(f).lower(*xs).choices.values()
             titles = {c.taken.title: c.by for c in built}  # type: ignore[attr-defined]
-            assert titles.get(joint, "") == ("measured" if joint.startswith(winner) else "")
+            measured = [title for title, by in titles.items() if by == "measured"]
+            assert measured == ([joint] if joint.startswith(winner) else [])
         np.testing.assert_allclose(ge2.jit(f)(*xs), f(*xs), rtol=1e-4, atol=1e-5)
 
 

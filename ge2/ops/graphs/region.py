@@ -131,7 +131,8 @@ def evaluated(graph: Graph, arrays: Sequence[Any]) -> tuple[Any, ...]:
 class ProductRegion(Fused):
     """A graph of two equations: a `dot_general`, and a pointwise region that alone reads its result,
     and may give it as well; or of three, where the region reads two products of one left operand,
-    such as the factors of a gated unit.
+    such as the factors of a gated unit. Before them may be pointwise regions that make operands of the
+    product, of which nobody else reads.
 
     It is made after all derivatives, of steps that are already chosen for a GPU.
     """
@@ -141,11 +142,16 @@ class ProductRegion(Fused):
 
     @property
     def product(self) -> Eqn:
-        return self.graph.eqns[0]
+        return self.products[0]
 
     @property
     def products(self) -> tuple[Eqn, ...]:
-        return self.graph.eqns[:-1]
+        return tuple(e for e in self.graph.eqns[:-1] if not isinstance(e.op, Region))
+
+    @property
+    def prologues(self) -> tuple[Eqn, ...]:
+        """The regions that make operands of the product."""
+        return tuple(e for e in self.graph.eqns[:-1] if isinstance(e.op, Region))
 
     @property
     def rest(self) -> Eqn:
@@ -181,12 +187,17 @@ class ProductRegion(Fused):
 
     @property
     def flat(self) -> Graph:
-        """The products and the equations of the region, for people."""
-        inner = self.region.graph
-        env = dict(zip(inner.inputs, self.rest.inputs, strict=True))
-        eqns = [renamed(env, e) for e in inner.eqns]
-        outs = dict(zip(self.rest.outs, inner.outputs, strict=True))
-        return Graph(self.graph.inputs, (*self.products, *eqns), rename(outs, self.graph.outputs))
+        """The products and the equations of the regions, for people."""
+        eqns, outs = list[Eqn](), dict[Var, Any]()
+        for each in self.graph.eqns:
+            if not isinstance(each.op, Region):
+                eqns.append(renamed(outs, each))
+                continue
+            inner = each.op.graph
+            env = dict(zip(inner.inputs, rename(outs, each.inputs), strict=True))
+            eqns += [renamed(env, e) for e in inner.eqns]
+            outs.update(zip(each.outs, inner.outputs, strict=True))
+        return Graph(self.graph.inputs, tuple(eqns), rename(outs, self.graph.outputs))
 
 
 # -------------------------------------------------------------------------------------- persistent

@@ -279,6 +279,11 @@ class Products:
     # arrays of a region that goes with a product: a thread has an element of each in a register
     # while it multiplies
     arrays: int = 24
+    # of operands that are made as they are read: clocks for an operation on the elements of a stage, stages
+    # whose reads are under way from the start, and clocks for which each further one waits: estimated
+    made: int = 8
+    ahead: int = 4
+    waits: int = 500
     tiny: int = 1 << 16  # operations that a block next to a loop does in no time
     # seconds of an element of the result that GELU and a bias take of the library, and how many times
     # as long as without them rows of no multiples of 16 bytes take: measured on an H200

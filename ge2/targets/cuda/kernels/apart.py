@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import final
+from typing import ClassVar, final
 
 from ge2.choice.problem import Problem, Variant
 from ge2.codegen.layout import plain
@@ -23,6 +23,7 @@ from ge2.targets.cuda.kernels.gemm.wgmma import (
     GemmWgmmaRegionOfCopies,
 )
 from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.product_region import before_seconds
 from ge2.targets.cuda.kernels.products import library_seconds, multiple
 
 
@@ -31,6 +32,10 @@ class Apart(Cuda):
 
     name = "launches, step by step"
     code = "step by step"
+    joining: ClassVar[tuple[str, ...]] = (
+        "resident",
+        "epilogue",
+    )  # passes that make one kernel of steps
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         return ""
@@ -49,6 +54,20 @@ class Apart(Cuda):
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         return Kernels(())
+
+
+@final
+class MadeBefore(Apart):
+    """The regions that make operands of a product, then the small product and what follows it."""
+
+    name, kin = "operands that are made before", "small product and region in CUDA"
+    code = "made before"
+    joining = ("resident", "prologue")
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        return before_seconds(problem, op, caps)
 
 
 @final

@@ -37,6 +37,10 @@ class Matrices(ABC):
         called: tuple[str, str, str] = ("a", "b", "y"),
     ) -> None:  # fmt: skip
         self.operands, self.dtype, self.out, self.wide = operands, dtype, out, sums_in(dtype, out)
+        self.stored = (
+            dtype,
+            dtype,
+        )  # of the factors, unless they are made of others as they are read
         self.rows, self.columns = (each[0] if each else ONE for each in (axes.rows, axes.columns))
         (self.sums,) = axes.sums or (ONE,)
         self.batches = [*axes.batches, *axes.rows[1:], *axes.columns[1:]]
@@ -63,7 +67,7 @@ class Matrices(ABC):
     def declare(self, roles: str = "aby") -> None:
         """The arrays among the arguments."""
         for role, operand, dtype in zip(
-            "aby", self.operands, (self.dtype, self.dtype, self.out), strict=True
+            "aby", self.operands, (*self.stored, self.out), strict=True
         ):
             const, kind = ("", "result") if role == "y" else ("const ", "array")
             if role in roles:

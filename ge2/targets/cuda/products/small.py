@@ -67,6 +67,23 @@ def unfit(axes: Contraction) -> str:
 
 @final
 @record
+class Made:
+    """An operand, by number, that is made of another array as its elements are read: what the function is
+    called, the type of what is read, and of what is made; how that is called, how it becomes what is
+    summed, and the statements.
+    """
+
+    operand: int
+    name: str
+    stored: str
+    kept: str
+    result: str
+    value: str
+    lines: tuple[Text, ...]
+
+
+@final
+@record
 class Lines:
     """How an operand is read, in CUDA."""
 
@@ -84,18 +101,21 @@ class SmallView:
     index: str
     a: Lines
     b: Lines
-    lift: str
+    lifts: tuple[str, str]
     y: str = ""
     written: str = ""
     batch: tuple[Text, ...] = ()
     before: tuple[Text, ...] = ()
     rounded: tuple[Text, ...] = ()
     after: tuple[Stage, ...] = ()
+    made: tuple[Made, ...] = ()
 
 
 @final
 class Small(Matrices):
-    """A product that `unfit` has nothing against."""
+    """A product that `unfit` has nothing against. `made`: the operands that are made of others."""
+
+    made: tuple[Made, ...] = ()
 
     def kernel(self) -> CudaKernel:
         self.declare()
@@ -135,13 +155,14 @@ class Small(Matrices):
         """The view of a thread's element of a tile."""
         a, b = self.lines("a", places, "row"), self.lines("b", places, "column")
         self.size("n_sums", self.sums.size)
-        return SmallView(HELD[self.wide], self.whole, a, b, self.lift())
+        return SmallView(HELD[self.wide], self.whole, a, b, self.lifts)
 
     def read(self, name: str) -> Read:
         line, operand = (
             (self.rows, self.operands[0]) if name == "a" else (self.columns, self.operands[1])
         )
-        return read(line, self.sums, name, operand, self.dtype.itemsize, self.batches)
+        itemsize = self.stored["ab".index(name)].itemsize
+        return read(line, self.sums, name, operand, itemsize, self.batches)
 
     def lines(self, name: str, places: dict[str, str], index: str) -> Lines:
         """Returns where the lines of a tile begin, and the pitch."""
@@ -150,8 +171,15 @@ class Small(Matrices):
         begin = f"{called}{places[name]} + {index}{f' * {pitch}' if how.along else ''}"
         return Lines(f"{begin}, {pitch}", how.wide, "true" if how.along else "false")
 
+    @property
+    def lifts(self) -> tuple[str, str]:
+        """Returns how an element of either operand becomes what is summed."""
+        names = {each.name: each.operand for each in self.made}
+        found = [next((name for name, n in names.items() if n == side), "") for side in (0, 1)]
+        return found[0] or self.lift(), found[1] or self.lift()
+
     def lift(self) -> str:
-        """Returns how an element becomes what is summed."""
+        """The same of an operand that is in memory."""
         if self.dtype in HALF:
             return f"[](uint16_t x) {{ return ge2_cast_{SUFFIX[self.dtype]}_f32(x); }}"
         assert self.dtype == self.wide and self.dtype in (FLOAT32, FLOAT64)

@@ -18,6 +18,7 @@ from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
 from ge2.targets.cuda.emit.region import Problem
 from ge2.targets.cuda.emit.types import STORED, SUFFIX
 from ge2.targets.cuda.products.matrices import SIDE
+from ge2.targets.cuda.products.prologue import Prologue
 from ge2.targets.cuda.products.small import THREADS, Small
 
 NAMES = ("left", "right", "y")
@@ -36,8 +37,14 @@ class SmallRegion:
         product: Var,
         operands: Mapping[Var, Operand],
         chip: Chip,
+        made: tuple[Prologue, ...] = (),
     ) -> None:
-        self.small = small
+        self.small, self.made = small, made
+        small.made = tuple(each.made for each in made)
+        for each in made:
+            dtypes = [*small.stored]
+            dtypes[each.made.operand] = each.dtype
+            small.stored = dtypes[0], dtypes[1]
         _, columns = product.type.shape
         # so that nobody takes rows and columns for one axis
         apart = Operand("in", 0, (2 * columns + 1, 1))
@@ -52,16 +59,20 @@ class SmallRegion:
         small.extents()
         view = small.product({"a": "", "b": ""})
         view = replace(
-            view, before=tuple(before), rounded=tuple(self.rounded()), after=tuple(after)
-        )
-        arguments = {**small.arguments, **lanes.places.arguments}
+            view, before=tuple(before), rounded=tuple(self.rounded()), after=tuple(after),
+            made=small.made,
+        )  # fmt: skip
+        more = {a.name: a for each in self.made for a in each.arguments}
+        arguments = {**small.arguments, **lanes.places.arguments, **more}
+        helpers = dict.fromkeys([*lanes.said.helpers, *(h for x in self.made for h in x.helpers)])
         product = (
             f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
         )
+        text = "\n".join([product, problem.text, *(each.text for each in self.made)])
         fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
         return CudaKernel(
-            "product region", f"{product}\n{problem.text}", tuple(arguments.values()), (), THREADS,
-            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(lanes.said.helpers),
+            "product region", text, tuple(arguments.values()), (), THREADS,
+            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(helpers),
             resident=2, template="cuda/product/region.cu.jinja", view=view,
         )  # fmt: skip
 

@@ -115,9 +115,9 @@ GE2_FN int ge2_small_column() {
 
 /* The element of the product at ge2_small_row, ge2_small_column. `a` and `b` are where the tile's rows and columns begin,
    of which `rows` and `columns` are there; `shared` is a ge2_small_room. All threads of the block call it. */
-template <class T, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, class S, class I, class Lift>
+template <class T, int WIDE_A, bool ALONG_A, int WIDE_B, bool ALONG_B, class A_, class B_, class I, class Left, class Right>
 GE2_FN T ge2_small_product(
-    void *shared, const S *a, I a_pitch, I rows, const S *b, I b_pitch, I columns, I terms, Lift lift
+    void *shared, const A_ *a, I a_pitch, I rows, const B_ *b, I b_pitch, I columns, I terms, Left left_lift, Right right_lift
 ) {
     typedef ge2_small_panel<T, ALONG_A> A;
     typedef ge2_small_panel<T, ALONG_B> B;
@@ -129,8 +129,8 @@ GE2_FN T ge2_small_product(
 #pragma unroll
     for (int s = 0; s < GE2_SMALL_AHEAD; s++) {
         if (s < stages) {
-            ge2_small_bring<WIDE_A>(room.stage[s].a, a, a_pitch, rows, I(s * A::DEPTH), terms, lift);
-            ge2_small_bring<WIDE_B>(room.stage[s].b, b, b_pitch, columns, I(s * A::DEPTH), terms, lift);
+            ge2_small_bring<WIDE_A>(room.stage[s].a, a, a_pitch, rows, I(s * A::DEPTH), terms, left_lift);
+            ge2_small_bring<WIDE_B>(room.stage[s].b, b, b_pitch, columns, I(s * A::DEPTH), terms, right_lift);
         }
         ge2_ahead_group();
     }
@@ -142,8 +142,8 @@ GE2_FN T ge2_small_product(
         __syncthreads();
         if (s + GE2_SMALL_AHEAD < stages) {
             const I first = (s + GE2_SMALL_AHEAD) * A::DEPTH;
-            ge2_small_bring<WIDE_A>(room.stage[next].a, a, a_pitch, rows, first, terms, lift);
-            ge2_small_bring<WIDE_B>(room.stage[next].b, b, b_pitch, columns, first, terms, lift);
+            ge2_small_bring<WIDE_A>(room.stage[next].a, a, a_pitch, rows, first, terms, left_lift);
+            ge2_small_bring<WIDE_B>(room.stage[next].b, b, b_pitch, columns, first, terms, right_lift);
         }
         ge2_ahead_group();
         T left[4][STEP], right[4][STEP];

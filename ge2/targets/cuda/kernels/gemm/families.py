@@ -221,6 +221,8 @@ class Joint(OnTensorCores):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
+        if op.prologues:
+            return "operands of the product are made of others"
         if len(op.products) != self.number:
             return f"it is {('one product', 'two products')[len(op.products) - 1]} and a region"
         if why := unspoken(op.region.graph):

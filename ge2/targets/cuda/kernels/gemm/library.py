@@ -48,6 +48,8 @@ class BlasEpilogue(Cuda):
         op = problem.op
         if not isinstance(op, ProductRegion):
             return f"{op.name} is not a product and a region"
+        if op.prologues:
+            return "operands of the product are made of others"
         if why := unspoken(op.region.graph):
             return why
         if (found := matched(op)) is None:
