@@ -10,7 +10,10 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.codegen.tuning import Blocks
+from ge2.compile.steps.in_place import in_place
 from ge2.program.tuning import PLACEMENT
+from ge2.targets.cuda.limits import H200
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -94,3 +97,34 @@ def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int
         np.testing.assert_allclose(y, e, rtol=1e-10, atol=1e-12)
     whole = [row for row in timeline.rows if row.kind == "arena" and row.nbytes == rows * n * 8]
     assert len(whole) == {in_the_first_pass: 2}.get(f, 1) + (not over)
+
+
+def test_no_product_writes_over_what_its_operands_are_made_of() -> None:
+    """Other blocks read it again: of a donated argument, too."""
+    a, w = (RANDOM.normal(size=(40, 40)).astype(np.float32) for _ in range(2))
+    with config.using(executor="shim", tuning=(H200, OVER)):
+        f = ge2.jit(lambda a, w: np.tanh(np.maximum(a, 0) @ w), donate_argnums=0)
+        (choice,) = f.lower(a, w).choices.values()
+        assert choice.problem.op.prologues
+        wanted = np.tanh(np.maximum(a, 0) @ w)
+        np.testing.assert_allclose(f(a.copy(), w), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("family", "over"),
+    [("product by BLAS and its epilogue", False), ("mma product and region", True)],
+)
+def test_a_library_writes_over_none_of_its_arrays(family: str, over: bool) -> None:
+    """Nothing says in which order it reads and writes."""
+
+    def slope(ct: Any, w: Any, x: Any) -> Any:
+        _, back = ge2.vjp(ge2.nn.gelu, x)
+        return back(ct @ w)[0]
+
+    xs = [RANDOM.normal(size=s).astype(np.float16) for s in ((64, 64), (64, 64), (64, 64))]
+    with config.using(executor="shim", prefer=(family,)):
+        steps = ge2.jit(slope).lower(*xs).executable.program.steps
+    (eqn,) = (s.eqn for s in steps if s.eqn.op.name == "product_region")
+    (x,) = (v for v in eqn.op.rest.inputs if v in eqn.op.graph.inputs)
+    x = eqn.inputs[eqn.op.graph.inputs.index(x)]
+    assert in_place(eqn, 0, x, "cuda", Blocks()) == over
