@@ -173,6 +173,8 @@ class Family(ABC, Generic[Caps, Code]):
     code: ClassVar[str] = ""
     step_kind: ClassVar[str] = "kernel"  # the kind of step of a program that it serves
     kin: ClassVar[str] = ""  # the family of whose predictions its own are made
+    # whether results may be written over arrays of which the same elements are read
+    over: ClassVar[bool] = True
 
     @abstractmethod
     def refuses(self, problem: Problem, caps: Caps | None) -> str:

@@ -64,8 +64,8 @@ def with_prologue(eqn: Eqn, a: Atom, maker: Eqn, known: Epilogues) -> Eqn | None
     (source,) = maker.inputs
     if not isinstance(source, Var) or source in eqn.inputs or known.layout(source) is None:
         return None
-    first = Eqn(maker.op, (v := Var(source.type),), (inner,), maker.source)
-    inputs = tuple(v if x is inner else x for x in op.graph.inputs)
+    first = Eqn(maker.op, (source,), (inner,), maker.source)
+    inputs = tuple(source if x is inner else x for x in op.graph.inputs)
     joint = ProductRegion(Graph(inputs, (first, *op.graph.eqns), op.graph.outputs))
     given = tuple(source if x is a else x for x in eqn.inputs)
     made = Eqn(joint, given, eqn.outs, eqn.source)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ge2.choice.choose import Choice
 from ge2.codegen.layout import plain
 from ge2.codegen.tuning import Blocks
 from ge2.compile.steps.kinds import NATIVE
@@ -26,12 +27,8 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
     op = eqn.op
     if isinstance(op, WRITES):
         return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
-    if isinstance(op, ProductRegion):  # whose threads read what they go on with at their own places
-        rest, out = op.rest, op.graph.outputs[i]
-        x = op.graph.inputs[eqn.inputs.index(x)]
-        factors = [a for e in op.products for a in e.inputs]
-        apart = eqn.inputs.count(x) == 1 and x not in factors
-        return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
+    if isinstance(op, ProductRegion):
+        return behind_product(eqn, op, i, x, target, tuning)
     if not isinstance(op, Region):
         return False
     inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
@@ -57,6 +54,19 @@ def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
         return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
     blocks = tile(op, tuning)
     return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))
+
+
+def behind_product(
+    eqn: Eqn, op: ProductRegion, i: int, x: Var, target: str, tuning: Blocks
+) -> bool:
+    """The same of a product that goes on, whose threads read what they go on with at their own places."""
+    if isinstance(eqn.choice, Choice) and not eqn.choice.family.over:
+        return False
+    rest, out = op.rest, op.graph.outputs[i]
+    x = op.graph.inputs[eqn.inputs.index(x)]
+    factors = [a for e in (*op.prologues, *op.products) for a in e.inputs]
+    apart = eqn.inputs.count(x) == 1 and x not in factors
+    return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
 
 
 def in_last_pass(op: Region, out: Atom) -> bool:

@@ -254,7 +254,7 @@ class Joins:
     """Parts that are put side by side by one kernel, and not copied one by one."""
 
     parts: int = 4  # at most
-    elements: int = 1 << 16  # at most: a launch takes longer
+    elements: int = 1 << 18  # at most: a launch takes longer
 
 
 @final

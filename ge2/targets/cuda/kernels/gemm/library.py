@@ -43,6 +43,7 @@ class BlasEpilogue(Cuda):
     """A product and a region that is exactly one of the library's epilogues."""
 
     name, kin = "product by BLAS and its epilogue", "launches, step by step"
+    over = False  # of which the library says nothing
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
@@ -169,12 +170,8 @@ def misplaced(problem: Problem, found: Matched, caps: Caps) -> str:
         if not in_order(t, lies[found.vector]):
             return "the elements of its vector are not neighbours"
     n = found.matrix
-    if (
-        n is not None
-        and found.kind != "SCALED"
-        and (columns_of(op) % ROWS_OF or not in_order(y, lies[n]))
-    ):
-        return f"its rows are no multiples of {ROWS_OF} elements that lie behind each other"
+    if n is not None and found.kind != "SCALED" and lead_of(y, lies[n], columns_of(op)) % ROWS_OF:
+        return f"rows of its matrix are no multiples of {ROWS_OF} elements apart"
     asked = asked_of(problem, caps, 0)
     return "" if asked is not None else "BLAS takes no matrices that lie so, in one call"
 
@@ -189,6 +186,13 @@ def columns_of(op: ProductRegion) -> int:
 def in_order(t: ArrayType, x: Operand) -> bool:
     order = tight(t.shape, range(t.ndim))
     return all(n == 1 or s == w for n, s, w in zip(t.shape, x.strides, order, strict=True))
+
+
+def lead_of(t: ArrayType, x: Operand, columns: int) -> int:
+    """Elements from a row of a matrix to the next; an odd number if they do not lie so."""
+    if t.ndim == 2 and x.strides[1] == 1 and x.strides[0] >= columns:
+        return x.strides[0]
+    return columns if in_order(t, x) else 1
 
 
 def asked_of(problem: Problem, caps: Caps, algorithm: int) -> Matrices | None:
@@ -210,12 +214,10 @@ def asked_of(problem: Problem, caps: Caps, algorithm: int) -> Matrices | None:
     columns = columns_of(op)
     if asked is None or not one_by_columns(asked, columns):
         return None
-    epilogue = LibraryEpilogue(
-        found.kind,
-        aligned(found.vector, lies, out.dtype),
-        aligned(found.matrix, lies, out.dtype),
-        columns if found.matrix is not None and found.kind != "SCALED" else 0,
-    )
+    n, scaled = found.matrix, found.kind == "SCALED"
+    lead = 0 if n is None or scaled else lead_of(out, lies[n], columns)
+    vector, matrix = (aligned(each, lies, out.dtype) for each in (found.vector, n))
+    epilogue = LibraryEpilogue(found.kind, vector, matrix, lead)
     return replace(asked, wanted=replace(asked.wanted, epilogue=epilogue))
 
 
