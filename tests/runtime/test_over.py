@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -99,7 +100,6 @@ def test_the_values_are_those_of_numpy(f: Any, over: bool, shape: tuple[int, int
     assert len(whole) == {in_the_first_pass: 2}.get(f, 1) + (not over)
 
 
-<<<<<<< HEAD
 def test_arrays_that_are_written_over_are_computed_again_under_a_limit() -> None:
     """The search sees them where they wait, though their memory is another's in the end."""
 
@@ -115,7 +115,8 @@ def test_arrays_that_are_written_over_are_computed_again_under_a_limit() -> None
         limited = ge2.jit(ge2.grad(deep), memory_limit=needed * 6 // 10)
         np.testing.assert_allclose(limited(w, x), wanted, rtol=1e-10)
         assert limited.lower(w, x).memory_analysis().peak <= needed * 6 // 10
-=======
+
+
 def test_no_product_writes_over_what_its_operands_are_made_of() -> None:
     """Other blocks read it again."""
     a, w = (RANDOM.normal(size=(40, 40)).astype(np.float32) for _ in range(2))
@@ -138,11 +139,10 @@ def test_a_library_writes_over_none_of_its_arrays(family: str, over: bool) -> No
         _, back = ge2.vjp(ge2.nn.gelu, x)
         return back(ct @ w)[0]
 
-    xs = [RANDOM.normal(size=s).astype(np.float16) for s in ((64, 64), (64, 64), (64, 64))]
+    xs = [RANDOM.normal(size=s).astype(ml_dtypes.bfloat16) for s in ((64, 64), (64, 64), (64, 64))]
     with config.using(executor="shim", prefer=(family,)):
         steps = ge2.jit(slope).lower(*xs).executable.program.steps
     (eqn,) = (s.eqn for s in steps if s.eqn.op.name == "product_region")
     (x,) = (v for v in eqn.op.rest.inputs if v in eqn.op.graph.inputs)
     x = eqn.inputs[eqn.op.graph.inputs.index(x)]
     assert in_place(eqn, 0, x, "cuda", Blocks()) == over
->>>>>>> products
