@@ -130,7 +130,7 @@ SUITES = {
                 "scatter-add-few",
                 "scatter",
             ),
-            *("concatenate", "concatenate-many", "pad"),
+            *("concatenate", "concatenate-many", "five-points", "slopes", "pad"),
         ),
         "cuda.scans": (
             "cumsum-rows",

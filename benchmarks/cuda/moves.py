@@ -70,6 +70,26 @@ def padded(xp: Any, x: Any) -> Any:
     return xp.pad(x * 2, ((1, 1), (2, 2)))
 
 
+def five_points(xp: Any, x: Any) -> Any:
+    around = xp.roll(x, 1, 0) + xp.roll(x, -1, 0) + xp.roll(x, 1, 1) + xp.roll(x, -1, 1)
+    return x + 0.1 * (around - 4 * x)
+
+
+def torch_five_points(torch: Any, x: Any) -> Any:
+    around = torch.roll(x, 1, 0) + torch.roll(x, -1, 0) + torch.roll(x, 1, 1) + torch.roll(x, -1, 1)
+    return x + 0.1 * (around - 4 * x)
+
+
+def length_of_slope(xp: Any, x: Any) -> Any:
+    gy, gx = xp.gradient(x)
+    return xp.sqrt(gy * gy + gx * gx)
+
+
+def torch_length_of_slope(torch: Any, x: Any) -> Any:
+    gy, gx = torch.gradient(x)
+    return torch.sqrt(gy * gy + gx * gx)
+
+
 def some_rows(dtype: Any, draw: Draw) -> tuple[Any, ...]:
     return draw.normal(MILLION, WIDTH), draw.below(MILLION, MILLION, dtype=dtype)
 
@@ -115,6 +135,12 @@ WORKS = {
     "concatenate-many": Work(
         "concatenate of 6 functions of x, y, z along axis 0, f32 4096x8192", plain(joined_many),
         of_shape(3, 4096, 8192), torch_joined_many),
+    "five-points": Work(
+        "a step of five points on a torus, f32 8192x8192", plain(five_points), of_shape(1, 8192, 8192),
+        torch_five_points),
+    "slopes": Work(
+        "the length of the gradient, f32 8192x8192", plain(length_of_slope), of_shape(1, 8192, 8192),
+        torch_length_of_slope),
     "pad": Work(
         "pad(x*2, ((1,1),(2,2))) f32 16384x8192", plain(padded), of_shape(1, 16384, 8192),
         lambda torch, x: torch.nn.functional.pad(x * 2, (2, 2, 1, 1))),

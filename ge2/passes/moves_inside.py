@@ -137,16 +137,17 @@ class Sweep:
             self.own.add(y)
 
     def pays(self, eqn: Eqn) -> bool:
-        """True if a region that computes the parts, or sees through them, is worth more than what
-        writes each part where it belongs.
+        """True if a region of its own that computes the parts, or sees through them, takes less time
+        than kernels that write each part where it belongs.
         """
         if isinstance(eqn.op, UpdateSlice):
             x, u = eqn.inputs
             return 2 * u.type.size >= x.type.size and self.expands(u)
-        parts = eqn.inputs if isinstance(eqn.op, Concatenate) else ()
-        return any(map(self.expands, eqn.inputs)) or any(
-            self.moved(x) or self.repeats(x) for x in parts
-        )
+        if any(map(self.moved, eqn.inputs)):
+            return True
+        # else it saves launches alone: parts are written, in wide accesses, where they belong
+        small = eqn.outs[0].type.size <= self.tuning.small
+        return small and any(self.expands(x) or self.repeats(x) for x in eqn.inputs)
 
     def turned(self, x: Atom) -> bool:
         """True of a part that is seen in another form: what makes it writes it so where it belongs,
