@@ -20,6 +20,7 @@ from ge2.program.tuning import Concurrent
 from ge2.targets.cuda.emit.bundle import ASKING
 from ge2.targets.cuda.emit.kernel import CudaKernel
 from ge2.targets.cuda.launch.bundle import Bundling
+from ge2.targets.cuda.launch.dependencies import Access
 from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.limits import H200, PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
@@ -176,6 +177,30 @@ def test_no_array_waits_where_memory_is_short():
     with config.using(tuning=(replace(H200, tuning=replace(H200.tuning, concurrent=short)),)):
         names = Counter(name.split("_")[0] for name, _ in launches(layers, *args))
     assert names["finish"] == names["clear"] == 6
+
+
+def test_who_stood_between_two_may_have_gone():
+    """Of a chain of layers `a`, what reads each is one launch, though its own reader came before the
+    next layer.
+    """
+    kernels, items, memory = ProgramKernels(), [], {}
+    kinds = {
+        kind: kernels.number(
+            CudaKernel(kind, f"// {kind}", (Argument("int n", "size", 1),), (), 32, (1,))
+        )[0]
+        for kind in "abc"
+    }
+    for layer in range(4):
+        # each writes its own, and reads that of the one before; layers also wait for each other
+        for at, kind in enumerate("abc"):
+            item = Launch(kinds[kind], (5 + layer,), (32,), 0, (np.int32(layer),), kind)
+            own, before = 3 * layer + at, 3 * layer + at - 1
+            memory[id(item)] = [Access("arena", own, own + 1, written=True)]
+            memory[id(item)] += [Access("arena", before, before + 1, written=False)] if at else []
+            memory[id(item)] += [] if at else [Access("x", 0, 1, written=True)]
+            items.append(item)
+    found = Bundling(kernels, Launches(bundled=2), 1 << 20).launches(items, lambda i: memory[id(i)])
+    assert [each.name.split("_")[0] for each in found] == [*"aaaa", "b", "c"]
 
 
 def test_the_longest_text_is_compiled_first():

@@ -8,8 +8,9 @@ summing the squares of their gradients.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any, Final, final
@@ -35,31 +36,75 @@ SPARE: Final = 96  # bytes of parameters that a bundle leaves
 ROWS: Final = 65535  # blocks of a grid along another axis than x
 
 
+Ranges = list[tuple[int, int]]  # of bytes, the first and the one behind the last; apart, in order
+Memory = dict[str, Ranges]
+
+
 @final
 @mutable
 class Entry:
-    """A launch, or several that are to be one, and the memory that they touch."""
+    """A launch, or several that are to be one, and the memory that they touch, by whose it is."""
 
     launches: list[Item]
-    memory: dict[str, list[Access]]
+    touched: Memory
+    written: Memory
     key: Any = None
     blocks: int = 0
 
     def touches(self, other: Entry) -> bool:
         """True if one must end before the other begins."""
-        few, many = sorted((self.memory, other.memory), key=len)
-        return any(
-            (x.written or y.written) and x.first < y.last and y.first < x.last
-            for base, accesses in few.items()
-            for x in accesses
-            for y in many.get(base, ())
-        )
+        return meet(self.written, other.touched) or meet(other.written, self.touched)
 
     def take(self, other: Entry) -> None:
         self.launches += other.launches
         self.blocks += other.blocks
-        for base, accesses in other.memory.items():
-            self.memory.setdefault(base, []).extend(accesses)
+        for own, more in (self.touched, other.touched), (self.written, other.written):
+            for base, ranges in more.items():
+                own[base] = joined([*own.get(base, ()), *ranges])
+
+
+def memory_of(accesses: Iterable[Access]) -> Memory:
+    found: Memory = {}
+    for each in accesses:
+        found.setdefault(each.base, []).append((each.first, each.last))
+    return {base: joined(ranges) for base, ranges in found.items()}
+
+
+def joined(ranges: Ranges) -> Ranges:
+    """The same bytes as ranges that are apart and in order.
+
+    >>> joined([(4, 6), (0, 2), (1, 3)])
+    [(0, 3), (4, 6)]
+    """
+    if len(ranges) < 2:
+        return ranges
+    found = Ranges()
+    for first, last in sorted(ranges):
+        if found and first <= found[-1][1]:
+            found[-1] = found[-1][0], max(last, found[-1][1])
+        else:
+            found.append((first, last))
+    return found
+
+
+def meet(one: Memory, other: Memory) -> bool:
+    """True if there are bytes that are in both."""
+    few, many = (one, other) if len(one) < len(other) else (other, one)
+    return any(base in many and overlap(few[base], many[base]) for base in few)
+
+
+def overlap(one: Ranges, other: Ranges) -> bool:
+    """True if two lists of ranges have bytes in common.
+
+    >>> overlap([(0, 2), (6, 8)], [(2, 6)]), overlap([(0, 2), (6, 8)], [(7, 9)])
+    (False, True)
+    """
+    few, many = (one, other) if len(one) < len(other) else (other, one)
+    for first, last in few:
+        before = bisect_left(many, (last, 0)) - 1  # the last that begins before this one ends
+        if before >= 0 and many[before][1] > first:
+            return True
+    return False
 
 
 @final
@@ -117,21 +162,24 @@ class Bundling:
         return early, late
 
     def gathered(self, entries: Sequence[Entry], worth: set[int]) -> list[Entry]:
-        """The launches, those together of which it is worth it."""
-        found = list[Entry]()
+        """The launches, those together of which it is worth it: again while there are fewer, since
+        who stood between two may have gone to its like.
+        """
         for each in entries:
             if id(each.launches[0]) not in worth:
                 each.key = None
-            self.place(found, each)
+        found, count = [*entries], len(entries) + 1
+        while len(found) < count:
+            count, before, found = len(found), found, list[Entry]()
+            for each in before:
+                self.place(found, each)
         return found
 
     def entry(self, item: Item, touched: Touched) -> Entry:
-        memory: dict[str, list[Access]] = {}
-        for access in touched(item):
-            memory.setdefault(access.base, []).append(access)
-        key = self.key(item)
+        accesses, key = touched(item), self.key(item)
         blocks = item.grid[axis_of(item.grid)] if isinstance(item, Launch) and key else 0
-        return Entry([item], memory, key, blocks)
+        written = memory_of(each for each in accesses if each.written)
+        return Entry([item], memory_of(accesses), written, key, blocks)
 
     def key(self, item: Item) -> Any:
         """Returns what launches that may be one have in common; None for one that stays by itself."""
@@ -156,28 +204,38 @@ class Bundling:
 
     def place(self, found: list[Entry], new: Entry) -> None:
         """Puts a launch to others of its kernel, or after all."""
-        near = found[-self.tuning.window :] if new.key is not None else ()
-        for back, other in enumerate(reversed(near), 1):
-            if other.key != new.key or self.full(other, new):
-                continue
-            after = found[len(found) - back + 1 :]
-            if other.touches(new):
-                break  # and what is before it is not asked: the first of a chain
-            if not any(each.touches(new) for each in after):
+        start = max(len(found) - self.tuning.window, 0)
+        alike = [
+            i
+            for i in range(len(found) - 1, start - 1, -1)
+            if new.key is not None and found[i].key == new.key and not self.full(found[i], new)
+        ]
+        last = self.last_touching(found, new, alike[-1]) if alike else start
+        for i in alike:
+            other = found[i]
+            if i > last:
                 other.take(new)
                 return
-            if not any(each.touches(other) for each in after):
-                found.remove(other)
+            if i == last:
+                break  # and what is before it is not asked: the first of a chain
+            if not any(each.touches(other) for each in found[i + 1 :]):
+                del found[i]
                 other.take(new)
                 found.append(other)
                 return
         found.append(new)
 
+    def last_touching(self, found: Sequence[Entry], new: Entry, first: int) -> int:
+        """The last entry from the `first` on that must end before another begins; -1 if none must."""
+        numbers = range(len(found) - 1, first - 1, -1)
+        return next((i for i in numbers if found[i].touches(new)), -1)
+
     def full(self, entry: Entry, new: Entry) -> bool:
         """True if parameters have no bytes for another launch, or a grid no blocks."""
         number, _, axis, *_ = entry.key
         blocks = entry.blocks + new.blocks
-        return len(entry.launches) >= self.most(number) or (axis > 0 and blocks > ROWS)
+        many = len(entry.launches) + len(new.launches) > self.most(number)
+        return many or (axis > 0 and blocks > ROWS)
 
     def most(self, number: int) -> int:
         """The launches of a kernel for whose parameters there are bytes."""
