@@ -30,7 +30,7 @@ from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
 from ge2.program.assembler import Assembler, Built
-from ge2.program.program import Inner, Program
+from ge2.program.program import Inner, Program, Step
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import CAssembler
@@ -57,6 +57,13 @@ def own_names(op: Op) -> list[str]:
         return [name for e in op.graph.eqns for name in own_names(e.op)]
     own = (isinstance(op, Own) and op.c) or (isinstance(op, Elementwise) and op.edition)
     return [op.name] if own else []
+
+
+def library_name(step: Step) -> str:
+    """A step without a kernel: a product that the library goes on with by its product, since kernels of
+    ours have the name of both.
+    """
+    return step.eqn.op.product.op.name if isinstance(step.eqn.op, ProductRegion) else step.name
 
 
 def looks(graph: Graph) -> Iterator[str]:
@@ -217,7 +224,7 @@ class Executable:
         assembler, steps = self.unbuilt(), self.program.steps
         kernels = {id(each.eqn) for each in assembler.made}
         numbers = [n for n in assembler.choices if id(steps[n].eqn) not in kernels]
-        found = {f"{steps[n].name}_{n}": assembler.choices[n] for n in numbers}
+        found = {f"{library_name(steps[n])}_{n}": assembler.choices[n] for n in numbers}
         for _, inside, branch in self.inside() if self.device is not None else ():
             each = branch.without_kernel()
             found |= {f"{inside}/{name}": choice for name, choice in each.items()}

@@ -2,7 +2,8 @@
 where nothing is summed.
 
 `precision` says how float32 may be multiplied: None and "highest" are IEEE, "tf32" and "bf16" allow
-a target to use such units. Half types are accumulated in float32 and rounded once.
+a target to use such units, and "fp8" lets arrays that are cast from fp8 be multiplied by units of that,
+which keep some 14 bits of a sum. Half types are accumulated in float32 and rounded once.
 """
 
 from __future__ import annotations

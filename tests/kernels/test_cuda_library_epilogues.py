@@ -60,6 +60,21 @@ def test_a_function_is_the_same_however_it_is_written() -> None:
     assert found is not None and found.kind == "GELU_BIAS"
 
 
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_constants_may_be_those_of_the_half_type(dtype: Any) -> None:
+    """As Python's numbers become beside its arrays; others that are near are not."""
+    structs = [ge2.ShapeDtypeStruct(s, dtype) for s in ((8192, 768), (768, 3072), (3072,))]
+
+    def written(root: float) -> Any:
+        return lambda x: 0.5 * x * (1 + np.tanh(root * (x + 0.044715 * (x * x * x))))
+
+    kinds = []
+    for gelu in (written(0.7978845608), written(0.7978845608 + 2.0**-7)):
+        (op,) = regions(lambda a, b, c, gelu=gelu: gelu(a @ b + c), *structs)
+        kinds.append(getattr(matched(op), "kind", ""))
+    assert kinds == ["GELU_BIAS", ""]
+
+
 @pytest.mark.parametrize(
     "function",
     [
@@ -117,6 +132,22 @@ def test_what_is_chosen_on_an_h200(sizes: Any, dtype: Any, taken: bool) -> None:
     with config.using(executor="shim", tuning=(H200,)):
         found = called(ge2.jit(lambda a, b, c: ge2.nn.gelu(a @ b + c)).lower(*structs))
     assert (NAME in found) == taken
+
+
+def test_each_choice_has_a_name_of_its_own() -> None:
+    """A kernel and a call of the library, of two products with regions."""
+
+    def gradients(a: Any, b: Any, c: Any, d: Any, ct: Any) -> Any:
+        return ge2.vjp(lambda a, b, c, d: ge2.nn.gelu(a @ b + c) @ d, a, b, c, d)[1](ct)
+
+    shapes = (8192, 784), (784, 1000), (1000,), (1000, 512), (8192, 512)
+    structs = [ge2.ShapeDtypeStruct(s, BF16) for s in shapes]
+    with config.using(executor="shim", tuning=(H200,)):
+        choices = ge2.jit(gradients).lower(*structs).choices
+    found = {
+        name: choices[name].taken.family.name for name in ("product_region_0", "dot_general_0")
+    }
+    assert found == {"product_region_0": "wgmma product and region", "dot_general_0": NAME}
 
 
 def test_float32_has_no_second_pass_over_memory() -> None:

@@ -32,7 +32,7 @@ from ge2.targets.cuda.products.gemm import (
 )
 from ge2.targets.cuda.products.matrices import sums_in
 from ge2.targets.cuda.products.small import Small
-from ge2.targets.cuda.products.tensor_cores import least_waste, unmatched
+from ge2.targets.cuda.products.tensor_cores import is_astray, least_waste, unmatched
 from ge2.targets.cuda.products.tiles import Tiles
 
 HALVES = (FLOAT16, BFLOAT16)
@@ -127,6 +127,16 @@ def is_longest(problem: Problem, caps: Caps) -> bool:
     return least_waste(axes, caps.limits.multiprocessors, tuning) > tuning.library
 
 
+def has_astray(problem: Problem, caps: Caps) -> bool:
+    """True of a product of tensor cores of which rows of a factor begin within a sector of memory,
+    which takes our tiles far longer than the library.
+    """
+    if caps.limits.generation != HOPPER or not problem.settled or not rounds(problem):
+        return False
+    axes = axes_of(problem)
+    return not unmatched(axes) and is_astray(axes, problem.inputs[0].dtype, caps.chip.tuning.wgmma)
+
+
 def longest_seconds(problem: Problem, caps: Caps) -> float:
     """Returns what a library takes for such a product."""
     tuning, (a, *_) = caps.chip.tuning.wgmma, problem.inputs
@@ -139,7 +149,8 @@ def is_ranked(problem: Problem, caps: Caps | None) -> bool:
     """True if predictions decide between a library and what stands beside it in the catalog."""
     if caps is None:
         return False
-    return not caps.is_measured or is_narrow(problem) or is_longest(problem, caps)
+    known = caps.is_measured and not is_narrow(problem)
+    return not known or is_longest(problem, caps) or has_astray(problem, caps)
 
 
 def library_seconds(problem: Problem, caps: Caps, bytes_: int = 16) -> float:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, final
 
+import numpy as np
+
 from ge2.base.dtypes import FLOAT32, FLOAT64, FP8
 from ge2.base.record import record
 from ge2.ir import Graph, Var
@@ -26,8 +28,8 @@ from ge2.targets.cuda.products.polynomials import (
     unknown,
 )
 
-SLOPE: Final = number(math.sqrt(2 / math.pi))  # of GELU's tanh at zero
-CUBE: Final = number(0.044715)  # the factor of its cube
+SLOPE: Final = math.sqrt(2 / math.pi)  # of GELU's tanh at zero
+CUBE: Final = 0.044715  # the factor of its cube
 ONE, HALF_OF, THREE = number(1.0), number(0.5), number(3.0)
 
 
@@ -48,18 +50,33 @@ class Matched:
     matrix: int | None = None
 
 
-def gelu(x: Polynomial) -> Polynomial:
-    return HALF_OF * x * (ONE + bent(x))
+@final
+@record
+class Gelu:
+    """The form with tanh: its slope at zero, and the factor of the cube."""
+
+    steep: Polynomial
+    cube: Polynomial
+
+    def bent(self, x: Polynomial) -> Polynomial:
+        return tanh(self.steep * (x + self.cube * x * x * x))
+
+    def of(self, x: Polynomial) -> Polynomial:
+        return HALF_OF * x * (ONE + self.bent(x))
+
+    def slope(self, x: Polynomial) -> Polynomial:
+        y, steep = self.bent(x), self.steep * (ONE + THREE * self.cube * x * x)
+        return HALF_OF * (ONE + y) + HALF_OF * x * (ONE - y * y) * steep
 
 
-def bent(x: Polynomial) -> Polynomial:
-    """The tanh of a GELU."""
-    return tanh(SLOPE * (x + CUBE * x * x * x))
-
-
-def gelu_slope(x: Polynomial) -> Polynomial:
-    steep = SLOPE * (ONE + THREE * CUBE * x * x)
-    return HALF_OF * (ONE + bent(x)) + HALF_OF * x * (ONE - bent(x) * bent(x)) * steep
+@lru_cache(4)
+def gelus(dtype: np.dtype) -> tuple[Gelu, ...]:
+    """The function with its constants, and with those that a half type has of them: in programs of
+    half types Python's numbers are rounded, which is no reason to take a worse function.
+    """
+    exact = SLOPE, CUBE
+    ways = dict.fromkeys([exact, tuple(float(np.asarray(x).astype(dtype)) for x in exact)])
+    return tuple(Gelu(number(steep), number(cube)) for steep, cube in ways)
 
 
 @lru_cache(64)
@@ -118,8 +135,9 @@ def forward(place: Var, graph: Graph, columns: int) -> Iterator[Way]:
             x = x + given(vector)
             yield Way("BIAS", (x,), vector)
         yield Way(f"RELU{bias}", (positive(x),), vector)
-        yield Way(f"GELU{bias}", (gelu(x),), vector)
-        yield Way(f"GELU_AUX{bias}", (gelu(x), x), vector)
+        for gelu in gelus(place.type.dtype):
+            yield Way(f"GELU{bias}", (gelu.of(x),), vector)
+            yield Way(f"GELU_AUX{bias}", (gelu.of(x), x), vector)
 
 
 def scaled(place: Var, graph: Graph) -> Iterator[Way]:
@@ -135,8 +153,10 @@ def scaled(place: Var, graph: Graph) -> Iterator[Way]:
 def backward(place: Var, graph: Graph, rows: tuple[int, ...]) -> Iterator[Way]:
     """What it makes of a cotangent and the values before an activation."""
     for matrix in graph.inputs:
-        if matrix.type.shape == place.type.shape and matrix is not place:
-            y = given(place) * gelu_slope(given(matrix))
+        if matrix.type.shape != place.type.shape or matrix is place:
+            continue
+        for gelu in gelus(place.type.dtype):
+            y = given(place) * gelu.slope(given(matrix))
             yield Way("DGELU", (y,), None, matrix)
             yield Way("DGELU_BGRAD", (y, unknown("sum", y, rows)), None, matrix)
 

@@ -54,6 +54,13 @@ def waves_of(axes: Contraction, tile: MmaTile | WgmmaTile, multiprocessors: int)
     return -(-batches * tiles_of(rows.size, columns.size, tile) // multiprocessors)
 
 
+def is_astray(axes: Contraction, dtype: np.dtype, tuning: Wgmma) -> bool:
+    """True if rows of a factor begin within a sector of memory."""
+    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
+    apart = math.gcd(max(rows.a, sums.a), max(columns.b, sums.b))
+    return apart * dtype.itemsize % tuning.sector > 0
+
+
 def least_waste(
     axes: Contraction, multiprocessors: int, tuning: Wgmma, tiles: Sequence[WgmmaTile] = ()
 ) -> float:

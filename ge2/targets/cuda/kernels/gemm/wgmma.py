@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import final
@@ -25,9 +24,15 @@ from ge2.targets.cuda.kernels.gemm.families import (
     unlike,
 )
 from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
-from ge2.targets.cuda.kernels.products import HOPPER, is_longest
+from ge2.targets.cuda.kernels.products import HOPPER, has_astray, is_longest
 from ge2.targets.cuda.products.gemm import Contraction
-from ge2.targets.cuda.products.tensor_cores import least_waste, tiles_down, unmatched, waves_of
+from ge2.targets.cuda.products.tensor_cores import (
+    is_astray,
+    least_waste,
+    tiles_down,
+    unmatched,
+    waves_of,
+)
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue, stored_alone
 from ge2.targets.cuda.products.wgmma import Wgmma, of_operand, stages_of, unfit
 from ge2.targets.cuda.tuning import WgmmaTile
@@ -68,17 +73,11 @@ def seconds(
     a_byte = size * (tile.drain if after.stores else 1.0) / (tuning.drained * part)
     moved = after.moved if after.stores else after.moved + FLOAT32.itemsize  # which a sum is first
     waves = waves_of(axes, tile, caps.limits.multiprocessors)
-    if apart(axes) * dtype.itemsize % tuning.sector:
+    if is_astray(axes, dtype, tuning):
         multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
     # the rate of products was fitted to the whole time of bare ones, which store their sums
     bare = a_byte * min(after.moved, dtype.itemsize)
     return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
-
-
-def apart(axes: Contraction) -> int:
-    """Elements of which the rows of both factors are multiples apart."""
-    (rows,), (columns,), (sums,) = axes.rows, axes.columns, axes.sums
-    return math.gcd(max(rows.a, sums.a), max(columns.b, sums.b))
 
 
 def in_turns(tiles: int, multiplied: float, left: float) -> float:
@@ -181,7 +180,7 @@ class GemmWgmma(WgmmaKernels, StoredBare):
     name = "wgmma product"
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
-        return caps is not None and is_longest(problem, caps)
+        return caps is not None and (is_longest(problem, caps) or has_astray(problem, caps))
 
 
 @final
