@@ -175,3 +175,15 @@ def test_what_the_library_lacks_falls_to_the_next(monkeypatch: pytest.MonkeyPatc
             found = ge2.jit(function)(*xs)
         assert NAME not in called(ge2.jit(function).lower(*xs))
     judge(found, exactly(exact, *xs), 300)
+
+
+def test_regions_that_count_are_none_of_the_librarys() -> None:
+    """A value of no operands is no polynomial."""
+    x = np.random.default_rng(0).normal(size=(3, 2)) + 1j
+
+    def slope(x: Any) -> Any:
+        y, back = ge2.vjp(lambda x: np.linalg.pinv(x, 1e-6), x)
+        return back(y)[0]
+
+    with config.using(executor="shim"):
+        assert np.isfinite(ge2.jit(slope)(x)).all()

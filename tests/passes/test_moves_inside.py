@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -16,6 +17,7 @@ from ge2.ops.graphs.region import Region
 from ge2.passes.fuse import fuse
 from ge2.passes.moves_inside import is_move, moves_inside
 from ge2.passes.pipeline import TIDY, run
+from ge2.targets.cuda.emulator.device import EMULATED
 from tests.together import needs_compiler
 
 F = Any
@@ -214,6 +216,23 @@ def test_kernels(dtype: Any, shape: tuple[int, ...]) -> None:
     for a, b, c in zip(found, wanted, function(x, y), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
         np.testing.assert_array_equal(np.asarray(a), c)
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(70, 300), (3, 30, 257), (33, 513)])
+@pytest.mark.parametrize("dtype", [np.float32, np.int64])
+def test_a_thread_has_rows_below_one_another(shape: tuple[int, ...], dtype: Any) -> None:
+    """Where there are many, as on a chip with few threads."""
+    chip = replace(EMULATED, multiprocessors=1, threads_per_multiprocessor=256)
+    x = np.random.default_rng(3).integers(0, 9, shape).astype(dtype)
+
+    def points(x: F) -> F:
+        return np.roll(x, 1, 0) + np.roll(x, -1, -1) * 2 - np.roll(x, 2, -1) + np.roll(x, -1, 0) * x
+
+    with config.using(executor="shim", tuning=(chip,)):
+        compiled = ge2.jit(points)
+        assert "TURNS" in str(compiled.lower(x).kernels[0])
+        np.testing.assert_array_equal(np.asarray(compiled(x)), points(x))
 
 
 @needs_compiler

@@ -87,6 +87,7 @@ class Lying:
     count: str = ""
     row: str = ""
     extent: str = ""
+    line: str = ""  # the row, of several
 
 
 @final
@@ -230,23 +231,24 @@ class Lanes:
         rows are long, there are many of them, and what is read finds registers.
         """
         row = -(-self.problem.axes.sizes[self.lane] // self.pack) if self.lane >= 0 else 0
-        if (
-            self.over
-            or self.columns != self.tuning.block
-            or row % (self.tuning.turns * self.tuning.block)
-            or self.pack == 1
-            or self.ragged
-        ):
+        if self.over or not self.columns:
             return 1
+        alone = self.pack == 1 and self.read_alone() > 0
+        whole = self.columns == self.tuning.block
+        whole = whole and row % (self.tuning.turns * self.tuning.block) == 0 and not self.ragged
+        if not alone and (self.pack == 1 or not whole):
+            return 1
+        busy, tuning = self.chip.multiprocessors * self.chip.threads, self.tuning
+        for turns in (tuning.turns, 2) if alone else (tuning.turns,):
+            if self.held() * turns <= tuning.at_once and self.packs >= 4 * turns * busy:
+                return turns
+        return 1
+
+    def held(self) -> int:
+        """Returns the bytes of what a thread reads for a pack of its own."""
         read = self.said.read_in(list(self.root.everything()))
-        held = (
-            sum(p.var.type.dtype.itemsize for p in read if self.lies(p))
-            * self.pack
-            * self.tuning.turns
-        )
-        busy = self.chip.multiprocessors * self.chip.threads
-        turns, at_once = self.tuning.turns, self.tuning.at_once
-        return turns if held <= at_once and self.packs >= 4 * turns * busy else 1
+        alone = [w.xs[0].dtype.itemsize for w in self.problem.works if w.step and w.step.placed]
+        return sum(p.var.type.dtype.itemsize for p in read if self.lies(p)) * self.pack + sum(alone)
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -255,6 +257,8 @@ class Lanes:
         if not self.columns:
             return -(-self.packs // self.tuning.block), 1
         row = -(-self.problem.axes.sizes[self.lane] // self.pack)
+        if self.turns > 1 and self.pack == 1:
+            return -(-self.packs // row // self.turns), -(-row // self.columns)
         return self.packs // row, -(-row // (self.columns * self.turns))
 
     # -- the text
@@ -301,6 +305,8 @@ class Lanes:
             return Lying(form, tuple(self.letters()), count)
         *outer, lane = self.kept
         letter, extent = self.places.letters[lane], self.places.extent(lane)
+        if self.turns > 1 and self.pack == 1:
+            return self.lying_down(outer, letter, extent)
         row = self.places.linear(outer, "(int)blockIdx.x")
         if len(outer) == 1:
             places = [f"const {self.places.whole} {row} = blockIdx.x;"]
@@ -308,6 +314,15 @@ class Lanes:
             places = self.places.split("(int)blockIdx.x", outer)
         form = "turns" if self.turns > 1 else "row"
         return Lying(form, tuple(map(Text, places)), "", letter, extent)
+
+    def lying_down(self, outer: Sequence[int], letter: str, extent: str) -> Lying:
+        """Returns how a thread has an element each of rows below one another, of which what lies
+        around is the same.
+        """
+        line, rows = self.places.linear(outer, "r"), self.packs // self.problem.axes.sizes[self.lane]
+        count = " * ".join(map(self.places.extent, outer)) if rows % self.turns else ""
+        places = tuple(map(Text, self.places.split(line, outer)))
+        return Lying("down", places, count, letter, extent, line)
 
     def number(self) -> str:
         """Returns how many packs there are, in CUDA."""

@@ -178,7 +178,10 @@ def made_of(
     e: Eqn, values: Iterable[Polynomial], vectors: Collection[int], may_be: Collection[np.dtype]
 ) -> Polynomial | None:
     """What an equation makes of polynomials; None if that is none."""
-    first, *_ = values = [*values]
+    values = [*values]
+    if not values:
+        return None  # such as counts along an axis
+    first = values[0]
     if (rule := RULES.get(e.op)) is not None:
         return rule(*values)
     if isinstance(e.op, IntegerPow):
