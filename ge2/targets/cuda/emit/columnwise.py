@@ -319,7 +319,10 @@ class Lanes:
         """Returns how a thread has an element each of rows below one another, of which what lies
         around is the same.
         """
-        line, rows = self.places.linear(outer, "r"), self.packs // self.problem.axes.sizes[self.lane]
+        line, rows = (
+            self.places.linear(outer, "r"),
+            self.packs // self.problem.axes.sizes[self.lane],
+        )
         count = " * ".join(map(self.places.extent, outer)) if rows % self.turns else ""
         places = tuple(map(Text, self.places.split(line, outer)))
         return Lying("down", places, count, letter, extent, line)
