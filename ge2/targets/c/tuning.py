@@ -23,6 +23,9 @@ class Regions:
     tasks: int = 64  # of a sum that has partial results, at most
     stack: int = 4096  # elements of an array on the stack, at most
     few: int = 8  # rounds of a loop that are not worth a vector
+    # operations for each element that is not beside the one before, below which its loop has no
+    # vectors: gcc took 1.0 s for two loops over columns of bytes, which were no quicker
+    scattered: int = 4
     # elements of a byte that are converted at once: more are unpacked in steps
     bytes_at_once: int = 16
     # elements whose float32 sum is taken before it is added to a float64: NumPy errs as much

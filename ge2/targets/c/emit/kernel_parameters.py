@@ -111,13 +111,17 @@ class Places(AxesParameters):
         the sizes of the axes within, or a parameter of its own.
         """
         strides = self.axes.strides[p]
-        near = a == self.axes.lane and abs(strides[a]) * p.var.type.dtype.itemsize <= self.near
+        near = a == self.axes.lane and not self.apart(p, a)
         if near or strides[a] in (0, 1):
             return str(strides[a])
         within = [b for b in strides if strides[b] < strides[a]]
         # arrays alike, such as neighbours in a stencil, share an index: the compiler sees that
         name = self.alike.setdefault(frozenset(strides.items()), label(p.name))
         return self.stride_by(p, a, within, name)
+
+    def apart(self, p: Param, a: int) -> bool:
+        """True if neighbours along an axis are not near to each other in memory."""
+        return abs(self.axes.strides[p].get(a, 0)) * p.var.type.dtype.itemsize > self.near
 
     def load(self, p: Param) -> str:
         """An element of an input, or a number that was handed over."""

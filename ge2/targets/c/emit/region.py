@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from ge2.base.dtypes import HALF
 from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Tiling, Values
+from ge2.codegen.kernel_values import Held, Param, Tiling, Values
 from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
 from ge2.codegen.ranges import Ranges
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, guard
@@ -100,7 +100,10 @@ class Writer(Statements):
         if alone is None or self.threads == ALONE:
             body = self.inside(self.root)
         else:
-            body, cut = self.share(alone), self.cut(alone, False)
+            before = [
+                each for w in self.root.children if isinstance(w, Work) for each in self.line(w)
+            ]
+            body, cut = [*before, *self.share(alone)], self.cut(alone, False)
             total = cut.total
             for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
                 self.places.size(name, value)
@@ -167,6 +170,7 @@ class Writer(Statements):
         runs = frozenset() if few else frozenset(w for w in local if in_runs(w))
         short = self.axes.sizes[a] < self.tuning.few or any(map(self.written_out, loop.path[:-1]))
         simd = vectorises(loop.works) and not (few and short)
+        simd = simd and (bool(local) or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
         limits = gathers.limits(loop.works, self.places)
         if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
@@ -189,6 +193,16 @@ class Writer(Statements):
         outer = For("at", begin, end, (first, *before, inner, *after), step=str(run))
         rests, sums = self.rests(runs)
         return [*flags, *rests, outer, *sums, *checks]
+
+    def scattered(self, loop: Loop, a: int) -> bool:
+        """True if a loop does little with elements that are apart: to collect a vector of them costs
+        more than it saves, and the compiler a hundred lines each.
+        """
+        found = {x.leaf for w in loop.works for x in w.xs}
+        found.update(w.param for w in loop.works)
+        reads = (p for p in found if isinstance(p, Param))
+        apart = sum(self.places.apart(p, a) for p in reads)
+        return sum(w.cost for w in loop.works) < self.tuning.scattered * apart
 
     def seeking(
         self, loop: Loop, bounds: tuple[str, str, str], local: Sequence[Work]
@@ -417,12 +431,12 @@ class Writer(Statements):
         return Cut(total, count, chunk, max(self.tuning.grain // each, 1))
 
     def alone(self) -> Loop | None:
-        """The loop that threads share, if the kernel is nothing else: then it
-        is a function of its own.
+        """The loop that threads share, if the kernel is nothing else but scalars before it: then it
+        is a function of its own, which computes these for each task.
         """
-        (child, *more) = self.root.children
+        *before, child = self.root.children
         if (
-            more
+            not all(map(scalar, before))
             or isinstance(child, Work)
             or child.spec is None
             or child.spec.role not in ("task", "panel")
@@ -532,6 +546,13 @@ class Writer(Statements):
             own = w is self.sought[0]
             return met(w, self.state(w), name, value, index) if own else []
         return [Text(taken_in(w, name, value, index), comment)]
+
+
+def scalar(child: Work | Loop) -> bool:
+    """True of a number that is computed from numbers, and looks for no error."""
+    if not isinstance(child, Work) or child.kind != "compute" or child.axes:
+        return False
+    return not gathers.is_place(child)
 
 
 def wrapped(text: str) -> str:

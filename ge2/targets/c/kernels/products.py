@@ -12,10 +12,11 @@ import numpy as np
 
 from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, FLOATS, accumulator
 from ge2.choice.problem import Problem, Variant
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, length, whole
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.dot import DotGeneral
 from ge2.targets.c.caps import Caps
+from ge2.targets.c.emit.skeleton import For
 from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
 from ge2.targets.c.kernels.generated import Generated, Pieces, copying, shared, shared_seconds
 from ge2.targets.c.kernels.panels import (
@@ -28,7 +29,6 @@ from ge2.targets.c.kernels.panels import (
     multiplied,
     serves,
 )
-from ge2.targets.c.kernels.strided_loops import Elements, nest_of
 from ge2.targets.c.tuning import Products
 
 Writer = Callable[[str, list[Argument], Matrix, Matrix, Sides, bool], Text]
@@ -248,15 +248,19 @@ class Multiply:
         if write is by_blas:  # which counts by itself, and shares tiles
             arguments.append(Argument("int threads", "threads", self.caps.threads))
             return CKernel("product", f"{self.op} of {types}", tuple(arguments), (line,), 1)
-        sharing = None
+        begin, end, total = "0", "count", ""
         if self.caps.threads != ALONE and few and math.prod(sizes) > self.tuning.many:
+            begin, end, total = "from", "to", "count"
+            each = math.prod(sizes[1:])
+            for name, most in (
+                ("chunk", self.caps.tuning.regions.task),
+                ("grain", self.tuning.many),
+            ):
+                arguments.append(Argument(f"int64_t {name}", "size", max(most // each, 1)))
             arguments.append(Argument("int threads", "threads"))
-            long = 1 + length(line) > self.caps.tuning.regions.lines
-            sharing = Sharing("threads > 1", "for schedule(static)", long)
-        view = Elements(nest_of("i", ("count",)), sharing, (line,))
         return CKernel(
-            "product", f"{self.op} of {types}", tuple(arguments), (), 1,
-            template="c/elements.c.jinja", view=view,
+            "product", f"{self.op} of {types}", tuple(arguments), (), 1, total,
+            template="c/region.c.jinja", view=(For("i", begin, end, (line,)),),
         )  # fmt: skip
 
     def of_size(self, sizes: Sides) -> Writer:
@@ -352,10 +356,16 @@ def called(arguments: list[Argument], a: Matrix, b: Matrix, sizes: Sides, few: b
         arguments += [
             Argument(f"int64_t {s}", "size", n) for s, n in zip(sides, sizes[1:], strict=True)
         ]
+    texts: list[str] = []
     for name, x in (("a", a), ("b", b)):
-        for part in ("batch", "row", "column"):
-            arguments.append(Argument(f"int64_t {name}_{part}", "size", getattr(x, part)))
-    operands = "a + i * a_batch, a_row, a_column, b + i * b_batch, b_row, b_column"
+        given = {f"{name}_batch": x.batch, f"{name}_row": x.row, f"{name}_column": x.column}
+        spelt = {f"{name}_row", f"{name}_column"} if few else set[str]()  # with the sizes
+        arguments += [
+            Argument(f"int64_t {s}", "size", n) for s, n in given.items() if s not in spelt
+        ]
+        batch, *rest = (str(n) if s in spelt else s for s, n in given.items())
+        texts += [f"{name} + i * {batch}", *rest]
+    operands = ", ".join(texts)
     return f"{', '.join(sides)}, {operands}, c + i * {sides[0]} * {sides[1]}, {sides[1]}"
 
 
