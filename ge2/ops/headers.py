@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 
@@ -51,6 +50,8 @@ def defined(target: str) -> frozenset[str]:
     >>> {"ge2_tanh_f32", "ge2_erf_f64"} <= defined("c") & defined("cuda")
     True
     """
+    from pathlib import Path  # hardly ever needed
+
     folders = folder(target), templates("include", "ge2")
     paths = (os.path.join(each, name) for each in folders for name in sorted(os.listdir(each)))
     text = "\n".join(Path(path).read_text("utf-8") for path in paths)
