@@ -20,10 +20,10 @@ from benchmarks.record import AtMost, Row
 from benchmarks.timing import medians
 from benchmarks.work import compiled_or_not
 from ge2 import config
-from ge2.targets.c.load import launcher
+from ge2.targets.c import launcher
 
 LEAVES, ROUNDS = 50, 41
-PLAIN = "ge2.targets.c.load.plain_launcher"  # imported where it is needed
+PLAIN = "ge2.targets.c.linked"  # imported where it is needed
 LAYOUT, SIZES = "float32, C order", {"each": [8]}
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from benchmarks.record import Failure, Faster, Row, Target, describe
-from ge2.base.formatting import size_words
+from ge2.base.source import size_words
 
 PEERS = ("numpy", "cupy", "jax", "torch")
 MARKS = {True: "yes", False: "NO", None: "?"}

@@ -26,8 +26,8 @@ import numpy as np
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import record, speed
-from ge2.choice.measured import SHIPPED, shipped_name
+from ge2.choice import problem, record
+from ge2.choice.problem import SHIPPED, shipped_name
 from ge2.choice.record import Entry
 from ge2.compile.race import on_stderr, tune
 
@@ -124,7 +124,7 @@ def problems() -> Iterator[tuple[str, Function, tuple[Any, ...]]]:
 def measured(budget: float, device: Any) -> set[str]:
     """Races for all problems; returns the kinds of devices that they were held on."""
     from ge2.compile.compile import compile_graph
-    from ge2.transforms.inspect import make_jaxpr
+    from ge2.transforms.arguments import make_jaxpr
 
     end, kinds = time.monotonic() + budget, set[str]()
     for name, f, xs in problems():
@@ -148,7 +148,7 @@ def shipped(kinds: set[str], out: str, how: dict[str, Any]) -> Iterator[tuple[Pa
         found = sorted((e for e in record.entries() if e.device == kind), key=Entry.line)
         first = next(row for entry in found for row in entry.rows)
         made = how | {"driver": first.driver, "libraries": first.libraries, "classes": len(found)}
-        known = speed.probed(kind)
+        known = problem.probed(kind)
         more = [{"made": made}, *([] if known is None else [{"speed": astuple(known)}])]
         path = Path(out, shipped_name(kind))
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--device", choices=("cuda", "cpu"), help="the GPU if there is one")
     parser.add_argument("--out", default=SHIPPED, help="a folder in place of that of the package")
     options = parser.parse_args(argv)
-    from ge2.cli.profile import usual
+    from ge2.cli.kernels import usual
 
     on_gpu = (options.device or usual()) == "cuda"
     device = None

@@ -13,8 +13,8 @@ import typing as _typing
 from ge2 import errors as errors
 from ge2 import numpy as numpy
 from ge2 import tree as tree
+from ge2.base.arrays import BFLOAT16 as bfloat16
 from ge2.base.config import config as config
-from ge2.base.dtypes import BFLOAT16 as bfloat16
 from ge2.base.source import named_scope as named_scope
 from ge2.base.tracebacks import hides as _hides
 from ge2.base.tracebacks import hides_methods as _hides_methods
@@ -30,22 +30,22 @@ from ge2.transforms.api import jvp as jvp
 from ge2.transforms.api import linearize as linearize
 from ge2.transforms.api import value_and_grad as value_and_grad
 from ge2.transforms.api import vjp as vjp
+from ge2.transforms.arguments import ShapeDtypeStruct as ShapeDtypeStruct
+from ge2.transforms.arguments import eval_shape as eval_shape
+from ge2.transforms.arguments import make_jaxpr as make_jaxpr
+from ge2.transforms.arguments import parse as parse
+from ge2.transforms.batching import hessian as hessian
+from ge2.transforms.batching import jacfwd as jacfwd
+from ge2.transforms.batching import jacobian as jacobian
+from ge2.transforms.batching import jacrev as jacrev
 from ge2.transforms.batching import vmap as vmap
-from ge2.transforms.control.branches import stop_gradient as stop_gradient
+from ge2.transforms.branches import stop_gradient as stop_gradient
 from ge2.transforms.custom import custom_jvp as custom_jvp
 from ge2.transforms.custom import custom_vjp as custom_vjp
 from ge2.transforms.graphs.rules import float0 as float0
-from ge2.transforms.inspect import ShapeDtypeStruct as ShapeDtypeStruct
-from ge2.transforms.inspect import eval_shape as eval_shape
-from ge2.transforms.inspect import make_jaxpr as make_jaxpr
-from ge2.transforms.inspect import parse as parse
-from ge2.transforms.jacobians import hessian as hessian
-from ge2.transforms.jacobians import jacfwd as jacfwd
-from ge2.transforms.jacobians import jacobian as jacobian
-from ge2.transforms.jacobians import jacrev as jacrev
-from ge2.transforms.remat import checkpoint as checkpoint
-from ge2.transforms.remat import checkpoint_name as checkpoint_name
-from ge2.transforms.remat import remat as remat
+from ge2.transforms.pullback import checkpoint as checkpoint
+from ge2.transforms.pullback import checkpoint_name as checkpoint_name
+from ge2.transforms.pullback import remat as remat
 
 __all__ = [
     "Policy",
@@ -121,16 +121,16 @@ if _typing.TYPE_CHECKING:
     from ge2 import tree_util as tree_util
     from ge2.dispatch.explain import explain as explain
     from ge2.dispatch.op_call import op_call as op_call
-    from ge2.dispatch.tune import tuning as tuning
+    from ge2.dispatch.pins import tuning as tuning
     from ge2.transforms import checkpoint_policies as checkpoint_policies
     from ge2.transforms.autocast import Policy as Policy
     from ge2.transforms.autocast import autocast as autocast
     from ge2.transforms.custom_gradient import closure_convert as closure_convert
     from ge2.transforms.custom_gradient import custom_batch as custom_batch
     from ge2.transforms.custom_gradient import custom_gradient as custom_gradient
+    from ge2.transforms.custom_gradient import pure_callback as pure_callback
     from ge2.transforms.custom_gradient import sequential_vmap as sequential_vmap
-    from ge2.transforms.effects import pure_callback as pure_callback
-    from ge2.transforms.linear import linear_transpose as linear_transpose
+    from ge2.transforms.solves import linear_transpose as linear_transpose
 
     __version__: str
 else:
@@ -144,13 +144,13 @@ else:
         "autocast": "ge2.transforms.autocast",
         "explain": "ge2.dispatch.explain",
         "op_call": "ge2.dispatch.op_call",
-        "tuning": "ge2.dispatch.tune",
+        "tuning": "ge2.dispatch.pins",
         "closure_convert": "ge2.transforms.custom_gradient",
         "custom_batch": "ge2.transforms.custom_gradient",
         "custom_gradient": "ge2.transforms.custom_gradient",
         "sequential_vmap": "ge2.transforms.custom_gradient",
-        "pure_callback": "ge2.transforms.effects",
-        "linear_transpose": "ge2.transforms.linear",
+        "pure_callback": "ge2.transforms.custom_gradient",
+        "linear_transpose": "ge2.transforms.solves",
     }
 
     @_hides
@@ -173,7 +173,7 @@ else:
             globals()[name] = getattr(import_module(_LATE[name]), name)
             _publish(globals())
             return globals()[name]
-        from ge2.base.names import lacking
+        from ge2.base.errors import lacking
 
         raise AttributeError(lacking("ge2", name, __all__))
 

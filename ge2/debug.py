@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ge2.base.tracebacks import publish
-from ge2.transforms.effects import debug_callback as callback
-from ge2.transforms.effects import debug_print as print
+from ge2.transforms.custom_gradient import debug_callback as callback
+from ge2.transforms.custom_gradient import debug_print as print
 
 __all__ = ["callback", "print"]
 

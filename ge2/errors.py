@@ -37,7 +37,7 @@ from ge2.base.errors import UnknownSetting as UnknownSetting
 from ge2.base.errors import VerifyError as VerifyError
 from ge2.base.errors import WideningError as WideningError
 from ge2.base.errors import ZeroWeightsError as ZeroWeightsError
-from ge2.base.log import Ge2Warning as Ge2Warning
+from ge2.base.source import Ge2Warning as Ge2Warning
 
 __all__ = [
     "ArgumentError",

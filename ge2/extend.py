@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, INEXACT
+from ge2.base.arrays import BOOL, COMPLEX, INEXACT
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides, publish

@@ -22,7 +22,7 @@ from ge2.base.tracebacks import publish
 from ge2.choice.choose import Candidate as Candidate
 from ge2.choice.choose import Choice as Choice
 from ge2.choice.choose import choose, settled
-from ge2.choice.measured import Measured as Measured
+from ge2.choice.problem import Measured as Measured
 from ge2.choice.problem import Pin as Pin
 from ge2.choice.problem import Prefs as Prefs
 from ge2.choice.problem import Problem, prefs
@@ -39,10 +39,10 @@ from ge2.dispatch.user_kernels import registered as registered
 from ge2.dispatch.user_kernels import unregister as unregister
 from ge2.ir import Eqn, Graph, Op, Var, type_of
 from ge2.ops import KNOWN
-from ge2.program.program import Program, Step
+from ge2.program import Program, Step
 from ge2.targets.cuda.device import Device
 from ge2.targets.cuda.limits import Limits
-from ge2.transforms.inspect import make_jaxpr
+from ge2.transforms.arguments import make_jaxpr
 
 __all__ = [
     "Candidate", "Choice", "Measured", "Pin", "Prefs", "bench", "check", "families", "launch", "names",
@@ -121,7 +121,7 @@ def device_of(caps: Any) -> Device | None:
     if hasattr(caps, "limits"):
         return caps  # type: ignore[no-any-return]
     if isinstance(caps, str | Limits):
-        from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+        from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 
         return OfflineDevice(caps if isinstance(caps, Limits) else limits_of(architecture(caps)))
     what = f"hw_caps is an architecture, limits or a device; got {caps!r:.60}"
@@ -188,12 +188,12 @@ def chosen(problem: Problem, device: Device | None, wanted: Prefs) -> Choice:
 def caps_of(target: str, device: Device | None) -> Any:
     """The limits that kernels are written by."""
     if device is not None:
-        from ge2.targets.cuda.caps import Caps as CudaCaps
+        from ge2.targets.cuda.device import Caps as CudaCaps
 
         return CudaCaps.of(device)
-    from ge2.compile.tuning import tuning_now
-    from ge2.targets.c.caps import Caps
-    from ge2.targets.c.load.blas import services
+    from ge2.compile.pipeline import tuning_now
+    from ge2.targets.c.blas import services
+    from ge2.targets.c.tuning import Caps
 
     return Caps(config.thread_count(), bool(services().dgemm), tuning_now().c)
 

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ge2.base.names import lacking
+from ge2.base.errors import lacking
 from ge2.base.tracebacks import hides, publish, published
-from ge2.transforms.control.branches import cond as cond
-from ge2.transforms.control.branches import dot_general as dot_general
-from ge2.transforms.control.branches import stop_gradient as stop_gradient
-from ge2.transforms.control.branches import switch as switch
-from ge2.transforms.control.branches import top_k as top_k
-from ge2.transforms.control.loops import associative_scan as associative_scan
-from ge2.transforms.control.loops import fori_loop as fori_loop
-from ge2.transforms.control.loops import map as map
-from ge2.transforms.control.loops import scan as scan
-from ge2.transforms.control.loops import while_loop as while_loop
-from ge2.transforms.control.solves import custom_linear_solve as custom_linear_solve
-from ge2.transforms.control.solves import custom_root as custom_root
+from ge2.transforms.branches import cond as cond
+from ge2.transforms.branches import dot_general as dot_general
+from ge2.transforms.branches import stop_gradient as stop_gradient
+from ge2.transforms.branches import switch as switch
+from ge2.transforms.branches import top_k as top_k
+from ge2.transforms.loops import associative_scan as associative_scan
+from ge2.transforms.loops import fori_loop as fori_loop
+from ge2.transforms.loops import map as map
+from ge2.transforms.loops import scan as scan
+from ge2.transforms.loops import while_loop as while_loop
+from ge2.transforms.solves import custom_linear_solve as custom_linear_solve
+from ge2.transforms.solves import custom_root as custom_root
 
 if TYPE_CHECKING:
     from ge2.numpy.access.dynamic import clamp as clamp

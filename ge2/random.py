@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BFLOAT16,
     FLOAT16,
     FLOAT32,
@@ -30,8 +30,7 @@ from ge2.base.dtypes import (
     INTEGERS,
     NUMBERS,
 )
-from ge2.base.errors import InputError, ShapeError
-from ge2.base.names import lacking
+from ge2.base.errors import InputError, ShapeError, lacking
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 from ge2.ir import Dims, is_traced, type_of
@@ -55,8 +54,7 @@ from ge2.ops.elementwise import (
 )
 from ge2.ops.index import Gather
 from ge2.ops.random import SPLIT, RandomBits, RandomFold
-from ge2.ops.reduce import ArgMax
-from ge2.ops.scan import CumSum
+from ge2.ops.reduce import ArgMax, CumSum
 from ge2.ops.shape import Concatenate, Iota, Reshape, Slice, Transpose
 from ge2.ops.sort import ArgSort, SearchSorted
 

@@ -15,19 +15,12 @@ from typing import Any
 import numpy as np
 
 from ge2.base.errors import PytreeError
-from ge2.base.pytrees.pytree import (
-    IsLeaf,
-    KeyPath,
-    Structure,
-    flatten_rest,
-    flatten_up_to,
-    map_structure,
-)
-from ge2.base.pytrees.pytree import flatten as flatten
-from ge2.base.pytrees.pytree import flatten_with_path as flatten_with_path
-from ge2.base.pytrees.pytree import leaves as leaves
-from ge2.base.pytrees.pytree import structure as structure
-from ge2.base.pytrees.pytree import unflatten as unflatten
+from ge2.base.pytree import IsLeaf, KeyPath, Structure, flatten_rest, flatten_up_to, map_structure
+from ge2.base.pytree import flatten as flatten
+from ge2.base.pytree import flatten_with_path as flatten_with_path
+from ge2.base.pytree import leaves as leaves
+from ge2.base.pytree import structure as structure
+from ge2.base.pytree import unflatten as unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
 

@@ -7,19 +7,19 @@ registered here. All else is a leaf, subclasses of list, dict and tuple among th
 
 from __future__ import annotations
 
-from ge2.base.pytrees.pytree import DictKey as DictKey
-from ge2.base.pytrees.pytree import FlattenedIndexKey as FlattenedIndexKey
-from ge2.base.pytrees.pytree import GetAttrKey as GetAttrKey
-from ge2.base.pytrees.pytree import KeyPath as KeyPath
-from ge2.base.pytrees.pytree import Partial as Partial
-from ge2.base.pytrees.pytree import SequenceKey as SequenceKey
-from ge2.base.pytrees.pytree import Structure as PyTreeDef
-from ge2.base.pytrees.pytree import keystr as keystr
-from ge2.base.pytrees.pytree import register_dataclass as register_dataclass
-from ge2.base.pytrees.pytree import register_leaf as register_leaf
-from ge2.base.pytrees.pytree import register_pytree_node as register_pytree_node
-from ge2.base.pytrees.pytree import register_pytree_node_class as register_pytree_node_class
-from ge2.base.pytrees.pytree import register_pytree_with_keys as register_pytree_with_keys
+from ge2.base.pytree import DictKey as DictKey
+from ge2.base.pytree import FlattenedIndexKey as FlattenedIndexKey
+from ge2.base.pytree import GetAttrKey as GetAttrKey
+from ge2.base.pytree import KeyPath as KeyPath
+from ge2.base.pytree import Partial as Partial
+from ge2.base.pytree import SequenceKey as SequenceKey
+from ge2.base.pytree import Structure as PyTreeDef
+from ge2.base.pytree import keystr as keystr
+from ge2.base.pytree import register_dataclass as register_dataclass
+from ge2.base.pytree import register_leaf as register_leaf
+from ge2.base.pytree import register_pytree_node as register_pytree_node
+from ge2.base.pytree import register_pytree_node_class as register_pytree_node_class
+from ge2.base.pytree import register_pytree_with_keys as register_pytree_with_keys
 from ge2.tree import all as tree_all
 from ge2.tree import flatten as tree_flatten
 from ge2.tree import flatten_with_path as tree_flatten_with_path

@@ -60,7 +60,7 @@ def compiler_is_looked_for() -> None:
     """Where there is none, that is said once, here, and is no failure of the
     first test that compiles.
     """
-    from ge2.targets.c.load.extension import native
+    from ge2.targets.c.launcher import native
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -82,10 +82,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     tables, or else each of those
     would compile as users do. A fixture would take longer than this, many thousand times.
     """
-    from ge2.choice import built
+    from ge2.choice import problem
     from tests.quick import compile_quickly
 
-    built.forget()  # the choices of a test do not depend on programs of others
+    problem.forget()  # the choices of a test do not depend on programs of others
 
     full = item.get_closest_marker("full_options") is not None or SAMPLING.every
     compile_quickly(not (full or is_sampled(f"options of {item.nodeid}")), not full)

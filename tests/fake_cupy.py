@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FP8
+from ge2.base.arrays import FP8
 from ge2.targets.cuda.device import Device as Contract
-from ge2.targets.cuda.emulator.device import ShimDevice, ShimStream
-from ge2.targets.cuda.launch.calls import call
+from ge2.targets.cuda.emulator import ShimDevice, ShimStream
+from ge2.targets.cuda.launch.graph import call
 from ge2.targets.cuda.limits import H200, Limits
-from ge2.targets.cuda.load.scratch import Scratch
+from ge2.targets.cuda.load.arena import Scratch
 
 REFUSED = "Implicit conversion to a NumPy array is not allowed. Please use `.get()`"
 

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
+from ge2.base import compiler, detect
 from ge2.base.cache import content_key
+from ge2.base.command import TookTooLong, run
 from ge2.base.config import brief_waits
-from ge2.base.toolchain import compiler, detect
-from ge2.base.toolchain.command import TookTooLong, run
-from ge2.base.toolchain.detect import Toolchain
-from ge2.targets.cuda.emulator import build
+from ge2.base.detect import Toolchain
+from ge2.targets.cuda import shim as build
 
 FULL = detect.FLAGS
 EMULATED = build.QUICK

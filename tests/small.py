@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ge2.codegen.tuning import Blocks, Nests
+from ge2.codegen.kernel_values import Blocks, Nests
 from ge2.targets.c.tuning import Draws, Moves, Regions, Scans, Sorts, Tuning
-from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.emulator import EMULATED, limits_of
 from ge2.targets.cuda.limits import KB, Limits
-from ge2.targets.cuda.load.offline import limits_of
 from ge2.targets.cuda.tuning import Rule
 
 SHARED_OUT = Tuning(regions=Regions(grain=1, task=1, tasks=3))  # whose text is the usual one

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ge2.base.toolchain import detect
+from ge2.base import detect
 from tests import exhaustive, quick
 from tests.exhaustive import (
     Sampling,

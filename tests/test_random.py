@@ -12,8 +12,8 @@ import pytest
 
 import ge2
 from ge2 import random
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.errors import InputError, ShapeError
 from ge2.transforms import grad, make_jaxpr, vmap
 

@@ -15,11 +15,11 @@ from typing import Any, final
 
 import pytest
 
+from ge2.base.compiler import Library, library
 from ge2.base.config import config
-from ge2.base.toolchain.compiler import Library, library
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.targets.c import linked
-from ge2.targets.c.load.launcher import make_launcher
+from ge2.targets.c.launcher import make_launcher
 from tests.exhaustive import SAMPLING
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")

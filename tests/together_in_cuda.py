@@ -17,15 +17,14 @@ from typing import Any, final
 
 import pytest
 
+from ge2.base.compiler import Library
 from ge2.base.errors import CompilerTrouble
-from ge2.base.toolchain.compiler import Library
-from ge2.targets.cuda.emulator import build, device
-from ge2.targets.cuda.emulator.build import compiled
-from ge2.targets.cuda.emulator.device import ShimKernel, ShimModule
-from ge2.targets.cuda.emulator.source import COMMENTS, KERNEL, Entry, entries
+from ge2.targets.cuda import emulator, shim
+from ge2.targets.cuda.emulator import ShimKernel, ShimModule
+from ge2.targets.cuda.shim import COMMENTS, KERNEL, Entry, compiled, entries
 
 INCLUDE = re.compile(r'^#include "(ge2/\w+\.cuh)"$', re.MULTILINE)
-MODULE, STATIC = "ge2_shim_module_of", device._static
+MODULE, STATIC = "ge2_shim_module_of", emulator._static
 
 
 @final
@@ -128,8 +127,8 @@ def renamed(found: re.Match[str], n: int) -> str:
 
 
 def library_of(text: str) -> Library:
-    flags = (*build.FLAGS, *build.QUICK, *build._include(), *build._script(), *build.LIBRARIES)
-    return build.library(text, "together", flags, build._digest(), symbol=MODULE)
+    flags = (*shim.FLAGS, *shim.QUICK, *shim._include(), *shim._script(), *shim.LIBRARIES)
+    return shim.library(text, "together", flags, shim._digest(), symbol=MODULE)
 
 
 @contextmanager
@@ -139,7 +138,7 @@ def together_in_cuda() -> Iterator[Together]:
     """
     file = Together()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(device, "compiled", file.take)
-        patch.setattr(device, "ShimKernel", Later)
-        patch.setattr(device, "_static", file.static)
+        patch.setattr(emulator, "compiled", file.take)
+        patch.setattr(emulator, "ShimKernel", Later)
+        patch.setattr(emulator, "_static", file.static)
         yield file

@@ -13,8 +13,7 @@ import numpy as np
 
 from ge2.base.errors import DeviceError
 from ge2.targets.cuda.load.cublaslt import library
-from ge2.targets.cuda.load.driver import driver
-from ge2.targets.cuda.load.toolkit import nvrtc
+from ge2.targets.cuda.load.toolkit import driver, nvrtc
 
 
 @final

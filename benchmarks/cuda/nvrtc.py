@@ -31,10 +31,10 @@ rng = np.random.default_rng(0)
 """
 COMPILE = """
 import ge2
-from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.load.toolkit import driver
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
-from ge2.cli.compile import assemblers
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.cli.show import assemblers
 from ge2.cli.demo import BATCH, SIZES, start, train_step
 from ge2.compile.compile import compile_graph
 x = rng.random((BATCH, SIZES[0]), np.float32)

@@ -22,7 +22,7 @@ from benchmarks.peers import peer
 from benchmarks.ran import executor_of, remarks
 from benchmarks.record import AtMost, Failure, Faster, Row, mean_of
 from benchmarks.timing import medians
-from ge2.targets.c.load.extension import native
+from ge2.targets.c.launcher import native
 
 PROGRAMS: tuple[Program, ...] = (*linear.PROGRAMS, *signals.PROGRAMS, *tables.PROGRAMS)
 ROUNDS, BUDGET = 15, 3.0

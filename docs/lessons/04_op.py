@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 import ge2
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.test_util import check_grads, check_op
 
 # The short way: a function of single elements. Its meaning in NumPy, its expression in

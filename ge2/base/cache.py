@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.config import cache_folder, config
 from ge2.base.errors import CacheTrouble, InputError
-from ge2.base.log import warn
 from ge2.base.record import record
+from ge2.base.source import warn
 
 if TYPE_CHECKING:
     from hashlib import blake2b

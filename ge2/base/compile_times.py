@@ -21,9 +21,8 @@ from time import perf_counter
 from typing import Final, final
 
 from ge2.base.config import config
-from ge2.base.formatting import Printed, table
-from ge2.base.log import is_heard, say
 from ge2.base.record import record
+from ge2.base.source import Printed, is_heard, say, table
 
 STAGES: Final = ("trace", "import", "passes", "schedule", "render", "compile", "load", "other")
 SHOWN: Final = 5e-5  # seconds from which on a stage is worth a line

@@ -23,9 +23,8 @@ from threading import RLock
 from typing import Any, Final, NoReturn, TypeVar, cast, final
 
 from ge2.base.errors import InputError, UnknownSetting
-from ge2.base.interpreter import after_fork
-from ge2.base.log import Ge2Warning, logger, warn
-from ge2.base.record import record
+from ge2.base.record import after_fork, record
+from ge2.base.source import Ge2Warning, logger, warn
 
 TRUE = ("1", "true", "yes", "on")
 FALSE = ("0", "false", "no", "off", "")

@@ -1,19 +1,40 @@
-"""Frozen records, made quickly.
-
-`dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred records
-of this package is a third of its import. A `record` is the same thing (a dataclass to
-`dataclasses.fields` and `replace`, and to type checkers) with its methods compiled together, once
-for all records of as many fields, renamed for each class, and when the first one is made: most
-programs make records of a few classes. A `mutable` is made as quickly.
-"""
+"""Frozen records, properties computed once, locks that a fork cannot leave locked, paths in trees."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+import os
+import sys
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
-from functools import cache, partial
+from functools import cache, partial, wraps
+from importlib import import_module
+from threading import Lock, RLock, get_ident, main_thread
 from types import CodeType, FunctionType
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar, dataclass_transform, final
+from typing import (
+    Any,
+    Final,
+    Generic,
+    NamedTuple,
+    NoReturn,
+    Self,
+    TypeVar,
+    dataclass_transform,
+    final,
+    overload,
+)
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+# -------- Frozen records, made quickly.
+# `dataclass(frozen=True, slots=True)` compiles six methods one by one, which for the hundred
+# records of this package is a third of its import. A `record` is the same thing (a dataclass to
+# `dataclasses.fields` and `replace`, and to type checkers) with its methods compiled together, once
+# for all records of as many fields, renamed for each class, and when the first one is made: most
+# programs make records of a few classes. A `mutable` is made as quickly.
+
 
 T = TypeVar("T")
 METHODS: Final = ("__init__", "__eq__", "__hash__", "__reduce__")
@@ -275,3 +296,263 @@ def _repr(self: Any) -> str:
         f"{f.name}={getattr(self, f.name)!r}" for f in outlines(type(self)) if f.shown
     )
     return f"{type(self).__qualname__}({shown})"
+
+
+# -------- Locks that a fork in another thread cannot leave locked: one a key, and properties that
+# are computed once.
+
+
+# -------------------------------------------------------------------------------------- keyed lock
+# One thread does a piece of work while others wait for it; a forked child
+# starts with nobody at work.
+
+
+_locks: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+_guard = Lock()
+_importing: dict[str, Any] = getattr(sys.modules.get("_frozen_importlib"), "_module_locks", {})
+WAITED_FOR: Final = {"ge2", "jinja2", "numpy", "ml_dtypes", *sys.stdlib_module_names}  # by a fork
+
+
+def alone(work: Hashable) -> Any:
+    """The lock of a piece of work, the same for all who ask for it meanwhile.
+
+    It may be taken again.
+    """
+    with _guard:
+        lock = _locks.get(work)
+        if lock is None:
+            lock = _locks[work] = RLock()
+        return lock
+
+
+def _finish_imports() -> None:
+    """Waits for other threads to have imported what we import late: in a child
+    nobody would go on with it.
+    """
+    finished: set[str] = set()  # or this thread itself imports it
+    while (
+        names := {name for name in list(_importing) if name.partition(".")[0] in WAITED_FOR}
+        - finished
+    ):
+        for name in names:
+            with suppress(Exception):  # the error is raised where it was asked for
+                import_module(name)
+        finished |= names
+
+
+def _forget() -> None:
+    global _guard
+    _guard = Lock()
+    _locks.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_finish_imports, after_in_child=_forget)
+
+
+# ---------------------------------------------------------------------------------------- computed
+# A property that is computed once, without a lock: a fork beside another
+# thread may leave one locked.
+#
+# `functools.cached_property` has a lock for all objects of a class before Python 3.12.
+
+
+@final
+class computed(Generic[T]):
+    """A property that is computed when it is first read; each of two threads
+    may do so, and one value stays.
+
+    >>> class Square:
+    ...     @computed
+    ...     def area(self) -> int:
+    ...         print("once")
+    ...         return 4
+    >>> square = Square()
+    >>> square.area + square.area
+    once
+    8
+    """
+
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self.compute, self.name, self.__doc__ = compute, compute.__name__, compute.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Self: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> T: ...
+
+    def __get__(self, owner: object | None, kind: type) -> T | Self:
+        if owner is None:
+            return self
+        found: T = owner.__dict__.setdefault(self.name, self.compute(owner))
+        return found
+
+
+# -------- Settings of the interpreter and of NumPy that are changed for a while: garbage
+# collection, recursion, floating-point errors.
+
+
+# ---------------------------------------------------------------------------------------- gc pause
+# Building graphs without the garbage collector, which would walk every living
+# equation again and again.
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def after_fork(forget: F) -> F:
+    """Registers a function that runs in each forked child, where the threads of the parent and the
+    locks that they hold do not exist.
+    """
+    if hasattr(os, "register_at_fork"):  # Windows has no fork
+        os.register_at_fork(after_in_child=forget)
+    return forget
+
+
+_paused: list[bool] = []  # not empty while a thread has the collector rest
+
+
+def collector_paused(f: F) -> F:
+    """`f`, during which the collector rests: what it makes stays alive,
+    there is nothing to collect.
+    """
+
+    @wraps(f)
+    def paused(*args: Any, **kwargs: Any) -> Any:
+        if not gc.isenabled():
+            return f(*args, **kwargs)
+        try:
+            gc.disable()
+            _paused.append(True)
+            return f(*args, **kwargs)
+        finally:
+            gc.enable()
+            _paused.clear()
+
+    return paused  # type: ignore[return-value]
+
+
+@after_fork
+def _after_fork() -> None:
+    """The thread that had the collector rest may not exist in the child."""
+    if _paused:
+        gc.enable()
+        _paused.clear()
+
+
+# --------------------------------------------------------------------------------------- recursion
+# Room for deep nesting: a function that is traced inside another takes a
+# dozen frames of Python.
+
+
+DEEP: Final = 5000  # frames, of 400 nested traces; they take at most 1.2 MB of the stack
+
+
+@contextmanager
+def deep_recursion() -> Iterator[None]:
+    """Raises Python's recursion limit to 5000 inside; in the main thread alone,
+    others may have small stacks.
+
+    >>> import sys
+    >>> before = sys.getrecursionlimit()
+    >>> with deep_recursion():
+    ...     sys.getrecursionlimit() >= 5000
+    True
+    >>> sys.getrecursionlimit() == before
+    True
+    """
+    before = sys.getrecursionlimit()
+    if before >= DEEP or get_ident() != main_thread().ident:  # any other thread may have any stack
+        yield
+        return
+    sys.setrecursionlimit(DEEP)
+    try:
+        yield
+    finally:
+        if sys.getrecursionlimit() == DEEP:  # else the function has set its own
+            sys.setrecursionlimit(before)
+
+
+# ------------------------------------------------------------------------------------ float errors
+# Silence about floating point, as `np.errstate(all="ignore")` gives it, at
+# an eighth of its price.
+
+
+def _direct() -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    from numpy._core import umath
+
+    silent, variable = umath._make_extobj(all="ignore"), umath._extobj_contextvar
+    return lambda: variable.set(silent), variable.reset
+
+
+def _public() -> tuple[Callable[[], Any], Callable[[Any], object]]:
+    return lambda: np.seterr(all="ignore"), lambda old: np.seterr(**old)
+
+
+try:
+    hush, restore = _direct()
+    restore(hush())
+except (ImportError, AttributeError, TypeError):  # these names are NumPy's own, and may change
+    hush, restore = _public()
+
+
+# -------- The keys by which a leaf is reached from the root of a tree, and how they are written.
+
+
+KeyPath = tuple[Any, ...]
+
+
+@final
+@record
+class DictKey:
+    key: Any
+
+    def __str__(self) -> str:
+        return f"[{self.key!r}]"
+
+
+@final
+@record
+class SequenceKey:
+    idx: int
+
+    def __str__(self) -> str:
+        return f"[{self.idx}]"
+
+
+@final
+@record
+class GetAttrKey:
+    name: str
+
+    def __str__(self) -> str:
+        return f".{self.name}"
+
+
+@final
+@record
+class FlattenedIndexKey:
+    key: int
+
+    def __str__(self) -> str:
+        return f"[<flat index {self.key}>]"
+
+
+def keystr(path: KeyPath, *, simple: bool = False, separator: str = "") -> str:
+    """The path as it is written after the name of the tree; `simple` gives the bare keys.
+
+    >>> path = (DictKey("w"), SequenceKey(0), GetAttrKey("bias"))
+    >>> keystr(path)
+    "['w'][0].bias"
+    >>> keystr(path, simple=True, separator="/")
+    'w/0/bias'
+    """
+    return separator.join(_bare(key) if simple else str(key) for key in path)
+
+
+def _bare(key: Any) -> str:
+    match key:
+        case DictKey(name) | SequenceKey(name) | GetAttrKey(name) | FlattenedIndexKey(name):
+            return str(name)
+    return str(key)

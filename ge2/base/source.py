@@ -1,28 +1,39 @@
-"""The line of the user's program that made a value: the first frame outside ge2 and NumPy."""
+"""The user's program: lines and expressions that made a value, messages about them, numbers as text."""
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import functools
 import linecache
 import os
+import re
 import sys
+import warnings
 from bisect import bisect_right
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 from itertools import count
+from opcode import opname
 from threading import RLock
-from types import CodeType, FrameType
-from typing import Any, Final
+from types import CodeType, FrameType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, cast, final
 
 import numpy
 
-from ge2.base.errors import CompileError
-from ge2.base.interpreter import after_fork
-from ge2.base.record import record
+from ge2.base.errors import ArgumentError, CompileError
+from ge2.base.record import after_fork, record
+
+if TYPE_CHECKING:
+    import logging
+
+
+# -------- The line of the user's program that made a value: the first frame outside ge2 and NumPy.
+
 
 # ----------------------------------------------------------------------------------------- package
 # The folders of this package: of its modules, and of the templates and headers
@@ -262,3 +273,291 @@ def original(x: Any) -> Any:
     for find in _finders.get():
         x = find(x)
     return x
+
+
+# -------- The expression of the user's program that is being evaluated, read from its source.
+
+
+MISSING: Final = object()
+LENGTH: Final = 40  # of a text that is quoted
+
+
+@final
+@record
+class Expression:
+    """A node of the syntax tree, and those around it, the innermost first."""
+
+    node: ast.AST
+    around: tuple[ast.AST, ...]
+    frame: FrameType
+    decides: bool = False  # whether its truth decides what runs next
+
+    def value(self, node: ast.AST) -> Any:
+        """The object that a name or a dotted name stands for; MISSING for all else."""
+        if isinstance(node, ast.Name):
+            frame = self.frame
+            for names in (frame.f_locals, frame.f_globals, vars(builtins)):
+                if node.id in names:
+                    return names[node.id]
+        if isinstance(node, ast.Attribute):
+            owner = self.value(node.value)
+            if isinstance(owner, ModuleType | type):
+                return getattr(owner, node.attr, MISSING)
+        return MISSING
+
+    def text(self, node: ast.AST, otherwise: str) -> str:
+        """The source of a node, or a word for it if that is long."""
+        found = ast.unparse(node)
+        return found if len(found) <= LENGTH else otherwise
+
+    def primary(self, node: ast.expr, otherwise: str) -> str:
+        """The source as an attribute may follow it: in parentheses where it needs them."""
+        found = ast.unparse(ast.Attribute(node, "a")).removesuffix(".a")
+        return found if len(found) <= LENGTH else otherwise
+
+
+def expression() -> Expression | None:
+    """The expression of the user's line that is being evaluated; None where
+    there is no source to read.
+    """
+    frame = user_frame(2)
+    if frame is None:
+        return None
+    return expression_at(frame, frame.f_lasti)
+
+
+def expression_at(frame: FrameType, at: int) -> Expression | None:
+    """The expression of an instruction of a frame; None where there is no source to read."""
+    code = frame.f_code
+    decides = "JUMP" in opname[code.co_code[at]] or opname[code.co_code[at]] == "TO_BOOL"
+    # a jump has the place of the statement; what it asks was made just before
+    path = path_to(code, at - 2 if decides else at)
+    return Expression(path[-1], tuple(path[-2::-1]), frame, decides) if path else None
+
+
+def path_to(code: CodeType, lasti: int) -> list[ast.AST]:
+    """The nodes of the file from the top down to the one that an instruction belongs to."""
+    place = list(code.co_positions())[lasti // 2]
+    if None in place:
+        return []
+    try:
+        at: ast.AST | None = ast.parse("".join(linecache.getlines(code.co_filename)))
+    except SyntaxError:
+        return []
+    path: list[ast.AST] = []
+    while at is not None:
+        path.append(at)
+        at = next((each for each in ast.iter_child_nodes(at) if holds(each, place)), None)
+    return path if holds(path[-1], place) and span(path[-1]) == place else []
+
+
+def span(node: Any) -> tuple[int | None, ...]:
+    """First and last line, first and last column of a node, as code objects give them."""
+    return (node.lineno, node.end_lineno, node.col_offset, node.end_col_offset)
+
+
+def holds(node: Any, place: tuple[int | None, ...]) -> bool:
+    """True if a node covers a place; nodes without one, such as arguments, are looked into."""
+    if not hasattr(node, "lineno"):
+        return any(holds(each, place) for each in ast.iter_child_nodes(node))
+    first, last, start, end = span(node)
+    line, end_line, column, end_column = place
+    return (first, start) <= (line, column) and (end_line, end_column) <= (last, end)
+
+
+# -------- Messages that ge2 gives unasked: a logger, silent until listened to, and warnings at the
+# user's line.
+
+
+_said: set[object] = set()
+
+
+def logger() -> logging.Logger:
+    """The logger "ge2"; `logging` is imported when something is first said."""
+    import logging
+
+    found = logging.getLogger("ge2")
+    if not found.handlers:
+        found.addHandler(logging.NullHandler())
+    return found
+
+
+def is_heard(level: str) -> bool:
+    """True if somebody listens to the logger for messages of that level."""
+    if "logging" not in sys.modules:
+        return False
+    import logging
+
+    found: logging.Logger | None = logger()
+    if not logger().isEnabledFor(logging.getLevelName(level)):
+        return False
+    while found is not None:
+        if any(type(handler) is not logging.NullHandler for handler in found.handlers):
+            return True
+        found = found.parent if found.propagate else None
+    return False
+
+
+def mention(text: str, *given: object) -> None:
+    """A message of level DEBUG, for whoever listens; nothing is imported for it."""
+    if is_heard("DEBUG"):
+        logger().debug(text, *given, stacklevel=2)
+
+
+def say(text: str, *given: object, level: str = "WARNING") -> None:
+    """Gives a message that a setting asks for: to those who listen to the logger; where nobody
+    does, on stderr.
+    """
+    import logging
+
+    if is_heard(level):
+        logger().log(logging.getLevelName(level), text, *given, stacklevel=2)
+    elif sys.stderr is not None:
+        sys.stderr.write(f"ge2: {text % given}\n")
+        sys.stderr.flush()
+
+
+class Ge2Warning(UserWarning):
+    """Something is not as asked for, and ge2 goes on without it."""
+
+
+def warn(what: str, fix: str = "", once: object = None) -> None:
+    """A Ge2Warning at the user's line. With a key `once`, only the first of that key is given."""
+    if once is not None:
+        if once in _said:
+            return
+        _said.add(once)
+    text = f"{what}\n  try  {fix}" if fix else what
+    frame = user_frame(2)
+    if frame is None:
+        warnings.warn(text, Ge2Warning, stacklevel=2)
+        return
+    seen: dict[Any, Any] = frame.f_globals.setdefault("__warningregistry__", {})
+    module = frame.f_globals.get("__name__", "<unknown>")
+    warnings.warn_explicit(text, Ge2Warning, frame.f_code.co_filename, frame.f_lineno, module, seen)
+
+
+# -------- Texts that users see: numbers of bytes and seconds, lists of names, tables in a notebook.
+
+
+# ---------------------------------------------------------------------------------------- patterns
+
+
+def pattern(text: str, flags: int = 0) -> re.Pattern[str]:
+    """A regular expression that is compiled when it is first used, of which an import uses none.
+
+    >>> pattern("a+").findall("aa b a")
+    ['aa', 'a']
+    """
+    return cast("re.Pattern[str]", _Pattern(text, flags))
+
+
+class _Pattern:
+    def __init__(self, text: str, flags: int) -> None:
+        self._given = text, flags
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(re.compile(*self._given), name)
+        self.__dict__[name] = found
+        return found
+
+
+# ----------------------------------------------------------------------------------------- display
+# Representations of results at a prompt and in a notebook.
+
+
+class Printed:
+    """A value that is shown as it prints. Subclasses define `__str__`."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        """The text in a fixed-width font, as notebooks ask for it."""
+        return preformatted(str(self))
+
+
+def preformatted(text: str) -> str:
+    """
+    >>> preformatted("a < b")
+    '<pre>a &lt; b</pre>'
+    """
+    from html import escape  # in a notebook alone
+
+    return f"<pre>{escape(text)}</pre>"
+
+
+# -------------------------------------------------------------------------------------- formatting
+# Sizes, counts and tables in words.
+
+
+def size_words(count: int) -> str:
+    """
+    >>> size_words(17), size_words(20_000), size_words(1 << 30)
+    ('17 B', '19.5 KB', '1.0 GB')
+    """
+    if count < 1024:
+        return f"{count} B"
+    value, unit = count / 1024, 0
+    while value >= 1000 and unit < 3:
+        value, unit = value / 1024, unit + 1
+    return f"{value:.1f} {('KB', 'MB', 'GB', 'TB')[unit]}"
+
+
+def byte_count(size: Any) -> int:
+    """A number of bytes, or its text; a KB is 1024 of them. ArgumentError for anything else.
+
+    >>> byte_count(17), byte_count("19.5 KB"), byte_count("1.5GB")
+    (17, 19968, 1610612736)
+    """
+    found = (
+        re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kmgt]?)(i?)b?\s*", size.lower())
+        if isinstance(size, str)
+        else None
+    )
+    if found is not None:
+        return int(float(found[1]) * 1024 ** " kmgt".index(found[2] or " "))
+    if isinstance(size, int) and not isinstance(size, bool) and size >= 0:
+        return size
+    raise ArgumentError(
+        f"{size!r} is no number of bytes", where=here(), fix="200_000_000, '200MB' or '1.5GB'"
+    )
+
+
+def count_words(count: int) -> str:
+    """
+    >>> count_words(17), count_words(20_000), count_words(10**9)
+    ('17', '20.0 k', '1.0 G')
+    """
+    if count < 1000:
+        return str(count)
+    value, unit = count / 1000, 0
+    while value >= 1000 and unit < 3:
+        value, unit = value / 1000, unit + 1
+    return f"{value:.1f} {'kMGT'[unit]}"
+
+
+def counted(count: int, noun: str) -> str:
+    """
+    >>> counted(1, "kernel"), counted(3, "kernel")
+    ('1 kernel', '3 kernels')
+    """
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def table(rows: Sequence[tuple[str, ...]], right: frozenset[int] = frozenset()) -> str:
+    """Rows of columns as wide as they must be; those numbered in `right` stand at their right edge.
+
+    >>> print(table([("a", "bcd"), ("ef", "g")], right=frozenset((1,))))
+    a   bcd
+    ef    g
+    """
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    adjust = [str.rjust if i in right else str.ljust for i in range(len(widths))]
+    lines = (
+        "  ".join(f(x, w) for f, x, w in zip(adjust, row, widths, strict=True)).rstrip()
+        for row in rows
+    )
+    return "\n".join(lines)

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
-from ge2.choice import built
-from ge2.choice.measured import Measured, is_measured
-from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
+from ge2.choice import problem as built
+from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant, is_measured
 from ge2.ir import Op, lines_of
 
 if TYPE_CHECKING:

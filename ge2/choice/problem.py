@@ -1,15 +1,32 @@
-"""Problems: what a kernel is chosen for."""
+"""What a kernel is chosen for and by: problems, speeds of a device, measurements, what is built."""
 
 from __future__ import annotations
 
+import math
+import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar, Final, Generic, TypeVar, final
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import astuple
+from functools import cache as once
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, NamedTuple, TypeVar, final
 
-from ge2.base.config import config
+from ge2.base.arrays import COMPLEX128, FLOAT64
+from ge2.base.cache import FORMAT, content_key
+from ge2.base.config import cache_folder, config
 from ge2.base.record import record
+from ge2.base.source import FOLDER
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var
+from ge2.program import computing
+
+if TYPE_CHECKING:
+    from ge2.choice.record import ProblemClass
+
+
+# -------- Problems: what a kernel is chosen for.
+
 
 ACCESS: Final = 16  # bytes of the widest access
 
@@ -205,3 +222,271 @@ class Family(ABC, Generic[Caps, Code]):
     @abstractmethod
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Code:
         """The kernels of a variant of a settled problem."""
+
+
+# -------- A measurement of a kernel, and whether there are any: what a first call has to know of
+# the record.
+
+
+class Measured(NamedTuple):  # a record takes three times as long to read
+    """The time of a variant of a family, in seconds: `median` of several runs, and their `spread`
+    as a part of it.
+
+    `code` is the content hash of its kernels but for their numbers, `verified` how far its results
+    were from the reference, in words; `failure` is the reason why it did not serve, and then it has no time.
+    `predicted`: the time that was expected, 0 if none was. `stale`: its kernels have another text
+    today, so it is shown and not believed.
+    """
+
+    family: str
+    variant: str = ""
+    median: float = 0.0
+    spread: float = 0.0
+    code: str = ""
+    device: str = ""
+    driver: str = ""
+    libraries: tuple[tuple[str, str], ...] = ()
+    when: str = ""
+    verified: str = ""
+    failure: str = ""
+    predicted: float = 0.0
+    stale: bool = False
+
+    @property
+    def believed(self) -> bool:
+        """True if its time may decide a choice."""
+        return not self.failure and not self.stale and self.median > 0.0
+
+    def __str__(self) -> str:
+        if self.failure:
+            words = f"failed when measured: {self.failure}"
+        else:
+            words = f"measured {self.median * 1e6:.3g} us, spread {self.spread:.1%}"
+        return f"{words}, of another text" if self.stale else words
+
+
+# ------------------------------------------------------------------------------- is there a record
+
+
+TUNED: Final = "tuned"  # the folder of measurements, in that of the cache
+SHIPPED: Final = os.path.join(FOLDER, "choice", "shipped")  # those that come with the package
+
+
+def recorded_keys() -> frozenset[str]:
+    """The keys of all that this user measured, looked up once a process."""
+    return listed(_folder(config.cache_dir))
+
+
+@once
+def _folder(setting: str) -> str:
+    folder = cache_folder()
+    return os.path.join(folder, TUNED, f"v{FORMAT}") if folder else ""
+
+
+@once
+def listed(folder: str) -> frozenset[str]:
+    try:
+        return frozenset(os.listdir(folder) if folder else ())
+    except OSError:
+        return frozenset()
+
+
+@once
+def key_of(device: str) -> str:
+    """The key of all that is known of a kind of device."""
+    return content_key("tuned", device)
+
+
+@once
+def shipped_name(device: str) -> str:
+    """The file with what ships for a kind of device."""
+    return f"{''.join(c if c.isalnum() else '_' for c in device.lower())}.jsonl"
+
+
+def is_measured(device: str) -> bool:
+    """True if there are measurements of a kind of device to read."""
+    return key_of(device) in recorded_keys() or shipped_name(device) in listed(SHIPPED)
+
+
+# -------- The speed of a device, for predictions: measured limits, and the time that they imply.
+# The limits are probed once a device, when something is tuned, and kept with the record; until then
+# they are those of a data sheet.
+
+
+@final
+@record
+class Speed:
+    """The work of a device in a second: bytes that it moves from and to memory (`moved`), and from
+    and to caches of `cache` bytes (`cached`); operations in float32 and in float64, in kernels of
+    ours and, in float32, in products of the library. `launch`: seconds that a kernel takes at
+    least. `functions`: operations that exp or tanh counts as.
+    """
+
+    moved: float
+    cached: float
+    cache: int
+    single: float
+    double: float
+    products: float
+    launch: float
+    functions: int = 8
+
+    def of(
+        self, problem: Problem, *, passes: float = 1.0, launches: int = 1, rate: float = 1.0
+    ) -> float:
+        """The seconds of a problem: its bytes, `passes` times, or its operations at that part of the
+        `rate`, whichever takes longer, and launches.
+        """
+        moved, done = bytes_of(problem), operations(problem, self.functions)
+        memory = passes * moved / (self.cached if moved < self.cache else self.moved)
+        return launches * self.launch + max(memory, done / (self.computed(problem) * rate))
+
+    def computed(self, problem: Problem) -> float:
+        """Operations in a second of the widest dtype of a problem."""
+        double = any(t.dtype in (FLOAT64, COMPLEX128) for t in (*problem.inputs, *problem.outs))
+        return self.double if double else self.single
+
+
+def bytes_of(problem: Problem) -> int:
+    """The bytes of all arrays; of an axis along which elements repeat, those that are there."""
+    types = (*problem.inputs, *problem.outs)
+    if not problem.operands:
+        return sum(t.nbytes for t in types if not t.weak)
+    found = 0
+    for t, x in zip(types, problem.operands, strict=True):
+        if not x.value:
+            real = (n for n, s in zip(t.shape, x.strides, strict=True) if s or n == 0)
+            found += t.dtype.itemsize * math.prod(real)
+    return found
+
+
+def operations(problem: Problem, functions: int) -> int:
+    inputs, outs = tuple(map(Var, problem.inputs)), tuple(map(Var, problem.outs))
+    done = computing(Eqn(problem.op, inputs, outs))
+    return done.flops + functions * done.transcendentals
+
+
+# -------------------------------------------------------------------------------------------- kept
+
+_known: dict[tuple[str | None, str], Speed] = {}
+
+
+def speed_key(kind: str) -> str:
+    return content_key("speed", kind)
+
+
+def speed_of(kind: str, usual: Speed) -> Speed:
+    """The probed speed of a kind of device, or else the usual one: that alone, if nothing measured
+    is to decide.
+    """
+    if config.tune == "off":
+        return usual
+    place = config.cache_dir, kind
+    if place not in _known:
+        _known[place] = probed(kind) or usual
+    return _known[place]
+
+
+def probed(kind: str) -> Speed | None:
+    """The probed speed of a kind of device, here or as it ships; None if nothing was probed."""
+    here = speed_key(kind) in recorded_keys()
+    if not here and not is_measured(kind):
+        return None
+    import json
+
+    from ge2.choice.record import shipped, store, told_in
+
+    try:
+        if here:
+            return Speed(*json.loads(store().get(speed_key(kind)) or b""))
+        return Speed(*told_in(shipped(kind).splitlines(), "speed"))
+    except (ValueError, TypeError):
+        return None
+
+
+def keep_speed(kind: str, speed: Speed) -> None:
+    import json
+
+    from ge2.choice.record import forget, store
+
+    about = {"kind": "measurements", "name": "speed", "device": kind}
+    store().put(speed_key(kind), json.dumps(astuple(speed)).encode(), about)
+    _known.clear()
+    forget()
+
+
+# -------- Variants that this process has built, so that a new batch size compiles nothing.
+# Predictions of two variants are often closer to each other than either is to the truth, and which
+# is less changes with each extent. So a problem takes the variant that an earlier program was built
+# with for a problem of its class or of a neighbouring one, unless what its prediction loses is
+# worth the time to compile another kernel. Choices within one program do not depend on each other.
+
+
+NEAR: Final = 1.15  # times the least prediction: those of products are off by as much
+# seconds of a call that compiling is not worth: 0.2 s of a kernel, over as many calls as a network of
+# ten layers has in a thousand steps; but for a kernel that would take more than FAR times the least
+LOST: Final = 0.2 / 1e4
+FAR: Final = 2.0
+KEPT: Final = 64  # classes of one form that are kept
+
+Name = tuple[str, str]  # of a family, and of its variant
+Decisions = list[tuple[Problem, Any, Name]]  # a problem, the limits of what runs it, what was taken
+
+_now: ContextVar[Decisions | None] = ContextVar("ge2_decisions", default=None)
+_new: Decisions = []  # of programs that were built, whose classes nobody has asked for
+_built: dict[tuple[str, str], dict[ProblemClass, set[Name]]] = {}
+
+
+@contextmanager
+def deciding(found: Decisions | None) -> Iterator[None]:
+    """Inside, what no measurement decides is added to `found`, if that is a list."""
+    token = _now.set(found)
+    try:
+        yield
+    finally:
+        _now.reset(token)
+
+
+def note(problem: Problem, caps: Any, name: Name) -> None:
+    """Notes what was decided, for the program that is being made, if one is."""
+    found = _now.get()
+    if found is not None and caps is not None and problem.settled:
+        found.append((problem, caps, name))
+
+
+def keep(found: Decisions) -> None:
+    """Keeps the decisions of a program that was built, for those after it."""
+    _new.extend(found)
+    found.clear()
+
+
+def forget() -> None:
+    """Forgets what was built."""
+    _new.clear()
+    _built.clear()
+
+
+def is_near(seconds: float, least: float) -> bool:
+    """True if a kernel that takes so long by prediction is not worth compiling another one.
+
+    >>> is_near(11e-5, 10e-5), is_near(3e-5, 2e-5), is_near(5e-6, 2e-6)
+    (True, True, False)
+    """
+    return seconds <= NEAR * least or (seconds <= FAR * least and seconds - least <= LOST)
+
+
+def names_near(problem: Problem, caps: Any) -> set[Name]:
+    """Returns the families and variants that were built for problems like this one."""
+    if not (_new or _built) or caps is None or not problem.settled:
+        return set()
+    from ge2.choice.record import class_of  # nobody pays for it in the first program
+
+    while _new:
+        other, its, name = _new.pop()
+        found = class_of(other)
+        kept = _built.setdefault((str(its.kind), found.form), {})
+        if found in kept or len(kept) < KEPT:
+            kept.setdefault(found, set()).add(name)
+    own = class_of(problem)
+    kept = _built.get((str(caps.kind), own.form), {})
+    return {name for other, names in kept.items() if other.is_near(own) for name in names}

@@ -18,20 +18,22 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from ge2.base.arrays import short
 from ge2.base.cache import Cache, content_key
 from ge2.base.config import cache_folder, config
-from ge2.base.dtypes import short
 from ge2.base.record import mutable, record
-from ge2.choice.measured import (
+from ge2.choice.problem import (
+    ACCESS,
     SHIPPED,
     TUNED,
+    Family,
     Measured,
+    Problem,
     key_of,
     listed,
     recorded_keys,
     shipped_name,
 )
-from ge2.choice.problem import ACCESS, Family, Problem
 from ge2.codegen.axes import strides_of
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Dims, Graph

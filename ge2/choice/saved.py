@@ -16,8 +16,8 @@ from typing import Any, Final, final
 
 from ge2.base.cache import content_key
 from ge2.base.errors import InputError
-from ge2.base.formatting import pattern
 from ge2.base.record import record
+from ge2.base.source import pattern
 from ge2.choice.choose import Candidate, Catalog, Choice
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.text import ASIDE

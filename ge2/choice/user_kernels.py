@@ -19,14 +19,13 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, Final, final
 
+from ge2.base.arrays import LONG
 from ge2.base.cache import content_key
-from ge2.base.dtypes import LONG
+from ge2.base.compiler import FOR_C, headers_key
 from ge2.base.errors import InputError
 from ge2.base.record import record
-from ge2.base.toolchain.compiler import FOR_C
-from ge2.base.toolchain.includes import headers_key
-from ge2.choice.user_sizes import TYPED, Refused, bind, split_types, tree_of, value_of, words
-from ge2.codegen.rendered_cache import user_templates, writing
+from ge2.choice.arguments import TYPED, Refused, bind, split_types, tree_of, value_of, words
+from ge2.codegen.environment import user_templates, writing
 from ge2.ir import ArrayType
 from ge2.ops.user_ops import BUILT_IN
 

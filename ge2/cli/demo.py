@@ -1,25 +1,75 @@
-"""`ge2 demo`: trains on handwritten digits, then prints the accuracy, the speed and the kernels."""
+"""`ge2 demo` and `ge2 demo gpt`: small trainings, with their speed and their kernels."""
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
+import os
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 import ge2
+from ge2.base.arrays import beside
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, Ge2Error, InputError
-from ge2.base.gpu import beside
 from ge2.base.record import record
-from ge2.cli import demo_gpt
+from ge2.base.source import templates
 from ge2.cli.load import Progress, columns, deliver, milliseconds
+
+# -------- `ge2 demo gpt`: trains the model of letters of examples/gpt2, and writes a text by it.
+
+
+STEPS, LETTERS = 1000, 400
+OTHERS = ("epochs", "json", "kernels", "output")
+
+
+def example(name: str) -> Any:
+    """A module of examples/, which is beside the templates in a checkout and in a wheel."""
+    if "examples" not in sys.modules:
+        spec = ModuleSpec("examples", None, is_package=True)
+        spec.submodule_search_locations = [os.path.join(os.path.dirname(templates()), "examples")]
+        sys.modules["examples"] = module_from_spec(spec)
+    return importlib.import_module(f"examples.{name}")
+
+
+def run_gpt(options: argparse.Namespace) -> int:
+    """Trains and writes; 0 if the model knows more of unseen text than a table of pairs of letters."""
+    others = [f"--{name}" for name in OTHERS if getattr(options, name)]
+    if others or options.device != "cpu":
+        what = f"ge2 demo gpt does not take {others[0] if others else '--device cuda'}"
+        raise ArgumentError(what, fix="ge2 demo gpt --steps 1000 --seed 0")
+    characters, steps = example("gpt2.characters"), options.steps or STEPS
+    print("A small GPT-2 learns the letters of Python's help, float32, on the CPU\n")
+    progress, began = Progress("training", steps, "steps"), time.perf_counter()
+    model, alphabet, held, table = characters.train(
+        steps, lambda step, loss: progress(step, f"loss {loss:.3f}"), seed=options.seed
+    )
+    rows = [
+        ("trained", f"{steps} steps in {time.perf_counter() - began:.0f} s, compiling included"),
+        ("unseen text", f"{held:.3f} nats a letter"),
+        ("a table of pairs", f"{table:.3f} nats a letter, the exact one of all the text"),
+    ]
+    print(f"\n{columns(rows)}\n\nIt writes:\n")
+    print(characters.write(model, alphabet, "The ", LETTERS, options.seed))
+    if held < table:
+        return 0
+    print("\nFAILED: a table of pairs of letters knows more.")
+    return 1
+
+
+# -------- `ge2 demo`: trains on handwritten digits, then prints the accuracy, the speed and the
+# kernels.
+
 
 # ------------------------------------------------------------------------------------------ digits
 # The main job: a 64-256-256-10 network that learns handwritten digits, as
@@ -275,7 +325,7 @@ class Report:
         return self.accuracy >= self.required
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def demo_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "what",
         nargs="?",
@@ -284,7 +334,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what is learned (%(default)s)",
     )
     parser.add_argument("--epochs", type=positive, help=f"passes over the digits ({EPOCHS})")
-    parser.add_argument("--steps", type=positive, help=f"of gpt ({demo_gpt.STEPS})")
+    parser.add_argument("--steps", type=positive, help=f"of gpt ({STEPS})")
     parser.add_argument(
         "--seed", type=int, default=0, help="of the split, the weights and the order (%(default)s)"
     )
@@ -310,9 +360,9 @@ def positive(text: str) -> int:
     return number
 
 
-def run(options: argparse.Namespace) -> int:
+def run_demo(options: argparse.Namespace) -> int:
     if options.what == "gpt":
-        return demo_gpt.run(options)
+        return run_gpt(options)
     if options.what != "digits":
         raise ArgumentError(f"there is no demo of {options.what}", fix="ge2 demo, ge2 demo gpt")
     if options.steps:

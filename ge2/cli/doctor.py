@@ -16,16 +16,14 @@ from typing import Any, Final, final
 
 from ge2.base.cache import cache
 from ge2.base.config import allowed_cores, config
+from ge2.base.detect import identified, settled, time_limit
 from ge2.base.errors import CacheTrouble, Ge2Error
-from ge2.base.formatting import counted, size_words, table
 from ge2.base.record import record
-from ge2.base.toolchain.detect import identified, settled, time_limit
+from ge2.base.source import counted, size_words, table
 from ge2.cli.load import deliver
-from ge2.targets.c.load.blas import get_threads
-from ge2.targets.cuda.load.driver import driver
-from ge2.targets.cuda.load.headers import headers, include_folder
-from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.toolkit import library_path, nvrtc
+from ge2.targets.c.blas import get_threads
+from ge2.targets.cuda.load.nvrtc import compile, headers, include_folder
+from ge2.targets.cuda.load.toolkit import driver, library_path, nvrtc
 
 EXTRA: Final = "pip install 'ge2[cuda13]'"
 ARCH: Final = "sm_90a"  # for which a trial is compiled where there is no GPU
@@ -46,12 +44,12 @@ class Line:
     fix: str = ""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
+def doctor_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON and nothing else")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to a file, not to the screen")
 
 
-def run(options: argparse.Namespace) -> int:
+def run_doctor(options: argparse.Namespace) -> int:
     """The exit code says whether something is broken; what is merely absent is no failure."""
     lines = [looked(name, look) for name, look in CHECKS.items()]
     broken = [line.name for line in lines if line.state == BROKEN]

@@ -18,7 +18,7 @@ from ge2.base.record import record
 
 @record
 class Command:
-    """A module with `add_arguments(parser)` and `run(options) -> exit code`."""
+    """A module with `NAME_arguments(parser)` and `run_NAME(options) -> exit code`."""
 
     module: str
     summary: str
@@ -27,7 +27,7 @@ class Command:
 COMMANDS = {
     "cache": Command("ge2.cli.cache", "list, verify and empty the cache of compiled kernels"),
     "compile": Command(
-        "ge2.cli.compile", "write the CUDA kernels of a function and their cubins, with no GPU"
+        "ge2.cli.show", "write the CUDA kernels of a function and their cubins, with no GPU"
     ),
     "demo": Command(
         "ge2.cli.demo",
@@ -37,20 +37,20 @@ COMMANDS = {
         "ge2.cli.doctor", "say what ge2 finds on this machine, and how to mend what is broken"
     ),
     "explain": Command(
-        "ge2.cli.explain", "say for each kernel what it covers, what else could run, and why"
+        "ge2.cli.kernels", "say for each kernel what it covers, what else could run, and why"
     ),
     "kernels": Command(
         "ge2.cli.kernels", "check a kernel of your own for a function, and race it with ge2's"
     ),
-    "plot": Command("ge2.cli.plot", "draw the curves of a log that ge2.io.progress wrote"),
+    "plot": Command("ge2.cli.cache", "draw the curves of a log that ge2.io.progress wrote"),
     "profile": Command(
-        "ge2.cli.profile", "time a call kernel by kernel, beside what the device could do"
+        "ge2.cli.kernels", "time a call kernel by kernel, beside what the device could do"
     ),
     "show": Command(
         "ge2.cli.show", "print what a function becomes: graph, passes, regions, kernels"
     ),
     "tune": Command(
-        "ge2.cli.tune", "measure the candidates for each kernel, and keep what is best"
+        "ge2.cli.kernels", "measure the candidates for each kernel, and keep what is best"
     ),
 }
 
@@ -91,7 +91,7 @@ def dispatch(parser: argparse.ArgumentParser, words: list[str]) -> int:
         parser.print_help()
         return 0
     module = importlib.import_module(COMMANDS[options.command].module)
-    return int(module.run(options))
+    return int(getattr(module, f"run_{options.command}")(options))
 
 
 def parser_for(name: str | None) -> argparse.ArgumentParser:
@@ -104,7 +104,7 @@ def parser_for(name: str | None) -> argparse.ArgumentParser:
     for key, command in COMMANDS.items():
         sub = commands.add_parser(key, help=command.summary, description=command.summary)
         if key == name:
-            importlib.import_module(command.module).add_arguments(sub)
+            getattr(importlib.import_module(command.module), f"{key}_arguments")(sub)
     return parser
 
 

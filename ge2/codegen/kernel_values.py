@@ -1,32 +1,162 @@
-"""The computation of a kernel, in its own terms: views gone, half types widened, each value with
-its true axes.
-
-A value depends on some axes of the space. Its array has those; along the others it has
-size 1, and leading ones are left out, so that NumPy's broadcasting does the rest. Its
-own axes come in the order of the space.
-"""
+"""What a kernel computes, in its own terms, the ranges that its integers keep to, and tuning numbers of loops."""
 
 from __future__ import annotations
 
 import builtins
 import keyword
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from functools import cache
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, HALF, INT64
+from ge2.base.arrays import FLOAT32, HALF, INT64
 from ge2.base.record import mutable, record
-from ge2.codegen.tuning import Blocks
-from ge2.ir import Atom, Dims, Eqn, Literal, Names, Op, Var
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Names, Op, Var
 from ge2.ops.graphs.region import InRuns, Region, Runs
 from ge2.ops.index import Gather
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce, kept
 from ge2.ops.shape import BroadcastInDim, Iota, Pad, Transpose
+
+# -------- Ranges of integers that follow from how they were computed: an index which cannot be
+# outside needs no look.
+# x & 255, x % 256, uint8, np.clip(x, 0, 255) all from 0 to 255, whatever x is
+
+
+Range = tuple[int, int]  # the least and the greatest value
+MOVES: Final = ("broadcast_in_dim", "copy", "reshape", "rev", "slice", "transpose")
+
+
+@final
+class Ranges:
+    """The ranges of the integers of a graph, each worked out when it is asked for."""
+
+    __slots__ = ("known", "makers")
+
+    def __init__(self, graph: Graph) -> None:
+        self.makers = {v: eqn for eqn in graph.eqns for v in eqn.outs}
+        self.known: dict[Var, Range] = {}
+
+    def of(self, atom: Atom) -> Range:
+        """Returns what an integer or bool is between; every value of its dtype if nothing else is
+        known.
+        """
+        if isinstance(atom, Literal):
+            number = int(np.asarray(atom.value).item())
+            return number, number
+        if atom not in self.known:
+            self.known[atom] = every_value(atom.type.dtype)  # of one that depends on itself, too
+            self.known[atom] = self.made(atom)
+        return self.known[atom]
+
+    def made(self, v: Var) -> Range:
+        eqn, every = self.makers.get(v), every_value(v.type.dtype)
+        if eqn is None or any(a.type.dtype.kind not in "bui" for a in eqn.inputs):
+            return every
+        low, high = self.by(eqn, every)
+        return (low, high) if every[0] <= low and high <= every[1] else every  # it may have wrapped
+
+    def by(self, eqn: Eqn, every: Range) -> Range:
+        name, op = eqn.op.name, eqn.op
+        if isinstance(op, Iota):
+            return 0, max(eqn.outs[0].type.shape[op.axis] - 1, 0)
+        if name in MOVES or name == "convert_element_type":
+            return self.of(eqn.inputs[0])
+        rule = RULES.get(name)
+        return every if rule is None else rule(every, *map(self.of, eqn.inputs))
+
+
+def every_value(dtype: np.dtype) -> Range:
+    """All values of a dtype.
+
+    >>> every_value(np.dtype(np.int8))
+    (-128, 127)
+    """
+    if dtype.kind == "b":
+        return 0, 1
+    if dtype.kind not in "ui":
+        return -(1 << 64), 1 << 64
+    found: Any = np.iinfo(dtype)
+    return int(found.min), int(found.max)
+
+
+def masked(every: Range, x: Range, y: Range) -> Range:
+    """A mask that is not negative bounds what is left of any number."""
+    ends = [high for low, high in (x, y) if low >= 0]
+    return (0, min(ends)) if ends else every
+
+
+def remaining(every: Range, x: Range, y: Range) -> Range:
+    """A remainder has the sign of the divisor, as in NumPy; by 0 it is 0."""
+    return (0, max(y[1] - 1, 0)) if y[0] >= 0 else every
+
+
+def shifted(every: Range, x: Range, y: Range) -> Range:
+    return (0, x[1] >> y[0]) if x[0] >= 0 and 0 <= y[0] < 64 else every
+
+
+def scaled(every: Range, x: Range, y: Range) -> Range:
+    ends = [a * b for a in x for b in y]
+    return min(ends), max(ends)
+
+
+RULES: Final[dict[str, Callable[..., Range]]] = {
+    "and": masked,
+    "rem": remaining,
+    "shift_right": shifted,
+    "mul": scaled,
+    "add": lambda every, x, y: (x[0] + y[0], x[1] + y[1]),
+    "sub": lambda every, x, y: (x[0] - y[1], x[1] - y[0]),
+    "min": lambda every, x, y: (min(x[0], y[0]), min(x[1], y[1])),
+    "max": lambda every, x, y: (max(x[0], y[0]), max(x[1], y[1])),
+    "where": lambda every, c, x, y: (min(x[0], y[0]), max(x[1], y[1])),
+}
+
+
+# -------- Tuning numbers of loops over a space, for any processor. Each target sets its own values.
+
+
+@final
+@record
+class Blocks:
+    """Sizes of the blocks into which a space is split, so that each stays in cache."""
+
+    cache: int = 1 << 21  # bytes of all arrays of a block, at most: the caches of one core
+    smallest: int = 1 << 16  # bytes of one array of a block, at least
+    largest: int = 1 << 20  # bytes of one array of a block, at most
+    shares: int = 4  # the fewest blocks of a space that is split, so that several threads have work
+    whole: int = 1024  # elements: longer steps are multiples, so that blocks begin at cache lines
+    parts: int = 64  # the most runs of blocks that threads are given
+
+
+@final
+@record
+class Nests:
+    """Sizes by which the loops over a space are ordered, nested and tiled."""
+
+    lanes: int = 32  # columns that are reduced together where the rows are reduced
+    panel: int = 512  # the same where nothing else must stay in cache
+    cache: int = 1 << 18  # bytes of a panel: a part of the second-level cache of a core
+    wide: int = 4096  # the fewest columns by which threads share sums over rows
+    tile: int = 32  # elements along each side of a tile, where arrays are transposed to each other
+    few: int = 8  # the most elements along an axis that is not tiled
+    again: int = 6  # the most operations that are computed again instead of being stored
+    element: int = (
+        4  # the most bytes of elements that vectors gather from, or spread to, short rows
+    )
+    near: int = 16  # the most bytes between elements of a vector that are said in the text
+    short: int = 16  # the largest inner axis whose size is a constant of the source
+
+
+# -------- The computation of a kernel, in its own terms: views gone, half types widened, each value
+# with its true axes.
+# A value depends on some axes of the space. Its array has those; along the others it has size 1,
+# and leading ones are left out, so that NumPy's broadcasting does the rest. Its own axes come in
+# the order of the space.
+
 
 # ------------------------------------------------------------------------------------------ blocks
 # How an iteration space is cut into blocks that stay in cache.

@@ -1,8 +1,10 @@
-"""The layout of an array within the memory of another: an offset, and a stride for each axis."""
+"""Where the elements of an array are in memory, and regions that do no more than move them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
@@ -10,9 +12,17 @@ import numpy as np
 from ge2.base.record import record
 from ge2.codegen.axes import strides_of
 from ge2.codegen.kernel_values import Param, Tiling
-from ge2.ir import Dims, Eqn, Graph
+from ge2.codegen.text import Operand
+from ge2.ir import ArrayType, Dims, Eqn, Graph, Literal, Op, Var
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs.region import Region
+from ge2.ops.index import Indexed, spans
 from ge2.ops.pointlike import Pointlike, Pointwise
-from ge2.ops.shape import BroadcastInDim, Identity, Reshape, Rev, Slice, Transpose
+from ge2.ops.reduce import kept
+from ge2.ops.shape import BroadcastInDim, Identity, Iota, Pad, Reshape, Rev, Slice, Transpose
+
+# -------- The layout of an array within the memory of another: an offset, and a stride for each
+# axis.
 
 
 @final
@@ -160,3 +170,124 @@ def unspoken(graph: Graph) -> str:
         if isinstance(op, Pointlike) and not (op.retypes or isinstance(op.lowering, Pointwise)):
             return f"{op.name} has no expression"
     return ""
+
+
+# -------- Regions that only move elements, with where their arrays are: copies, fills, counts, and
+# the parts that joined arrays, pads and updates are copied in.
+
+
+Moved = tuple[Region, dict[Var, Operand]]
+
+
+def copied(x: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Moved:
+    """A copy from one array, or part of one, to another of the same shape."""
+    a, b = Var(x), Var(to)
+    eqn = Eqn(ConvertElementType(to.dtype), (a,), (b,))
+    region = Region("pointwise", to.shape, (tuple(range(to.ndim)),), Graph((a,), (eqn,), (b,)))
+    return region, {a: source, b: target}
+
+
+def filled(to: ArrayType, source: Operand | None, target: Operand) -> Moved:
+    """One number, or zero, in every element of an array."""
+    number = Var(ArrayType((), to.dtype))
+    a = number if source is not None else Literal.of(to.dtype.type(0))
+    b, c, at = Var(to), Var(to), tuple(range(to.ndim))
+    eqns = (
+        Eqn(BroadcastInDim(to.shape, ()), (a,), (b,)),
+        Eqn(ConvertElementType(to.dtype), (b,), (c,)),
+    )
+    inputs, given = ((), {}) if source is None else ((number,), {number: source})
+    return Region("pointwise", to.shape, (at, at), Graph(inputs, eqns, (c,))), {**given, c: target}
+
+
+def view_copied(op: Op, x: ArrayType, to: ArrayType, source: Operand, target: Operand) -> Moved:
+    """A view of an array, or of a number, as a copy."""
+    if source.value:
+        return filled(to, source, target)
+    found = viewed(Eqn(op, (Var(x),), (Var(to),)), Layout(source.offset, source.strides))
+    if found is not None:
+        seen = replace(source, offset=found.offset, strides=found.strides)
+        return copied(to, to, seen, target)
+    # the same order in another shape
+    return copied(x, x, source, replace(target, strides=strides_of(x.shape)))
+
+
+def joined(
+    axis: int,
+    xs: Sequence[ArrayType],
+    sources: Sequence[Operand],
+    target: Operand,
+    there: Collection[int],
+) -> list[Moved]:
+    """Copies of arrays to their places beside each other, but for those that were made `there`."""
+    found, at = list[Moved](), 0
+    for i, (x, source) in enumerate(zip(xs, sources, strict=True)):
+        start = tuple(at if a == axis else 0 for a in range(x.ndim))
+        at += x.shape[axis]
+        if x.size and i not in there:
+            found.append(copied(x, x, source, target.part(start, (1,) * x.ndim)))
+    return found
+
+
+def zeros_around(to: ArrayType, target: Operand, low: Dims, shape: Dims) -> list[Moved]:
+    """Zeros in an array, but for a box in it."""
+    ones = (1,) * to.ndim
+    return [
+        filled(to.with_shape(part), None, target.part(start, ones))
+        for start, part in around(low, shape, to.shape)
+    ]
+
+
+def around(low: Dims, shape: Dims, whole: Dims) -> list[tuple[Dims, Dims]]:
+    """Start and shape of the parts of an array beside a box: before and after it along each axis,
+    within what the box spans of the axes before it.
+
+    >>> around((1, 0), (2, 3), (4, 3))
+    [((0, 0), (1, 3)), ((3, 0), (1, 3))]
+    """
+    found = list[tuple[Dims, Dims]]()
+    start, size = [0] * len(whole), list(whole)
+    for a, (first, n, total) in enumerate(zip(low, shape, whole, strict=True)):
+        for at, count in ((0, first), (first + n, total - first - n)):
+            start[a], size[a] = at, count
+            if math.prod(size):
+                found.append((tuple(start), tuple(size)))
+        start[a], size[a] = first, n
+    return found
+
+
+def counted(op: Iota, to: ArrayType, target: Operand) -> Moved:
+    """Numbers that count along an axis."""
+    a, b, at = Var(to), Var(to), tuple(range(to.ndim))
+    eqns = (Eqn(op, (), (a,)), Eqn(ConvertElementType(to.dtype), (a,), (b,)))
+    return Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,))), {b: target}
+
+
+def not_a_copy(op: Op) -> str:
+    """The reason why an operation is no copy of its one input under other
+    indices; "" if it is one.
+    """
+    return "" if op.is_view and not op.several else f"{op.name} is not a copy"
+
+
+def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:
+    """The part of a result that elements of `x` become: start and step in the result, the first of
+    `x`, and how many.
+    """
+    found = []
+    for n, low, gap, size in zip(shape, op.low, op.inner, out, strict=True):
+        step = gap + 1
+        first = -(low // step) if low < 0 else 0  # the first that is not cut off
+        start = low + first * step
+        last = min(n - 1, (size - 1 - low) // step)
+        found.append((start, step, first, max(last - first + 1, 0)))
+    starts, steps, firsts, counts = zip(*found, strict=True) if found else ((), (), (), ())
+    return starts, steps, firsts, counts
+
+
+def windowed(op: Indexed, shape: Dims, x: Operand) -> Operand:
+    """The part of an array that is written to, as an array of its own."""
+    start, step = [0] * len(shape), [1] * len(shape)
+    for axis, (first, _, each) in zip(kept(op.axes, len(shape)), spans(op, shape), strict=True):
+        start[axis], step[axis] = first, each
+    return x.part(tuple(start), tuple(step))

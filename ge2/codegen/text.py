@@ -1,22 +1,32 @@
-"""The parts of a kernel in C: lines, parameters, and where the arrays are that it is given."""
+"""The text of a kernel: its work, lines and parameters, and what of it a measurement belongs to."""
 
 from __future__ import annotations
 
+import math
+import os
 import re
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass, replace
 from functools import cache, lru_cache
-from typing import Any, final
+from typing import Any, Final, final
 
 import numpy as np
 
+from ge2.base.cache import content_key
+from ge2.base.compiler import reached, significant
 from ge2.base.config import config
 from ge2.base.errors import VerifyError
-from ge2.base.formatting import pattern
 from ge2.base.record import outlines, record
-from ge2.codegen.axes import strides_of
-from ge2.ir import Dims
-from ge2.ops.graphs.region import KINDS
+from ge2.base.source import pattern, templates
+from ge2.codegen.axes import Axes, Work, strides_of
+from ge2.codegen.environment import user_templates
+from ge2.codegen.kernel_values import Param, Values
+from ge2.ir import Dims, Literal, Names, Var
+from ge2.ops.graphs.region import KINDS, Region
+from ge2.ops.reduce import ArgReduce, Reduce
+
+# -------- The parts of a kernel in C: lines, parameters, and where the arrays are that it is given.
 
 
 @final
@@ -305,3 +315,202 @@ def split(text: str) -> list[str]:
         else:
             found[-1] += letter
     return found
+
+
+# -------- The parameters of a kernel, and what axes, sizes, strides and numbers are called in it;
+# for C and CUDA alike.
+
+
+class Parameters(ABC):
+    """The parameters of a kernel, each declared when it is first named."""
+
+    def __init__(self) -> None:
+        self.arguments: dict[str, Argument] = {}
+
+    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
+        new = Argument(declaration, kind, value)
+        known = self.arguments.setdefault(name, new)
+        if known != new:  # what one name means twice would be read as the other
+            raise VerifyError(
+                f"a kernel would have two arguments {name}: {known.value} and {value}"
+            )
+        return name
+
+    @abstractmethod
+    def size(self, name: str, value: int) -> str:
+        """A size or a stride as a parameter."""
+
+    def sizes(self, letters: Sequence[str], values: Sequence[int]) -> list[str]:
+        return [self.size(f"n_{letter}", n) for letter, n in zip(letters, values, strict=True)]
+
+    def place(self, name: str, letters: Sequence[str], strides: Sequence[int]) -> str:
+        """The index of an element of an array: `i * x_i + j`."""
+        terms = [
+            letter if step == 1 else f"{letter} * {self.size(f'{name}_{letter}', step)}"
+            for letter, step in zip(letters, strides, strict=True)
+            if step
+        ]
+        return " + ".join(terms) or "0"
+
+
+class AxesParameters(Parameters):
+    """The parameters of a kernel of loops over axes, whose letters are in `letters`."""
+
+    def __init__(
+        self, axes: Axes, operands: Mapping[Var, Operand], order: Sequence[int], letters: str
+    ) -> None:
+        super().__init__()
+        self.axes, self.operands, self.order = axes, operands, list(order)
+        self.letters: dict[int, str] = {
+            a: letters[n] if n < len(letters) else f"i{n}"
+            for n, a in enumerate(dict.fromkeys(order))
+        }
+        self.constants: dict[object, str] = {}
+
+    @abstractmethod
+    def extent(self, a: int) -> str:
+        """The size of an axis."""
+
+    def passed(self, literal: Literal, dtype: np.dtype, held: str) -> str:
+        """A number that is no part of the text."""
+        # not the value: it may be a size, which equals another by chance
+        key = (id(literal), dtype)
+        if key not in self.constants:
+            name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
+            self.argue(name, f"{held} {name}", "constant", (literal.value, dtype))
+        return self.constants[key]
+
+    def stride_by(self, p: Param, a: int, within: Sequence[int], name: str) -> str:
+        """A stride as the product of the sizes of the axes `within`, where the array is tight
+        there; else a number of its own.
+        """
+        strides, sizes = self.axes.strides[p], self.axes.sizes
+        within = sorted(within, key=lambda b: -strides[b])
+        tight = all(
+            strides[b] == math.prod(sizes[c] for c in within[i + 1 :]) for i, b in enumerate(within)
+        )
+        if tight and within and strides[a] == math.prod(sizes[b] for b in within):
+            extents = [self.extent(b) for b in within]
+            return extents[0] if len(extents) == 1 else f"({' * '.join(extents)})"
+        return self.size(f"{name}_{self.letters[a]}", strides[a])  # n_i is a size
+
+
+# -------- The text of a kernel but for its numbers, which a measurement belongs to.
+# Kernels for other sizes of a class of problems differ in numbers: extents, strides, threads of a
+# row, and the user's own constants. Everything else but comments and blank space is its content:
+# names, statements, the templates that print them, with all that these use, and the headers.
+
+
+NUMBER: Final = pattern(
+    r"(?:(?<![\w)\]])-)?(?<![\w.])"
+    r"(?:0x[\da-fA-F.]+(?:p[-+]?\d+)?|\d+(?:\.\d*)?(?:[eE][-+]?\d+)?)[uUlLfF]*"
+)
+NOTES: Final = pattern(r"\{#.*?#\}", re.DOTALL)
+USED: Final = pattern(r"""["']([\w./]+\.jinja)["']""")
+
+
+def content_of(code: str, template: str) -> tuple[str, ...]:
+    """The content of a kernel that a template prints, `code` being all that it is given."""
+    return unnumbered(code), *_texts(template, user_templates())
+
+
+@cache
+def headers_content(names: tuple[str, ...], folders: tuple[str, ...]) -> str:
+    """The content of headers, and of those that they include."""
+    source = "".join(f'#include "{name}"\n' for name in names)
+    found = ((name, significant(text)) for name, text in sorted(reached(source, folders)))
+    return content_key(*(part for each in found for part in each))
+
+
+def unnumbered(code: str) -> str:
+    """Code without its numbers.
+
+    >>> unnumbered("a_row[k] = ge2_read<PACK, 4>(a + i * 1000, -1.5e-3f - j1);")
+    'a_row[k] = ge2_read<PACK, #>(a + i * #, # - j1);'
+    """
+    return NUMBER.sub("#", code)
+
+
+@cache
+def _texts(template: str, users: str) -> tuple[str, ...]:
+    """The text of a template and of those that it uses, the user's before ours."""
+    seen, waiting = set[str](), [template]
+    found = list[str]()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for text in _files(name, users):
+            found.append(significant(NOTES.sub("", text)))
+            waiting += USED.findall(text)
+    return tuple(found)
+
+
+def _files(name: str, users: str) -> Iterator[str]:
+    for folder in filter(None, (users, templates())):
+        path = os.path.join(folder, *name.split("/"))
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8") as file:
+                yield file.read()
+
+
+# -------- The work of a region, and the axes over which it is done: what the writers of C and of
+# CUDA begin with.
+
+
+def works_of(
+    values: Values, region: Region, names: Names, label: Callable[[str], str]
+) -> tuple[list[Work], list[Param]]:
+    """Each equation as a work, each result as one more that stores it;
+    and the results as parameters.
+    """
+    works: list[Work] = []
+    outs: list[Param] = []
+    for step in values.steps:
+        y, op = step.y, None if step.eqn is None else step.eqn.op
+        folds = isinstance(op, Reduce | ArgReduce) and bool(step.over)
+        axes, over = frozenset({*y.axes, *step.over} if folds else y.axes), frozenset(step.over)
+        works.append(
+            Work("fold" if folds else "compute", len(works), y, list(step.xs), step, axes, over)
+        )
+        if y.var is not None and y.var in region.graph.outputs:
+            at = values.where[y.var]
+            param = Param(f"{label(names[y.var])}_out", y.var, at, None, None)
+            outs.append(param)
+            # all of its own, where the value only repeats
+            axes = frozenset(a for a in at if a >= 0)
+            works.append(Work("store", len(works), None, [y], None, axes, param=param))
+    return works, outs
+
+
+def axes_of(
+    values: Values,
+    region: Region,
+    works: list[Work],
+    outs: list[Param],
+    operands: Mapping[Var, Operand],
+) -> Axes:
+    """The axes that anything has, joined where they can be; the works then speak of these."""
+    lying = [(p, var, at) for (var, at), p in (*values.params.items(), *values.tables.items())]
+    lying += [(p, p.var, p.axes) for p in outs]
+    placed = [(s.xs[0].leaf, s.placed) for s in values.steps if s.placed is not None]
+    lying += [(p, each.var, each.at) for p, each in placed if each.var is not None]
+    strides = {
+        p: {}
+        if operands[var].value
+        else {a: s for a, s in zip(at, operands[var].strides, strict=True) if a >= 0}
+        for p, var, at in lying
+    }
+    steps = values.steps
+    helds = list({id(x): x for s in steps for x in (s.y, *s.xs)}.values())
+    used = {a for x in helds for a in x.axes} | {a for s in steps for a in s.over}
+    used.update(*strides.values())
+    axes = Axes({a: n for a, n in enumerate(region.space) if a in used}, steps, helds, strides)
+    axes.apart = frozenset().union(*(each.apart for _, each in placed))
+    axes.merge()
+    for w in works:  # their axes may have been joined
+        w.axes, w.over = (
+            frozenset(a for a in each if a in axes.sizes) for each in (w.axes, w.over)
+        )
+    return axes

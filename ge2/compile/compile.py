@@ -1,44 +1,174 @@
-"""From a closed graph to an Executable."""
+"""From a closed graph to an executable; programs that show one graph, or measure a device's limits."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+import platform
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
+import numpy as np
+
+from ge2.base.arrays import FLOAT32, FLOAT64, host
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
-from ge2.base.log import warn
 from ge2.base.record import record
-from ge2.base.toolchain.detect import toolchain
-from ge2.choice.built import Decisions, deciding
+from ge2.base.source import warn
+from ge2.choice import problem as speeds
+from ge2.choice.problem import Decisions, Speed, deciding
+from ge2.codegen.environment import render
 from ge2.compile.catalog import know_families
 from ge2.compile.executable import Executable
 from ge2.compile.pipeline import (
     FIRST,
     NAMES,
+    TUNING,
+    Tuning,
     pipeline_of,
     rewritten_within_limit,
     rolled,
+    tuning_now,
 )
-from ge2.compile.repro import dump_repro
 from ge2.compile.schedule import planned_round, schedule
-from ge2.compile.tuning import TUNING, Tuning, tuning_now
-from ge2.ir import Eqn, Graph
-from ge2.passes.context import Context, Iotas, label
+from ge2.ir import Eqn, Graph, Op
+from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
+from ge2.passes.context import Context, Iotas, dump, dump_file, label
 from ge2.passes.fold import counted
-from ge2.passes.loops.roll import roll
 from ge2.passes.pipeline import TIDY, run, stages
-from ge2.program.compile_price import announce_straight
-from ge2.program.program import CONTROL, Program, Step
+from ge2.passes.roll import roll
+from ge2.program import CONTROL, Program, Step, announce_straight
+from ge2.program.assembler import Ceilings, Clock, HostClock, best
 from ge2.targets.c.loops import held
-from ge2.trace.watch import watching
+from ge2.targets.c.tuning import TUNING as C_TUNING
+from ge2.trace.concrete import watching
+from ge2.transforms.arguments import ShapeDtypeStruct, make_jaxpr
 
 if TYPE_CHECKING:
-    from ge2.compile.memory.limit import Remat, Smaller
+    from pathlib import Path
+
+    from ge2.compile.memory_limit import Remat, Smaller
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
+
+
+# -------- A program that shows what ge2 does with one graph, to be run by itself: in a bug report,
+# or later.
+
+
+TEMPLATE = "numpy/repro.py.jinja"
+LARGEST = 1 << 28  # bytes of arguments that are written
+SETTINGS = ("executor", "threads", "passes_off")
+
+
+@final
+@record
+class Text:
+    """The view that the template prints."""
+
+    title: str
+    file: str
+    inputs: str
+    graph: str
+    settings: str
+    version: str
+    machine: str
+
+
+def dump_repro(graph: Graph, executable: Executable) -> None:
+    """Writes the program for a graph; what looks at values in Python is left out of it."""
+    name = executable.label
+    plain = without_callbacks(graph)
+    calls = pure_callbacks(plain)
+    if calls:
+        listed = ", ".join(op.function.title for op in calls)
+        text = f"{executable.name} calls Python functions, which no text holds: {listed}"
+        dump(f"{name}-repro.py", f"raise SystemExit({text!r})")
+        return
+    settings = {each: getattr(config, each) for each in SETTINGS}
+    view = Text(
+        executable.name,
+        f"{name}-repro.py",
+        f"{name}-inputs.npz",
+        literal(str(plain)),
+        repr(settings),
+        version(),
+        f"{platform.machine()}, Python {platform.python_version()}, NumPy {np.__version__}",
+    )
+    dump(f"{name}-repro.py", render(TEMPLATE, view).rstrip("\n"))
+
+
+def dump_inputs(name: str, arrays: Sequence[Any]) -> None:
+    """Writes the arguments of a call, unless they are very large."""
+    if sum(np.asarray(x).nbytes for x in map(host, arrays)) > LARGEST:
+        return
+    named = {f"input_{i}": np.asarray(host(x)) for i, x in enumerate(arrays)}
+
+    def write(path: Path) -> None:
+        np.savez(path, **named)  # type: ignore[arg-type]
+
+    dump_file(f"{name}-inputs.npz", write)
+
+
+def version() -> str:
+    from importlib.metadata import PackageNotFoundError, version  # slow to import
+
+    try:
+        return version("ge2")
+    except PackageNotFoundError:
+        return "of a checkout"
+
+
+def literal(text: str) -> str:
+    """The text as Python spells it, its lines as they are if that is possible."""
+    return repr(text) if '"""' in text else f'r"""\n{text}\n"""'
+
+
+# -------------------------------------------------------------------------------- what holds Python
+
+
+def without_callbacks(graph: Graph) -> Graph:
+    """The graph without what is called for its effect alone."""
+    eqns = [e for e in graph.eqns if not isinstance(e.op, DebugCallback)]
+    return Graph(graph.inputs, tuple(map(quiet, eqns)), graph.outputs, graph.consts)
+
+
+def quiet(eqn: Eqn) -> Eqn:
+    if not any(g.effect for g in eqn.op.graphs()):
+        return eqn
+    return Eqn(quiet_op(eqn.op), eqn.inputs, eqn.outs, eqn.source)
+
+
+def quiet_op(op: Any) -> Op:
+    """The operation with its graphs as `without_callbacks` leaves them."""
+    made: Op = replace(
+        op, **{f.name: quiet_value(getattr(op, f.name)) for f in fields(op) if f.init}
+    )
+    return made
+
+
+def quiet_value(value: Any) -> Any:
+    if isinstance(value, Graph):
+        return without_callbacks(value)
+    if isinstance(value, tuple):
+        return tuple(map(quiet_value, value))
+    return value
+
+
+def pure_callbacks(graph: Graph) -> list[PureCallback]:
+    """The calls of Python functions whose results the graph reads."""
+    found: list[PureCallback] = []
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, HostOp):
+            found += [eqn.op] if isinstance(eqn.op, PureCallback) else []
+        else:
+            found += [op for inner in eqn.op.graphs() for op in pure_callbacks(inner)]
+    return found
+
+
+# -------- From a closed graph to an Executable.
+
 
 Begun = Callable[[Step, int], tuple[Graph, Callable[[Graph], Program]]]
 PATIENCE = 5.0  # seconds for what an error says
@@ -210,7 +340,7 @@ def stand_in() -> Device | None:
     """The emulator, which runs CUDA on a machine without a GPU, if that is wanted."""
     if config.executor != "shim":
         return None
-    from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
+    from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 
     return ShimDevice(config.tuned(EMULATED))
 
@@ -233,7 +363,7 @@ def helping(graph: Graph, how: How, limit: int, peak: int) -> Remat | None:
     """The values that a program for which there was no memory would compute again to fit, if they
     are found soon.
     """
-    from ge2.compile.memory.limit import estimated  # hardly ever needed
+    from ge2.compile.memory_limit import estimated  # hardly ever needed
 
     tidy = run(FIRST, graph, how.context)
     return estimated(
@@ -247,7 +377,7 @@ def fitting(graph: Graph, limit: int, how: How) -> Executable:
     Loops stay unrolled while that is looked for, since it may be of any iteration, and are rolled
     then if the program still fits.
     """
-    from ge2.compile.memory.limit import Remat, fitted  # hardly ever needed
+    from ge2.compile.memory_limit import Remat, fitted  # hardly ever needed
 
     whole = run(FIRST, graph, how.context, how.called)
     planned, begun = planners(how)
@@ -315,3 +445,93 @@ def branch(program: Program, step: Step, i: int, how: How, limited: bool) -> Exe
     made.within = step.eqn.op
     made.scope = "" if step.eqn.source is None else step.eqn.source.scope
     return made
+
+
+# -------- Limits of a device, measured: what it moves and computes by programs that do nothing
+# else.
+
+
+COPIED: Final = 1 << 26  # elements of float32: what no cache holds
+CACHED: Final = 1 << 15  # those that the caches of one core hold
+ELEMENTS: Final = 1 << 20
+CHAINS, STEPS = 8, 16  # sums beside each other, and multiply-adds of each
+SIDE: Final = 512  # of matrices
+SCALE: Final = 8  # times smaller: a probe takes a second at most
+
+
+def processor_ceilings(clock: Clock, double: bool, scale: int = 1) -> Ceilings:
+    """As programs reach them under the settings of now. With `scale`, of arrays so much smaller."""
+    moved = best_of(negated, FLOAT32, COPIED // scale, clock)
+    dtypes = [FLOAT32, *([FLOAT64] if double else [])]
+    times = [best_of(multiplied, dtype, ELEMENTS // scale, clock) for dtype in dtypes]
+    rates = [2 * CHAINS * STEPS * (ELEMENTS // scale) / each for each in times]
+    return Ceilings(2 * FLOAT32.itemsize * (COPIED // scale) / moved, *rates)
+
+
+def best_of(f: Any, dtype: np.dtype, size: int, clock: Clock) -> float:
+    """The seconds of a function of one array.
+
+    Loops in it stay unrolled, so that sums stay in registers.
+    """
+    graph = make_jaxpr(f)(ShapeDtypeStruct((size,), dtype)).graph
+    off = (*config.passes_off, "roll")
+    with config.using(passes_off=off, debug_nans=False, debug_infs=False, tune="off"):
+        program = compile_graph(graph, name=f.__name__)
+        program.build()
+    x = np.full(size, 0.5, dtype)
+    return best(clock, lambda: program(x))
+
+
+def negated(x: Any) -> Any:
+    return -x
+
+
+def multiplied(x: Any) -> Any:
+    """Sums that do not wait for each other: a product and an addition, which ge2 rounds apart."""
+    sums = [x + i / CHAINS for i in range(CHAINS)]
+    for _ in range(STEPS):
+        sums = [s * x + x for s in sums]
+    return sum(sums[1:], sums[0])
+
+
+# ------------------------------------------------------------------------------------------- probe
+
+
+def probe(caps: Any, device: Device | None) -> Speed:
+    """The speed of a device, from the record or else measured now, in a second, and kept there."""
+    known = speeds.probed(caps.kind)
+    if known is None:
+        known = processor(caps) if device is None else gpu(device, caps.usual)
+        speeds.keep_speed(caps.kind, known)
+        if device is None and caps.threads > 1:  # variants do with one
+            probe(replace(caps, threads=1), None)
+    return known
+
+
+def processor(caps: Any) -> Speed:
+    """With as many threads as kernels have: the launch is that of a team of them."""
+    clock, threads = HostClock(), max(caps.threads, 1)
+    with config.using(threads=threads):
+        most = processor_ceilings(clock, True, SCALE)
+        cached = best_of(negated, FLOAT32, CACHED, clock)
+        a = np.ones((SIDE, SIDE), np.float32)
+        product = best(clock, lambda: a @ a)
+        regions = replace(C_TUNING.regions, grain=1, task=1)
+        with config.using(tuning=(replace(C_TUNING, regions=regions),)):
+            launch = best_of(negated, FLOAT32, 64, clock)
+    return Speed(
+        most.moved, 2 * FLOAT32.itemsize * CACHED / cached, caps.usual.cache, most.single, most.double,
+        2 * SIDE**3 / product, launch, caps.usual.functions,
+    )  # fmt: skip
+
+
+def gpu(device: Device, usual: Speed) -> Speed:
+    """The speed that its own kernels reach; products of the library as the data sheet has them."""
+    from ge2.targets.cuda.bench import clock_of
+    from ge2.targets.cuda.load.gpu import ceilings
+
+    with device.here():
+        clock = clock_of(device, False)
+        most, launch = ceilings(device, clock, True), clock.nothing()
+    found = replace(usual, moved=most.moved, single=most.single, double=most.double)
+    return replace(found, launch=max(launch, usual.launch))

@@ -9,39 +9,38 @@ from functools import partial
 from threading import RLock
 from typing import TYPE_CHECKING, Any, final
 
+from ge2.base.command import Provisional
 from ge2.base.compile_times import Had, kernels_words, spent
 from ge2.base.config import config
+from ge2.base.detect import excuse, toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, Ge2Error, TooLong
 from ge2.base.record import mutable
-from ge2.base.toolchain.command import Provisional
-from ge2.base.toolchain.detect import excuse, toolchain
-from ge2.choice.built import Decisions, deciding, keep
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
-from ge2.codegen.rendered_cache import kept_pages
-from ge2.compile import analysis
-from ge2.compile.analysis import Memory
-from ge2.compile.runners import Reference, Runner, Watched, alone, inner_of, manner, runner
-from ge2.compile.steps.slice_writes import Writing
-from ge2.compile.tuning import TUNING, Tuning
+from ge2.choice.problem import Decisions, deciding, keep
+from ge2.codegen.environment import kept_pages
+from ge2.compile import catalog
+from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner_of, manner, runner
+from ge2.compile.pipeline import TUNING, Tuning
+from ge2.compile.writes import Writing
 from ge2.ir import Graph, Op
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
 from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.passes.context import dump
+from ge2.program import Inner, Program, Step
 from ge2.program.assembler import Assembler, Built
-from ge2.program.program import Inner, Program, Step
 from ge2.program.records import KernelRecord, Kernels, Made, kernels, names
 from ge2.program.timeline import Timeline
 from ge2.targets.c.assemble import CAssembler
 from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
-    from ge2.compile.analysis import Shortage
-    from ge2.compile.memory.limit import Remat, Smaller
-    from ge2.program.timer import Meter
+    from ge2.compile.catalog import Shortage
+    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.program.assembler import Meter
     from ge2.targets.cuda.device import Device
-    from ge2.targets.cuda.loops.iterate import LoopBody
+    from ge2.targets.cuda.loops import LoopBody
 
 SUFFIX = {"c": "c", "cuda": "cu", "python": "py"}
 
@@ -164,7 +163,7 @@ class Executable:
         """It as what changes its arguments when it has succeeded."""
         if self.device is None:
             return Writing(run, writes)
-        from ge2.targets.cuda.device_arrays import ready  # a GPU's
+        from ge2.targets.cuda.device import ready  # a GPU's
 
         return Writing(run, writes, partial(ready, self.device))
 
@@ -240,7 +239,7 @@ class Executable:
         dump(f"{self.label}-regions.txt", "\n\n".join([str(found), *map(region_text, found)]))
         dump(
             f"{self.label}-plan.txt",
-            analysis.plan_text(self.program, assembler.arena.offsets(), assembler.arena.nbytes),
+            catalog.plan_text(self.program, assembler.arena.offsets(), assembler.arena.nbytes),
         )
 
     def assembled(self) -> Runner:
@@ -328,7 +327,7 @@ class Executable:
     @property
     def shortage(self) -> Shortage:
         """The facts for an error, if there is no memory for it."""
-        from ge2.compile.analysis import Shortage
+        from ge2.compile.catalog import Shortage
 
         return Shortage(self.name, self.program, self.device, self.branches, self.smaller)
 
@@ -398,7 +397,7 @@ class Executable:
         """
         if self.device is None or self.executor == "reference":
             return ()
-        from ge2.targets.cuda.slow_float64 import SLOW
+        from ge2.targets.cuda.limits import SLOW
 
         if self.device.limits.double < SLOW:
             return ()
@@ -407,7 +406,7 @@ class Executable:
 
     def slow_products(self, device: Device) -> list[str]:
         """The products among those, loops and branches included."""
-        from ge2.targets.cuda.slow_float64 import slow_products
+        from ge2.targets.cuda.limits import slow_products
 
         inner = [branch for found in self.branches.values() for branch in found]
         own = [*slow_products(self.program, device.limits)]
@@ -440,12 +439,12 @@ class Executable:
     def memory_analysis(self) -> Memory:
         results = self.tuning.c.results
         if self.executor == "reference":
-            return analysis.memory(self.program, 0, results=results)
+            return catalog.memory(self.program, 0, results=results)
         own = self.assembler.arena.nbytes
         inner = [(n, branch) for n, found in self.branches.items() for branch in found]
         memories = [branch.memory_analysis() for _, branch in inner]
         apart = sum(m.arena - self.lent(n, b) for m, (n, b) in zip(memories, inner, strict=True))
-        found = analysis.memory(self.program, own + apart, memories, self.remat, results)
+        found = catalog.memory(self.program, own + apart, memories, self.remat, results)
         found = replace(found, code=self._code + sum(m.code for m in memories))
         return replace(found, kept=0) if self.limited and self.part else found
 
@@ -461,7 +460,7 @@ class Executable:
         return branch.loop_body(False).nbytes if hosted else branch.inner().nbytes
 
     def cost_analysis(self) -> dict[str, float]:
-        return analysis.cost_analysis(self.program)
+        return catalog.cost_analysis(self.program)
 
     @property
     def how(self) -> str:

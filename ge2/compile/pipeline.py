@@ -4,38 +4,43 @@ A pass is a function of a graph, or of a graph and its `Context`: the chip, the 
 written or count, and whether the graph is a loop's body, which is rewritten by the same pipeline as
 the whole. Each is timed, is dumped by the setting `dump`, is left out by its name in `passes_off`,
 and its result is verified in check mode. Blocked NumPy has the pipeline of the references.
+
+The numbers that a program is planned by, all of them: they are passed from where it begins to
+who reads them.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, final
 
+from ge2.base.config import config
+from ge2.base.record import record
 from ge2.compile.catalog import USER_KERNELS
-from ge2.compile.steps.reads_first import reads_first
-from ge2.compile.steps.writes import checked_early, views_first, with_copies, writes
+from ge2.compile.steps import reads_first
+from ge2.compile.writes import checked_early, views_first, with_copies, writes
 from ge2.ir import Graph
 from ge2.ops.attention.ops import has_attention
-from ge2.passes.constants_late import constants_late
+from ge2.passes.absorb_peeled import whole
 from ge2.passes.context import NOTHING, Context
-from ge2.passes.few_ranks import few_ranks
+from ge2.passes.context import TUNING as PASSES
+from ge2.passes.context import Tuning as Passes
+from ge2.passes.fold import constants_late
 from ge2.passes.fuse import fuse
-from ge2.passes.half_results import half_results
-from ge2.passes.join_scatters import join_scatters
-from ge2.passes.loops.absorb_peeled import whole
-from ge2.passes.loops.hoist import sums_after
-from ge2.passes.loops.roll import roll
-from ge2.passes.loops.rolled_to_scan import stack, stack_all
+from ge2.passes.fusion_group import results_together
+from ge2.passes.hoist import sums_after
+from ge2.passes.indices import drawn, indexed, join_scatters
 from ge2.passes.moves_inside import moves_inside
-from ge2.passes.order_statistics import order_statistics
 from ge2.passes.pipeline import TIDY, Pass, run
-from ge2.passes.products_to_sums import products_to_sums
-from ge2.passes.results_together import results_together
+from ge2.passes.products import half_results, products_to_sums, tiny_products
+from ge2.passes.reads import few_ranks, order_statistics, slices_first
+from ge2.passes.roll import roll
+from ge2.passes.rolled_to_scan import stack, stack_all
 from ge2.passes.simplify import inline
-from ge2.passes.slices_first import slices_first
 from ge2.passes.split_edges import split_edges
-from ge2.passes.tiny_products import tiny_products
-from ge2.passes.wrap_indices import drawn, indexed
+from ge2.program import PLACEMENT, PLANNING, Placement, Planning
 from ge2.targets.c.loops import grounded
+from ge2.targets.c.tuning import TUNING as C
+from ge2.targets.c.tuning import Tuning as InC
 
 
 def user_kernels(graph: Graph, context: Context) -> Graph:
@@ -43,7 +48,7 @@ def user_kernels(graph: Graph, context: Context) -> Graph:
     if not USER_KERNELS or not (context.gathers or context.caps):
         return graph
     # nobody loads it who has no such kernel
-    from ge2.compile.user.kernels import caps_of, substituted
+    from ge2.compile.user_kernels import caps_of, substituted
 
     return substituted(graph, USER_KERNELS, *caps_of(context))
 
@@ -53,7 +58,7 @@ def attention(graph: Graph, context: Context) -> Graph:
     if context.caps is None and not has_attention(inline(graph) if context.gathers else graph):
         return graph
     # what few programs need
-    from ge2.compile.rewrites.attention import attention
+    from ge2.compile.kernel_rewrites import attention
 
     return attention(graph, context)
 
@@ -61,21 +66,21 @@ def attention(graph: Graph, context: Context) -> Graph:
 def recompute(graph: Graph, context: Context) -> Graph:
     """Values are computed again where that is quicker than to write and to read them."""
     # a GPU's, which others need not load, as those below
-    from ge2.compile.memory.recompute import recompute
+    from ge2.compile.recompute import recompute
 
     return recompute(graph, context)
 
 
 def split_live_ranges(graph: Graph, context: Context) -> Graph:
     """What waits across the fullest step, and is cheap to make again, is made again behind it."""
-    from ge2.compile.memory.live_ranges import split_live_ranges
+    from ge2.compile.live_ranges import split_live_ranges
 
     return split_live_ranges(graph, context)
 
 
 def gated_products(graph: Graph, context: Context) -> Graph:
     """Products of whose columns one half gates the other become two."""
-    from ge2.compile.rewrites.gated_products import gated_products
+    from ge2.compile.product_rewrites import gated_products
 
     return gated_products(graph, context)
 
@@ -84,28 +89,28 @@ def fp8_products(graph: Graph, context: Context) -> Graph:
     """Products of fp8 are by tensor cores of that, or of bfloat16."""
     if context.caps is None:
         return graph
-    from ge2.compile.rewrites.fp8_products import fp8_products
+    from ge2.compile.product_rewrites import fp8_products
 
     return fp8_products(graph, context)
 
 
 def epilogue(graph: Graph, context: Context) -> Graph:
     """Small products take in what is done to their elements."""
-    from ge2.compile.rewrites.product_epilogue import epilogue
+    from ge2.compile.product_rewrites import epilogue
 
     return epilogue(graph, context)
 
 
 def prologue(graph: Graph, context: Context) -> Graph:
     """Small products make operands of other arrays as they read them."""
-    from ge2.compile.rewrites.product_prologue import prologue
+    from ge2.compile.kernel_rewrites import prologue
 
     return prologue(graph, context)
 
 
 def resident(graph: Graph, context: Context) -> Graph:
     """Small loops and branches, and the steps around them, become one kernel."""
-    from ge2.compile.rewrites.persistent import resident
+    from ge2.compile.kernel_rewrites import resident
 
     return resident(graph, context)
 
@@ -173,3 +178,50 @@ def rewritten_within_limit(
 def rolled(graph: Graph, context: Context = NOTHING, name: str = "") -> Graph:
     """The graph, tidied before, with loops in place of straight code that repeats."""
     return run((roll,), graph, context, name, len(FIRST) + 1)
+
+
+@final
+@record
+class Search:
+    """The search for values that are computed again instead of being kept, to fit in so much
+    memory.
+    """
+
+    part: int = 4  # one in so many of the values that wait is given up at a time
+    rounds: int = 200  # of smaller and smaller programs, at most
+    # a value of so small a part of what is freed may wait instead of being computed again
+    small: int = 16
+    longest: int = 256  # equations that are computed again for one value, at most
+    while_rounds: int = 16  # that a while loop is taken to have
+    transcendental: int = 8  # additions that exp or tanh counts as
+
+
+SEARCH = Search()
+
+
+@final
+@record
+class Tuning:
+    """The numbers of passes, of planning and placing results, of programs in C, and of the search
+    under a memory limit; a GPU's are in the limits of its chip.
+    """
+
+    passes: Passes = PASSES
+    placement: Placement = PLACEMENT
+    planning: Planning = PLANNING
+    c: InC = C
+    search: Search = SEARCH
+
+
+def tuning_now() -> Tuning:
+    """The records of `config.tuning`, and else each as it is."""
+    return Tuning(
+        config.tuned(PASSES),
+        config.tuned(PLACEMENT),
+        config.tuned(PLANNING),
+        config.tuned(C),
+        config.tuned(SEARCH),
+    )
+
+
+TUNING = Tuning()

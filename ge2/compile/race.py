@@ -1,9 +1,4 @@
-"""Races: the candidates for the kernels of a program are checked, timed, and written down.
-
-Each candidate is compiled by itself, must make what the reference makes and write nothing else, and
-is timed in turns with the others; then the best two again. What is wrong, writes outside, does not
-compile or finds no memory never wins, is kept with its reason, and stops nothing.
-"""
+"""Races: candidates for kernels, single or of several steps, are checked, timed, and written down."""
 
 from __future__ import annotations
 
@@ -12,27 +7,37 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from dataclasses import field, replace
 from functools import partial
 from statistics import median
-from typing import Final, final
+from typing import Any, Final, final
+
+import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error
-from ge2.base.formatting import table
-from ge2.base.record import mutable, record
+from ge2.base.record import computed, mutable, record
+from ge2.base.source import table
 from ge2.choice import record as kept
-from ge2.choice.bench import Bench, Prepared, Run
-from ge2.choice.choose import Candidate, candidates, choose, written
-from ge2.choice.measured import Measured
-from ge2.choice.problem import prefs
-from ge2.choice.record import Entry, ProblemClass, class_of
+from ge2.choice.bench import Bench, Images, Prepared, Run
+from ge2.choice.choose import Candidate, Choice, candidates, choose, written
+from ge2.choice.problem import Measured, Problem, prefs
+from ge2.choice.record import Entry, ProblemClass, class_of, code_of
 from ge2.compile.executable import Executable
-from ge2.program.program import Program, Step
-from ge2.program.timer import seconds
+from ge2.program import Program, Step
+from ge2.program.assembler import seconds
 from ge2.targets.c.native import made
+from ge2.targets.cuda.bench import CudaBench
+from ge2.targets.cuda.device import Device, download, upload
+from ge2.targets.cuda.kernels.tensor_cores import Apart, OneByOne
+
+# -------- Races: the candidates for the kernels of a program are checked, timed, and written down.
+# Each candidate is compiled by itself, must make what the reference makes and write nothing else,
+# and is timed in turns with the others; then the best two again. What is wrong, writes outside,
+# does not compile or finds no memory never wins, is kept with its reason, and stops nothing.
+
 
 ROUNDS: Final = 7  # medians of so many times of each
 AGAIN: Final = 9  # of the best two, once more
@@ -90,13 +95,12 @@ def bench_of(executable: Executable, program: Program, step: Step) -> Bench | No
     """The bench that races the candidates of a step; None where there are none."""
     if program.target == "c":
         from ge2.targets.c.bench import CBench
-        from ge2.targets.c.caps import Caps
-        from ge2.targets.c.load.blas import services
+        from ge2.targets.c.blas import services
+        from ge2.targets.c.tuning import Caps
 
         caps = Caps(executable.threads, bool(services().dgemm), executable.tuning.c)
         return CBench(program, step, caps)
     if program.target == "cuda" and executable.device is not None:
-        from ge2.compile.joint_bench import joint
         from ge2.targets.cuda.bench import CudaBench
 
         found = joint(program, step, executable.device)
@@ -436,8 +440,8 @@ def tune_first(executable: Executable) -> Tuned:
 
 def probed(bench: Bench, executable: Executable, tell: Tell | None) -> None:
     """Measures the limits that predictions are made of, unless the record has them."""
-    from ge2.choice import speed
-    from ge2.compile.probe import probe
+    from ge2.choice import problem as speed
+    from ge2.compile.compile import probe
 
     if speed.probed(bench.caps.kind) is None and tell is not None:
         tell(f"the limits of {bench.caps.kind}")
@@ -472,3 +476,88 @@ def on_stderr(text: str) -> None:
     else:
         sys.stderr.write(f"ge2 tune: {text}\n")
     sys.stderr.flush()
+
+
+# -------- Steps that a pass has made one kernel on a bench: that kernel, and a program of the steps
+# apart.
+
+
+@final
+class JointBench(CudaBench):
+    """The problem is that for which the pass chose: what the record has of it decides there."""
+
+    def __init__(self, program: Program, step: Step, device: Device, choice: Choice) -> None:
+        super().__init__(program, step, device)
+        self.choice, self.catalog = choice, choice.catalog
+
+    @property
+    def problem(self) -> Problem:
+        return self.choice.problem
+
+    def chosen(self, candidate: Candidate) -> Candidate:
+        """The kernel as the program has it: worked out for its own values."""
+        own = self.choice.taken
+        return own if own.title == candidate.title else candidate
+
+    def code(self, candidate: Candidate) -> str:
+        variant, settled = self.chosen(candidate).variant, self.assembler().problem(self.step)
+        family = candidate.family
+        return family.code or code_of(family.kernels(settled, variant, self.caps))
+
+    def settings(self) -> AbstractContextManager[Any]:
+        """The settings of the steps apart."""
+        joining = [pass_ for f in self.catalog if isinstance(f, Apart) for pass_ in f.joining]
+        off, tune = (*config.passes_off, *joining), "off" if config.tune == "off" else "cached"
+        if isinstance(self.catalog[-1], OneByOne):  # of which each may be a kernel with more
+            without = (f"-{family.name}" for family in self.catalog[:-1])
+            return config.using(prefer=(*config.prefer, *without), tune=tune)
+        return config.using(passes_off=off, tune=tune)
+
+    @computed
+    def apart(self) -> Executable:
+        """The program of the steps."""
+        from ge2.compile.compile import compile_graph
+
+        op: Any = self.step.eqn.op
+        with self.settings():
+            return compile_graph(op.graph, name="apart", device=self.device)
+
+    def ahead(self, candidate: Candidate) -> Run:
+        if not isinstance(candidate.family, Apart):
+            return super().ahead(self.chosen(candidate))
+        with self.settings():
+            text: Any = self.apart.unbuilt()
+        return partial(self.device.prepare, text.kernels.texts)
+
+    def prepared(self, candidate: Candidate) -> Prepared:
+        if not isinstance(candidate.family, Apart):
+            return super().prepared(self.chosen(candidate))
+        with self.settings():
+            self.apart.build()
+        return Prepared(("apart",), partial(self.bound_apart, self.apart))
+
+    def bound_apart(self, executable: Executable, memory: dict[int, Any], images: Images) -> Run:
+        """A call of the program; the first writes its results to where the kernel has them."""
+        given = [upload(self.device, x) if isinstance(x, np.ndarray) else x for x in images.given()]
+        seen: list[bool] = []
+
+        def run() -> None:
+            results = executable(*given)
+            if seen:
+                return
+            seen.append(True)
+            hosts = {id(x.buffer): images.bytes[id(x.buffer)].copy() for x in images.outs}
+            for x, y in zip(images.outs, results, strict=True):
+                x.of(hosts[id(x.buffer)])[...] = download(y).view(x.type.dtype)
+            for n, host in hosts.items():
+                memory[n][...] = self.put(host)
+
+        return run
+
+
+def joint(program: Program, step: Step, device: Device) -> JointBench | None:
+    """The bench of a step that a pass has made of several; None of any other."""
+    choice = step.eqn.choice
+    if not isinstance(choice, Choice) or not any(isinstance(f, Apart) for f in choice.catalog):
+        return None
+    return None if isinstance(choice.family, Apart) else JointBench(program, step, device, choice)

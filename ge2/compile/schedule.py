@@ -8,19 +8,15 @@ from functools import partial
 from typing import Any
 
 from ge2.base.compile_times import spent
-from ge2.base.interpreter import collector_paused
+from ge2.base.record import collector_paused
 from ge2.choice.choose import choose
 from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import safe
 from ge2.codegen.layout import Layout, reshaped, viewed
 from ge2.codegen.layout import plain as layout_of
-from ge2.compile.pipeline import rewritten
-from ge2.compile.steps.in_place import in_place, write_over
-from ge2.compile.steps.kinds import NATIVE, kind_of
-from ge2.compile.steps.places import before, is_mappable, places_in
-from ge2.compile.steps.slice_writes import join_update
-from ge2.compile.steps.writes import Box, made_at_checked, reads_elsewhere, saved_views
-from ge2.compile.tuning import TUNING, Tuning
+from ge2.compile.pipeline import TUNING, Tuning, rewritten
+from ge2.compile.steps import NATIVE, before, in_place, is_mappable, kind_of, places_in, write_over
+from ge2.compile.writes import Box, join_update, made_at_checked, reads_elsewhere, saved_views
 from ge2.ir import Atom, Eqn, Graph, Names, Var
 from ge2.ops.attention.ops import FusedBackward
 from ge2.ops.graphs.region import ProductRegion, Region
@@ -33,19 +29,9 @@ from ge2.ops.shape import (
     Transpose,
 )
 from ge2.passes.context import Context
-from ge2.program.program import (
-    CONTROL,
-    END,
-    WRITES,
-    Buffer,
-    Program,
-    Step,
-    may_fail,
-    origin,
-    overwritten,
-)
+from ge2.program import CONTROL, END, WRITES, Buffer, Program, Step, may_fail, origin, overwritten
 from ge2.targets.c.loops import CLoop, carried, held
-from ge2.targets.reference.library import Library
+from ge2.targets.reference import Library
 
 Inner = Callable[[Eqn, int], Program]  # graph `i` of a loop or a branch as a program
 

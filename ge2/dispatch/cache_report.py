@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from ge2.base.arrays import COMPLEX, FLOAT32, FLOATS, NUMBERS, real_part, short
 from ge2.base.config import KEYED
-from ge2.base.dtypes import COMPLEX, FLOAT32, FLOATS, NUMBERS, real_part, short
 from ge2.base.errors import ArgumentError, WideningError
-from ge2.base.formatting import Printed, counted
-from ge2.base.pytrees.treedef import Structure, named, root_text, same_data
 from ge2.base.record import record
-from ge2.base.source import Source, here
-from ge2.dispatch.closures.capture import Token
+from ge2.base.source import Printed, Source, counted, here
+from ge2.base.treedef import Structure, named, root_text, same_data
+from ge2.dispatch.capture import Token
 from ge2.dispatch.signature import Same, Static, is_static, key_text
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import INEXACT
-from ge2.base.gpu import look, on_gpu
-from ge2.base.log import warn
-from ge2.base.pytrees.pytree import Structure, key_paths
+from ge2.base.arrays import INEXACT, look, on_gpu
+from ge2.base.pytree import Structure, key_paths
 from ge2.base.record import record
+from ge2.base.source import warn
 from ge2.dispatch.signature import title
 from ge2.ir import ShapeDtypeStruct
 

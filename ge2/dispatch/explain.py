@@ -11,28 +11,35 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Final, final
 
+from ge2.base.arrays import expecting
 from ge2.base.config import config
 from ge2.base.errors import CompilerTrouble, InputError
-from ge2.base.gpu import expecting
 from ge2.base.record import record
 from ge2.choice.choose import Candidate, Choice
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph, how_to_make
 from ge2.compile.executable import Executable
+from ge2.dispatch import jit
 from ge2.dispatch.cache import Entry
-from ge2.dispatch.explanation import Apart, Explained, Explanation, Option, Usage
-from ge2.dispatch.jit import jit
-from ge2.dispatch.profile import device_name, profile
+from ge2.dispatch.explanation import (
+    Apart,
+    Explained,
+    Explanation,
+    Option,
+    Usage,
+    device_name,
+    profile,
+)
 from ge2.ir import Eqn, Var
 from ge2.ops.graphs.region import Region
 from ge2.ops.user_ops import Own
-from ge2.passes.fusion_reasons import Reasons
-from ge2.program.program import Program, Step
+from ge2.passes.split_edges import Reasons
+from ge2.program import Program, Step
+from ge2.program.assembler import HostClock
 from ge2.program.records import KernelRecord, Made, kernels, places
-from ge2.program.timer import HostClock
-from ge2.targets.cuda.emit.file import Source
+from ge2.targets.cuda.emit import Source
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 
 UNSEEN: Final = ("host", "view")  # steps that launch nothing
 MOST: Final = 3  # neighbours that a kernel's text names: those that would save most
@@ -100,7 +107,7 @@ def unused(entry: Entry, executable: Executable) -> tuple[tuple[str, tuple[Optio
     """The functions that have a kernel of the user's, which was not chosen."""
     if not USER_KERNELS or executable.program.target not in ("c", "cuda"):
         return ()
-    from ge2.compile.user.kernels import left  # nobody else has one
+    from ge2.compile.user_kernels import left  # nobody else has one
 
     how = how_to_make(entry.title, executable.device)
     found = left(entry.graph, USER_KERNELS, how.context)

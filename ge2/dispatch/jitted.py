@@ -23,18 +23,16 @@ from typing import (
 )
 from weakref import WeakSet
 
+from ge2.base.arrays import gpu_key
 from ge2.base.compile_times import Tally, making, spent
 from ge2.base.config import config
 from ge2.base.errors import InputError, RetraceError
-from ge2.base.gpu import gpu_key
-from ge2.base.interpreter import collector_paused, deep_recursion
-from ge2.base.locks import alone
-from ge2.base.log import say
-from ge2.base.pytrees.pytree import Structure, flatten, register_leaf
-from ge2.base.source import here
+from ge2.base.pytree import Structure, flatten, register_leaf
+from ge2.base.record import alone, collector_paused, deep_recursion
+from ge2.base.source import here, say
 from ge2.base.tracebacks import hide, hides
-from ge2.dispatch.cache import Entry
-from ge2.dispatch.closures.capture import NOTHING, Closure, Seen, coded_classes
+from ge2.dispatch.cache import Entry, closure_of, is_function, trace
+from ge2.dispatch.capture import NOTHING, Closure, Seen, coded_classes
 from ge2.dispatch.donation import Donation, spoiling, stands
 from ge2.dispatch.signature import (
     ARRAY_TYPE,
@@ -52,11 +50,10 @@ from ge2.dispatch.signature import (
     takes_any_keyword,
     title,
 )
-from ge2.dispatch.tracing import closure_of, is_function, trace
 from ge2.ir import Evaluate, current
 from ge2.ops.graphs.control import Call
 from ge2.trace import is_traced, title_of
-from ge2.trace.watch import watching
+from ge2.trace.concrete import watching
 from ge2.trace.writes import is_scalar
 
 if TYPE_CHECKING:
@@ -182,7 +179,7 @@ class Jitted(Generic[P, R]):
         if entry.hits == 1 and self._entries.get(entry.key) is entry:
             self._expect(entry)  # if it was traced alone, it was not ready before
         if config.dump and entry.hits == 1 and executable.label:
-            from ge2.compile.repro import dump_inputs
+            from ge2.compile.compile import dump_inputs
 
             dump_inputs(executable.label, arrays)
         if entry.donated and config.check:
@@ -380,7 +377,7 @@ class Jitted(Generic[P, R]):
 
         Raises ArgumentError for a budget that is no number of seconds.
         """
-        from ge2.dispatch.tune import tuned
+        from ge2.dispatch.pins import tuned
 
         return tuned(self, args, kwargs, budget, again)
 

@@ -14,11 +14,10 @@ import numpy as np
 
 from ge2.base.compile_times import Bill, Spent
 from ge2.base.errors import InputError
-from ge2.base.formatting import Printed, counted
-from ge2.base.pytrees.pytree import Structure, structure
-from ge2.base.pytrees.pytree import map_structure as tree_map
+from ge2.base.pytree import Structure, structure
+from ge2.base.pytree import map_structure as tree_map
 from ge2.base.record import record
-from ge2.base.source import Source, here
+from ge2.base.source import Printed, Source, counted, here
 from ge2.base.tracebacks import hides
 from ge2.dispatch.cache import Entry
 from ge2.dispatch.cache_report import signature_text, widened
@@ -27,9 +26,9 @@ from ge2.ir import Evaluate, Graph, GraphOp, ShapeDtypeStruct, current
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving
 
 if TYPE_CHECKING:
-    from ge2.compile.analysis import Memory
+    from ge2.compile.catalog import Memory
     from ge2.compile.executable import Executable
-    from ge2.compile.memory.limit import Remat
+    from ge2.compile.memory_limit import Remat
     from ge2.program.records import Kernels
     from ge2.program.timeline import Timeline
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ge2.base.arrays import on_gpu
 from ge2.base.errors import InputError
-from ge2.base.gpu import on_gpu
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
-from ge2.dispatch.jit import jit
+from ge2.dispatch import jit
 from ge2.ir import Op
 from ge2.numpy.rare.layers import FUNCTIONS as FUNCTIONS
 from ge2.ops import KNOWN

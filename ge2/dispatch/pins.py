@@ -1,21 +1,21 @@
-"""This module holds pins: edited kernels of ge2, and a project's file that lists all user kernels."""
+"""Kernels that are fixed beforehand: pins of edited ones, and races on demand."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+import time
 import tomllib
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, final
 
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config
-from ge2.base.errors import CompileError, CompilerTrouble, InputError
-from ge2.base.formatting import Printed, table
+from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble, InputError
 from ge2.base.record import record
-from ge2.base.source import here
+from ge2.base.source import Printed, here, table
 from ge2.base.tracebacks import hides
 from ge2.choice.bench import Bench
 from ge2.choice.choose import SAVED, Candidate
@@ -23,11 +23,16 @@ from ge2.choice.problem import Pin
 from ge2.choice.saved import Saved, SavedFamily, key_of, read
 from ge2.choice.user_kernels import Part, at_line, check_keys, load, parsed
 from ge2.compile.catalog import check_family
-from ge2.compile.race import Racer, benches, timed, verified
+from ge2.compile.race import Racer, Tuned, benches, lasting, on_stderr, timed, tune, verified
 from ge2.dispatch.user_kernels import LANGUAGES, has_passed, refused_at, register
 
 if TYPE_CHECKING:
     from ge2.dispatch.jitted import Jitted
+
+
+# -------- This module holds pins: edited kernels of ge2, and a project's file that lists all user
+# kernels.
+
 
 FILE: Final = "ge2-pins.toml"
 NO_FILE: Final = "ge2 kernels register FOLDER, or f.pin, which write one"
@@ -220,10 +225,10 @@ def bench_of(function: Jitted[..., Any], saved: Saved, args: Any, kwargs: Any) -
 
 def family_of(saved: Saved, catalog: Any) -> SavedFamily:
     if saved.target == "cuda":
-        from ge2.targets.cuda.kernels.saved import CudaSaved
+        from ge2.targets.cuda.kernels.generated import CudaSaved
 
         return CudaSaved(saved, catalog)
-    from ge2.targets.c.kernels.saved import CSaved
+    from ge2.targets.c.kernels.generated import CSaved
 
     return CSaved(saved, catalog)
 
@@ -265,3 +270,49 @@ def note(saved: Saved, file: str) -> None:
     if not any(each.get("kernel") == name for each in known.get("pin", ())):
         with open(file, "a", encoding="utf-8") as opened:
             opened.write(f'[[pin]]\nkernel = "{name}"\n')
+
+
+# -------- Tuning: kernels of a function, or of all that is built inside a `with`, are raced and
+# recorded.
+
+
+@contextmanager
+def tuning(budget: float = 30.0) -> Iterator[None]:
+    """Inside the `with`, the kernels of each program that is built are measured first, for `budget`
+    seconds in all; what wins is recorded, and taken from then on.
+
+    Programs that were built before stay as they are. Progress goes to stderr. ArgumentError for a
+    budget that is no number of seconds.
+
+    >>> import numpy as np, ge2
+    >>> with ge2.tuning(budget=0.0), ge2.config.using(progress="off"):
+    ...     ge2.jit(np.tanh)(np.zeros(3))
+    array([0., 0., 0.])
+    """
+    with lasting(time.monotonic() + checked_budget(budget)), config.using(tune="on"):
+        yield
+
+
+def tuned(
+    function: Jitted[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    budget: float,
+    again: bool,
+) -> Tuned:
+    """The races for the kernels that a call runs. If one has another winner than was taken, calls
+    from then on build their programs anew.
+    """
+    with config.using(tune="cached" if config.tune == "on" else config.tune):
+        executable = function.entry_of(args, kwargs).ready()
+    found = tune(executable, checked_budget(budget), on_stderr, again)
+    if found.changed:
+        config.renew()
+    return found
+
+
+def checked_budget(budget: Any) -> float:
+    if isinstance(budget, int | float) and budget >= 0:
+        return budget
+    what = f"a budget is a number of seconds, 0 or more; got {budget!r}"
+    raise ArgumentError(what, where=here(), fix="budget=30")

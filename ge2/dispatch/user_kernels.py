@@ -25,25 +25,23 @@ import numpy as np
 
 from ge2.base.cache import VERSION, cache, content_key
 from ge2.base.config import config, environment_with
+from ge2.base.detect import toolchain
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, Ge2Error, InputError
-from ge2.base.formatting import Printed, counted, size_words, table
 from ge2.base.record import record
-from ge2.base.source import here
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.source import Printed, counted, here, size_words, table
 from ge2.base.tracebacks import hides
 from ge2.choice import record as kept
+from ge2.choice.arguments import Refused
 from ge2.choice.choose import choose
-from ge2.choice.measured import Measured
-from ge2.choice.problem import Problem, prefs
+from ge2.choice.problem import Measured, Problem, prefs
 from ge2.choice.record import class_of
 from ge2.choice.user_kernels import Kernel, Part, load
-from ge2.choice.user_sizes import Refused
 from ge2.compile.catalog import USER_KERNELS
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.compile.race import benches, verified
-from ge2.compile.user.kernels import caps_of, catalog, choice_of
-from ge2.compile.user.operations import (
+from ge2.compile.user_kernels import caps_of, catalog, choice_of
+from ge2.compile.user_operations import (
     Role,
     full,
     graph_of,
@@ -53,17 +51,16 @@ from ge2.compile.user.operations import (
     roles,
     types_of,
 )
-from ge2.dispatch.jit import jit
+from ge2.dispatch import jit
 from ge2.ir import ArrayType, Eqn, Graph, Var
 from ge2.ops.user_ops import Own
 from ge2.passes.context import Context
-from ge2.program.timer import HostClock, seconds
+from ge2.program.assembler import HostClock, seconds
 from ge2.targets.cuda.bench import clock_of
 from ge2.targets.cuda.device import Device, upload
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import gpu
-from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import nvrtc
 
 LANGUAGES: Final = {"c": "C", "cuda": "CUDA"}

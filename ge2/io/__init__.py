@@ -9,22 +9,22 @@ np.float32(6.0)
 
 from typing import TYPE_CHECKING
 
-from ge2.base.names import lacking
+from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
 from ge2.io import torch as torch
-from ge2.io.ahead import Prefetch as Prefetch
-from ge2.io.ahead import prefetch as prefetch
-from ge2.io.bars import Progress as Progress
-from ge2.io.bars import progress as progress
-from ge2.io.gpt2 import GPT2 as GPT2
-from ge2.io.log import read_log as read_log
-from ge2.io.maps import Map as Map
-from ge2.io.state import latest as latest
-from ge2.io.state import load_state as load_state
-from ge2.io.state import save_state as save_state
+from ge2.io.training import Prefetch as Prefetch
+from ge2.io.training import Progress as Progress
+from ge2.io.training import prefetch as prefetch
+from ge2.io.training import progress as progress
+from ge2.io.training import read_log as read_log
+from ge2.io.trees import GPT2 as GPT2
+from ge2.io.trees import Map as Map
 from ge2.io.trees import contents as contents
+from ge2.io.trees import latest as latest
 from ge2.io.trees import load as load
+from ge2.io.trees import load_state as load_state
 from ge2.io.trees import save as save
+from ge2.io.trees import save_state as save_state
 
 __all__ = [
     "GPT2",

@@ -1,14 +1,32 @@
-"""Files that are whole or absent: written beside their path, and renamed when they are on the disk."""
+"""Files of arrays: whole or absent, what is in them, and NumPy's npz format."""
 
 from __future__ import annotations
 
 import errno
+import json
+import math
 import os
 import secrets
 import time
-from collections.abc import Iterator
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from typing import BinaryIO, Final
+from functools import partial
+from tokenize import TokenError
+from typing import Any, BinaryIO, Final
+
+import numpy as np
+from numpy.lib import format as npy
+
+from ge2.base.arrays import BFLOAT16, EXTENDED, known, short
+from ge2.base.errors import FileError, InputError
+from ge2.base.record import record
+from ge2.base.source import here
+
+# -------- Files that are whole or absent: written beside their path, and renamed when they are on
+# the disk.
+
 
 PART: Final = ".part"  # ends the names of files that are being written
 NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0)
@@ -84,3 +102,177 @@ def remove_unfinished(folder: str) -> None:
                     os.unlink(entry.path)
             finally:
                 os.close(fd)
+
+
+# -------- The contents of a file of arrays: names, types, and a function that reads each; and its
+# errors.
+
+
+Path = str | os.PathLike[str]
+AGAIN: Final = "writing it again, or downloading it again"
+
+
+@record
+class Stored:
+    """An array of a file that is open, which `read` reads into memory of its own."""
+
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    read: Callable[[], Any]
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.itemsize * math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return type_words(self.dtype, self.shape)
+
+
+def type_words(dtype: np.dtype, shape: tuple[int, ...]) -> str:
+    """The type of an array as in a graph's text, f32[2,3]."""
+    return f"{short(dtype) if known(dtype) else dtype}[{','.join(map(str, shape))}]"
+
+
+def path_text(path: Any) -> str:
+    """A path as text. InputError for what is none."""
+    if isinstance(path, str | os.PathLike):
+        return os.fspath(path)
+    what = f"a path is a text or a pathlib.Path; got a {type(path).__name__}"
+    raise InputError(what, where=here(), fix="save(path, tree), with the path first")
+
+
+def damaged(path: str, why: str, fix: str = AGAIN) -> FileError:
+    return FileError(f"{path!r} cannot be read: {why}", where=here(), fix=fix)
+
+
+def wrong_name(name: str) -> str:
+    """The reason why no array may have this name; empty if one may.
+
+    Names are keys and never paths, but other programs unpack the same files.
+    """
+    if not name or not name.isprintable():
+        return "it is empty, or holds characters that cannot be printed"
+    if ".." in name.replace("\\", "/").split("/") or name[0] in "/\\" or name[1:2] == ":":
+        return "it is a path that leads out of a folder"
+    return ""
+
+
+# -------- NumPy's npz format: a zip archive of npy files, without pickled objects.
+
+
+DTYPES: Final = "__dtypes__"  # the array that names the dtypes NumPy does not know, as JSON
+LONGEST: Final = 10_000  # bytes of the header of an array
+OLDEST: Final = (1980, 1, 1, 0, 0, 0)  # the time of every member: equal trees, equal files
+WRONG: Final = (
+    ValueError, TypeError, SyntaxError, RecursionError, MemoryError, EOFError, OSError,
+    RuntimeError, KeyError, AttributeError, OverflowError, zipfile.BadZipFile, zlib.error, TokenError,
+    StopIteration,
+)  # fmt: skip
+
+
+def write(file: BinaryIO, arrays: Mapping[str, Any], host: Any) -> None:
+    """Writes arrays, each fetched by `host` when its turn comes.
+
+    `np.load` reads those of ml_dtypes as void of their size, as it does what `np.savez` writes.
+    """
+    names = {name: x.dtype.name for name, x in arrays.items() if x.dtype in EXTENDED}
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, x in arrays.items():
+            put(archive, name, x, host)
+        if names:
+            put(archive, DTYPES, np.frombuffer(json.dumps(names).encode(), np.uint8), host)
+
+
+def put(archive: zipfile.ZipFile, name: str, x: Any, host: Any) -> None:
+    x = np.ascontiguousarray(host(x)).reshape(x.shape)  # which would give a number an axis
+    x = x.view(f"V{x.itemsize}") if x.dtype in EXTENDED else x
+    with archive.open(zipfile.ZipInfo(f"{name}.npy", OLDEST), "w", force_zip64=True) as member:
+        npy.write_array(member, x, allow_pickle=False)
+
+
+def opened(file: BinaryIO, path: str) -> dict[str, Stored]:
+    """The arrays of an open file. FileError if it is not of the format, or not whole."""
+    try:
+        archive = zipfile.ZipFile(file)
+    except WRONG as error:
+        why = f"it is no zip archive, or is cut short ({first_line(error)})"
+        raise damaged(path, why) from None
+    found: dict[str, Stored] = {}
+    for member in archive.infolist():
+        name = member.orig_filename.removesuffix(".npy")
+        if why := wrong_name(name):
+            raise damaged(path, f"the name {name!r:.100} is refused: {why}", "another file")
+        if name in found or name == member.filename:
+            why = "is there twice" if name in found else "is no array of NumPy's"
+            raise damaged(path, f"its member {name!r} {why}")
+        found[name] = stored(archive, member, name, path)
+    return with_dtypes(found, path)
+
+
+def stored(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: str) -> Stored:
+    """An array by its header, whose size must be that of the member."""
+    try:
+        with archive.open(member) as f:
+            version = npy.read_magic(f)
+            if version not in ((1, 0), (2, 0)):
+                raise ValueError(f"version {version} of the npy format")
+            header = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+            shape, _, dtype = header(f, LONGEST)
+            length = member.file_size - f.tell()
+    except WRONG as error:
+        raise damaged(path, f"the header of {name!r} is damaged ({first_line(error)})") from None
+    if dtype.hasobject:
+        why = f"{name!r} holds Python objects, and to read those is to run what they say"
+        raise damaged(path, why, fix="arrays of numbers")
+    if dtype.itemsize * math.prod(shape) != length or min(shape, default=0) < 0:
+        why = f"{name!r} is to have shape {shape} of {dtype}, and has {length} bytes"
+        raise damaged(path, f"{why:.300}")
+    dtype = dtype.newbyteorder("=")
+    return Stored(dtype, shape, partial(read, archive, member, name, path, dtype))
+
+
+def read(
+    archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, path: str, dtype: np.dtype
+) -> Any:
+    try:
+        with archive.open(member) as f:
+            x = npy.read_array(f, allow_pickle=False, max_header_size=LONGEST)
+            f.read()  # to its end, where its checksum is compared
+    except WRONG as error:
+        raise damaged(path, f"{name!r} is damaged ({first_line(error)})") from None
+    return x.astype(dtype, order="C", copy=False)
+
+
+def with_dtypes(found: dict[str, Stored], path: str) -> dict[str, Stored]:
+    """The arrays with the dtypes that NumPy does not know; void of two bytes is bfloat16 of another
+    program.
+    """
+    words: Any = {}
+    if DTYPES in found:
+        try:
+            words = json.loads(found.pop(DTYPES).read().tobytes())
+            words = {name: extended(word) for name, word in words.items()}
+        except WRONG as error:
+            raise damaged(path, f"its record of dtypes is damaged ({first_line(error)})") from None
+    for name, x in found.items():
+        if x.dtype.kind != "V" or x.dtype.names:
+            continue
+        dtype = words.get(name, BFLOAT16 if x.dtype.itemsize == 2 else None)
+        if dtype is None or dtype.itemsize != x.dtype.itemsize:
+            why = f"{name!r} has a dtype that NumPy does not know, and the file does not say which"
+            raise damaged(path, why, fix="a file written by ge2.io.save, or safetensors")
+        found[name] = Stored(dtype, x.shape, partial(viewed, x, dtype))
+    return found
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of an error's text, or its class."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:100]
+
+
+def extended(word: str) -> np.dtype:
+    return next(dtype for dtype in EXTENDED if dtype.name == word)
+
+
+def viewed(x: Stored, dtype: np.dtype) -> Any:
+    return x.read().view(dtype)

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO, Final
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, FP8
-from ge2.io.stored import Stored, damaged, wrong_name
+from ge2.base.arrays import BFLOAT16, FP8
+from ge2.io.files import Stored, damaged, wrong_name
 
 DTYPES: Final = {
     "BOOL": np.dtype(bool), "C64": np.dtype(np.complex64),

@@ -13,17 +13,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, EXTENDED
+from ge2.base.arrays import COMPLEX, EXTENDED, on_gpu
 from ge2.base.errors import DeviceError, InputError
-from ge2.base.gpu import on_gpu
-from ge2.base.pytrees.pytree import Structure, flatten, map_structure, register_leaf, unflatten
+from ge2.base.pytree import Structure, flatten, map_structure, register_leaf, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
-from ge2.dispatch.jit import jit
+from ge2.dispatch import jit
 from ge2.dispatch.signature import plain_tensor
 from ge2.targets.cuda.load.gpu import cupy
 from ge2.transforms.api import vjp
-from ge2.transforms.inspect import eval_shape
+from ge2.transforms.arguments import eval_shape
 
 __all__ = ["array", "function", "tensor"]
 SAVED: Final = object()  # in the place of a tensor that PyTorch keeps

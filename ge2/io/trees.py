@@ -1,29 +1,171 @@
-"""`save` and `load`: any container of arrays as a file of arrays whose names are key paths."""
+"""`save` and `load`: containers of arrays as files, names of other models, states of a training run."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from difflib import get_close_matches
+from functools import cache
 from typing import Any, Final, TypeVar, overload
 
 import numpy as np
 
-from ge2.base.dtypes import FLOATS, INTEGERS, NUMBERS, known
+from ge2.base.arrays import FLOATS, INTEGERS, NUMBERS, beside, host, known, on_gpu
 from ge2.base.errors import ArgumentError, FileError, InputError
-from ge2.base.gpu import beside, host, on_gpu
-from ge2.base.pytrees.pytree import Structure, flatten_with_path, keystr, unflatten
-from ge2.base.source import here
-from ge2.io import npz, tensors
-from ge2.io.files import replacing
-from ge2.io.maps import Map, Source, Sources, as_map, found_as
-from ge2.io.stored import Path, Stored, path_text, type_words, wrong_name
+from ge2.base.pytree import Structure, flatten_with_path, keystr, unflatten
+from ge2.base.record import record
+from ge2.base.source import here, warn
+from ge2.io import files, tensors
+from ge2.io.files import (
+    Path,
+    Stored,
+    path_text,
+    remove_unfinished,
+    replacing,
+    sync,
+    type_words,
+    wrong_name,
+)
 from ge2.ir import ShapeDtypeStruct
 from ge2.trace.tracer import is_traced
 
+# -------- From the names of a model to those of a file whose arrays have other names or layouts.
+
+
+# a name of the file, or names with a function of their arrays
+Source = str | tuple[str | tuple[str, ...], Callable[..., Any]]
+Sources = Mapping[str, Source]
+
+
+@record
+class Map:
+    """The place of each array of a model in a file, for `ge2.io.load(..., map=...)`.
+
+    `sources` gives for a name of the model a name of the file, or a pair of it (or of several) and
+    a function of their arrays. `{i}` in both stands for one part between dots; one that the model's
+    name lacks stands for every such part in the file, in order, and the function has a list of
+    their arrays. Names without a source are the same in the file. `ignore` are names of the file
+    that no model needs; one of `prefixes` may come before any name of the file.
+
+    >>> from ge2 import io
+    >>> names = Map({
+    ...     "layers.{i}.weight": ("fc{i}.weight", np.transpose),
+    ...     "layers.{i}.bias": "fc{i}.bias",
+    ... })
+    >>> names.source("layers.3.bias")
+    'fc3.bias'
+    """
+
+    sources: Sources
+    ignore: tuple[str, ...] = ()
+    prefixes: tuple[str, ...] = ("",)
+
+    def source(self, name: str) -> Source:
+        """The source of an array of the model."""
+        for pattern, source in self.sources.items():
+            found = expression(pattern).fullmatch(name)
+            if found is not None:
+                if isinstance(source, str):
+                    return filled(source, found.groupdict())
+                names, function = source
+                if isinstance(names, str):
+                    return filled(names, found.groupdict()), function
+                return tuple(filled(each, found.groupdict()) for each in names), function
+        return name
+
+    def stacked(self, part: str = "{i}") -> Map:
+        """The map of a model whose layers are one module, with one axis more, that a scan runs:
+        `part` of the names is a position of that axis.
+
+        >>> each = Map({"blocks.{i}.norm.{p}": "h.{i}.ln_1.{p}"})
+        >>> each.stacked().source("blocks.norm.bias")
+        ('h.{i}.ln_1.bias', <function ...>)
+        """
+        sources = {
+            name.replace(f"{part}.", ""): stacked(source) if f"{part}." in name else source
+            for name, source in self.sources.items()
+        }
+        return Map(sources, self.ignore, self.prefixes)
+
+    def ignores(self, name: str) -> bool:
+        return any(
+            expression(prefix + pattern).fullmatch(name)
+            for pattern in self.ignore
+            for prefix in self.prefixes
+        )
+
+
+def stacked(source: Source) -> Source:
+    names, function = source if isinstance(source, tuple) else (source, None)
+
+    def stack(*columns: Any) -> Any:
+        rows = zip(*columns, strict=True)
+        return np.stack([row[0] if function is None else function(*row) for row in rows])
+
+    return names, stack
+
+
+@cache
+def expression(pattern: str) -> re.Pattern[str]:
+    """The names that a pattern stands for."""
+    parts = re.split(r"\{(\w+)\}", pattern)
+    seen: set[str] = set()
+    text = re.escape(parts[0])
+    for name, after in zip(parts[1::2], parts[2::2], strict=True):
+        group = f"g{name}"
+        text += (f"(?P={group})" if name in seen else f"(?P<{group}>[^.]+)") + re.escape(after)
+        seen.add(name)
+    return re.compile(text)
+
+
+def filled(pattern: str, groups: Mapping[str, str]) -> str:
+    for name, part in groups.items():
+        pattern = pattern.replace(f"{{{name[1:]}}}", part)
+    return pattern
+
+
+def as_map(given: Any) -> Map:
+    """The `map` argument of `load`, as a Map."""
+    if given is None or isinstance(given, Mapping):
+        given = Map(given or {})
+    if not isinstance(given, Map):
+        what = f"map is a dict of names or a ge2.io.Map; got {given!r:.60}"
+        raise ArgumentError(what, where=here(), fix="map={'layers.0.weight': 'fc1.weight'}")
+    sources: Mapping[str, Any] = given.sources
+    for name, source in sources.items():
+        match source:
+            case str() | (str() | (*_,), Callable()):
+                continue
+        what = f"the source of {name!r} is a name, or a pair of names and a function; got {source!r:.60}"
+        raise ArgumentError(what, where=here(), fix=f"{{{name!r}: ('fc1.weight', np.transpose)}}")
+    return given
+
+
+def found_as(name: str, names: Collection[str], prefixes: Iterable[str]) -> list[str]:
+    """The names of a file that a name of a source stands for; none if there is none such."""
+    for prefix in prefixes:
+        if prefix + name in names:
+            return [prefix + name]
+        if "{" in name:
+            pattern = expression(prefix + name)
+            found = [each for each in names if pattern.fullmatch(each)]
+            if found:
+                return sorted(found, key=numbers)
+    return []
+
+
+def numbers(name: str) -> list[Any]:
+    """A key that sorts 10 after 9."""
+    return [(int(p), "") if p.isdecimal() else (-1, p) for p in re.split(r"(\d+)", name)]
+
+
+# -------- `save` and `load`: any container of arrays as a file of arrays whose names are key paths.
+
+
 T = TypeVar("T")
-FORMATS: Final = {".safetensors": tensors, ".npz": npz}
+FORMATS: Final = {".safetensors": tensors, ".npz": files}
 ROOT: Final = "value"  # the name of an array that is in no container
 SHOWN: Final = 4  # names in an error
 PICKLED: Final = (".pt", ".pth", ".bin", ".pkl", ".pickle", ".ckpt")
@@ -295,3 +437,130 @@ def converted(path: str, name: str, x: Any, dtype: np.dtype, exact: bool) -> Any
 def own(x: Any) -> Any:
     """An array in C order that is no view, so that a jitted function may be given its memory."""
     return x if x.flags.owndata and x.flags.c_contiguous else x.copy()
+
+
+# -------- The names under which GPT-2's weights are published, for a model made of `ge2.nn`.
+
+
+def third(n: int) -> Callable[[Any], Any]:
+    """The n-th of three equal parts along the last axis: queries, keys or values."""
+    return lambda x: np.split(x, 3, -1)[n]
+
+
+# Hugging Face's layers here are Conv1D, whose weights are [ins, outs] as those of nn.Linear.
+GPT2: Final = Map(
+    {
+        "tokens.weight": "wte.weight",
+        "positions.weight": "wpe.weight",
+        "blocks.{i}.norm1.{p}": "h.{i}.ln_1.{p}",
+        "blocks.{i}.attention.query.{p}": ("h.{i}.attn.c_attn.{p}", third(0)),
+        "blocks.{i}.attention.key.{p}": ("h.{i}.attn.c_attn.{p}", third(1)),
+        "blocks.{i}.attention.value.{p}": ("h.{i}.attn.c_attn.{p}", third(2)),
+        "blocks.{i}.attention.qkv.{p}": "h.{i}.attn.c_attn.{p}",
+        "blocks.{i}.attention.out.{p}": "h.{i}.attn.c_proj.{p}",
+        "blocks.{i}.norm2.{p}": "h.{i}.ln_2.{p}",
+        "blocks.{i}.mlp.layers.0.{p}": "h.{i}.mlp.c_fc.{p}",
+        "blocks.{i}.mlp.layers.1.{p}": "h.{i}.mlp.c_proj.{p}",
+        "norm.{p}": "ln_f.{p}",
+        "head.weight": ("wte.weight", np.transpose),
+    },
+    ignore=("h.{i}.attn.bias", "h.{i}.attn.masked_bias", "lm_head.weight"),
+    prefixes=("", "transformer."),
+)
+
+
+# -------- The state of a training run, kept in a folder of numbered files from which it goes on.
+
+
+NAME: Final = re.compile(r"step-(\d{9,})\.safetensors")
+
+
+def save_state(folder: Path, step: int, state: Any, *, keep: int | None = 3) -> str:
+    """Writes a state to `folder`, under the number of a step, and returns the path.
+
+    A state is any container of arrays: model, state of the optimiser, random key. Whenever the
+    process is killed, the newest file is a whole one. Of all files the `keep` of most steps stay,
+    and the one that is written; all for None.
+
+    >>> import tempfile, numpy as np, ge2
+    >>> folder = tempfile.mkdtemp()
+    >>> for step in range(5):
+    ...     _ = save_state(folder, step, {"w": np.full(3, step), "key": ge2.random.key(step)}, keep=2)
+    >>> sorted(os.listdir(folder))
+    ['step-000000003.safetensors', 'step-000000004.safetensors']
+    """
+    count: Any = step
+    if not isinstance(count, int | np.integer) or count < 0 or (keep is not None and keep < 1):
+        what = f"a step is a count, and keep at least 1; got {step!r:.60} and {keep!r:.60}"
+        raise ArgumentError(what, where=here(), fix="int(step), and keep=None to keep all")
+    root = path_text(folder)
+    if not os.path.isdir(root):
+        os.makedirs(root, exist_ok=True)
+        sync(os.path.dirname(os.path.abspath(root)))
+    remove_unfinished(root)
+    path = os.path.join(root, f"step-{step:09d}.safetensors")
+    save(path, state)
+    for old in saved(root)[keep:] if keep else []:
+        if old != path:
+            with suppress(FileNotFoundError):  # another process removes it as well
+                os.unlink(old)
+    return path
+
+
+def latest(folder: Path) -> str | None:
+    """The path of the newest whole file in a folder of `save_state`; None if there is none.
+
+    A file that is damaged is passed over with a warning.
+    """
+    for path in saved(path_text(folder)):
+        try:
+            contents(path)
+        except FileNotFoundError:  # removed since, for a newer one
+            return latest(folder)
+        except FileError as error:
+            warn(f"{str(error).splitlines()[0]}; an older state is taken")
+        else:
+            return path
+    return None
+
+
+def load_state(folder: Path, into: T) -> T:
+    """The newest state in a folder, as the container `into`; `into` itself if there is none yet.
+
+    A program that begins with it goes on where it was killed:
+
+    >>> import tempfile, numpy as np, ge2
+    >>> folder = tempfile.mkdtemp()
+    >>> begin = {"step": 0, "w": np.zeros(2)}
+    >>> load_state(folder, begin) is begin
+    True
+    >>> path = save_state(folder, 10, {"step": 10, "w": np.ones(2)})
+    >>> load_state(folder, begin)
+    {'step': 10, 'w': array([1., 1.])}
+    """
+    while (path := latest(folder)) is not None:
+        with suppress(FileNotFoundError):  # removed since, for a newer one
+            return resumed(path, into)
+    return into
+
+
+def resumed(path: str, into: T) -> T:
+    try:
+        found: T = load(path, into=into)
+    except FileError as error:
+        what, fix = (
+            str(error).split("\n")[0],
+            f"another folder, or ge2.io.load({path!r}, into=..., map=...)",
+        )
+        raise FileError(what, where=here(), fix=fix) from None
+    return found
+
+
+def saved(folder: str) -> list[str]:
+    """The paths of the states in a folder, that of most steps first."""
+    try:
+        names = [name for name in os.listdir(folder) if NAME.fullmatch(name)]
+    except FileNotFoundError:
+        return []
+    steps = {name: int(NAME.fullmatch(name)[1]) for name in names}  # type: ignore[index]
+    return [os.path.join(folder, name) for name in sorted(names, key=steps.__getitem__)[::-1]]

@@ -8,13 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import PYTHON, known
+from ge2.base.arrays import PYTHON, known
 from ge2.base.errors import BY_VALUES, ParseError, TypeRuleError, VerifyError, locate
-from ge2.base.pytrees.pytree import register_leaf
+from ge2.base.pytree import register_leaf
 from ge2.base.record import single
 from ge2.base.source import Source
-from ge2.ir.op import Op, current
-from ge2.ir.types import ArrayType, Number, type_of
+from ge2.ir.op import ArrayType, Number, Op, current, type_of
 
 
 @single

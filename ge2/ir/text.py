@@ -21,11 +21,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64, LONG, PYTHON, python_type, short
+from ge2.base.arrays import FLOAT64, LONG, PYTHON, python_type, short
 from ge2.base.errors import DEEPER, ParseError
 from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
-from ge2.ir.op import Op
-from ge2.ir.types import ArrayType
+from ge2.ir.op import ArrayType, Op
 
 # words of the text form, never names of values
 KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))

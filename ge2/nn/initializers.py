@@ -18,7 +18,7 @@ from ge2 import random
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
-from ge2.nn.values import check_choice
+from ge2.nn.functions import check_choice
 from ge2.numpy.rare.special import ndtri
 
 __all__ = [

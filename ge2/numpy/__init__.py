@@ -23,11 +23,11 @@ from ge2.numpy.creation import (
     full, full_like, geomspace, identity, indices, iota, linspace, logspace, ones, ones_like, tri,
     tril_indices_from, triu_indices_from, vander, zeros, zeros_like,
 )
-from ge2.numpy.dtypes import (
-    bfloat16, bool_, can_cast, complex128, complex64, dtype, e, euler_gamma, float16, float32, float64,
-    float8_e4m3fn, float8_e5m2, inf, int16, int32, int64, int8, isdtype, isscalar, issubdtype, iterable,
-    nan, ndarray, ndim, newaxis, pi, promote_types, result_type, shape, size, uint16, uint32, uint64,
-    uint8,
+from ge2.numpy.late import (
+    bfloat16, bool_, can_cast, complex128, complex64, dtype, e, euler_gamma, float16, float32,
+    float64, float8_e4m3fn, float8_e5m2, inf, int16, int32, int64, int8, isdtype, isscalar,
+    issubdtype, iterable, nan, ndarray, ndim, newaxis, pi, promote_types, result_type, shape, size,
+    uint16, uint32, uint64, uint8,
 )
 from ge2.numpy.elementwise import (
     abs, absolute, acos, acosh, add, arccos, arccosh, arcsin, arcsinh, arctan, arctan2, arctanh, asin,
@@ -41,23 +41,21 @@ from ge2.numpy.elementwise import (
     remainder, right_shift, rint, sign, signbit, sin, sinh, spacing, sqrt, square, subtract, tan, tanh,
     true_divide, trunc,
 )
-from ge2.numpy.joining import (
-    append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit, hstack, split,
-    stack, unstack, vsplit, vstack,
+from ge2.numpy.composite import (
+    append, array_split, block, column_stack, concat, concatenate, dsplit, dstack, hsplit, hstack,
+    split, stack, unstack, vsplit, vstack,
 )
-from ge2.numpy.access.moving_slices import (
-    getitem, setitem,
-)
+from ge2.numpy.access.selecting import getitem, setitem
 from ge2.numpy.products import (
     cross, dot, dot_general, einsum, inner, kron, matmul, matvec, outer, tensordot, trace, vdot, vecdot,
     vecmat,
 )
-from ge2.numpy.axes.scans import argmax, argmin, nanargmax, nanargmin
+from ge2.numpy.scans import argmax, argmin, nanargmax, nanargmin
 from ge2.numpy.reductions import (
     all, amax, amin, any, average, count_nonzero, logsumexp, max, mean, min, nanmax, nanmean, nanmin,
     nanprod, nanstd, nansum, nanvar, prod, ptp, std, sum, var,
 )
-from ge2.numpy.axes.scans import (
+from ge2.numpy.scans import (
     cummax, cummin, cumprod, cumsum, cumulative_prod, cumulative_sum, diff, ediff1d, nancumprod,
     nancumsum, trapezoid, unwrap,
 )
@@ -73,9 +71,9 @@ from ge2.numpy.shapes import (
 from ge2.numpy.signals import (
     convolve, corrcoef, correlate, cov, gradient, polyval,
 )
-from ge2.numpy.axes.sorting import (
-    argpartition, argsort, digitize, interp, isin, median, partition, percentile, quantile, searchsorted,
-    sort,
+from ge2.numpy.sorting import (
+    argpartition, argsort, digitize, interp, isin, median, partition, percentile, quantile,
+    searchsorted, sort,
 )
 from ge2.numpy.elementwise import UFUNCS, operators
 from numpy import __array_api_version__, __array_namespace_info__

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, FLOAT64, INEXACT, INT64, INTEGERS, promote
+from ge2.base.arrays import BOOL, FLOAT64, INEXACT, INT64, INTEGERS, beside, on_gpu, promote
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
@@ -21,11 +21,9 @@ from ge2.base.errors import (
     ShapeError,
     TypeRuleError,
 )
-from ge2.base.gpu import beside, on_gpu
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.options import checked_order, in_trace
 from ge2.numpy.promotion import (
     array as value_of,
 )
@@ -33,9 +31,11 @@ from ge2.numpy.promotion import (
     as_dtype,
     broadcast,
     cast,
+    checked_order,
     common_dtype,
     common_shape,
     fresh,
+    in_trace,
     lift,
     one_axis,
     reshape,

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BOOL,
     COMPLEX,
     FLOAT64,
@@ -35,19 +35,22 @@ from ge2.base.errors import (
 )
 from ge2.base.source import here
 from ge2.ir import ArrayType, type_of
-from ge2.numpy.options import LOGICAL, cast_first, into, options
 from ge2.numpy.promotion import (
+    LOGICAL,
     array,
     broadcast,
     cast,
+    cast_first,
     common_dtype,
     common_shape,
     elementwise,
     fit,
     fresh,
+    into,
     kind_of,
     lift,
     number,
+    options,
     resolve,
     strong,
     weakly,

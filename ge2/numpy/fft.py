@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX128, HALF, complex_of, real_part
+from ge2.base.arrays import BOOL, COMPLEX, COMPLEX128, HALF, complex_of, real_part
 from ge2.base.errors import ArgumentError, InputError, OutOfBoundsError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish

@@ -14,26 +14,27 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX
+from ge2.base.arrays import COMPLEX
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
-from ge2.numpy.composite import no_out
+from ge2.numpy.composite import concatenate, no_out
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.joining import concatenate
-from ge2.numpy.options import cast_first, checked_order, options
 from ge2.numpy.promotion import (
     array,
     as_dtype,
     broadcast,
     cast,
+    cast_first,
     check_casting,
+    checked_order,
     common_dtype,
     common_shape,
     fresh,
     kind_of,
     one_axis,
+    options,
     reshape,
     resolve,
 )

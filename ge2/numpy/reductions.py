@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS
 from ge2.base.errors import InputError, ShapeError, TypeRuleError, ZeroWeightsError
 from ge2.base.source import here
 from ge2.ir import Dims, is_traced, type_of

@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import INT64, INTEGERS
+from ge2.base.arrays import INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import Dims, is_traced, type_of
 from ge2.numpy.creation import as_shape, below_diagonal, iota, owned
-from ge2.numpy.options import checked_order
 from ge2.numpy.promotion import (
     Axes,
     all_axes,
     array,
     cast,
+    checked_order,
     common_shape,
     fresh,
     one_axis,

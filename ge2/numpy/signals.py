@@ -8,16 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT64, INEXACT, INT64
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import take
-from ge2.numpy.composite import choose_by, clip, real
+from ge2.numpy.composite import choose_by, clip, concatenate, real
 from ge2.numpy.creation import iota, zeros
-from ge2.numpy.joining import concatenate
 from ge2.numpy.products import in_one_dtype, matmul
 from ge2.numpy.promotion import (
     Axes,

@@ -14,18 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL
+from ge2.base.arrays import BOOL
 from ge2.base.errors import InPlaceError, NoRuleError, OutOfBoundsError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import type_of
-from ge2.numpy import reductions
+from ge2.numpy import reductions, scans
 from ge2.numpy.access.at import ASSOCIATIVE, INVERSE, LOGICAL, combined, segmented
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import write
-from ge2.numpy.axes import scans
-from ge2.numpy.composite import choose_by, known_elements
+from ge2.numpy.composite import choose_by, concatenate, known_elements, stack
 from ge2.numpy.elementwise import UFUNCS
-from ge2.numpy.joining import concatenate, stack
 from ge2.numpy.promotion import (
     Axes,
     all_axes,

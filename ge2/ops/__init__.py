@@ -1,9 +1,15 @@
 """Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name."""
 
-from collections import ChainMap
-from collections.abc import Callable
+from __future__ import annotations
 
-from ge2.ir import Op
+from collections import ChainMap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ge2.base.arrays import COMPLEX
+from ge2.ir import ArrayType, Dims, Op
 from ge2.ops.attention.ops import ATTENTION as ATTENTION
 from ge2.ops.attention.ops import FusedAttention as FusedAttention
 from ge2.ops.attention.ops import FusedBackward as FusedBackward
@@ -13,6 +19,7 @@ from ge2.ops.dot import Fft as Fft
 from ge2.ops.dot import Irfft as Irfft
 from ge2.ops.dot import Rfft as Rfft
 from ge2.ops.elementwise import BY_NAME as BY_NAME
+from ge2.ops.elementwise import CONJ, EQ, NE, WHERE
 from ge2.ops.elementwise import ELEMENTWISE as ELEMENTWISE
 from ge2.ops.elementwise import Complex as Complex
 from ge2.ops.elementwise import ConvertElementType as ConvertElementType
@@ -39,11 +46,11 @@ from ge2.ops.graphs.effects import DebugPrint as DebugPrint
 from ge2.ops.graphs.effects import PureCallback as PureCallback
 from ge2.ops.graphs.loops import ScanLoop as ScanLoop
 from ge2.ops.graphs.loops import ScanSaving as ScanSaving
-from ge2.ops.graphs.solves import SOLVES as SOLVES
-from ge2.ops.graphs.solves import LinearSolve as LinearSolve
-from ge2.ops.graphs.solves import LinearSolveSaving as LinearSolveSaving
-from ge2.ops.graphs.solves import Root as Root
-from ge2.ops.graphs.solves import RootSaving as RootSaving
+from ge2.ops.graphs.while_loop import SOLVES as SOLVES
+from ge2.ops.graphs.while_loop import LinearSolve as LinearSolve
+from ge2.ops.graphs.while_loop import LinearSolveSaving as LinearSolveSaving
+from ge2.ops.graphs.while_loop import Root as Root
+from ge2.ops.graphs.while_loop import RootSaving as RootSaving
 from ge2.ops.graphs.while_loop import WhileLoop as WhileLoop
 from ge2.ops.index import Gather as Gather
 from ge2.ops.index import Scatter as Scatter
@@ -61,13 +68,16 @@ from ge2.ops.linalg.decompositions import Eig as Eig
 from ge2.ops.linalg.decompositions import Eigh as Eigh
 from ge2.ops.linalg.decompositions import Qr as Qr
 from ge2.ops.linalg.decompositions import Svd as Svd
-from ge2.ops.methods import ArrayMethods as ArrayMethods
 from ge2.ops.pointlike import Elementwise as Elementwise
 from ge2.ops.pointlike import Pointwise as Pointwise
 from ge2.ops.random import RandomBits as RandomBits
 from ge2.ops.random import RandomFold as RandomFold
 from ge2.ops.reduce import ArgMax as ArgMax
 from ge2.ops.reduce import ArgMin as ArgMin
+from ge2.ops.reduce import CumMax as CumMax
+from ge2.ops.reduce import CumMin as CumMin
+from ge2.ops.reduce import CumProd as CumProd
+from ge2.ops.reduce import CumSum as CumSum
 from ge2.ops.reduce import Fold as Fold
 from ge2.ops.reduce import ReduceAnd as ReduceAnd
 from ge2.ops.reduce import ReduceMax as ReduceMax
@@ -75,11 +85,7 @@ from ge2.ops.reduce import ReduceMin as ReduceMin
 from ge2.ops.reduce import ReduceOr as ReduceOr
 from ge2.ops.reduce import ReduceProd as ReduceProd
 from ge2.ops.reduce import ReduceSum as ReduceSum
-from ge2.ops.scan import CumMax as CumMax
-from ge2.ops.scan import CumMin as CumMin
-from ge2.ops.scan import CumProd as CumProd
-from ge2.ops.scan import CumSum as CumSum
-from ge2.ops.scan import Scan as Scan
+from ge2.ops.reduce import Scan as Scan
 from ge2.ops.shape import Barrier as Barrier
 from ge2.ops.shape import BroadcastInDim as BroadcastInDim
 from ge2.ops.shape import Concatenate as Concatenate
@@ -101,6 +107,104 @@ from ge2.ops.sort import TopK as TopK
 from ge2.ops.special import SPECIAL as SPECIAL
 from ge2.ops.special import Bessel as Bessel
 from ge2.ops.special import Polygamma as Polygamma
+
+# -------- The vocabulary of `ir.Value`, in terms of operations: what rules ask of the arrays they
+# are given.
+
+
+RUNNING = {"sum": CumSum, "prod": CumProd}
+
+
+class ArrayMethods:
+    """Mixed into whatever stands for an array and has a `type`."""
+
+    __slots__ = ()
+    type: ArrayType
+
+    def scalar(self, number: Any) -> Any:
+        """A number in this array's dtype; arrays pass through."""
+        return (
+            self.type.dtype.type(number)
+            if isinstance(number, bool | int | float | complex)
+            else number
+        )
+
+    # fmt: off
+    def same(self, other: Any) -> Any: return EQ(self, self.scalar(other))
+    def differs(self, other: Any) -> Any: return NE(self, self.scalar(other))
+    def select(self, a: Any, b: Any) -> Any: return WHERE(self, a, b)
+    def pointwise(self, name: str, *others: Any) -> Any: return BY_NAME[name](self, *map(self.scalar, others))
+    def zeros(self) -> Any: return self.filled(0)
+    def ones(self) -> Any: return self.filled(1)
+    def fold_sum(self, axes: Dims) -> Any: return ReduceSum(tuple(sorted(axes)))(self) if axes else self
+    def fold_prod(self, axes: Dims) -> Any: return ReduceProd(tuple(sorted(axes)))(self) if axes else self
+    def fold_max(self, axes: Dims) -> Any: return ReduceMax(tuple(sorted(axes)))(self) if axes else self
+    def fold_or(self, axes: Dims) -> Any: return ReduceOr(tuple(sorted(axes)))(self) if axes else self
+    # fmt: on
+
+    def filled(self, number: int) -> Any:
+        t = self.type
+        return BroadcastInDim(t.shape, ())(t.dtype.type(number))
+
+    def cast(self, dtype: np.dtype, weak: bool = False) -> Any:
+        if self.type.dtype == dtype and self.type.weak == weak:
+            return self
+        return ConvertElementType(dtype, weak)(self)
+
+    def conj(self) -> Any:
+        return CONJ(self) if self.type.dtype in COMPLEX else self
+
+    def spread(self, shape: Dims, dims: Dims) -> Any:
+        return self if shape == self.type.shape else BroadcastInDim(shape, dims)(self)
+
+    def reorder(self, order: Dims) -> Any:
+        return self if order == tuple(range(len(order))) else Transpose(order)(self)
+
+    def reshaped(self, shape: Dims) -> Any:
+        return self if shape == self.type.shape else Reshape(shape)(self)
+
+    def move_axis(self, source: int, target: int) -> Any:
+        if source == target:
+            return self
+        order = [i for i in range(self.type.ndim) if i != source]
+        order.insert(target, source)
+        return Transpose(tuple(order))(self)
+
+    def sliced(self, start: Dims, stop: Dims, step: Dims) -> Any:
+        if stop == self.type.shape and not any(start) and all(s == 1 for s in step):
+            return self
+        return Slice(start, stop, step)(self)
+
+    def padded(self, low: Dims, high: Dims, inner: Dims) -> Any:
+        return Pad(low, high, inner)(self) if any((*low, *high, *inner)) else self
+
+    def reversed_along(self, axes: Dims) -> Any:
+        return Rev(axes)(self) if axes else self
+
+    def joined(self, others: Sequence[Any], axis: int) -> Any:
+        return Concatenate(axis)(self, *others) if others else self
+
+    def count(self, shape: Dims, axis: int, dtype: np.dtype) -> Any:
+        return Iota(shape, axis, dtype)()
+
+    def dot(self, other: Any, contract: Any, beside: Any = ((), ()), **params: Any) -> Any:
+        return DotGeneral(contract, beside, **params)(self, other)
+
+    def gathered(self, axes: Dims, *indices: Any) -> Any:
+        return Gather(axes)(self, *indices)
+
+    def scatter_added(self, axes: Dims, updates: Any, *indices: Any) -> Any:
+        return ScatterAdd(axes)(self, updates, *indices)
+
+    def running(self, kind: str, axis: int, reverse: bool = False) -> Any:
+        return RUNNING[kind](axis, reverse)(self)
+
+    def sorting(self, axis: int) -> Any:
+        return ArgSort(axis)(self)
+
+
+# -------- Every operation, each whole in one place; `ALL` lists them, `TABLE` makes them by name.
+
 
 LOOPS: tuple[type[Op], ...] = (ScanLoop, ScanSaving, WhileLoop)  # "repeat" is made by a pass
 # fmt: off

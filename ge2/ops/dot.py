@@ -11,7 +11,7 @@ from typing import Any, cast, final
 
 import numpy as np
 
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     COMPLEX,
     FLOAT32,
     FLOAT64,

@@ -9,16 +9,7 @@ from typing import Any, final
 import ml_dtypes
 import numpy as np
 
-from ge2.base.dtypes import (
-    BOOL,
-    COMPLEX,
-    FLOAT16,
-    FLOAT32,
-    INEXACT,
-    complex_of,
-    real_part,
-    short,
-)
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT16, FLOAT32, INEXACT, complex_of, real_part, short
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (

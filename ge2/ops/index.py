@@ -14,7 +14,7 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
+from ge2.base.arrays import COMPLEX, INEXACT, INT64, INTEGERS, accumulator
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX, EXTENDED, FLOAT32, INT64
+from ge2.base.arrays import BOOL, COMPLEX, EXTENDED, FLOAT32, INT64
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values

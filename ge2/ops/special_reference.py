@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64
+from ge2.base.arrays import FLOAT64
 
 # ---------------------------------------------------------------------------------- special tables
 # Coefficients of the special functions, the constant first: what

@@ -13,11 +13,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import PYTHON
+from ge2.base.arrays import PYTHON
 from ge2.base.errors import ArgumentError, NoRuleError, TypeRuleError
-from ge2.base.formatting import pattern
 from ge2.base.record import finished, record
-from ge2.base.source import Source, here
+from ge2.base.source import Source, here, pattern
 from ge2.ir import (
     ArrayType,
     Axes,

@@ -17,32 +17,32 @@
 
 from typing import TYPE_CHECKING
 
-from ge2.base.names import lacking
+from ge2.base.errors import lacking
 from ge2.base.tracebacks import publish
-from ge2.optim.adam import adam as adam
-from ge2.optim.adam import adamw as adamw
-from ge2.optim.adam import lamb as lamb
-from ge2.optim.first_order import adagrad as adagrad
-from ge2.optim.first_order import lion as lion
-from ge2.optim.first_order import rmsprop as rmsprop
-from ge2.optim.first_order import sgd as sgd
-from ge2.optim.gradients import accumulate as accumulate
-from ge2.optim.gradients import clip_by_global_norm as clip_by_global_norm
-from ge2.optim.gradients import clip_by_value as clip_by_value
-from ge2.optim.gradients import ema as ema
-from ge2.optim.gradients import global_norm as global_norm
-from ge2.optim.gradients import loss_scale as loss_scale
-from ge2.optim.gradients import microbatches as microbatches
-from ge2.optim.matrices import adafactor as adafactor
-from ge2.optim.matrices import muon as muon
+from ge2.optim.optimisers import adafactor as adafactor
+from ge2.optim.optimisers import adagrad as adagrad
+from ge2.optim.optimisers import adam as adam
+from ge2.optim.optimisers import adamw as adamw
+from ge2.optim.optimisers import lamb as lamb
+from ge2.optim.optimisers import lion as lion
+from ge2.optim.optimisers import muon as muon
+from ge2.optim.optimisers import rmsprop as rmsprop
+from ge2.optim.optimisers import sgd as sgd
 from ge2.optim.rule import Optimizer as Optimizer
+from ge2.optim.rule import accumulate as accumulate
+from ge2.optim.rule import clip_by_global_norm as clip_by_global_norm
+from ge2.optim.rule import clip_by_value as clip_by_value
+from ge2.optim.rule import constant as constant
+from ge2.optim.rule import cosine as cosine
+from ge2.optim.rule import ema as ema
+from ge2.optim.rule import exponential as exponential
+from ge2.optim.rule import global_norm as global_norm
+from ge2.optim.rule import linear as linear
+from ge2.optim.rule import loss_scale as loss_scale
 from ge2.optim.rule import matrices as matrices
+from ge2.optim.rule import microbatches as microbatches
 from ge2.optim.rule import split as split
-from ge2.optim.schedules import constant as constant
-from ge2.optim.schedules import cosine as cosine
-from ge2.optim.schedules import exponential as exponential
-from ge2.optim.schedules import linear as linear
-from ge2.optim.schedules import step_decay as step_decay
+from ge2.optim.rule import step_decay as step_decay
 
 __all__ = [
     "Optimizer", "accumulate", "adafactor", "adagrad", "adam", "adamw", "clip_by_global_norm",

@@ -9,8 +9,8 @@ from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
+from ge2.passes.indices import Wrap as Wrap
 from ge2.passes.take_to_mask import Index as Index
-from ge2.passes.wrap_indices import Wrap as Wrap
 
 LATER: dict[str, Callable[..., Op]] = {
     "region": Region,

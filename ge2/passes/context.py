@@ -1,4 +1,4 @@
-"""The facts that a rewrite may know beside the graph."""
+"""What rewrites of graphs know beside the graph, and the numbers they are planned by."""
 
 from __future__ import annotations
 
@@ -8,14 +8,187 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, final
 
 from ge2.base.config import config
-from ge2.base.log import warn
 from ge2.base.record import record
+from ge2.base.source import warn
 from ge2.ir import Graph, Literal
-from ge2.ops.attention.band import Band
-from ge2.passes.tuning import TUNING, Tuning
+from ge2.ops.attention.facts import Band
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+# -------- The numbers that rewrites of graphs are planned by: how large regions get, which
+# repetitions become loops.
+# A pass that reads one of these takes the `Context`, which holds them, so a test can hand in
+# others, by `config.using(tuning=(Tuning(...),))`.
+
+
+@final
+@record
+class Fusion:
+    """Limits on the size of a region."""
+
+    # elements that the whole axes of a region may span, so that a row of them stays in cache
+    row: int = 1 << 16
+    block: int = 1 << 15  # the same where no axis is left that could be cut
+    folding: int = 160  # equations of a region that folds
+    members: int = 640  # of one that does not: compilers spill for less than arrays cost
+    # equations that an array which is read or stored is as long as: compilers keep its address and
+    # stride for the whole loop, and memory has few pages open at once; and one of a half type, whose
+    # elements are converted
+    array: int = 8
+    conversion: int = 18
+    endless: int = 4096  # equations that are looked at as one
+    easy: int = 4  # instructions of a scalar that may as well be computed for each element
+    recomputed: int = (
+        1 << 22
+    )  # bytes of a value that a later region may make anew: caches hold less
+    seldom: int = 4  # reads of single elements for each costly one, from which on both are together
+
+
+@final
+@record
+class LiveRanges:
+    """Values that are made again behind the fullest step of a program, not to wait across it."""
+
+    least: int = 1 << 20  # bytes of a value that is worth it
+    ample: int = 1 << 30  # bytes of all values together that nobody lacks
+    share: float = 1 / 22  # of the bytes that a program moves, how many more it may
+
+
+@final
+@record
+class Results:
+    """Regions that compute results of the program, which are moved beside one another."""
+
+    few: int = 4  # for which the order stays
+    small: int = 1 << 18  # bytes of all values of one that may be the last of the program
+    waiting: int = 1 << 25  # bytes of values that wait for the last of a group
+
+
+@final
+@record
+class Rolling:
+    """Limits on the straight code that becomes a loop. Of the times only ratios matter."""
+
+    rounds: int = 8  # the fewest that are worth a loop
+    equations: int = 48  # the fewest in all
+    worth: float = 0.2  # seconds of compiling that are worth looking for a cheaper way
+    gram: int = 4  # equations in a row by which a repetition is recognised
+    periods: int = 6  # candidates that are tried
+    turns: int = 4  # iterations at most after which the same arrays are read again
+    calls: int = 100  # of a compiled function, over which its compile time is spread
+    cache: int = 1 << 19  # bytes that stay in a core's own cache
+    from_cache: float = 4e10  # bytes a second
+    from_memory: float = 8e9  # bytes a second
+    dispatch: float = 1e-7  # seconds for a call of a kernel
+    # seconds in which an equation of straight code is planned for a GPU by what comes after this: of
+    # GPT-2's step 0.6 s for 4,900 (12 layers in a loop of 11 rounds take as long as in straight code)
+    planning: float = 1e-4
+    steps: int = 2000  # calls over which those are spread: a program of large arrays trains
+    device_memory: float = 4e12  # bytes a second
+    # the part of a round's traffic that a loop on a GPU adds: what would be a view or be written
+    # over its argument is copied, what would be fused with the round before is not
+    apart: float = 0.05
+
+
+@final
+@record
+class Stacking:
+    """Limits on the loops that become scans."""
+
+    deep: int = 16  # operations, one on another, that are done for all rows at once
+    returned: int = 3  # results of iterations that may be the caller's, each a copy
+
+
+@final
+@record
+class Splitting:
+    """Limits on cutting elementwise work along the edges of pads and joined arrays."""
+
+    # elements: a copy of fewer takes less time than the calls of more kernels
+    smallest: int = 1 << 14
+    exact: int = 3  # cuts of an axis up to which each has its place; of more, edges are lumped
+    edge: int = 8  # an edge is at most this part of an axis
+    full: int = 2  # axes up to which edges are cut, too: cells that copy nothing, 16 at most
+
+
+@final
+@record
+class Moves:
+    """Limits on joined, padded and updated arrays that the regions which read them make."""
+
+    readers: int = 3  # kernels that each read the parts, and compute what is made of them
+    small: int = 1 << 18  # elements of a join that is one kernel only to save launches
+    deep: int = 8  # joins of joins that are seen through
+    pads: int = 48  # arrays of a region that lie elsewhere: each is an address and its bounds
+    equations: int = 400  # of a region
+    again: int = 12  # of what is computed in each of several places
+    runs: int = 5  # of indices along an axis: each is a comparison
+
+
+@final
+@record
+class TinyProducts:
+    """Products of matrices that are sums of products of elements on a GPU."""
+
+    largest: int = 8  # rows, columns and terms of a product, at most
+    fewest: int = 256  # products side by side: fewer leave the GPU idle in either way
+    terms: int = 4  # of a product whose elements take less than to write and to read them,
+    large: int = 64  # if they are so many for each row and each column
+
+
+@final
+@record
+class ProductsToSums:
+    """Products that are reductions on a GPU."""
+
+    # numbers of a matrix that is multiplied by a vector, at least: a library's launch is short
+    # beside a loop that takes in smaller ones
+    smallest: int = 1 << 14
+    few: int = 256  # elements of a result at most, of sums that are long:
+    long: int = 2048  # which have so many terms,
+    most: int = 1 << 25  # and are so many terms in all at most, as each is read by many threads
+
+
+@final
+@record
+class Tuning:
+    """The numbers of each pass.
+
+    `columns`: of rows of which one element is read, up to which all are compared with its index;
+    `columns_beside_gathers`: the same where a region may read at indices, and an element is a load.
+    `statistics`: elements of a sorted line up to which they are selected, and nothing is sorted.
+    `joined`: parts among zeros whose sum is an array of them side by side; two that are not all of it
+    are as well added.
+    `sliced`: columns at most of an array of which single ones are computed. `scattered`: updates at
+    most of several sums at indices that become one. `ranks`: the first or last elements of sorted
+    lines, at most, that a GPU folds for, and of lines how long, at least: shorter ones are sorted in
+    registers.
+    """
+
+    fusion: Fusion = Fusion()
+    live_ranges: LiveRanges = LiveRanges()
+    results: Results = Results()
+    rolling: Rolling = Rolling()
+    stacking: Stacking = Stacking()
+    splitting: Splitting = Splitting()
+    moves: Moves = Moves()
+    tiny_products: TinyProducts = TinyProducts()
+    products_to_sums: ProductsToSums = ProductsToSums()
+    columns: int = 1024
+    columns_beside_gathers: int = 16
+    statistics: int = 16
+    joined: int = 3
+    sliced: int = 8
+    scattered: int = 1 << 22
+    ranks: tuple[int, int] = (8, 256)
+
+
+TUNING = Tuning()
+
+
+# -------- The facts that a rewrite may know beside the graph.
 
 
 class Caps(Protocol):

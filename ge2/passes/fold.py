@@ -1,27 +1,108 @@
-"""Scalars known beforehand are computed beforehand; a broadcast scalar stays a
-scalar in elementwise work.
-"""
+"""Scalars and constants: computed beforehand, by Python, or made right before they are read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import INTEGERS, PYTHON
-from ge2.base.gpu import has_tensor_cores
-from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, renamed
-from ge2.ops.attention.band import Band, band_of
+from ge2.base.arrays import FLOATS, HALF, INTEGERS, PYTHON, has_tensor_cores, python_type
+from ge2.ir import ArrayType, Atom, Eqn, Evaluate, Graph, GraphOp, Literal, Op, Var, renamed
+from ge2.ops.attention.facts import Band, band_of
 from ge2.ops.attention.ops import has_attention, targets
-from ge2.ops.elementwise import BY_NAME
+from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.index import Indexed
-from ge2.ops.pointlike import Pointlike
+from ge2.ops.pointlike import Elementwise, Pointlike
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape
 from ge2.passes.context import Context, Iotas
-from ge2.passes.scalars import compute
 from ge2.passes.simplify import CALLS, Rules, Sweep
 from ge2.trace.tracer import SNAPSHOT
+
+# -------- Python numbers: equations on weak scalars alone are Python's own arithmetic, done before
+# all else.
+# Where Python has no answer but NumPy has one (0.0 ** -1.0, an overflow), the answer is NumPy's, so
+# that derivatives stay defined; a division of integers by zero is an error, as in Python.
+
+
+WHOLE_DIVISIONS = (operator.floordiv, operator.mod)
+EVALUATE = Evaluate()
+
+
+def on_host(eqn: Eqn) -> bool:
+    """True if it makes one scalar from Python numbers alone."""
+    op = eqn.op
+    if not eqn.inputs or op.effect or op.several or isinstance(op, GraphOp):
+        return False
+    return all(a.type.weak for a in eqn.inputs) and not eqn.outs[0].type.shape
+
+
+def compute(op: Op, out: ArrayType, *numbers: Any) -> Any:
+    """The result of an equation on Python numbers: a Python number, or a 0-d
+    array if it is strong.
+    """
+    if out.weak and isinstance(op, Elementwise) and op.python and bool not in map(type, numbers):
+        y = as_python_does(op.python, numbers)
+        if type(y) is python_type(out.dtype):
+            return y
+    if (
+        isinstance(op, ConvertElementType)
+        and out.dtype in FLOATS - HALF
+        and type(numbers[0]) in (int, float)
+    ):
+        return float(numbers[0]) if out.weak else np.array(numbers[0], out.dtype)
+    (y,) = EVALUATE.apply(op, numbers)
+    return python_type(out.dtype)(y) if out.weak else np.asarray(y, out.dtype)
+
+
+def as_python_does(f: Callable[..., Any], numbers: Sequence[Any]) -> Any:
+    try:
+        return f(*numbers)
+    except (ArithmeticError, ValueError, TypeError):  # `math` knows no complex numbers
+        if f in WHOLE_DIVISIONS and all(type(x) is int for x in numbers):
+            raise
+        return None  # NumPy says
+
+
+# --------------------------------------------------------------------------------- scalar prologue
+# Scalars that depend on scalar arguments alone, such as what a step's count makes of rates.
+#
+# Fused into whichever region reads them first, they would have all others that read them wait for the
+# whole of it, and be computed for each of its elements. So those that are costly, and what belongs to
+# them, stay apart where several regions read them, and can be computed before all else.
+
+
+def early(graph: Graph, takes: Callable[[Eqn], bool], easy: int) -> set[int]:
+    """The numbers of the equations that make costly scalars, those they are made of, and those made
+    of them; of those that a region takes. So many instructions are `easy`.
+    """
+    known = {v for v in graph.inputs if not v.type.shape}
+    costly: set[Var] = set()
+    found, chosen = list[int](), set[int]()
+    for index, eqn in enumerate(graph.eqns):
+        read = [a for a in eqn.inputs if isinstance(a, Var)]
+        if not known.issuperset(read) or any(v.type.shape for v in eqn.outs):
+            continue
+        if on_host(eqn):
+            known.update(eqn.outs)
+        elif isinstance(eqn.op, Pointlike) and takes(eqn):
+            known.update(eqn.outs)
+            found.append(index)
+            if eqn.op.cost.instructions > easy or not costly.isdisjoint(read):
+                costly.update(eqn.outs)
+                chosen.add(index)
+    needed = {a for i in chosen for a in graph.eqns[i].inputs}
+    for index in reversed(found):
+        if not needed.isdisjoint(graph.eqns[index].outs):
+            chosen.add(index)
+            needed.update(graph.eqns[index].inputs)
+    return chosen
+
+
+# -------- Scalars known beforehand are computed beforehand; a broadcast scalar stays a scalar in
+# elementwise work.
 
 
 def fold(graph: Graph) -> Graph:
@@ -171,3 +252,30 @@ def counting(x: np.ndarray) -> int | None:
     if x.dtype not in INTEGERS or len(axes) != 1 or x.nbytes > SNAPSHOT:
         return None
     return axes[0] if np.array_equal(x.ravel(), np.arange(x.size)) else None
+
+
+# -------- An array of constants is made right before it is read for the first time.
+# z = broadcast_in_dim 0.0; ...; y = scatter_reduce z i u -> ...; z = broadcast_in_dim 0.0; y =
+# scatter_reduce z i u
+# A derivative makes the zeros into which it adds as soon as anything is differentiated; those of an
+# embedding, 150 MB, would wait through the whole backward pass. Made late, they take memory for two
+# steps, and are in the cache when they are read.
+
+
+def constants_late(graph: Graph) -> Graph:
+    """The graph with each array of constants before what reads it first; others keep their order."""
+    waiting: dict[Var, Eqn] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        if is_constant(eqn):
+            waiting[eqn.outs[0]] = eqn
+            continue
+        needed = dict.fromkeys(a for a in eqn.inputs if isinstance(a, Var) and a in waiting)
+        eqns += [*map(waiting.pop, needed), eqn]
+    return replace(graph, eqns=(*eqns, *waiting.values()))
+
+
+def is_constant(eqn: Eqn) -> bool:
+    """True if an equation makes an array of literals, or of places, alone."""
+    literals = all(isinstance(a, Literal) for a in eqn.inputs)
+    return isinstance(eqn.op, BroadcastInDim | Iota) and literals

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import accumulate, count, pairwise
 from typing import Any, Final
 
-from ge2.base.dtypes import HALF
+from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
@@ -22,6 +22,8 @@ from ge2.ops.pointlike import Pointlike
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import BroadcastInDim, Iota, Reshape, Transpose
 from ge2.passes.context import NOTHING, Context
+from ge2.passes.context import Fusion as Sizes
+from ge2.passes.fold import early, on_host
 from ge2.passes.fusion_group import (
     NONE,
     Group,
@@ -41,8 +43,6 @@ from ge2.passes.fusion_group import (
     seen_from,
     too_large,
 )
-from ge2.passes.scalars import early, on_host
-from ge2.passes.tuning import Fusion as Sizes
 
 NO_AXES: frozenset[int] = frozenset()
 BETWEEN: Final = "another step reads from the one and is read by the other"

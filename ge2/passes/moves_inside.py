@@ -17,7 +17,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import HALF
+from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.elementwise import ADD, SUB, WHERE
 from ge2.ops.graphs.region import InRuns, Region
@@ -25,11 +25,9 @@ from ge2.ops.index import UpdateSlice
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.random import Draw
 from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Slice
-from ge2.passes.context import NOTHING, Context
+from ge2.passes.context import NOTHING, Context, Moves
 from ge2.passes.fusion_group import NONE
-from ge2.passes.places import Along, Run, seen_axes, spread, together
-from ge2.passes.tuning import Moves
-from ge2.passes.wrap_indices import orientation
+from ge2.passes.indices import Along, Run, orientation, seen_axes, spread, together
 
 TRUE: Final = Literal.of(np.bool_(True))
 

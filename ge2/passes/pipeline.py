@@ -13,11 +13,11 @@ from typing import cast
 
 from ge2.base.compile_times import passed, spent
 from ge2.base.config import config
-from ge2.base.interpreter import collector_paused
+from ge2.base.record import collector_paused
 from ge2.ir import Graph, verify
 from ge2.passes.context import NOTHING, Context, dump
 from ge2.passes.fold import counted, fold
-from ge2.passes.loops.hoist import trim
+from ge2.passes.hoist import trim
 from ge2.passes.simplify import inline, simplify, strong
 from ge2.passes.take_to_mask import join, match
 

@@ -7,20 +7,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOATS, can_cast
+from ge2.base.arrays import BOOL, COMPLEX, FLOATS, can_cast
 from ge2.base.source import Source
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, without_dead_code
 from ge2.ops.attention.ops import ATTENTION
 from ge2.ops.elementwise import BY_NAME, ConvertElementType
 from ge2.ops.graphs.control import CALLS as PLAIN
+from ge2.ops.graphs.control import inlined, parted
 from ge2.ops.graphs.custom import CUSTOM
-from ge2.ops.graphs.policy import inlined, parted
-from ge2.ops.graphs.solves import SOLVES
+from ge2.ops.graphs.while_loop import SOLVES
 from ge2.ops.index import Scatter, spans
 from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Transpose
-from ge2.passes.context import Context
-from ge2.passes.tuning import TUNING, Tuning
-from ge2.trace.retrace import strong as on_arrays
+from ge2.passes.context import TUNING, Context, Tuning
+from ge2.trace.stage import strong as on_arrays
 
 # ------------------------------------------------------------------------------------------- sweep
 # One walk over a graph that rewrites it: each equation is simplified, found

@@ -16,7 +16,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOATS, FP8, INTEGERS
+from ge2.base.arrays import FLOATS, FP8, INTEGERS
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code

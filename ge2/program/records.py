@@ -12,15 +12,14 @@ from itertools import groupby
 from typing import Final, final
 
 from ge2.base.errors import InputError
-from ge2.base.formatting import count_words, counted, preformatted, size_words, table
 from ge2.base.record import record
-from ge2.base.source import Source, here
+from ge2.base.source import Source, count_words, counted, here, preformatted, size_words, table
 from ge2.base.tracebacks import hides
 from ge2.codegen.layout import Line
 from ge2.ir import Atom, Eqn, Graph, Names, Var, write
 from ge2.ir.text import atom_text, op_text
 from ge2.ops.graphs.region import ProductRegion, Region, Resident
-from ge2.program.cost import Cost, array_bytes, cost
+from ge2.program import Cost, array_bytes, cost
 
 WIDTH = 104  # of a comment
 OPS, PLACES = 40, 36  # the widest that columns of the table may be

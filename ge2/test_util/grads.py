@@ -8,22 +8,20 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.arrays import COMPLEX, FLOAT64, HALF, INEXACT, beside, host, real_part
 from ge2.base.config import config
-from ge2.base.dtypes import COMPLEX, FLOAT64, HALF, INEXACT, real_part
+from ge2.base.detect import toolchain
 from ge2.base.errors import ArgumentError, CompilerTrouble, DeviceError
-from ge2.base.gpu import beside, host
-from ge2.base.pytrees.pytree import flatten, unflatten
+from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
-from ge2.base.toolchain.detect import toolchain
 from ge2.compile.compile import compile_graph
 from ge2.ir import Flags, Op, type_of
 from ge2.ops.pointlike import Elementwise
 from ge2.ops.user_ops import Own
 from ge2.targets.cuda.device import Device, kept_as
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import gpu
-from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import nvrtc
 from ge2.test_util import laws
 from ge2.test_util.laws import STENCIL, paired

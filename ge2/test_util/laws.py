@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.arrays import COMPLEX, COMPLEX128, FLOAT64, INEXACT
 from ge2.base.config import config
-from ge2.base.dtypes import COMPLEX, COMPLEX128, FLOAT64, INEXACT
 from ge2.base.errors import ParseError
 from ge2.choice.bench import difference as difference
 from ge2.choice.bench import eps as eps
@@ -24,10 +24,9 @@ from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Flags, Graph, Op, Var, parse, type_of, verify, write
 from ge2.ir.text import op_text
 from ge2.ops import KNOWN, REPLACED, Pointwise
-from ge2.ops.headers import check_calls
+from ge2.ops.pointlike import check_calls
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.transforms.graphs.derive import DERIVE
-from ge2.transforms.graphs.rules import jvp_graph, vjp_graph, vmap_graph
+from ge2.transforms.graphs.rules import DERIVE, jvp_graph, vjp_graph, vmap_graph
 
 Rng = np.random.Generator
 Arrays = Sequence[Any]

@@ -1,14 +1,14 @@
 """Tracing: how a Python function becomes a graph."""
 
-from ge2.trace.retrace import cse as cse
-from ge2.trace.retrace import tidy as tidy
 from ge2.trace.stage import ABSTRACT as ABSTRACT
 from ge2.trace.stage import Input as Input
 from ge2.trace.stage import bind as bind
 from ge2.trace.stage import check as check
+from ge2.trace.stage import cse as cse
 from ge2.trace.stage import finish as finish
 from ge2.trace.stage import retrace as retrace
 from ge2.trace.stage import stage as stage
+from ge2.trace.stage import tidy as tidy
 from ge2.trace.stage import title_of as title_of
 from ge2.trace.tracer import Closed as Closed
 from ge2.trace.tracer import Trace as Trace

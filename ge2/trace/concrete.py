@@ -1,33 +1,43 @@
-"""The value of a traced value, where it can be known: just what it needs is evaluated, once.
-
-Outside `jit` a trace knows the arrays it was called with, so `if x > 0` works under `grad`. What an
-argument of `jit` or a batched argument of `vmap` decides cannot be known; nor may a value that a
-derivative flows through be turned into a plain number, for its derivative would be lost.
-"""
+"""What traced values are, where it can be known; and searches for NaNs, and for values that escape."""
 
 from __future__ import annotations
 
+import gc
 import sys
-from typing import TYPE_CHECKING, Any, NoReturn
+from collections.abc import Sequence
+from inspect import CO_OPTIMIZED
+from types import CellType, FrameType, FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn, final
 
 import numpy as np
 
-from ge2.base.dtypes import INEXACT, INTEGERS
+from ge2.base.arrays import FLOATS, INEXACT, INTEGERS, host, python_type
+from ge2.base.config import config
 from ge2.base.errors import (
     ArgumentError,
     ConcretizationTypeError,
     InputError,
+    NonFiniteError,
     TracerArrayConversionError,
     TracerBoolConversionError,
     TracerIntegerConversionError,
 )
-from ge2.base.gpu import host
-from ge2.base.source import here, user_frame
-from ge2.ir import Atom, Eqn, Literal, Var, is_traced
+from ge2.base.record import record
+from ge2.base.source import PACKAGE, here, user_frame
+from ge2.ir import Atom, Eqn, Graph, Literal, Op, Var, interpreting, is_traced, read, type_of
 from ge2.ir.op import Evaluate
+from ge2.ops.graphs.control import Call
 
 if TYPE_CHECKING:
     from ge2.trace.tracer import Trace, Tracer
+
+
+# -------- The value of a traced value, where it can be known: just what it needs is evaluated,
+# once.
+# Outside `jit` a trace knows the arrays it was called with, so `if x > 0` works under `grad`. What
+# an argument of `jit` or a batched argument of `vmap` decides cannot be known; nor may a value that
+# a derivative flows through be turned into a plain number, for its derivative would be lost.
+
 
 AMBIGUOUS = (
     "The truth value of an array with more than one element is ambiguous. Use a.any() or a.all()"
@@ -173,7 +183,7 @@ def fix_of(x: Tracer, use: str, root: Var | None = None, lost: bool = False) -> 
     """The code to write instead, which the user's line decides; `root` is the argument asked for.
     `lost`: it is for the sake of a derivative alone that the number may not be had.
     """
-    from ge2.base.expression import expression  # here: only errors pay for them
+    from ge2.base.source import expression  # here: only errors pay for them
     from ge2.trace.hints import STOPPED, asks_for_number, hint, of_known, static_argument
 
     trace = x.owner
@@ -243,3 +253,253 @@ def number(x: Tracer, use: str) -> Any:
             f"only arrays of one element become Python numbers; this is a traced {x.type}"
         )
     return np.asarray(host(value_of(x, use))).item()
+
+
+# -------- The search for the equation that made a NaN: a graph is run again op by op, and each NaN
+# followed from where it first was.
+# Only what reaches a result counts: a NaN that `where` throws away is none.
+
+
+EVALUATE = Evaluate()
+SHOWN = 8  # elements up to which an operand is shown whole
+SILENCE = (
+    "ge2.debug.print of what it reads, or np.where around what it reads (not around its result)"
+)
+
+
+def watching() -> bool:
+    return config.debug_nans or config.debug_infs
+
+
+def bad(x: Any) -> Any:
+    """True where an array holds what is looked for; None if it cannot."""
+    x = np.asarray(x)
+    if x.dtype not in INEXACT:
+        return None
+    nans = x != x if config.debug_nans else np.zeros(x.shape, bool)
+    return nans | np.isinf(x) if config.debug_infs else nans
+
+
+def is_bad(x: Any) -> bool:
+    found = bad(x)
+    return found is not None and bool(found.any())
+
+
+@final
+@record
+class Maker:
+    """An equation that made a NaN of operands that have none."""
+
+    eqn: Eqn
+    operands: tuple[Any, ...]
+    result: Any
+
+
+@final
+class Watch:
+    """A meaning of operations: they are computed, and it is kept who made each bad value."""
+
+    def __init__(self) -> None:
+        # by the identity of a bad value; None: it was given
+        self.makers: dict[int, Maker | None] = {}
+        self.kept: list[Any] = []  # those values, lest another takes their identity
+        self.inner: Maker | None = None  # of a bad result of the graph that was run last
+
+    def apply(self, op: Op, args: Sequence[Any]) -> Sequence[Any]:
+        if isinstance(op, Call):
+            return op.jaxpr(*args)
+        return EVALUATE.apply(op, args)
+
+    def walk(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        env: dict[Var, Any] = dict(zip(graph.inputs, args, strict=True))
+        for eqn in graph.eqns:
+            if eqn.outs or not eqn.op.effect:  # what only prints has done so
+                self.equation(eqn, env)
+        results = read(env, graph.outputs)
+        found = [self.makers.get(id(y)) for y in results if is_bad(y)]
+        self.inner = next((maker for maker in found if maker is not None), None)
+        return results
+
+    def equation(self, eqn: Eqn, env: dict[Var, Any]) -> None:
+        operands = read(env, eqn.inputs)
+        self.inner = None
+        ys = self.apply(eqn.op, operands)
+        for var, y in zip(eqn.outs, ys, strict=True):
+            value = env[var] = python_type(var.type.dtype)(y) if var.type.weak else y
+            if is_bad(value) and id(value) not in self.makers:
+                self.keep(value, self.maker(eqn, operands, value))
+
+    def keep(self, value: Any, maker: Maker | None) -> None:
+        self.kept.append(value)
+        self.makers[id(value)] = maker
+
+    def maker(self, eqn: Eqn, operands: Sequence[Any], value: Any) -> Maker | None:
+        """The maker of a bad result: that of a bad operand, an equation inside, or this one."""
+        given = [x for x in operands if is_bad(x)]
+        if given:
+            return next((m for x in given if (m := self.makers.get(id(x))) is not None), None)
+        return self.inner or Maker(eqn, tuple(operands), value)
+
+
+def check_finite(graph: Graph, args: Sequence[Any], results: Sequence[Any], title: str) -> None:
+    """NonFiniteError if a result holds a NaN (or what else is looked for) that an
+    equation of the graph made.
+
+    One that came with the arguments is theirs to have.
+    """
+    args, results = [*map(host, args)], [*map(host, results)]
+    if not any(map(is_bad, results)):
+        return
+    watch = Watch()
+    with interpreting(watch), np.errstate(all="ignore"):
+        again = graph(*args)
+    if watch.inner is not None:
+        raise error_of(watch.inner, title)
+    if not any(map(is_bad, again)):
+        at = next(i for i, y in enumerate(results) if is_bad(y))
+        what = f"result {at} of {title} holds {kind(results[at])}, which NumPy's own functions do not give"
+        raise NonFiniteError(
+            what, fix="GE2_DUMP=folder, and report the repro.py that is written there"
+        )
+
+
+def error_of(maker: Maker, title: str) -> NonFiniteError:
+    where = bad(maker.result)
+    place = tuple(int(i) for i in np.argwhere(where)[0])
+    count, size = int(where.sum()), where.size
+    extent = f" ({count} of {size} elements, the first at {list(place)})" if where.ndim else ""
+    what = f"{maker.eqn.op.name} made {kind(maker.result)} in {title}{extent}"
+    lines = [f"  of   {shown(x, where.shape, place)}" for x in maker.operands]
+    return NonFiniteError("\n".join([what, *lines]), where=maker.eqn.source, fix=SILENCE)
+
+
+def kind(x: Any) -> str:
+    return "a NaN" if config.debug_nans and bool((np.asarray(x) != x).any()) else "an infinity"
+
+
+def shown(x: Any, shape: tuple[int, ...], place: tuple[int, ...]) -> str:
+    """An operand in a line: its type, its elements or their range, and
+    that at the place of the NaN.
+    """
+    t, x = type_of(x), np.asarray(x)
+    if x.size == 0:
+        return str(t)
+    if x.ndim == 0:
+        return f"{t} {x[()]!s}"
+    if x.size <= SHOWN:
+        return f"{t} {np.array2string(x, separator=', ').replace(chr(10), '')}"
+    there = f"; {x[place]!s} there" if x.shape == shape else ""
+    span = f" from {x.min()!s} to {x.max()!s}" if x.dtype in FLOATS or x.dtype.kind in "iub" else ""
+    return f"{t}{span}{there}"
+
+
+# -------- The search for those who still hold a value that should be gone.
+
+
+DEPTH = 4  # containers inside containers
+
+
+def holder(value: object) -> str:
+    """The variable, attribute or container that refers to `value`, in
+    words; empty if none is found.
+    """
+    return _holder(value, DEPTH, _own_containers())
+
+
+def _holder(value: object, depth: int, passed: set[int]) -> str:
+    """The best of what refers to it: a name a reader knows before a container that nobody names."""
+    found: list[str] = []
+    referrers = gc.get_referrers(value)
+    passed.add(id(referrers))
+    for referrer in referrers:
+        if id(referrer) not in passed and not isinstance(referrer, FrameType):
+            passed.add(id(referrer))
+            found += filter(None, [_say(referrer, value, depth, passed)])
+    return min(found, key=lambda text: (text.startswith("a "), len(text)), default="")
+
+
+def _own_containers() -> set[int]:
+    """The containers of the frames that run now while the error is made."""
+    frame: FrameType | None = sys._getframe(1)
+    own: set[int] = set()
+    while frame is not None:
+        # else its variables are a module's, whose dict counts
+        if frame.f_code.co_flags & CO_OPTIMIZED:
+            own.add(id(frame.f_locals))
+            if frame.f_code.co_filename.startswith(PACKAGE):
+                own.update(map(id, frame.f_locals.values()))
+        frame = frame.f_back
+    return own
+
+
+def _say(referrer: Any, value: object, depth: int, passed: set[int]) -> str:
+    if isinstance(referrer, dict):
+        return _in_dict(referrer, value, depth, passed)
+    if isinstance(referrer, list | tuple):
+        at = next((i for i, v in enumerate(referrer) if v is value), None)
+        return (
+            ""
+            if at is None
+            else _inside(
+                f"a {type(referrer).__name__}, at {at}", f"[{at}]", referrer, depth, passed
+            )
+        )
+    if isinstance(referrer, set):
+        return "a set"
+    if isinstance(referrer, CellType):
+        return _variable(referrer)
+    names = getattr(type(referrer), "__slots__", ())
+    for name in (names,) if isinstance(names, str) else names:
+        if (
+            getattr(referrer, name, None) is value
+            and type(referrer).__module__.split(".")[0] != "ge2"
+        ):
+            return f"the attribute {name} of a {type(referrer).__name__}"
+    return _attribute(referrer, value)
+
+
+def _attribute(owner: Any, value: object) -> str:
+    """An attribute of an object of the user's, if it holds the value."""
+    if isinstance(owner, ModuleType) or type(owner).__module__.split(".")[0] == "ge2":
+        return ""
+    attributes = getattr(owner, "__dict__", None)
+    name = (
+        next((k for k, v in attributes.items() if v is value), "")
+        if isinstance(attributes, dict)
+        else ""
+    )
+    return f"the attribute {name} of a {type(owner).__name__}" if name else ""
+
+
+def _in_dict(referrer: dict[Any, Any], value: object, depth: int, passed: set[int]) -> str:
+    key = next((k for k, v in referrer.items() if v is value), None)
+    if key is None:
+        return ""
+    if "__name__" in referrer and "__builtins__" in referrer:
+        return f"the global {key} of {referrer['__name__']}"
+    owner = next((o for o in gc.get_referrers(referrer) if _dict_of(o) is referrer), None)
+    if owner is not None and not isinstance(owner, ModuleType):
+        return f"the attribute {key} of a {type(owner).__name__}"
+    return _inside(f"a dict, under {key!r}", f"[{key!r}]", referrer, depth, passed)
+
+
+def _dict_of(owner: Any) -> Any:
+    return None if isinstance(owner, FrameType) else getattr(owner, "__dict__", None)
+
+
+def _inside(plain: str, part: str, container: Any, depth: int, passed: set[int]) -> str:
+    """A container's own name with the place in it, if it has one."""
+    outer = _holder(container, depth - 1, passed) if depth else ""
+    return f"{part} of {outer}" if outer else plain
+
+
+def _variable(cell: CellType) -> str:
+    """A variable that a function inside another one refers to."""
+    for closure in gc.get_referrers(cell):
+        if not isinstance(closure, tuple):
+            continue
+        for f in gc.get_referrers(closure):
+            if isinstance(f, FunctionType) and f.__closure__ is closure:
+                name = f.__code__.co_freevars[next(i for i, c in enumerate(closure) if c is cell)]
+                return f"the variable {name} of a function around {f.__name__}"
+    return "a variable of an enclosing function"

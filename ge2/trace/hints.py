@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.expression import MISSING, Expression
+from ge2.base.source import MISSING, Expression
 from ge2.numpy.rare import special
 from ge2.trace.protocols import INSTEAD
 

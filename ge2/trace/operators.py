@@ -10,16 +10,15 @@ from typing import Any, NoReturn
 import numpy
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import COMPLEX, INTEGERS, can_cast, python_type
+from ge2.base.arrays import COMPLEX, INTEGERS, can_cast, python_type
 from ge2.base.errors import ArgumentError, InPlaceError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims
-from ge2.numpy.access.moving_slices import MovingSlice, in_tuple, resolved
-from ge2.numpy.dtypes import view as bits_as
-from ge2.numpy.options import checked_order
-from ge2.numpy.promotion import as_dtype, check_casting
-from ge2.ops.methods import ArrayMethods
+from ge2.numpy.access.selecting import MovingSlice, in_tuple, resolved
+from ge2.numpy.late import view as bits_as
+from ge2.numpy.promotion import as_dtype, check_casting, checked_order
+from ge2.ops import ArrayMethods
 from ge2.trace.selected import Flat, Selected, mask_in, moving_slice, select
 
 # its functions come back through `__array_function__`, of which its stubs know nothing

@@ -8,9 +8,8 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import BOOL, INEXACT, can_cast
+from ge2.base.arrays import BOOL, INEXACT, can_cast, host
 from ge2.base.errors import InPlaceError, InputError, NoRuleError
-from ge2.base.gpu import host
 from ge2.base.source import here
 from ge2.base.tracebacks import hides, hides_methods
 from ge2.ir import current, type_of
@@ -321,7 +320,7 @@ def written(
 
 def instead_of_writing() -> str:
     """The fix for `y += x` or `out=y`, of an array that is not traced."""
-    from ge2.base.expression import expression  # here and below: only errors pay for it
+    from ge2.base.source import expression  # here and below: only errors pay for it
     from ge2.trace.hints import in_place
 
     return in_place(expression())
@@ -329,7 +328,7 @@ def instead_of_writing() -> str:
 
 def missing(name: str) -> NoRuleError:
     """The error for a function that ge2 does not trace."""
-    from ge2.base.expression import expression
+    from ge2.base.source import expression
     from ge2.trace.hints import without
 
     where, fix = here(), without(name, expression())

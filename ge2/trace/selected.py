@@ -15,7 +15,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from ge2 import numpy as gnp
-from ge2.base.dtypes import INTEGERS, can_cast
+from ge2.base.arrays import INTEGERS, can_cast
 from ge2.base.errors import (
     ConcretizationTypeError,
     InPlaceError,
@@ -26,8 +26,7 @@ from ge2.base.source import Source, here
 from ge2.base.tracebacks import hides_methods
 from ge2.ir import Atom, Literal, Var, is_traced, type_of
 from ge2.numpy.access.indexing import as_mask, taken_in_turn
-from ge2.numpy.access.moving_slices import MovingSlice
-from ge2.numpy.access.selecting import harmless
+from ge2.numpy.access.selecting import MovingSlice, harmless
 from ge2.numpy.composite import known_elements
 from ge2.numpy.elementwise import UFUNCS
 from ge2.numpy.promotion import array, cast

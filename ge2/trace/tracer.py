@@ -10,16 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ge2.base.arrays import PYTHON, as_array, is_masked, known
 from ge2.base.config import config
-from ge2.base.dtypes import PYTHON, known
 from ge2.base.errors import Ge2Error, InPlaceError, InputError, UnexpectedTracerError
-from ge2.base.gpu import as_array, is_masked
-from ge2.base.pytrees.pytree import register_leaf
+from ge2.base.pytree import register_leaf
 from ge2.base.source import Source, here
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Op, Var, current, interpreting, type_of
 from ge2.numpy.promotion import cast
-from ge2.trace.concrete import Known, hash_of
-from ge2.trace.escape import holder
+from ge2.trace.concrete import Known, hash_of, holder
 from ge2.trace.operators import Operators
 from ge2.trace.protocols import Protocols
 from ge2.trace.views import Cell, Ghost, Put, Read, View, ordered
@@ -153,7 +151,7 @@ class Trace:
         self.refused: Callable[[], Exception] | None = None
         self.parent: Any = None
         if "scipy.special" in modules:
-            from ge2.trace.scipy_functions import take_over
+            from ge2.trace.foreign import take_over
 
             take_over()
 
@@ -438,7 +436,7 @@ def run(graph: Graph, args: Sequence[Any]) -> list[Any]:
         return list(trace.splice(graph, args))
     results = graph(*args)
     if config.debug_nans or config.debug_infs:
-        from ge2.trace.watch import check_finite  # it is rarely needed
+        from ge2.trace.concrete import check_finite  # it is rarely needed
 
         check_finite(graph, args, results, "a transformed function")
     return results

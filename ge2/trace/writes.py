@@ -11,8 +11,8 @@ from typing import Any, Final, NoReturn, final
 
 import numpy as np
 
+from ge2.base.arrays import on_gpu
 from ge2.base.errors import InPlaceError, ReadOnlyError
-from ge2.base.gpu import on_gpu
 from ge2.base.record import record
 from ge2.base.source import Source, here
 from ge2.trace.tracer import is_traced

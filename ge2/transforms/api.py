@@ -6,18 +6,18 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, overload
 
-from ge2.base.dtypes import COMPLEX, INEXACT
+from ge2.base.arrays import COMPLEX, INEXACT
 from ge2.base.errors import GradientError, InputError
-from ge2.base.pytrees.pytree import flatten, unflatten
+from ge2.base.pytree import flatten, unflatten
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
 from ge2.ir import Flags, Graph, type_of, without_dead_code
 from ge2.trace import Closed, run
 from ge2.trace.writes import Writes
 from ge2.transforms.arguments import Arguments, Results, checked_type, numbered, owned
-from ge2.transforms.graphs.derive import DERIVE
 from ge2.transforms.graphs.partition import DISPATCH, partition
-from ge2.transforms.graphs.pullback import (
+from ge2.transforms.graphs.rules import DERIVE, empty, vjp_graph
+from ge2.transforms.pullback import (
     Part,
     Pullback,
     PullRule,
@@ -27,7 +27,6 @@ from ge2.transforms.graphs.pullback import (
     tangents_in,
     tangents_like,
 )
-from ge2.transforms.graphs.rules import empty, vjp_graph
 from ge2.transforms.remembered import Derivative, Memory, memory_of, repeated
 
 Function = Callable[..., Any]

@@ -1,22 +1,19 @@
-"""The arguments of a Python function as a flat list of arrays, and its
-results as containers again.
-"""
+"""Arguments of a function as a flat list of arrays, its results as containers, and both as types."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from functools import wraps
+from itertools import chain
 from operator import index
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import INEXACT, PYTHON
-from ge2.base.errors import InputError, PytreeError
-from ge2.base.gpu import as_array, beside, on_gpu
-from ge2.base.log import warn
-from ge2.base.pytrees.pytree import (
+from ge2.base.arrays import INEXACT, PYTHON, as_array, beside, on_gpu
+from ge2.base.errors import InputError, ParseError, PytreeError, VerifyError
+from ge2.base.pytree import (
     KeyPath,
     Structure,
     flatten,
@@ -28,14 +25,65 @@ from ge2.base.pytrees.pytree import (
     why_leaf,
 )
 from ge2.base.record import mutable, record
-from ge2.base.source import here
-from ge2.ir import ArrayType, Evaluate, ShapeDtypeStruct, current, type_of
-from ge2.trace import Closed, Input, check_type, is_traced, stage, title_of
+from ge2.base.source import here, warn
+from ge2.base.tracebacks import hides
+from ge2.base.treedef import kind_of
+from ge2.ir import ArrayType, Evaluate, Graph, current, type_of, verify
+from ge2.ir import ShapeDtypeStruct as ShapeDtypeStruct
+from ge2.ir import parse as parse_text
+from ge2.ops import KNOWN
+from ge2.trace import ABSTRACT, Closed, Input, check_type, is_traced, stage, title_of
 from ge2.trace.stage import common_place
 from ge2.trace.tracer import located
 from ge2.trace.writes import Changing, Writes, is_scalar
-from ge2.transforms.changed import Given
 from ge2.transforms.graphs.rules import empty, float0, is_float0
+from ge2.tree import map as tree_map
+
+__all__ = ["Given"]
+
+
+# -------- Containers that a function changes: it is given copies, so its caller does not see that.
+
+
+@final
+class Given:
+    """The containers among the arguments of a call, with the parts that each has at first."""
+
+    def __init__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        found = containers((args, kwargs), ())
+        self.found = [(x, path, parts(x)) for x, path in found if len(path) > 1]
+
+    def lost(self, result: Any) -> list[KeyPath]:
+        """The paths of those that have other parts now and are not returned."""
+        changed = [(x, path) for x, path, before in self.found if not same(before, parts(x))]
+        returned = {id(x) for x, _ in containers(result, ())} if changed else ()
+        return [path for x, path in changed if id(x) not in returned]
+
+
+def containers(tree: Any, path: KeyPath) -> Iterator[tuple[Any, KeyPath]]:
+    """The nodes of a tree and their paths, each before those inside it."""
+    kind = kind_of(type(tree))
+    if kind is not None:
+        yield tree, path
+        children, aux = kind.split(tree)
+        for key, child in zip(kind.keys(aux, len(children)), children, strict=True):
+            yield from containers(child, (*path, key))
+
+
+def parts(container: Any) -> Sequence[Any]:
+    if isinstance(container, dict):
+        return [*chain.from_iterable(container.items())]
+    kind = kind_of(type(container))
+    return [*kind.split(container)[0]] if kind is not None else []
+
+
+def same(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    return len(before) == len(after) and all(a is b for a, b in zip(before, after, strict=True))
+
+
+# -------- The arguments of a Python function as a flat list of arrays, and its results as
+# containers again.
+
 
 OPAQUE = (str, bytes, type, np.dtype, type(Ellipsis), slice, range)
 
@@ -418,3 +466,78 @@ def _owned(y: Any, seen: set[int], near: Any) -> Any:
 def at_top() -> bool:
     """True if no function is being traced."""
     return isinstance(current(), Evaluate)
+
+
+# -------- Looking at functions: their graph as text, and the types of their results.
+
+
+def make_jaxpr(
+    fun: Callable[..., Any], static_argnums: int | Sequence[int] = (), return_shape: bool = False
+) -> Callable[..., Any]:
+    """A function that takes `fun`'s arguments and returns its graph; arrays
+    that `fun` captured come first.
+
+    The last contents of arguments that `fun` writes are outputs of the graph, after its results.
+
+    >>> import numpy as np
+    >>> print(make_jaxpr(lambda x: np.tanh(x) * 2)(np.zeros(3, np.float32)))
+    { lambda ; a:f32[3]. let
+        b:f32[3] = tanh a
+        c:f32[3] = mul b 2.0:f32[]
+      in (c,) }
+    """
+    static = Static.of(static_argnums)
+
+    @wraps(fun)
+    @hides
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        _, others, merged = static.split(fun, args)
+        call = Arguments.of(merged, others, kwargs)
+        inputs = [Input(g.type, ABSTRACT, g.name) for g in call.inputs()]
+        returned = Results()
+        closed, _ = call.stage_writing(inputs, returned, "make_jaxpr", [True] * len(inputs))
+        if not return_shape:
+            return closed
+        return closed, returned.build(
+            [ShapeDtypeStruct(a.type.shape, a.type.dtype) for a in closed.graph.outputs]
+        )
+
+    return wrapped
+
+
+def eval_shape(fun: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """The structure, shapes and dtypes of `fun(*args)`, which is not computed.
+
+    An argument is an array, a `ShapeDtypeStruct`, or anything with a `shape` and a `dtype`; one
+    that `fun` would write is left as it is.
+
+    >>> import numpy as np
+    >>> eval_shape(lambda x: x @ x.T, ShapeDtypeStruct((2, 3), np.float32))
+    ShapeDtypeStruct(shape=(2, 2), dtype=dtype('float32'))
+    """
+    args, kwargs = tree_map(as_struct, (args, kwargs))
+    return make_jaxpr(fun, return_shape=True)(*args, **kwargs)[1]
+
+
+def as_struct(x: Any) -> Any:
+    """A ShapeDtypeStruct of what only has a shape and dtype; an array as it is."""
+    if is_array(x) or not (hasattr(x, "shape") and hasattr(x, "dtype")):
+        return x
+    return ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def parse(text: str) -> Graph:
+    """The graph that a text in jaxpr form stands for.
+
+    >>> import numpy as np
+    >>> parse("{ lambda ; a:f32[3]. let b:f32[3] = tanh a in (b,) }")(np.zeros(3, np.float32))
+    [array([0., 0., 0.], dtype=float32)]
+
+    Raises:
+        ParseError: it is no text of a graph, or its types do not fit.
+    """
+    graph = parse_text(text, KNOWN)
+    try:
+        return verify(graph)
+    except VerifyError as error:
+        raise ParseError(f"the text is no graph: {error}") from None

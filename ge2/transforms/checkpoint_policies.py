@@ -15,7 +15,7 @@ from typing import Any
 
 from ge2.base.errors import InputError
 from ge2.base.source import here
-from ge2.ops.graphs.policy import Policy
+from ge2.ops.graphs.control import Policy
 
 everything_saveable = Policy(("everything_saveable",))  # nothing is computed again
 nothing_saveable = Policy(("nothing_saveable",))  # all is: as without a policy

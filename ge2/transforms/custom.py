@@ -13,9 +13,9 @@ from dataclasses import field
 from functools import partial, update_wrapper, wraps
 from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, final
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.arrays import INEXACT
 from ge2.base.errors import ConcretizationTypeError, GradientError, InputError, NoRuleError
-from ge2.base.pytrees.pytree import unflatten
+from ge2.base.pytree import unflatten
 from ge2.base.record import mutable
 from ge2.base.source import here
 from ge2.base.tracebacks import hides
@@ -23,9 +23,9 @@ from ge2.ir import ArrayType, Graph, Op, Var, type_of
 from ge2.ops.graphs.custom import CustomJvp, CustomVjp, with_consts
 from ge2.trace import Closed, Input, stage, tidy, title_of
 from ge2.transforms.arguments import Arguments, Results, Static, at_top, leaves_like, parameters
-from ge2.transforms.control.branches import common_types, conformed, retyped, widened
-from ge2.transforms.graphs.pullback import like
+from ge2.transforms.branches import common_types, conformed, retyped, widened
 from ge2.transforms.graphs.rules import empty, zero
+from ge2.transforms.pullback import like
 
 Function = Callable[..., Any]
 P = ParamSpec("P")

@@ -12,16 +12,16 @@ from weakref import WeakSet
 
 import numpy as np
 
+from ge2.base.arrays import PYTHON
 from ge2.base.config import config
-from ge2.base.dtypes import PYTHON
 from ge2.base.errors import Ge2Error
-from ge2.base.pytrees.pytree import flatten
+from ge2.base.pytree import flatten
 from ge2.base.record import mutable
 from ge2.base.tracebacks import hides
 from ge2.ir import Graph
 from ge2.trace import run, tidy
 from ge2.transforms.arguments import Arguments, Results, at_top, owned
-from ge2.transforms.graphs.pullback import Part, gradients
+from ge2.transforms.pullback import Part, gradients
 
 if TYPE_CHECKING:
     from ge2.transforms.surroundings import Surroundings

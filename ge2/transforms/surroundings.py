@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 import ge2.numpy
-from ge2.base.dtypes import EXTENDED, PYTHON
+from ge2.base.arrays import EXTENDED, PYTHON
 from ge2.base.source import is_package
 from ge2.ir import Atom, Eqn, Graph, Var
 from ge2.ops.elementwise import WHERE

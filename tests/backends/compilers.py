@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from ge2.base import log
+from ge2.base import compiler, detect
+from ge2.base import source as log
 from ge2.base.config import config
-from ge2.base.toolchain import compiler, detect
 
 ROOT = Path(__file__).parents[2]
 REAL = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")

@@ -9,12 +9,18 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from ge2.base.toolchain import compiler
-from ge2.base.toolchain.detect import toolchain
-from ge2.targets.cuda.launch.arguments import Address, HostScalar
-from ge2.targets.cuda.launch.extension import NAME, parts
-from ge2.targets.cuda.launch.launches import LaunchList
-from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
+from ge2.base import compiler
+from ge2.base.detect import toolchain
+from ge2.targets.cuda.launch import Address, HostScalar, LaunchList
+from ge2.targets.cuda.launch.library_call import (
+    NAME,
+    STREAM,
+    Function,
+    LibraryCall,
+    Passed,
+    Table,
+    parts,
+)
 
 HERE = Path(__file__).parent
 

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.targets.c.load.extension import native
-from ge2.targets.c.load.launcher import Array, Output, make_launcher
+from ge2.targets.c.launcher import Array, Output, make_launcher, native
 
 INCLUDE = Path(ge2.__file__).parents[1] / "templates" / "c" / "include"
 COMPILER = shutil.which(os.environ.get("CC", "cc"))

@@ -8,8 +8,8 @@ import struct
 import numpy as np
 import pytest
 
-from ge2.targets.c.load import blas
-from ge2.targets.c.load.blas import (
+from ge2.targets.c import blas
+from ge2.targets.c.blas import (
     DTYPES,
     Blas,
     address,
@@ -17,9 +17,9 @@ from ge2.targets.c.load.blas import (
     linked,
     services,
     set_threads,
+    sorts,
     works,
 )
-from ge2.targets.c.load.sorts import sorts
 
 
 def wheel():

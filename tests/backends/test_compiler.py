@@ -15,14 +15,14 @@ from pathlib import Path
 import pytest
 
 from ge2.base import cache as store
+from ge2.base import compiler, detect
 from ge2.base import config as settings
 from ge2.base.cache import cache
+from ge2.base.compiler import extension, include_digest, library, library_key, significant
 from ge2.base.config import config
+from ge2.base.detect import FLAGS, Toolchain
 from ge2.base.errors import CompilerTrouble
-from ge2.base.log import Ge2Warning
-from ge2.base.toolchain import compiler, detect
-from ge2.base.toolchain.compiler import extension, include_digest, library, library_key, significant
-from ge2.base.toolchain.detect import FLAGS, Toolchain
+from ge2.base.source import Ge2Warning
 from tests.backends.compilers import REAL, call, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
 
@@ -132,7 +132,7 @@ def test_a_process_compiles_a_source_once():
 PROGRAM = """
 import sys, time
 import ge2
-from ge2.base.toolchain.compiler import library
+from ge2.base.compiler import library
 lib = library(sys.stdin.read() if False else open({path!r}).read(), "f")
 print(lib.cached, lib.key, "subprocess" in sys.modules, "hashlib" in sys.modules, "json" in sys.modules)
 """
@@ -257,7 +257,7 @@ def test_a_damaged_library_is_compiled_again(cut):
 
 CUTS = """
 import sys
-from ge2.base.toolchain.compiler import _is_whole, _loaded, Order
+from ge2.base.compiler import _is_whole, _loaded, Order
 from ge2.base.errors import CompilerTrouble
 import ctypes
 whole = open(sys.argv[1] if len(sys.argv) > 1 else {path!r}, "rb").read()

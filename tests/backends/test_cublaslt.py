@@ -15,13 +15,13 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import KernelError
-from ge2.base.toolchain.detect import toolchain
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
+from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.launches import Launch
-from ge2.targets.cuda.launch.product import HostProduct, LibraryEpilogue, Wanted
+from ge2.targets.cuda.launch.library_call import HostProduct, LibraryEpilogue, Wanted
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import cublaslt
 from ge2.targets.cuda.products.gemm import by_blas, tight

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base import gpu
-from ge2.base.log import Ge2Warning
-from ge2.base.toolchain.detect import toolchain
+from ge2.base import arrays
+from ge2.base.detect import toolchain
+from ge2.base.source import Ge2Warning
 from ge2.dispatch import donation
-from ge2.targets.cuda.launch.extension import made_now
+from ge2.targets.cuda.launch.library_call import made_now
 from tests.fake_cupy import stand_in
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -33,7 +33,7 @@ def made() -> Any:
 @pytest.fixture
 def cp(made: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     with stand_in(monkeypatch) as xp:
-        gpu.on_gpu(xp.ones(1))  # its class is known from now on
+        arrays.on_gpu(xp.ones(1))  # its class is known from now on
         yield xp
 
 
@@ -178,16 +178,16 @@ def test_nothing_is_kept_of_a_call(made: Any) -> None:
 
 def test_many_arrays_are_seen_as_one_by_one(made: Any, cp: Any) -> None:
     xs = (cp.ones((2, 3), np.float32), cp.ones(4), cp.ones((), np.int32))
-    keys = tuple(map(gpu.gpu_key, xs))
+    keys = tuple(map(arrays.gpu_key, xs))
     others = [
         xs, (xs[1], xs[0], xs[2]), (*xs[:2], np.ones((), np.int32)), (*xs[:2], 3.0),
         (cp.ones((2, 3)), *xs[1:]),
         (cp.ones((3, 2), np.float32), *xs[1:]),
     ]  # fmt: skip
     for each in others:
-        assert made.same(each, keys) == gpu.same(each, keys) == (each is xs)
+        assert made.same(each, keys) == arrays.same(each, keys) == (each is xs)
     assert not made.same(xs, keys[:2])
-    assert not gpu.same(xs, keys[:2])
+    assert not arrays.same(xs, keys[:2])
     with pytest.raises(TypeError, match="two tuples"):
         made.same(list(xs), keys)
     with pytest.raises(TypeError, match="a key is"):

@@ -17,13 +17,13 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import KernelError
-from ge2.base.toolchain.detect import toolchain
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
+from ge2.targets.cuda.launch import Branch, Launch, While, in_any_order, one_by_one
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.decide import source
-from ge2.targets.cuda.launch.launches import Branch, Launch, While, in_any_order, one_by_one
-from ge2.targets.cuda.launch.nodes import Nodes
+from ge2.targets.cuda.launch.graph import Nodes
+from ge2.targets.cuda.launch.library_call import source
 from ge2.targets.cuda.load.nvrtc import ptx
 from ge2.targets.cuda.load.toolkit import library_path
 from tests.backends.fake_driver import (

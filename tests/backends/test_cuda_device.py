@@ -18,14 +18,14 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, DeviceError, InputError
-from ge2.targets.cuda.launch import decide
+from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.limits import H200, KB
-from ge2.targets.cuda.load import cubins, nvrtc
-from ge2.targets.cuda.load import driver as driver_module
+from ge2.targets.cuda.load import arena, nvrtc
 from ge2.targets.cuda.load import gpu as module
-from ge2.targets.cuda.load.driver import Driver, driver
+from ge2.targets.cuda.load import toolkit as driver_module
 from ge2.targets.cuda.load.gpu import CudaDevice, gpu
 from ge2.targets.cuda.load.nvrtc import compile
+from ge2.targets.cuda.load.toolkit import Driver, driver
 
 needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
 
@@ -161,7 +161,7 @@ class RawModule:
 
 @pytest.fixture(params=["from memory", "by a path"])
 def device(request, monkeypatch):
-    monkeypatch.setattr(cubins, "_by_path", {})
+    monkeypatch.setattr(arena, "_by_path", {})
     asked = []
     driver = SimpleNamespace(
         CUDADriverError=DriverError,
@@ -255,14 +255,14 @@ def test_sources_are_prepared_together(device, monkeypatch):
 
 
 def of_cuda(monkeypatch, *cuda):
-    monkeypatch.setattr(decide, "driver", lambda: Driver(cuda, "", (H200,)) if cuda else None)
+    monkeypatch.setattr(library_call, "driver", lambda: Driver(cuda, "", (H200,)) if cuda else None)
 
 
 @needs_nvrtc
 def test_the_kernel_that_decides_is_loaded_once_as_ptx(device, monkeypatch):
     of_cuda(monkeypatch, 13, 0)
     assert device.device.decider == "ge2_decide" and device.device.switches
-    monkeypatch.setattr(decide, "ptx", None)
+    monkeypatch.setattr(library_call, "ptx", None)
     assert device.device.decider == "ge2_decide"
 
 
@@ -283,7 +283,7 @@ def test_what_does_not_load_decides_nothing(device, monkeypatch, trouble):
         raise trouble
 
     of_cuda(monkeypatch, 13, 0)
-    monkeypatch.setattr(decide, "ptx", refused)
+    monkeypatch.setattr(library_call, "ptx", refused)
     assert device.device.decider == 0
 
 

@@ -15,12 +15,11 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError, InputError, KernelError
-from ge2.base.toolchain.detect import toolchain
-from ge2.targets.cuda.launch import arguments
+from ge2.targets.cuda import launch as arguments
+from ge2.targets.cuda.launch import HostScalar, Launch, TensorMap, Tiles
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.arguments import HostScalar, TensorMap, Tiles
-from ge2.targets.cuda.launch.launches import Launch
 from ge2.targets.cuda.launch.library_call import Function, LibraryCall
 from tests.backends.fake_driver import (
     NUMBER,
@@ -588,8 +587,8 @@ def test_numbers_of_tensor_maps_are_those_of_the_real_header(tmp_path):
 
 def test_a_call_made_before_its_launches_are_told_of_the_extension(monkeypatch):
     """Both wait for the extension, and the thread that tells them takes its time."""
-    from ge2.targets.cuda.launch.calls import call_of
-    from ge2.targets.cuda.launch.launches import Straight
+    from ge2.targets.cuda.launch import Straight
+    from ge2.targets.cuda.launch.graph import call_of
 
     launched = native.Meanwhile(None, launch_list((), 0))
     given = []

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
-from ge2.compile.runners import manner
+from ge2.base.detect import toolchain
+from ge2.compile.catalog import manner
+from ge2.targets.cuda.launch import Branch, Launch, While
 from ge2.targets.cuda.launch import graph as native
-from ge2.targets.cuda.launch.launches import Branch, Launch, While
-from ge2.targets.cuda.launch.nodes import Nodes
+from ge2.targets.cuda.launch.graph import Nodes
 from tests.backends.fake_driver import (
     NUMBER,
     address,

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.toolchain.compiler import extension
-from ge2.base.toolchain.detect import toolchain
-from ge2.targets.c.load.extension import ABI
+from ge2.base.compiler import extension
+from ge2.base.detect import toolchain
+from ge2.targets.c.launcher import ABI
 from tests.backends.fake_driver import launches_extension
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")

@@ -10,7 +10,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BFLOAT16, FP8
+from ge2.base.arrays import BFLOAT16, FP8
 from ge2.targets.cuda.device import Device, upload, view
 from ge2.targets.cuda.limits import H200
 

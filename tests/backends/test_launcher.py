@@ -18,12 +18,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ge2.base.command import Provisional
 from ge2.base.config import config
 from ge2.base.errors import Ge2Error, InputError
-from ge2.base.toolchain.command import Provisional
-from ge2.targets.c.load import extension, plain_launcher
-from ge2.targets.c.load.extension import EXTENSION, native
-from ge2.targets.c.load.launcher import Array, Number, Output, make_launcher
+from ge2.targets.c import launcher, linked
+from ge2.targets.c.launcher import EXTENSION, Array, Number, Output, make_launcher, native
 from tests.backends.programs import BF16, BOOL, C128, F32, F64, FP8, I64, adder, constant
 from tests.backends.programs import launch as launch
 from tests.backends.programs import library as library
@@ -384,7 +383,7 @@ def test_threads_share_what_is_kept(launch):
 
 
 def test_a_program_knows_its_threads_and_its_blas(launch):
-    from ge2.targets.c.load.blas import services
+    from ge2.targets.c.blas import services
 
     y = launch("threads_and_services", [], [Output(I64, (5,))], threads=3)()[0]
     found = services()
@@ -526,13 +525,13 @@ def test_without_headers_or_source_ctypes_serves(
     monkeypatch, tmp_path, library, nothing_made, lost
 ):
     monkeypatch.setattr(
-        np if lost == "get_include" else extension, lost, lambda *names: str(tmp_path / "c")
+        np if lost == "get_include" else launcher, lost, lambda *names: str(tmp_path / "c")
     )
     assert copier(library) == "PlainLauncher"
 
 
 def test_if_the_extension_does_not_compile_ctypes_serves(monkeypatch, library, nothing_made):
-    monkeypatch.setattr(extension, "parts", lambda: ("#error no", ()))
+    monkeypatch.setattr(launcher, "parts", lambda: ("#error no", ()))
     assert native() is None
     assert copier(library) == "PlainLauncher"
 
@@ -571,4 +570,4 @@ def waiting_copier(library):
 
 def test_pointers_can_be_read_in_two_ways(rng):
     for x in (rng.random((3, 4)), np.empty(0), np.float32([1])[::-1], np.empty((), BF16)):
-        assert plain_launcher.pointer(x) == plain_launcher.pointer_by_name(x) == x.ctypes.data
+        assert linked.pointer(x) == linked.pointer_by_name(x) == x.ctypes.data

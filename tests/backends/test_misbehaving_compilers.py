@@ -10,13 +10,13 @@ import time
 
 import pytest
 
+from ge2.base import compiler, detect
+from ge2.base.command import KEPT, TookTooLong, run
+from ge2.base.compiler import excuse, library
 from ge2.base.config import config
+from ge2.base.detect import FLAGS
 from ge2.base.errors import CompileError, CompilerTrouble
-from ge2.base.log import Ge2Warning
-from ge2.base.toolchain import compiler, detect
-from ge2.base.toolchain.command import KEPT, TookTooLong, run
-from ge2.base.toolchain.compiler import excuse, library
-from ge2.base.toolchain.detect import FLAGS
+from ge2.base.source import Ge2Warning
 from tests.backends.compilers import REAL, call, calls, needs_compiler, script, source
 from tests.backends.compilers import fresh as fresh
 

@@ -14,15 +14,22 @@ from pathlib import Path
 import pytest
 
 from ge2.base.cache import cache
+from ge2.base.compiler import headers_key
 from ge2.base.config import config
 from ge2.base.errors import ArgumentError, CompileError, CompilerTrouble
-from ge2.base.log import Ge2Warning
-from ge2.base.toolchain.includes import headers_key
+from ge2.base.source import Ge2Warning
 from ge2.targets.cuda.load import nvrtc as module
 from ge2.targets.cuda.load import toolkit
-from ge2.targets.cuda.load.headers import told
-from ge2.targets.cuda.load.nvrtc import Order, compile, compile_all, key_of
-from ge2.targets.cuda.load.nvrtc_log import Usage, fault, usages
+from ge2.targets.cuda.load.nvrtc import (
+    Order,
+    Usage,
+    compile,
+    compile_all,
+    fault,
+    key_of,
+    told,
+    usages,
+)
 from ge2.targets.cuda.load.toolkit import nvrtc, place
 from tests.nvrtc import has_nvrtc, needs_nvrtc
 

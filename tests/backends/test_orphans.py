@@ -11,23 +11,23 @@ import time
 
 import pytest
 
+from ge2.base import command as workplace
 from ge2.base.cache import PRUNED, cache
+from ge2.base.compiler import library
 from ge2.base.config import config
-from ge2.base.toolchain import command as workplace
-from ge2.base.toolchain.compiler import library
 from tests.backends.compilers import ROOT, calls, needs_compiler, python, script, source
 from tests.backends.compilers import fresh as fresh
 from tests.backends.test_misbehaving_compilers import nothing_runs_in, processes_of
 
 HANGS = "(sleep 60) & sleep 60"  # a compiler with a helper of its own
 COMPILES = """
-from ge2.base.toolchain.compiler import library
+from ge2.base.compiler import library
 library("int ge2_run(void) { return 1; }", "f")
 """
 COMPILES_MANY = """
 import os
 from itertools import count
-from ge2.base.toolchain.compiler import library
+from ge2.base.compiler import library
 print("begins", flush=True)
 for i in count():
     library(f"int ge2_run(void) {{ return {i} + {os.getpid()}; }}", "f")

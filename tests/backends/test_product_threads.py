@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.compiler import library
 from ge2.base.config import allowed_cores, quota
-from ge2.base.toolchain.compiler import library
-from ge2.targets.c.load import blas
+from ge2.targets.c import blas
 from tests.backends.compilers import call, needs_compiler
 
 # rows, columns, inner, count, transposed: rows in tiles, columns in tiles,

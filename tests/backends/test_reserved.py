@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
-from ge2.base.toolchain.detect import toolchain
 from ge2.targets.cuda.limits import H200
+from ge2.targets.cuda.load import arena
 from ge2.targets.cuda.load import gpu as device
-from ge2.targets.cuda.load import vmm_arena
+from ge2.targets.cuda.load.arena import STREAMS, Arenas, DriverAddresses, Scratch
 from ge2.targets.cuda.load.gpu import CudaDevice
-from ge2.targets.cuda.load.scratch import STREAMS, Scratch
-from ge2.targets.cuda.load.vmm_arena import Arenas, DriverAddresses
 
 pytestmark = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 GRANULE = 64 << 10
@@ -390,4 +389,4 @@ def test_the_words_for_the_driver_are_as_it_has_them(path, driver):
     assert ctypes.string_at(prop.getPtr(), 32) == bytes(found.wanted)
     assert ctypes.string_at(access.getPtr(), 12) == bytes(found.access)
     number = cuda.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED
-    assert int(number) == vmm_arena.SUPPORTED
+    assert int(number) == arena.SUPPORTED

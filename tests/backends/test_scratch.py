@@ -9,7 +9,7 @@ from threading import Thread
 import numpy as np
 import pytest
 
-from ge2.targets.cuda.load.scratch import STREAMS, Scratch
+from ge2.targets.cuda.load.arena import STREAMS, Scratch
 
 
 def bytes_(n):

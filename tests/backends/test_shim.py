@@ -18,9 +18,9 @@ import pytest
 
 from ge2.base.config import config
 from ge2.base.errors import CompileError, CompilerTrouble, InputError, KernelError
-from ge2.targets.cuda.emulator.build import launcher
-from ge2.targets.cuda.emulator.device import ShimDevice, _aligned, _parameter
+from ge2.targets.cuda.emulator import ShimDevice, _aligned, _parameter
 from ge2.targets.cuda.limits import A100, B200, H100, H200, KNOWN
+from ge2.targets.cuda.shim import launcher
 
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"),
@@ -790,7 +790,7 @@ LARGE = kernel(
 PROGRAM = """
 import sys
 import numpy as np
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 
 for seed in (0, 1):
     device = ShimDevice(seed=seed)

@@ -9,13 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.program.timer import HostClock, best, seconds
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.program.assembler import HostClock, best, seconds
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import B200, H200
-from ge2.targets.cuda.load import driver as driver_module
-from ge2.targets.cuda.load.driver import resident_blocks
-from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.timing import (
+from ge2.targets.cuda.load import toolkit as driver_module
+from ge2.targets.cuda.load.gpu import (
     ADD,
     COPIED,
     COPY,
@@ -28,6 +26,8 @@ from ge2.targets.cuda.load.timing import (
     ceilings,
     load_of,
 )
+from ge2.targets.cuda.load.nvrtc import Order, compile_all
+from ge2.targets.cuda.load.toolkit import resident_blocks
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import CompileError
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.together import needs_compiler
 from tests.together_in_cuda import together_in_cuda
 

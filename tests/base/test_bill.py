@@ -25,7 +25,7 @@ from ge2.base.compile_times import (
     spent,
 )
 from ge2.base.config import config
-from ge2.base.log import is_heard, say
+from ge2.base.source import is_heard, say
 
 NAP = 0.02
 

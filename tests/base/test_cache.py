@@ -17,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from ge2.base import cache as store
-from ge2.base import log
+from ge2.base import source
 from ge2.base.cache import HEAD, HOUR, PRUNED, VERSION, Cache, cache, content_key
 from ge2.base.config import config
 from ge2.base.errors import CacheTrouble, InputError
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 
 ROOT = Path(__file__).parents[2]
 ABOUT = {"name": "f", "source": "model.py:3"}
@@ -29,7 +29,7 @@ ABOUT = {"name": "f", "source": "model.py:3"}
 
 @pytest.fixture
 def kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(source, "_said", set())
     return Cache(str(tmp_path / "cache"))
 
 
@@ -136,7 +136,7 @@ def test_an_entry_of_another_format_in_our_folder_is_made_again(kept, monkeypatc
     monkeypatch.setattr(store, "FORMAT", 2)
     kept.put(key(1), b"two", {})
     monkeypatch.undo()
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(source, "_said", set())
     with pytest.warns(Ge2Warning, match="no entry of this format"):
         assert kept.get(key(1)) is None
 
@@ -366,7 +366,7 @@ def test_a_disk_that_can_only_be_read(kept, monkeypatch):
 
 
 def test_without_a_home(monkeypatch):
-    monkeypatch.setattr(log, "_said", set())
+    monkeypatch.setattr(source, "_said", set())
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     for home in ("", "/nonexistent/home"):
         monkeypatch.setenv("HOME", home)

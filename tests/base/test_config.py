@@ -16,11 +16,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ge2.base import log
+from ge2.base import source
 from ge2.base.config import FIELDS, Config, Settings, config, variable
 from ge2.base.errors import InputError
-from ge2.base.log import Ge2Warning, warn
 from ge2.base.record import record
+from ge2.base.source import Ge2Warning, warn
 
 
 @record
@@ -271,9 +271,9 @@ def test_a_with_of_ours_that_warns_does_so_at_the_users_line() -> None:
 
 
 def test_the_logger_is_silent_until_listened_to(caplog: pytest.LogCaptureFixture) -> None:
-    assert any(isinstance(h, logging.NullHandler) for h in log.logger().handlers)
+    assert any(isinstance(h, logging.NullHandler) for h in source.logger().handlers)
     with caplog.at_level(logging.INFO, logger="ge2"):
-        log.logger().info("compiled")
+        source.logger().info("compiled")
     assert "compiled" in caplog.text
 
 

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ge2 import tree, tree_util
+from ge2.base import pytree, treedef
 from ge2.base.errors import PytreeError
-from ge2.base.pytrees import pytree, treedef
 
 
 class Point(NamedTuple):

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.pytrees.compiled import builder, matcher
-from ge2.base.pytrees.pytree import flatten
+from ge2.base.compiled_trees import builder, matcher
+from ge2.base.pytree import flatten
 
 
 class Pair(NamedTuple):

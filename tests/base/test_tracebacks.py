@@ -21,7 +21,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base import interpreter as recursion
+from ge2.base import record as recursion
 from ge2.base.config import config
 from ge2.base.source import PACKAGE
 from ge2.base.tracebacks import called_name, inside, is_boundary

@@ -35,8 +35,8 @@ from benchmarks.cuda.machine import CPU
 from benchmarks.cuda.work import BF16, Draw, Work, parted, plain
 from benchmarks.options import Options
 from benchmarks.record import AtMost, Failure, Row
+from ge2.base.detect import toolchain
 from ge2.base.errors import DeviceError
-from ge2.base.toolchain.detect import toolchain
 from tests.fake_cupy import stand_in
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler

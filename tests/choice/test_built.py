@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from benchmarks.cuda import gpt2
+from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.base.gpu import expecting
-from ge2.choice import built
+from ge2.choice import problem as built
 from ge2.choice.choose import Choice, choose
 from ge2.choice.problem import Prefs
 from ge2.codegen import environment
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
+from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.choice.test_record import CHIP, Offer, problem
 
 NETWORK = gpt2.Size(layers=2, heads=12, width=768, batch=8, words=2048)

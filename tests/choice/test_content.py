@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base import compiler
 from ge2.base.config import config
 from ge2.base.source import templates
-from ge2.base.toolchain import includes
 from ge2.choice.record import class_of, code_of
-from ge2.codegen import content
+from ge2.codegen import text as content
 from ge2.kernels import select
 
 SOFTMAX: dict[str, str] = {"c": "c/region.c.jinja", "sm_90a": "cuda/rowwise.cu.jinja"}
@@ -61,13 +61,13 @@ def test_a_template_is_part_of_it_and_its_comments_are_not(target: str, tmp_path
 def test_headers_that_it_includes_are_part_of_it_and_their_comments_are_not(
     target: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = includes._text
+    read = compiler._text
 
     def coded_with(name: str, more: str) -> str:
         def text(path: str) -> str:
             return read(path) + (more if name in path else "")
 
-        monkeypatch.setattr(includes, "_text", text)
+        monkeypatch.setattr(compiler, "_text", text)
         content.headers_content.cache_clear()
         return coded(target, 4096, 1024)[1]
 

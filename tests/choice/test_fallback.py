@@ -12,14 +12,13 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import CompileError
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 from ge2.choice import choose as choices
 from ge2.choice import record
 from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
-from ge2.targets.cuda.kernels.generated import CudaRegion
-from ge2.targets.cuda.kernels.persistent import CudaResident
-from ge2.targets.cuda.kernels.product_region import CudaProductRegion
+from ge2.targets.cuda.kernels.generated import CudaRegion, CudaResident
+from ge2.targets.cuda.kernels.products import CudaProductRegion
 
 X = np.linspace(0, 1, 1 << 13, dtype=np.float32).reshape(64, 128)
 
@@ -60,7 +59,7 @@ def failing(family: Any, bad: str, error: Exception, monkeypatch: pytest.MonkeyP
 )
 def test_on_a_gpu(error: Exception, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(CudaRegion, "columns over axis 0", error, monkeypatch)
-    monkeypatch.setattr("ge2.base.log._said", set())
+    monkeypatch.setattr("ge2.base.source._said", set())
     with config.using(executor="shim"):
         f = ge2.jit(centred)
         with pytest.warns(Ge2Warning) as told:
@@ -94,7 +93,7 @@ def layer(a: Any, b: Any) -> Any:
 def test_several_steps_in_one_kernel_are_taken_apart(
     f: Any, xs: Any, family: Any, variant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ge2.base.log._said", set())
+    monkeypatch.setattr("ge2.base.source._said", set())
     with config.using(executor="shim"):
         assert family.name in str(*ge2.jit(f).lower(*xs).choices.values())
         ge2.clear_caches()
@@ -111,7 +110,7 @@ def test_several_steps_in_one_kernel_are_taken_apart(
 
 def test_in_c_what_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     failing(CRegion, "one thread", CompileError("cc refuses it"), monkeypatch)
-    monkeypatch.setattr("ge2.base.log._said", set())
+    monkeypatch.setattr("ge2.base.source._said", set())
     with config.using(pins=(Pin("region in C", "one thread"),)):
         f = ge2.jit(np.tanh)
         with pytest.warns(Ge2Warning, match="one thread for pointwise does not serve"):

@@ -21,12 +21,11 @@ from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, is_close
 from ge2.choice.choose import Candidate
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.cli.main import main
-from ge2.compile import probe, race
+from ge2.compile import compile, race
 from ge2.ir import Graph
-from ge2.program.program import Program
-from ge2.program.timer import Clock, HostClock
-from ge2.targets.cuda.kernels.apart import Apart, MadeBefore, OneByOne
-from ge2.targets.cuda.kernels.gemm.mma import GemmMmaPair
+from ge2.program import Program
+from ge2.program.assembler import Clock, HostClock
+from ge2.targets.cuda.kernels.tensor_cores import Apart, GemmMmaPair, MadeBefore, OneByOne
 from tests.together import needs_compiler
 
 
@@ -35,9 +34,9 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(record, "_taken", {})
     monkeypatch.setattr(race, "LEAST", 1e-6)
     monkeypatch.setattr(
-        probe, "SCALE", 512
+        compile, "SCALE", 512
     )  # each test measures this machine anew, of small arrays
-    monkeypatch.setattr(probe, "SIDE", 64)
+    monkeypatch.setattr(compile, "SIDE", 64)
     with config.using(cache_dir=str(tmp_path), threads=2, progress="off"):
         record.forget()
         ge2.clear_caches()
@@ -429,15 +428,15 @@ def test_on_measures_when_a_program_is_built(
 
 
 def test_off_is_a_function_of_code_and_chip_alone(raced: Callable[[str], None]) -> None:
-    from ge2.choice import speed
-    from ge2.targets.c.caps import Caps
+    from ge2.choice import problem as speed
+    from ge2.targets.c.tuning import Caps
 
     with config.using(tune="off"):
         found = str(next(iter(ge2.jit(double).lower(BIG).choices.values())))
     raced("one thread")
     ge2.jit(double).tune(BIG)
     usual = Caps(2).usual
-    speed.keep(Caps(2).kind, usual.__class__(1.0, 1.0, 1, 1.0, 1.0, 1.0, 1.0))
+    speed.keep_speed(Caps(2).kind, usual.__class__(1.0, 1.0, 1, 1.0, 1.0, 1.0, 1.0))
     assert Caps(2).speed != usual
     with config.using(tune="off"):
         ge2.clear_caches()
@@ -466,7 +465,7 @@ def test_the_command(tmp_path: Path, capsys: Any) -> None:
 
 
 def keep_predicted() -> None:
-    from ge2.choice.measured import Measured
+    from ge2.choice.problem import Measured
 
     problem = record.ProblemClass("a form", ("4",))
     rows = [Measured("a", "", 3.0, predicted=2.0), Measured("b", "", 1.0, predicted=2.5)]

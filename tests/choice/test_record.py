@@ -14,11 +14,10 @@ from ge2.base.config import config
 from ge2.choice import choose as choices
 from ge2.choice import record
 from ge2.choice.choose import Choice, choose, written
-from ge2.choice.measured import Measured
-from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant
+from ge2.choice.problem import Family, Measured, Pin, Prefs, Problem, Variant
 from ge2.choice.record import class_of, code_of, keep
+from ge2.cli.kernels import stale_lines
 from ge2.cli.main import main
-from ge2.cli.tune import stale_lines
 from ge2.codegen.text import whole
 from ge2.ir import ArrayType
 from ge2.ops.shape import Transpose
@@ -173,7 +172,7 @@ def test_what_is_stale_is_shown_and_not_believed() -> None:
 def shipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of that of the package."""
     monkeypatch.setattr(record, "SHIPPED", str(tmp_path))
-    monkeypatch.setattr("ge2.choice.measured.SHIPPED", str(tmp_path))
+    monkeypatch.setattr("ge2.choice.problem.SHIPPED", str(tmp_path))
     return tmp_path
 
 

@@ -12,14 +12,15 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice import bench as benches
-from ge2.choice import record, repeats
+from ge2.choice import bench as repeats
+from ge2.choice import record
 from ge2.choice.bench import GUARD, Images
-from ge2.compile import probe, race
+from ge2.compile import compile, race
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Evaluate
+from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import OfflineDevice
 
 RNG = np.random.default_rng(3)
 
@@ -27,8 +28,8 @@ RNG = np.random.default_rng(3)
 @pytest.fixture(autouse=True)
 def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(race, "LEAST", 1e-6)
-    monkeypatch.setattr(probe, "SCALE", 512)
-    monkeypatch.setattr(probe, "SIDE", 64)
+    monkeypatch.setattr(compile, "SCALE", 512)
+    monkeypatch.setattr(compile, "SIDE", 64)
     monkeypatch.setattr(repeats, "LARGE", 1)
     monkeypatch.setattr(repeats, "PERIOD", 5)
     monkeypatch.setattr(repeats, "FEW", 3)

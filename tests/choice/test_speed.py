@@ -11,13 +11,12 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.choice import record, speed
+from ge2.choice import problem, record
 from ge2.choice.choose import candidates
-from ge2.choice.problem import Prefs
-from ge2.choice.speed import Speed, bytes_of
-from ge2.compile import probe
+from ge2.choice.problem import Prefs, Speed, bytes_of
+from ge2.compile import compile
 from ge2.kernels import select
-from ge2.targets.c.caps import Caps
+from ge2.targets.c.tuning import Caps
 from ge2.targets.cuda.limits import A100, H200, Limits
 
 ROUND = Speed(1e9, 4e9, 1000, 1e10, 5e9, 2e10, 1e-6, functions=8)
@@ -28,10 +27,10 @@ MATRIX = {"contract": ((1,), (0,)), "beside": ((), ())}
 def folder(tmp_path: Path) -> Iterator[None]:
     with config.using(cache_dir=str(tmp_path)):
         record.forget()
-        speed._known.clear()
+        problem._known.clear()
         yield
     record.forget()
-    speed._known.clear()
+    problem._known.clear()
 
 
 def test_the_slower_of_bytes_and_operations() -> None:
@@ -56,14 +55,14 @@ def test_elements_that_repeat_are_there_once() -> None:
 
 def test_a_probe_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("COPIED", 1 << 15), ("ELEMENTS", 1 << 13), ("SIDE", 16)):
-        monkeypatch.setattr(probe, name, value)
+        monkeypatch.setattr(compile, name, value)
     caps = Caps(2)
     assert caps.speed == caps.usual
-    found = probe.probe(caps, None)
+    found = compile.probe(caps, None)
     assert caps.speed == found and min(found.moved, found.single, found.double, found.launch) > 0
-    assert speed.probed(Caps(1).kind) is not None  # variants do with one thread
-    monkeypatch.setattr(probe, "processor", None)
-    assert probe.probe(caps, None) == found
+    assert problem.probed(Caps(1).kind) is not None  # variants do with one thread
+    monkeypatch.setattr(compile, "processor", None)
+    assert compile.probe(caps, None) == found
     assert not record.entries()  # it is no measurement of a kernel
 
 
@@ -90,7 +89,7 @@ def test_on_a_chip_nobody_tuned_for_predictions_decide() -> None:
         assert (choice.taken.title, choice.by) == ("product by BLAS", by)
     slow = Speed(1e12, 2e12, 1 << 20, 1e13, 5e12, 1e11, 1e-6)
     caps = choice.caps
-    speed.keep(caps.kind, slow)  # a library that is slow there
+    problem.keep_speed(caps.kind, slow)  # a library that is slow there
     again = select("dot_general", [x, x], chip, **MATRIX)
     assert again.taken.title == "product in CUDA"
     times = [

@@ -15,10 +15,10 @@ from ge2.base.config import config
 from ge2.base.errors import CompileError, InputError
 from ge2.choice.user_kernels import load
 from ge2.cli.main import main
-from ge2.compile.user.kernels import substituted
+from ge2.compile.user_kernels import substituted
 from ge2.dispatch import user_kernels
 from ge2.ops.graphs.region import evaluated
-from ge2.targets.c.caps import Caps
+from ge2.targets.c.tuning import Caps
 from tests.choice.user_kernels import build_library, change, needs_compiler, shown
 from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc

@@ -12,13 +12,12 @@ from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.choice.user_kernels import load
-from ge2.compile.user.operations import role_of, types_of
+from ge2.compile.user_operations import role_of, types_of
 from ge2.dispatch import user_kernels
 from ge2.dispatch.user_kernels import Case, one_step, run_in
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load import nvrtc
-from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.choice.user_kernels import build_library, change, needs_compiler, shown
 from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc

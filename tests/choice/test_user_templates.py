@@ -10,10 +10,10 @@ from ge2 import kernels
 from ge2.base.config import config
 from ge2.base.errors import InputError
 from ge2.choice.user_kernels import load
-from ge2.compile.user.kernels import operation
-from ge2.compile.user.operations import role_of, types_of
+from ge2.compile.user_kernels import operation
+from ge2.compile.user_operations import role_of, types_of
+from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.choice.user_kernels import change, needs_compiler
 from tests.choice.user_kernels import none_registered as none_registered
 from tests.nvrtc import needs_nvrtc

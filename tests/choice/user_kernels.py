@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2 import kernels
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.choice import record
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")

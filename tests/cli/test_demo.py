@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli import demo, demo_gpt
+from ge2.cli import demo
 from ge2.cli import demo as digits
 from ge2.cli.main import main
 from tests import fake_cupy
@@ -168,7 +168,7 @@ def test_a_gpu_that_is_not_there(monkeypatch, capsys):
 @pytest.mark.parametrize("known", [0.0, 9.0])
 def test_a_small_gpt_learns_letters_and_writes(known, monkeypatch, capsys):
     """Its length is not what is tested: it fails where a table of pairs knows more."""
-    characters = demo_gpt.example("gpt2.characters")
+    characters = demo.example("gpt2.characters")
     small = partial(characters.train, width=8, layers=1, length=8)
     monkeypatch.setattr(characters, "train", small)
     monkeypatch.setattr(characters, "topics", {"assert": characters.topics["assert"]})

@@ -18,7 +18,7 @@ from ge2.cli import doctor
 from ge2.cli.doctor import ABSENT, BROKEN, CHECKS, FLAWLESS, Line
 from ge2.cli.main import main
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.driver import Driver
+from ge2.targets.cuda.load.toolkit import Driver
 
 DRIVER = Driver((13, 0), "580.159.04", (H200,))
 

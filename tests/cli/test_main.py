@@ -53,7 +53,7 @@ def test_an_error_of_ours_is_a_line_and_an_exit_code(monkeypatch, capsys):
     def fails(options):
         raise InputError("this is wrong", where="model.py:3", fix="that")
 
-    monkeypatch.setattr(demo, "run", fails)
+    monkeypatch.setattr(demo, "run_demo", fails)
     assert main(["demo"]) == 1
     shown = capsys.readouterr().err
     assert shown.startswith("ge2: InputError: this is wrong")
@@ -65,7 +65,7 @@ def test_an_interrupt_is_a_line_and_an_exit_code(monkeypatch, capsys):
     def stopped(options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(demo, "run", stopped)
+    monkeypatch.setattr(demo, "run_demo", stopped)
     assert main(["demo"]) == 130
     assert "stopped" in capsys.readouterr().err
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
+from ge2.cli.kernels import microseconds
 from ge2.cli.main import main
-from ge2.cli.profile import microseconds
-from ge2.compile import probe as peaks
-from ge2.targets.cuda.load.driver import driver
+from ge2.compile import compile as peaks
+from ge2.targets.cuda.load.toolkit import driver
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler
 
@@ -206,7 +206,7 @@ def test_float64_is_told_of(model: str, said: Said, monkeypatch: pytest.MonkeyPa
     from dataclasses import replace
 
     from ge2.compile import compile as compiling
-    from ge2.targets.cuda.emulator.device import ShimDevice
+    from ge2.targets.cuda.emulator import ShimDevice
     from ge2.targets.cuda.limits import H200
 
     slow = ShimDevice(replace(H200, name="GeForce", double=64))
@@ -230,8 +230,8 @@ def test_times_in_words() -> None:
 
 def test_drawn_arrays_are_of_their_types() -> None:
     from ge2 import ShapeDtypeStruct
-    from ge2.base.dtypes import LONG
-    from ge2.cli.profile import Drawn
+    from ge2.base.arrays import LONG
+    from ge2.cli.kernels import Drawn
 
     for dtype in LONG.values():
         x = Drawn(lambda x: x)(ShapeDtypeStruct((3, 2), dtype))

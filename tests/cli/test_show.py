@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.detect import toolchain
 from ge2.base.errors import InputError
-from ge2.base.toolchain.detect import toolchain
 from ge2.choice.arguments import arguments
-from ge2.cli.main import main
+from ge2.cli.main import COMMANDS, main
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 F32 = np.dtype(np.float32)
@@ -317,7 +317,7 @@ def test_commands_name_a_function_alike():
     found = []
     for command in ("show", "profile", "compile", "explain", "tune"):
         parser = argparse.ArgumentParser()
-        importlib.import_module(f"ge2.cli.{command}").add_arguments(parser)
+        getattr(importlib.import_module(COMMANDS[command].module), f"{command}_arguments")(parser)
         known = {action.dest: action for action in parser._actions}
         found.append(
             [

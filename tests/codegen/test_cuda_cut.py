@@ -15,7 +15,7 @@ from ge2.compile.pipeline import rewritten
 from ge2.ir import verify
 from ge2.ops.graphs.region import Region
 from ge2.targets.cuda.emit.split_region import after_rows, cut
-from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.emulator import EMULATED
 from tests.codegen.texts import kernels
 from tests.small import planned_by
 from tests.together import needs_compiler

@@ -14,9 +14,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.codegen.text import declared_twice
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emulator.device import EMULATED
-from ge2.targets.cuda.limits import A100, H200
+from ge2.targets.cuda.emulator import EMULATED
+from ge2.targets.cuda.limits import A100, H200, Chip
 from tests.codegen.texts import kernels
 from tests.together import needs_compiler
 

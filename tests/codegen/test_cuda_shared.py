@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from ge2 import make_jaxpr
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
-from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.nvrtc_log import fault
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.load.nvrtc import Order, compile_all, fault
 from tests.nvrtc import needs_nvrtc
 
 LEAST = 48 << 10  # bytes of a block that a kernel has without asking for more, on any GPU

@@ -7,11 +7,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, COMPLEX, HALF, INTEGERS, SHORT
 from ge2.codegen.user_kernels import baked
-from ge2.targets.c.emit import types as c
-from ge2.targets.cuda.emit import types as cuda
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.c.emit import reductions as c
+from ge2.targets.cuda.emit import words as cuda
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.templates.cuda_harness import needs_compiler
 
 F32, F64, I32 = (np.dtype(t) for t in ("f4", "f8", "i4"))

@@ -13,9 +13,8 @@ import ge2
 from ge2 import extend, lax
 from ge2.base.errors import KernelError
 from ge2.base.source import templates
-from ge2.targets.cuda.emit.file import Source
-from ge2.targets.cuda.emit.kernel import bare
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emit import Source, bare
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.nvrtc import Order, _built, _program, _read, flags
 from ge2.targets.cuda.load.toolkit import nvrtc

@@ -17,15 +17,15 @@ import pytest
 import ge2
 from ge2.base.cache import Entry, cache
 from ge2.base.config import config
-from ge2.base.log import Ge2Warning, _said
-from ge2.codegen import environment, rendered_cache
+from ge2.base.source import Ge2Warning, _said
+from ge2.codegen import environment
+from ge2.codegen.environment import kept_pages, page, spelt
 from ge2.codegen.layout import Line
-from ge2.codegen.rendered_cache import kept_pages, page, spelt
 from ge2.codegen.text import Text
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Var
 from ge2.targets.cuda.assemble import LauncherText
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from tests.together import needs_compiler
 
 ROOT = Path(__file__).parent.parent.parent
@@ -94,31 +94,31 @@ def test_programs_that_look_alike_are_told_apart(target, rendered):
 def test_other_templates_are_other_texts(rendered, monkeypatch):
     texts(graph())
     rendered.clear()
-    monkeypatch.setattr(rendered_cache, "writing", lambda users: f"another version{users}")
+    monkeypatch.setattr(environment, "writing", lambda users: f"another version{users}")
     texts(graph())
     assert rendered
 
 
 def test_the_version_is_that_of_all_that_writes(tmp_path, monkeypatch):
     """A changed line in any module of this package, or in a template, is another version."""
-    before = rendered_cache.ours.__wrapped__()
-    assert before == rendered_cache.ours.__wrapped__()
+    before = environment.ours.__wrapped__()
+    assert before == environment.ours.__wrapped__()
     (tmp_path / "codegen").mkdir()
     for name in ("a.py", "b.py"):
         (tmp_path / "codegen" / name).write_text("x = 1")
     (tmp_path / "templates" / "cuda").mkdir(parents=True)
     template = tmp_path / "templates" / "cuda" / "kernel.jinja"
     template.write_text("one")
-    monkeypatch.setattr(rendered_cache, "FOLDER", str(tmp_path))
-    monkeypatch.setattr(rendered_cache, "templates", lambda: str(tmp_path / "templates"))
-    found = [rendered_cache.ours.__wrapped__()]
+    monkeypatch.setattr(environment, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(environment, "templates", lambda: str(tmp_path / "templates"))
+    found = [environment.ours.__wrapped__()]
     for change in (
         lambda: template.write_text("two"),
         lambda: (tmp_path / "codegen" / "b.py").write_text("x = 2"),
         lambda: (tmp_path / "codegen" / "b.py").rename(tmp_path / "codegen" / "c.py"),
     ):
         change()
-        found.append(rendered_cache.ours.__wrapped__())
+        found.append(environment.ours.__wrapped__())
     assert len({before, *found}) == 5
 
 
@@ -227,7 +227,7 @@ def test_another_process_imports_no_jinja(tmp_path):
 def test_compiled_templates_lie_beside_byte_code_or_in_the_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "pycache_prefix", str(tmp_path / "bytecode"))
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
-    keep, found = rendered_cache.keep_compiled, rendered_cache.compiled_templates
+    keep, found = environment.keep_compiled, environment.compiled_templates
     for ours, users, in_cache in (("1.0", "", 0), ("2.0", str(tmp_path), 1)):
         code = {"a": ours.encode() + b"\xff\n"}
         keep(code, ours, users)

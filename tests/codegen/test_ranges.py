@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.codegen.ranges import Ranges
+from ge2.codegen.kernel_values import Ranges
 
 BYTES = np.arange(256).astype(np.uint8), np.arange(-128, 128).astype(np.int8)
 OF_X = {

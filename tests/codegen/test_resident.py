@@ -16,7 +16,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.emulator import EMULATED
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.loop_programs import either
 from tests.small import SMALL_CHIP, name_of

@@ -19,7 +19,7 @@ import pytest
 import ge2
 from ge2 import lax
 from ge2.base.config import config
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import H200
 from tests.codegen.agreement import agree, drawn
 from tests.codegen.loop_programs import either

@@ -15,13 +15,12 @@ import ge2
 from benchmarks.cuda.programs import RNN_WIDTH, rnn_loss
 from ge2 import lax
 from ge2.base.config import config
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.dispatch import cache
-from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.emit import CudaKernel
+from ge2.targets.cuda.emulator import EMULATED, OfflineDevice
 from ge2.targets.cuda.limits import H200, Limits
-from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.codegen.loop_programs import inner_stacks
 from tests.codegen.test_resident import drawn, rnn, same
 from tests.together import needs_compiler

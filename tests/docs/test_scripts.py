@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from tests.examples.test_examples import SMALL
 from tests.exhaustive import SAMPLING, place_of
 

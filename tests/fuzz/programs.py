@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ge2 import ops
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BFLOAT16,
     BOOL,
     COMPLEX,
@@ -33,7 +33,7 @@ from ge2.base.dtypes import (
     SHORT,
 )
 from ge2.ir import Atom, Eqn, Graph, Literal, Op, Var
-from ge2.ir.types import ArrayType
+from ge2.ir.op import ArrayType
 from ge2.ops.elementwise import BY_NAME
 
 INT32 = np.dtype(np.int32)

@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.targets.cuda.emulator.device import EMULATED
+from ge2.targets.cuda.emulator import EMULATED
 from tests.small import planned_by
 from tests.together import needs_compiler
 

@@ -16,11 +16,10 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.exhaustive import sampled
 from tests.fuzz.networks import Step, centred, masked, softmax, split
 from tests.fuzz.test_random_networks import faults, on_device

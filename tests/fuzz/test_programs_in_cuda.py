@@ -11,7 +11,7 @@ import pytest
 
 from ge2.compile.compile import compile_graph
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.fuzz.programs import build
 from tests.fuzz.test_random_programs import judged
 from tests.laws.test_cuda import holds

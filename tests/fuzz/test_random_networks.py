@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 
 from ge2.base.config import config
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
+from ge2.compile.catalog import Reference
 from ge2.compile.compile import compile_graph
-from ge2.compile.runners import Reference
 from ge2.ir import Graph
 from ge2.targets.cuda.device import Device, download, upload
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.exhaustive import sampled
 from tests.fuzz.networks import Step, build
 from tests.laws.test_cuda_compiled import ARCHITECTURES

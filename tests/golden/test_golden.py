@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.compile.catalog import TARGETS, catalog_of
-from ge2.targets.c.load.blas import services
-from ge2.targets.cuda.kernels.cudnn import OfCudnn
+from ge2.targets.c.blas import services
+from ge2.targets.cuda.kernels.libraries import OfCudnn
 from tests.golden.programs import PROGRAMS
 from tests.golden.texts import text_of
 

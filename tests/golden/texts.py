@@ -9,22 +9,21 @@ from typing import Any
 
 import ge2
 from ge2.base.config import config
-from ge2.base.formatting import table
+from ge2.base.source import table
 from ge2.choice.choose import settled
 from ge2.choice.problem import Problem, prefs
-from ge2.cli.compile import assemblers
-from ge2.compile.analysis import plan_text
-from ge2.compile.catalog import catalog_of
+from ge2.cli.show import assemblers
+from ge2.compile.catalog import catalog_of, plan_text
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import write
-from ge2.program.program import Program as Compiled
-from ge2.targets.c.caps import Caps as CpuCaps
+from ge2.program import Program as Compiled
+from ge2.targets.c.tuning import Caps as CpuCaps
 from ge2.targets.cuda.assemble import CudaAssembler
-from ge2.targets.cuda.caps import Caps
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emulator import OfflineDevice
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import OfflineDevice
 from tests.golden.programs import Program
 from tests.small import SMALL_CHIP
 

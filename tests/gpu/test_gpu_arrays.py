@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import DeviceError, InPlaceError, InputError, NonFiniteError
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 from ge2.targets.cuda.load.gpu import cupy
 from tests.exhaustive import sampled
 

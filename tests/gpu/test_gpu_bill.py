@@ -15,7 +15,7 @@ import ge2
 from benchmarks.cuda.programs import BATCH, WIDTHS, adamw, start
 from ge2.base.config import config
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.load import gpu as devices
 from ge2.targets.cuda.load import nvrtc
 
@@ -25,7 +25,7 @@ def anew():
     """Equal graphs of other tests are forgotten, and the extension is there
     from the first call on.
     """
-    extension.made_now()
+    library_call.made_now()
     cache.forget()
     yield
     cache.forget()

@@ -13,10 +13,10 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import extension
-from ge2.targets.cuda.launch.decide import LOOPS, knows
-from ge2.targets.cuda.load.driver import LIBRARY
+from ge2.targets.cuda.launch import library_call
+from ge2.targets.cuda.launch.library_call import LOOPS, knows
 from ge2.targets.cuda.load.gpu import gpu
+from ge2.targets.cuda.load.toolkit import LIBRARY
 
 lax = ge2.lax
 N = 4096  # rows of arrays that no single block would take
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("library_products")
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
-    assert extension.made_now() is not None
+    assert library_call.made_now() is not None
 
 
 @pytest.fixture(autouse=True)

@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.load.gpu import cupy, gpu
 
 
@@ -20,7 +20,7 @@ def cp() -> Any:
     xp = cupy()
     if xp.cuda.runtime.getDeviceCount() < 2:
         pytest.skip("one GPU")
-    assert extension.made_now() is not None
+    assert library_call.made_now() is not None
     return xp
 
 

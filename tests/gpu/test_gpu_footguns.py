@@ -15,7 +15,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 from ge2.dispatch import jitted
 
 X = np.array([1.0, 2.0, 3.0])

@@ -17,9 +17,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import extension
-from ge2.targets.cuda.launch.arguments import Address, TensorMap, Tiles
-from ge2.targets.cuda.launch.launches import Launch, LaunchList
+from ge2.targets.cuda.launch import Address, Launch, LaunchList, TensorMap, Tiles, library_call
 from ge2.targets.cuda.load.gpu import gpu
 
 pytestmark = pytest.mark.usefixtures("library_products")
@@ -28,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("library_products")
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
-    assert extension.made_now() is not None
+    assert library_call.made_now() is not None
 
 
 def net(x, w, v, k=2.0):
@@ -309,17 +307,17 @@ def test_a_tensor_map_is_that_of_the_address(xp, capture):
 
 
 def test_a_cubin_is_loaded_by_a_path_too(xp):
-    from ge2.targets.cuda.load import cubins
+    from ge2.targets.cuda.load import arena
     from ge2.targets.cuda.load.nvrtc import compile
 
     source = 'extern "C" __global__ void twice(float *a_out) { a_out[threadIdx.x] *= 2.0f; }'
     binary = compile(source, gpu(0).limits.architecture)
     with gpu(0).here():
-        module = cubins.by_path(gpu(0), binary.cubin, binary.key)
+        module = arena.by_path(gpu(0), binary.cubin, binary.key)
         x = xp.arange(4, dtype=np.float32)
         module.get_function("twice")((1,), (4,), (x,))
     np.testing.assert_array_equal(x.get(), [0, 2, 4, 6])
-    assert cubins.by_path(gpu(0), binary.cubin, binary.key) is module
+    assert arena.by_path(gpu(0), binary.cubin, binary.key) is module
 
 
 def test_after_a_fork_a_gpu_is_an_error(xp):
@@ -346,15 +344,15 @@ def test_after_a_fork_a_gpu_is_an_error(xp):
 
 def test_arrays_are_seen_as_they_lie(xp):
     """Without it a call is right, and slower: so this CuPy's arrays must be known."""
-    assert extension.made_now().learn(extension.examples(xp))
+    assert library_call.made_now().learn(library_call.examples(xp))
     xs = (
         xp.ones((3, 5), np.float32),
         xp.ones((), np.int64),
         xp.ones((2, 0, 4)),
         xp.ones((4, 6))[::2, 1:],
     )
-    assert extension.made_now().same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
-    assert not extension.made_now().same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
+    assert library_call.made_now().same(xs, tuple((x.shape, x.dtype, x.device.id) for x in xs))
+    assert not library_call.made_now().same(xs[:1], (((5, 3), np.dtype("f4"), 0),))
 
 
 def test_small_results_are_used_again(xp):

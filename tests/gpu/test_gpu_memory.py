@@ -15,7 +15,7 @@ import ge2
 from ge2.base.config import config
 from ge2.base.errors import OutOfMemoryError
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch import library_call
 from ge2.targets.cuda.load.gpu import gpu
 
 MB = 1 << 20
@@ -24,7 +24,7 @@ MB = 1 << 20
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on."""
-    extension.made_now()
+    library_call.made_now()
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.dispatch import cache
 from ge2.ops.user_ops import Own
-from ge2.targets.cuda.launch import extension
-from ge2.targets.cuda.launch.decide import LOOPS, knows
+from ge2.targets.cuda.launch import library_call
+from ge2.targets.cuda.launch.library_call import LOOPS, knows
 from ge2.targets.cuda.load.gpu import gpu
 from tests.gpu.test_gpu_launches import given, net
 
@@ -28,7 +28,7 @@ ROWS, COLUMNS = 300, 260  # more than a few blocks, and no multiple of anything
 @pytest.fixture(scope="module", autouse=True)
 def there():
     """The extension is there from the first call on; and a GPU whose kernels can wait."""
-    assert extension.made_now() is not None
+    assert library_call.made_now() is not None
     if not gpu(0).early:
         pytest.skip(
             "kernels of this GPU, or graphs of this driver, cannot wait for others by themselves"

@@ -14,7 +14,7 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch import extension
+from ge2.targets.cuda.launch import library_call
 from tests.codegen.loop_programs import counted, either, inner_stacks
 from tests.codegen.test_resident_random import arguments, program
 from tests.gpu.names import kernels_of
@@ -77,7 +77,7 @@ def test_the_gradient_of_a_recurrent_net(
 def test_another_length_and_batch_of_the_gradient_compile_nothing(
     cp: Any, rng: np.random.Generator
 ) -> None:
-    extension.made_now()
+    library_call.made_now()
     cache.forget()
     f = ge2.jit(ge2.grad(loss, (0, 1, 2)))
     w = (rng.standard_normal((WIDTH, WIDTH)) / np.sqrt(WIDTH)).astype(np.float32)

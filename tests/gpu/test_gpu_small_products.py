@@ -10,8 +10,8 @@ import pytest
 
 import ge2
 from benchmarks.cuda.small_products import SHAPES
+from ge2.base.arrays import HALF
 from ge2.base.config import config
-from ge2.base.dtypes import HALF
 from ge2.cli import demo as digits
 from ge2.compile.compile import compile_graph
 from ge2.ops.dot import DotGeneral

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.dtypes import BFLOAT16
+from ge2.base.arrays import BFLOAT16
 
 
 @pytest.mark.parametrize("places", [1, 50, 1000, 20_000, 180_000])

@@ -15,7 +15,7 @@ import pytest
 import ge2
 from ge2 import kernels
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.choice.choose import SAVED
 from ge2.choice.user_kernels import load
 from ge2.targets.cuda.load import nvrtc

@@ -12,9 +12,8 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.cli.main import main
-from ge2.dispatch.profile import profile
-from ge2.targets.cuda.load.gpu import current_gpu
-from ge2.targets.cuda.load.timing import EventClock, ceilings
+from ge2.dispatch.explanation import profile
+from ge2.targets.cuda.load.gpu import EventClock, ceilings, current_gpu
 
 MODEL = """
 import numpy as np

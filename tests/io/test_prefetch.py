@@ -14,7 +14,7 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.errors import ArgumentError, DeviceError, InputError
-from ge2.io import ahead as module
+from ge2.io import training as module
 from ge2.targets.cuda.load import gpu as cuda
 from tests.fake_cupy import stand_in
 

@@ -14,7 +14,7 @@ import pytest
 import ge2
 from ge2.cli.main import main
 from ge2.errors import ArgumentError, FileError, InputError
-from ge2.io.bars import Lines
+from ge2.io.training import Lines
 
 
 class Terminal(io.StringIO):
@@ -55,7 +55,7 @@ def test_a_long_run_has_few_lines(monkeypatch):
     lines.close()
     assert len(out.getvalue().splitlines()) == 21
     lines = Lines("", None, 0, out)
-    monkeypatch.setattr("ge2.io.bars.PAUSE", -1.0)
+    monkeypatch.setattr("ge2.io.training.PAUSE", -1.0)
     assert lines.show(7, "x") is None
     assert out.getvalue().endswith("\n7  x\n")
 
@@ -63,7 +63,7 @@ def test_a_long_run_has_few_lines(monkeypatch):
 @pytest.mark.parametrize("package", ["rich", "tqdm"])
 def test_a_bar_on_a_terminal(package, monkeypatch):
     pytest.importorskip(package)
-    monkeypatch.setattr("ge2.io.bars.find_spec", lambda name: name == package or None)
+    monkeypatch.setattr("ge2.io.training.find_spec", lambda name: name == package or None)
     monkeypatch.setenv("COLUMNS", "160")
     out = Terminal()
     run(3, out, label="train", every=0)

@@ -14,7 +14,7 @@ import pytest
 
 import ge2
 from ge2 import nn
-from ge2.base.dtypes import SHORT
+from ge2.base.arrays import SHORT
 from ge2.errors import ArgumentError, FileError, InputError
 from ge2.io import Map
 from ge2.io.files import PART

@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.dtypes import SHORT, known
+from ge2.base.arrays import SHORT, known
 from ge2.base.errors import ParseError
 from ge2.ir import (
     ArrayType,

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from ge2.base.arrays import BOOL, COMPLEX, HALF, INTEGERS
 from ge2.base.config import config
-from ge2.base.dtypes import BOOL, COMPLEX, HALF, INTEGERS
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import SHORT
 from ge2.base.config import config
-from ge2.base.dtypes import SHORT
 from tests.kernels.programs import alike, needs_compiler, numbers
 
 pytestmark = needs_compiler

@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.passes.fold import iotas
-from ge2.targets.cuda.load.headers import told
-from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.load.nvrtc import compile, told
 from tests.codegen.texts import kernels
 from tests.kernels.attention_cases import (
     BACKWARD,

@@ -13,7 +13,7 @@ import ge2
 from ge2.base.config import config
 from ge2.compile.pipeline import rewritten
 from ge2.ops.random import UNSIGNED, Draw, RandomBits
-from ge2.passes.wrap_indices import drawn
+from ge2.passes.indices import drawn
 from tests.passes.graphs import graph, same
 from tests.together import needs_compiler
 

@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.dtypes import HALF
+from ge2.base.arrays import HALF
 from ge2.base.errors import CompilerTrouble
 from ge2.ir import ArrayType
 from ge2.ops.index import ScatterAdd
-from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
+from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from ge2.targets.cuda.limits import Limits
 from ge2.targets.cuda.load.nvrtc import compile
 from ge2.targets.cuda.load.toolkit import place

@@ -10,13 +10,13 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Problem
-from ge2.compile.rewrites.fp8_products import fp8_products
+from ge2.compile.product_rewrites import fp8_products
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
 from ge2.passes.context import Context
+from ge2.targets.cuda.emulator import limits_of
 from ge2.targets.cuda.kernels.products import CudaBlas, no_fp8
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import limits_of
 from tests.kernels.fp8_cases import CASES, E4M3, E5M2, exact, quantised, wide
 from tests.kernels.library_cases import called
 from tests.kernels.wgmma_cases import BF16, F32, drawn, judge

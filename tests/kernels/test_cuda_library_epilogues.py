@@ -13,9 +13,9 @@ import ge2
 from ge2.base.config import config
 from ge2.choice.problem import Problem
 from ge2.ops.graphs.region import ProductRegion
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
-from ge2.targets.cuda.launch.product import HostProduct, Wanted
+from ge2.targets.cuda.emulator import ShimDevice
+from ge2.targets.cuda.kernels.libraries import BlasEpilogue
+from ge2.targets.cuda.launch.library_call import HostProduct, Wanted
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.products.library_epilogue import matched
 from tests.kernels.library_cases import CASES, LAYERS, NAME, called, relu
@@ -165,7 +165,7 @@ def test_what_the_library_lacks_falls_to_the_next(monkeypatch: pytest.MonkeyPatc
         return None if wanted.epilogue or wanted.algorithm else HostProduct(wanted)
 
     monkeypatch.setattr(ShimDevice, "product", product)
-    monkeypatch.setattr("ge2.base.log._said", set())
+    monkeypatch.setattr("ge2.base.source._said", set())
     ge2.clear_caches()
     rng = np.random.default_rng(1)
     xs = [drawn(rng, s, F32) for s in ((400, 300), (300, 500), (500,))]

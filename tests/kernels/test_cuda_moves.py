@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.arrays import INTEGERS, SHORT
 from ge2.base.config import config
-from ge2.base.dtypes import INTEGERS, SHORT
 from ge2.base.errors import CompilerTrouble
 from ge2.choice.choose import choose
 from ge2.choice.problem import Prefs, Problem
@@ -27,14 +27,13 @@ from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin, U
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Constant, Pad, Transpose
 from ge2.passes.take_to_mask import Index
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.emit.file import Source
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import Source
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emulator import EMULATED, OfflineDevice, ShimDevice
 from ge2.targets.cuda.families import FAMILIES
 from ge2.targets.cuda.limits import H200, Limits
 from ge2.targets.cuda.load.nvrtc import compile
-from ge2.targets.cuda.load.offline import OfflineDevice
 from ge2.targets.cuda.load.toolkit import place
 from tests.exhaustive import sampled
 from tests.kernels.programs import Programs, alike, needs_compiler, numbers

@@ -11,15 +11,14 @@ import numpy as np
 import pytest
 
 from ge2 import extend
-from ge2.base.dtypes import FP8, SHORT
+from ge2.base.arrays import FP8, SHORT
 from ge2.base.errors import ArgumentError
 from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Literal, Var
 from ge2.ops.shape import Transpose
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from tests.exhaustive import sampled
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler

@@ -14,7 +14,7 @@ from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.test_util.laws import graph_of, types_of
 from tests.together import needs_compiler
 

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FLOAT64, INEXACT, SHORT
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
-from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
+from ge2.ops.reduce import CumMax, CumMin, CumProd, CumSum
 from ge2.ops.shape import Rev, Slice, Transpose
-from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
+from ge2.targets.cuda.emulator import EMULATED, ShimDevice
 from tests.exhaustive import sampled
 from tests.kernels.programs import needs_compiler, numbers
 from tests.kernels.test_scans_c import close

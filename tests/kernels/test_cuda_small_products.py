@@ -15,16 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.arrays import HALF
 from ge2.base.config import config
-from ge2.base.dtypes import HALF
 from ge2.codegen.text import Operand
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.emulator.device import EMULATED, ShimDevice
-from ge2.targets.cuda.kernels.small_products import predicted, refusal
+from ge2.targets.cuda.emulator import EMULATED, ShimDevice, limits_of
+from ge2.targets.cuda.kernels.products import predicted, why_not_small
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import limits_of
 from ge2.targets.cuda.products.gemm import Along, contraction
 from ge2.targets.cuda.products.small import read
 from ge2.test_util.laws import graph_of, types_of
@@ -220,7 +219,7 @@ def asked(m: int, n: int, k: int, dtype: Any = F32, batch: int = 1, rounded: boo
     types = ArrayType((batch, m, k), np.dtype(dtype)), ArrayType((batch, k, n), np.dtype(dtype))
     op = DotGeneral(((2,), (1,)), ((0,), (0,)))
     axes = contraction(op, *types, ((m * k, k, 1), (k * n, n, 1), (m * n, n, 1)))
-    return refusal(axes, types[0].dtype, types[0].dtype, rounded, H200)
+    return why_not_small(axes, types[0].dtype, types[0].dtype, rounded, H200)
 
 
 def test_what_is_small() -> None:
@@ -253,11 +252,11 @@ def test_what_is_not() -> None:
 def test_an_operand_none_of_whose_axes_is_contiguous() -> None:
     a, b = ArrayType((8, 8), F32), ArrayType((8, 8), F32)
     lies = contraction(PLAIN, a, b, ((32, 2), (8, 1), (8, 1)))
-    assert refusal(lies, F32, F32, False, H200) == "no axis of an operand is contiguous"
+    assert why_not_small(lies, F32, F32, False, H200) == "no axis of an operand is contiguous"
     apart = contraction(
         DotGeneral(((2,), (0,))), ArrayType((4, 4, 8), F32), b, ((64, 8, 1), (8, 1), (32, 8, 1))
     )
-    assert "do not merge" in refusal(apart, F32, F32, False, H200)
+    assert "do not merge" in why_not_small(apart, F32, F32, False, H200)
 
 
 def test_double_counts_as_what_it_costs() -> None:

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import expecting
 from ge2.base.config import config
-from ge2.base.gpu import expecting
 from ge2.choice.problem import Pin
 from ge2.ir import ArrayType
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.kernels.gemm.wgmma import in_turns, seconds
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.kernels.tensor_cores import in_turns, seconds
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.products.gemm import contraction
 from ge2.targets.cuda.products.tensor_epilogue import Epilogue

@@ -15,12 +15,11 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.errors import KernelError
-from ge2.ops.attention.band import Band
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.launch.attention import WantedAttention
+from ge2.ops.attention.facts import Band
+from ge2.targets.cuda.emulator import ShimDevice
+from ge2.targets.cuda.launch import Launch
 from ge2.targets.cuda.launch.graph import gains
-from ge2.targets.cuda.launch.launches import Launch
-from ge2.targets.cuda.launch.library_call import Function, LibraryCall
+from ge2.targets.cuda.launch.library_call import Function, LibraryCall, WantedAttention
 from ge2.targets.cuda.load import cudnn
 from tests.kernels.attention_cases import (
     BACKWARD,

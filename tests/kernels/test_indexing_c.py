@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.arrays import INTEGERS, SHORT
+from ge2.base.compiler import significant
 from ge2.base.config import config
-from ge2.base.dtypes import INTEGERS, SHORT
-from ge2.base.toolchain.compiler import significant
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin
 from ge2.ops.reduce import kept
 from ge2.ops.shape import Reshape, Transpose

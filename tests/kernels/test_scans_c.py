@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ge2.base.arrays import BOOL, COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
 from ge2.base.config import config
-from ge2.base.dtypes import BOOL, COMPLEX, COMPLEX128, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
-from ge2.ops.scan import CumMax, CumMin, CumProd, CumSum
+from ge2.ops.reduce import CumMax, CumMin, CumProd, CumSum
 from ge2.targets.c.tuning import Scans, Tuning
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers
 

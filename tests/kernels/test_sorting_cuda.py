@@ -9,18 +9,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ge2.base.arrays import COMPLEX, SHORT
 from ge2.base.config import config
-from ge2.base.dtypes import COMPLEX, SHORT
 from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType
 from ge2.ops.sort import ArgSort, Sort
 from ge2.targets.cuda.device import Device
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.kernels.lines.sort import longest
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
+from ge2.targets.cuda.kernels.lines import longest
 from ge2.targets.cuda.limits import H200
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.exhaustive import examples
 from tests.kernels.programs import alike, needs_compiler, numbers
 from tests.kernels.test_top_k import graph_of

@@ -11,11 +11,11 @@ import numpy as np
 
 import ge2
 from ge2 import ops
-from ge2.base.dtypes import BOOL, FLOAT64, INT64
+from ge2.base.arrays import BOOL, FLOAT64, INT64
 from ge2.ir import ArrayType, Graph, Op, parse
 from ge2.ir.op import Derive, GraphOp
 from ge2.ops.graphs.effects import HOLE, METHODS, host
-from ge2.transforms.graphs.derive import DERIVE
+from ge2.transforms.graphs.rules import DERIVE
 from tests.laws.sample import Rng, Sample, numbers
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ge2 import ops
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.ir import Op
 from tests.laws.sample import COMPLEXES, Dims, Rng, Sample, numbers
 

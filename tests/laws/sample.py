@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BFLOAT16,
     BOOL,
     COMPLEX64,

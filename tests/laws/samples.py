@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ge2 import ops
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64
+from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, INT64
 from ge2.ir import Op
 from ge2.ops import elementwise as el
 from tests.laws.control_samples import control, effects, solves

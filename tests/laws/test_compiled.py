@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.compiler import significant
 from ge2.base.config import config
-from ge2.base.toolchain.compiler import significant
 from tests.together import needs_compiler, together
 from tests.transforms.functions import FUNCTIONS, points
 

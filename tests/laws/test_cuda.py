@@ -12,7 +12,7 @@ from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Graph
 from ge2.targets.cuda.device import Device, download, kept_as, upload
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.laws.batched import Batch
 from tests.laws.batched import batch as batch
 from tests.laws.batched import selected as selected

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 
 from ge2.base.errors import CompileError
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
-from ge2.targets.cuda.emulator.source import KERNEL
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 from ge2.targets.cuda.load import nvrtc
 from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.shim import KERNEL
 from ge2.test_util.laws import graph_of, types_of
 from tests.exhaustive import SAMPLING, sampled
 from tests.laws.batched import Batch

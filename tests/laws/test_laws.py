@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 
 from ge2 import ops
-from ge2.base.dtypes import FLOAT64, INEXACT
+from ge2.base.arrays import FLOAT64, INEXACT
 from ge2.base.errors import NoRuleError
 from ge2.ir import type_of
 from ge2.test_util import laws
 from ge2.test_util.laws import DIFFERENTIABLE, graph_of, types_of
-from ge2.transforms.graphs.derive import DERIVE
-from ge2.transforms.graphs.rules import jvp_graph
+from ge2.transforms.graphs.rules import DERIVE, jvp_graph
 from tests.exhaustive import sampled
 from tests.laws.sample import Sample
 from tests.laws.samples import SAMPLES

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import COMPLEX, HALF
+from ge2.base.arrays import COMPLEX, HALF
 from ge2.compile.pipeline import rewritten
-from ge2.compile.steps.kinds import kind_of
+from ge2.compile.steps import kind_of
 from ge2.ir import GraphOp
 from ge2.test_util.laws import graph_of, types_of
 from tests.laws.samples import SAMPLES

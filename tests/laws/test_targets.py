@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from ge2 import ops
+from ge2.base.arrays import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16, BOOL, COMPLEX, FLOAT32, FP8, INEXACT
 from ge2.base.errors import InputError
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 import ge2.numpy as gnp
-from ge2.base.dtypes import FLOAT32, HALF, INEXACT, PYTHON, accumulator
+from ge2.base.arrays import FLOAT32, HALF, INEXACT, PYTHON, accumulator
 from ge2.base.errors import Ge2Error
 from ge2.ir import type_of
 from ge2.trace import Input, run, stage

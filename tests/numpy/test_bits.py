@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.dtypes import BFLOAT16
+from ge2.base.arrays import BFLOAT16
 from tests.numpy.agreement import draw
 
 DTYPES = [np.dtype(d) for d in ("?", "i1", "f2", "u4", "f8", "c8", "c16")]

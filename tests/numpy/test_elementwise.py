@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2.numpy as gnp
-from ge2.base.dtypes import BFLOAT16, FP8
+from ge2.base.arrays import BFLOAT16, FP8
 from ge2.base.errors import ArgumentError, InputError, ShapeError, TypeRuleError
 from ge2.base.tracebacks import inside
 from ge2.ir import type_of

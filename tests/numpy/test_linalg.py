@@ -14,7 +14,7 @@ import pytest
 import ge2
 import ge2.numpy as gnp
 from ge2 import lax
-from ge2.base.dtypes import FLOAT32, FLOAT64, real_part
+from ge2.base.arrays import FLOAT32, FLOAT64, real_part
 from ge2.base.errors import Ge2Error, NoRuleError, ShapeError, TypeRuleError
 from ge2.test_util import check_grads
 from tests.laws.linalg_samples import LAPACK, definite, gaussian, regular

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import ge2
 import ge2.numpy as gnp
-from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.arrays import FLOAT32, HALF
 from ge2.base.errors import InputError, OutOfBoundsError, ShapeError
 from ge2.trace import Input, stage
 from tests.numpy.agreement import DTYPES, FEW, agree, draw, same, traced

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, FLOAT64
 from ge2.base.errors import Ge2Error, NoRuleError
 from ge2.scipy import special as sp
 from ge2.test_util import check_grads

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ge2 import ops
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BFLOAT16,
     BOOL,
     COMPLEX64,
@@ -30,7 +30,7 @@ from ge2.base.dtypes import (
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType, type_of
 from ge2.ops import elementwise as el
-from ge2.ops.headers import arguments, defined
+from ge2.ops.pointlike import arguments, defined
 from ge2.test_util.laws import graph_of, pulled, types_of
 from tests.exhaustive import examples
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes
 
 from ge2 import ops
-from ge2.base.dtypes import BFLOAT16, FLOAT16, FLOAT32
+from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType
 from ge2.test_util.laws import graph_of, pulled, types_of

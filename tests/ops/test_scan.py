@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2 import ops
-from ge2.base.dtypes import BFLOAT16, FLOAT16
+from ge2.base.arrays import BFLOAT16, FLOAT16
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.ir import ArrayType
 from ge2.test_util.laws import differences, graph_of, like, paired, pulled, types_of

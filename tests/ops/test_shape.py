@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ge2 import ops
-from ge2.base.dtypes import BFLOAT16, FLOAT32
+from ge2.base.arrays import BFLOAT16, FLOAT32
 from ge2.base.errors import ShapeError
 from ge2.ir import ArrayType
 

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 
 import ge2
-from ge2.cli.compile import assemblers
+from ge2.cli.show import assemblers
 from ge2.compile.compile import compile_graph
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 
 
 def test_what_the_host_makes_of_the_step_is_handed_to_the_kernel_as_numbers() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.compile.runners import interpret
+from ge2.compile.catalog import interpret
 from ge2.ir import Graph, parse, verify, write
 from ge2.passes import TABLE
 

@@ -11,7 +11,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
 from ge2.ir import Literal, write
 from ge2.passes.context import Context
 from ge2.passes.fold import counted, counting, iotas, repeated

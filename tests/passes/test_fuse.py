@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.runners import interpret
+from ge2.compile.catalog import interpret
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
-from ge2.ir.types import ArrayType
+from ge2.ir.op import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, Region
-from ge2.passes.context import Context
+from ge2.passes.context import Context, Fusion, Tuning
 from ge2.passes.fuse import fuse
-from ge2.passes.tuning import Fusion, Tuning
 from tests.passes.graphs import graph, same
 
 

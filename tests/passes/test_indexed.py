@@ -10,11 +10,10 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.compile.runners import interpret
-from ge2.passes.context import Context
+from ge2.compile.catalog import interpret
+from ge2.passes.context import TUNING, Context
+from ge2.passes.indices import Wrap, indexed
 from ge2.passes.take_to_mask import match
-from ge2.passes.tuning import TUNING
-from ge2.passes.wrap_indices import Wrap, indexed
 from tests.passes.graphs import after, graph, lines, same
 from tests.passes.test_counted import cross_entropy
 from tests.passes.test_small_passes import PICK, PUT

@@ -12,16 +12,14 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.memory.live_ranges import Order, split_live_ranges
-from ge2.compile.memory.recompute import recompute
-from ge2.compile.pipeline import rewritten
-from ge2.compile.tuning import TUNING
+from ge2.compile.live_ranges import Order, split_live_ranges
+from ge2.compile.pipeline import TUNING, rewritten
+from ge2.compile.recompute import recompute
 from ge2.ir import Graph, verify
-from ge2.passes.context import Context
+from ge2.passes.context import Context, LiveRanges
 from ge2.passes.fuse import fuse
-from ge2.passes.half_results import half_results
 from ge2.passes.pipeline import TIDY, run
-from ge2.passes.tuning import LiveRanges
+from ge2.passes.products import half_results
 from tests.fuzz.networks import build
 from tests.passes.graphs import same
 from tests.together import needs_compiler

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.runners import interpret
-from ge2.passes.order_statistics import order_statistics
+from ge2.compile.catalog import interpret
+from ge2.passes.reads import order_statistics
 from tests.passes.graphs import graph
 from tests.together import needs_compiler
 

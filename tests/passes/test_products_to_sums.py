@@ -8,13 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ge2
+from ge2.base.arrays import BFLOAT16
 from ge2.base.config import config
-from ge2.base.dtypes import BFLOAT16
-from ge2.compile.runners import interpret
+from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
-from ge2.passes.context import Context
-from ge2.passes.products_to_sums import products_to_sums
-from ge2.passes.tuning import TUNING, ProductsToSums
+from ge2.passes.context import TUNING, Context, ProductsToSums
+from ge2.passes.products import products_to_sums
 from tests.exhaustive import examples
 from tests.kernels.programs import needs_compiler
 from tests.passes.graphs import after, lines

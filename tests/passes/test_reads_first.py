@@ -7,7 +7,7 @@ import pytest
 
 import ge2
 from ge2 import lax
-from ge2.compile.steps.reads_first import reads_first
+from ge2.compile.steps import reads_first
 from ge2.ir import verify
 
 X, V, AT = np.arange(20.0).reshape(5, 4), np.ones(4), np.int64(2)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.memory.recompute import recompute
-from ge2.compile.tuning import TUNING
+from ge2.compile.pipeline import TUNING
+from ge2.compile.recompute import recompute
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
 from ge2.passes.context import Context

@@ -10,10 +10,9 @@ import pytest
 import ge2
 from ge2.compile.pipeline import rewritten
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
-from ge2.passes.context import NOTHING, Context
-from ge2.passes.loops.roll import roll
+from ge2.passes.context import NOTHING, Context, Rolling, Tuning
 from ge2.passes.pipeline import TIDY, run
-from ge2.passes.tuning import Rolling, Tuning
+from ge2.passes.roll import roll
 from ge2.targets.cuda.limits import H200
 
 rng = np.random.default_rng(0)

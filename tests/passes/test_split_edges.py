@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.runners import interpret
+from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.ops.pointlike import Pointlike
 from ge2.ops.shape import Concatenate, Pad

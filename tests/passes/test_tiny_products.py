@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.runners import interpret
+from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
+from ge2.passes.products import tiny_products
 from ge2.passes.simplify import simplify
-from ge2.passes.tiny_products import tiny_products
 from tests.passes.graphs import after, lines
 
 EINSUMS = {

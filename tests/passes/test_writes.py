@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.compile.runners import interpret
-from ge2.compile.steps import writes as steps
-from ge2.compile.steps.writes import disjoint, writes
+from ge2.compile import writes as steps
+from ge2.compile.catalog import interpret
+from ge2.compile.writes import disjoint, writes
 from tests.passes.graphs import after, lines
 
 U = np.arange(1.0, 9.0)

@@ -12,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ge2
-from ge2.base.memory import Lifetime, in_time, lowest, plan
 from ge2.compile.pipeline import rewritten
 from ge2.compile.schedule import schedule
-from ge2.program.program import Program
-from ge2.program.timeline import behind, keeps_apart, planned_beside
-from ge2.program.tuning import Concurrent
+from ge2.program import Concurrent, Program
+from ge2.program.timeline import (
+    Lifetime,
+    behind,
+    in_time,
+    keeps_apart,
+    lowest,
+    plan,
+    planned_beside,
+)
 
 ALIGNMENT = 256
 lifetimes = st.builds(

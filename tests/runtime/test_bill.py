@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.log import Ge2Warning
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
+from ge2.base.source import Ge2Warning
 from ge2.dispatch import cache
 from tests.fake_cupy import stand_in
 from tests.together import needs_compiler

@@ -16,16 +16,15 @@ from ge2 import optim
 from ge2.base.config import config
 from ge2.base.source import templates
 from ge2.codegen.text import Argument
-from ge2.program.tuning import Concurrent
-from ge2.targets.cuda.emit.bundle import ASKING
-from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.launch.bundle import Bundling
-from ge2.targets.cuda.launch.dependencies import Access
-from ge2.targets.cuda.launch.launches import Launch
+from ge2.program import Concurrent
+from ge2.targets.cuda import steps
+from ge2.targets.cuda.emit import ASKING, CudaKernel
+from ge2.targets.cuda.launch import Launch
+from ge2.targets.cuda.launch.graph import Access
+from ge2.targets.cuda.launch.template import Bundling
 from ge2.targets.cuda.limits import H200, PARAMETERS
 from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
-from ge2.targets.cuda.steps import kernels as steps
 from ge2.targets.cuda.tuning import Launches
 from tests.nvrtc import needs_nvrtc
 

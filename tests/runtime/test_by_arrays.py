@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import EXTENDED, SHORT
+from ge2.base.arrays import EXTENDED, SHORT
 from ge2.compile.compile import compile_graph
 from ge2.ir import ArrayType, Eqn, Graph, Op, Var
 from ge2.ops.sort import ArgSort, SearchSorted, Sort
-from ge2.targets.cuda import cupy_fallback
+from ge2.targets.cuda import device as cupy_fallback
 from ge2.targets.cuda.device import Device
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.test_util import laws
 from tests import fake_cupy
 from tests.kernels.programs import numbers

@@ -14,8 +14,8 @@ import ge2
 from ge2 import lax
 from ge2.compile.compile import compile_graph
 from ge2.ops.index import Scatter, ScatterAdd, UpdateSlice
-from ge2.targets.cuda.launch.launches import Launch
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
+from ge2.targets.cuda.launch import Launch
 from tests.together import needs_compiler
 
 A = np.arange(30.0 * 40).reshape(30, 40)

@@ -8,20 +8,18 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.compiler import library
 from ge2.base.errors import TooLong
-from ge2.base.log import Ge2Warning
-from ge2.base.source import Source
-from ge2.base.toolchain.compiler import library
+from ge2.base.source import Ge2Warning, Source
 from ge2.compile.compile import compile_graph
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
-from ge2.passes.loops.roll import compile_seconds
-from ge2.program.compile_price import announce, is_too_long
-from ge2.program.tuning import CompilePrice, Planning
-from ge2.targets.c import compile_price, linked
+from ge2.passes.roll import compile_seconds
+from ge2.program import CompilePrice, Planning, announce, is_too_long
+from ge2.targets.c import linked, tuning
 from ge2.targets.c.tuning import Files, Tuning
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.load import offline
+from ge2.targets.cuda import emulator
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.backends.compilers import needs_compiler
 from tests.nvrtc import needs_nvrtc
 
@@ -65,10 +63,8 @@ def test_a_loop_that_compiles_too_long_is_announced_and_runs_in_another_way(
     kernel, way, flags, monkeypatch
 ):
     before = []  # how many compilations each warning follows
-    monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
-    monkeypatch.setattr(
-        compile_price, "announce", lambda *a: before.append(len(flags)) or announce(*a)
-    )
+    monkeypatch.setattr(tuning, "is_known", lambda source, flags: False)
+    monkeypatch.setattr(tuning, "announce", lambda *a: before.append(len(flags)) or announce(*a))
     # of sizes that nobody compiled
     compiled, x = ge2.jit(unlike), np.linspace(0.1, 1, int(10 * kernel))
     words = f"(?s): some 12 iterations.*kernels.*{way}.*at .*in unlike.*fori_loop"
@@ -103,7 +99,7 @@ def test_who_has_patience_is_not_warned(flags):
 
 
 def test_many_kernels_of_lines_of_their_own_are_no_loop(monkeypatch):
-    monkeypatch.setattr(compile_price, "is_known", lambda source, flags: False)
+    monkeypatch.setattr(tuning, "is_known", lambda source, flags: False)
     f = ge2.jit(lambda x: np.cumsum(np.cumsum(x) * x.sum()))
     with of_kernels(99.0):
         np.testing.assert_allclose(f(X), np.cumsum(np.cumsum(X) * X.sum()))
@@ -155,10 +151,12 @@ def test_a_loop_for_the_emulator_is_announced(monkeypatch):
 @needs_nvrtc
 def test_a_loop_for_a_gpu_is_announced_before_nvrtc_begins(monkeypatch):
     graph, began = ge2.make_jaxpr(three)(X).graph, []
-    device = offline.OfflineDevice(slow_to_compile(offline.limits_of("sm_90a")))
-    monkeypatch.setattr(offline, "missing", len)
-    compile_all = offline.compile_all
-    monkeypatch.setattr(offline, "compile_all", lambda x: began.append(len(seen)) or compile_all(x))
+    device = emulator.OfflineDevice(slow_to_compile(emulator.limits_of("sm_90a")))
+    monkeypatch.setattr(emulator, "missing", len)
+    compile_all = emulator.compile_all
+    monkeypatch.setattr(
+        emulator, "compile_all", lambda x: began.append(len(seen)) or compile_all(x)
+    )
     with pytest.warns(Ge2Warning, match=WORDS) as seen:
         compile_graph(graph, device=device).build()
     assert len(seen) == 1 and set(began) == {1}

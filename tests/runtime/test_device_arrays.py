@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 from ge2.ops.elementwise import BY_NAME
 from ge2.targets.cuda.load import gpu
 from ge2.test_util.laws import evaluate, graph_of, types_of

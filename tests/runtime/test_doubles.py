@@ -14,7 +14,7 @@ from ge2.base.config import config
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
 from ge2.ir import Graph
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import H200, double_ratio
 from tests.together import needs_compiler
 

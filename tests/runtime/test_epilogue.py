@@ -12,15 +12,15 @@ import pytest
 
 import ge2
 from ge2 import lax
+from ge2.base.arrays import HALF
 from ge2.base.config import config
-from ge2.base.dtypes import HALF
 from ge2.cli import demo as digits
 from ge2.compile.pipeline import rewritten
-from ge2.compile.rewrites.product_epilogue import epilogue
+from ge2.compile.product_rewrites import epilogue
 from ge2.ir import verify
 from ge2.ops.graphs.region import ProductRegion
 from ge2.passes.context import Context
-from ge2.targets.cuda.emit.kernel import bare
+from ge2.targets.cuda.emit import bare
 from ge2.targets.cuda.limits import H200
 from tests.codegen.texts import kernels
 from tests.nvrtc import needs_nvrtc

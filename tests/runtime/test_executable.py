@@ -12,15 +12,14 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.toolchain.detect import toolchain
+from ge2.base.detect import toolchain
+from ge2.compile.catalog import Reference
 from ge2.compile.compile import compile_graph
 from ge2.compile.executable import Executable
-from ge2.compile.runners import Reference
 from ge2.ir import parse
 from ge2.passes import TABLE
-from ge2.targets.c import linked
-from ge2.targets.c.load import launcher
-from ge2.targets.c.load.blas import Blas
+from ge2.targets.c import launcher, linked
+from ge2.targets.c.blas import Blas
 
 N = 1 << 21
 SQUARES = f"""{{ lambda ; x:f32[{N}] w:f32[] b:f32[]. let
@@ -211,7 +210,7 @@ def test_an_error_leaves_it_usable():
 
 
 def test_an_error_in_a_worker_is_raised_by_the_caller():
-    from ge2.targets.c.load.pool import launch
+    from ge2.targets.c.launcher import launch
 
     def kernel(parts, scratch):
         for part in parts:

@@ -13,11 +13,11 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import Ge2Error, InputError
-from ge2.base.toolchain.detect import toolchain
 from ge2.cli.main import main
 from ge2.dispatch.explanation import Explained, Option
-from ge2.program.timer import Ceilings
+from ge2.program.assembler import Ceilings
 from tests.nvrtc import needs_nvrtc
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
@@ -204,7 +204,7 @@ def test_products_tell_of_the_region_behind():
 @needs_compiler
 def test_time_is_beside_what_the_device_can_do(monkeypatch):
     # how fast this processor is has a test of its own, and takes seconds to find out
-    monkeypatch.setattr("ge2.dispatch.profile.ceilings_of", lambda *_: Ceilings(1e9, 1e9, 1e9))
+    monkeypatch.setattr("ge2.dispatch.explanation.ceilings_of", lambda *_: Ceilings(1e9, 1e9, 1e9))
     found = ge2.explain(made(), time=True)(np.ones((128, 64)), np.ones((64, 32)))
     assert all(kernel.seconds for kernel in found.kernels)
     assert all(kernel.share for kernel in found.kernels if kernel.name != "product_1")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base import interpreter as gc_pause
+from ge2.base import record as gc_pause
 from ge2.base.config import config
 from ge2.codegen import environment
 

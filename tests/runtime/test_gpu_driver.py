@@ -10,15 +10,14 @@ import numpy as np
 import pytest
 
 import ge2
+from ge2.base.arrays import SHORT
 from ge2.base.cache import cache
 from ge2.base.config import config
-from ge2.base.dtypes import SHORT
 from ge2.base.errors import CompilerTrouble
 from ge2.compile.compile import compile_graph
 from ge2.ir import Graph
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import OfflineDevice, ShimDevice, limits_of
 from ge2.targets.cuda.load import nvrtc
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
 from tests.nvrtc import needs_nvrtc
 from tests.together import needs_compiler
 

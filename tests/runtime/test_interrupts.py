@@ -17,7 +17,7 @@ import ge2
 from ge2 import lax
 from ge2.base.config import config
 from ge2.dispatch import cache
-from ge2.targets.c.load import launcher
+from ge2.targets.c import launcher
 from tests.backends.compilers import needs_compiler
 
 EXECUTORS = [pytest.param("c", marks=needs_compiler), "blocked"]

@@ -12,7 +12,7 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.log import Ge2Warning
+from ge2.base.source import Ge2Warning
 from ge2.errors import InputError
 from tests.runtime.counted import Counted, X
 

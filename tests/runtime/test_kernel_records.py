@@ -10,11 +10,11 @@ import pytest
 
 import ge2
 from ge2.base.config import config
+from ge2.base.detect import toolchain
 from ge2.base.errors import InputError
 from ge2.base.source import Source
-from ge2.base.toolchain.detect import toolchain
 from ge2.program.records import Kernels, places
-from ge2.targets.c.load.extension import EXTENSION
+from ge2.targets.c.launcher import EXTENSION
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 EXECUTORS = [pytest.param("c", marks=needs_compiler), "blocked"]

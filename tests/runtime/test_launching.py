@@ -10,11 +10,10 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.compile.runners import manner
+from ge2.compile.catalog import manner
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch.arguments import Address, TensorMap, Tiles
-from ge2.targets.cuda.launch.dependencies import Access, waits
-from ge2.targets.cuda.launch.launches import Launch, in_any_order
+from ge2.targets.cuda.launch import Address, Launch, TensorMap, Tiles, in_any_order
+from ge2.targets.cuda.launch.graph import Access, waits
 from ge2.targets.cuda.launch.template import Group, accesses, rebound
 
 SEEDS = range(1, 9)

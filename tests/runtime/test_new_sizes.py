@@ -8,17 +8,17 @@ import pytest
 import ge2
 from benchmarks.cuda.programs import BATCH, WIDTHS, adamw
 from benchmarks.cuda.programs import start as weights
-from ge2.base.toolchain import compiler
-from ge2.base.toolchain.compiler import significant
-from ge2.base.toolchain.detect import toolchain
-from ge2.cli.compile import assemblers
+from ge2.base import compiler
+from ge2.base.compiler import significant
+from ge2.base.detect import toolchain
 from ge2.cli.demo import start, train_step
+from ge2.cli.show import assemblers
 from ge2.codegen.environment import LONG, MARGIN, WIDTH, cut, note
 from ge2.codegen.layout import Line
 from ge2.compile.compile import compile_graph
 from ge2.passes.fold import iotas
-from ge2.targets.cuda.emit.kernel import bare
-from ge2.targets.cuda.load.offline import OfflineDevice, limits_of
+from ge2.targets.cuda.emit import bare
+from ge2.targets.cuda.emulator import OfflineDevice, limits_of
 
 needs_compiler = pytest.mark.skipif(toolchain() is None, reason="no C compiler")
 

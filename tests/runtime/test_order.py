@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ge2.targets.cuda.launch.dependencies import Access, waits
+from ge2.targets.cuda.launch.graph import Access, waits
 
 
 def run(launches, order):

@@ -11,9 +11,9 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.codegen.tuning import Blocks
-from ge2.compile.steps.in_place import in_place
-from ge2.program.tuning import PLACEMENT
+from ge2.codegen.kernel_values import Blocks
+from ge2.compile.steps import in_place
+from ge2.program import PLACEMENT
 from ge2.targets.cuda.limits import H200
 from tests.together import needs_compiler
 

@@ -16,7 +16,7 @@ from ge2 import lax
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
 from ge2.dispatch import cache
-from ge2.targets.cuda.launch.ranges import END, recording
+from ge2.targets.cuda.launch.library_call import END, recording
 from ge2.targets.cuda.limits import H200
 from ge2.targets.cuda.load.gpu import CudaDevice
 from tests.together import needs_compiler

@@ -12,7 +12,7 @@ import pytest
 import ge2
 from ge2.codegen.text import Text
 from ge2.targets.c import native
-from ge2.targets.c.repeated_calls import repeated_calls
+from ge2.targets.c.emit.file import repeated_calls
 from ge2.targets.c.tuning import Files
 
 rng = np.random.default_rng(0)

@@ -16,10 +16,10 @@ import pytest
 import ge2
 import tests.fake_cupy as fake
 from ge2.base.errors import MemoryLimitError, OutOfMemoryError
-from ge2.base.log import Ge2Warning
-from ge2.compile.analysis import MARGIN
+from ge2.base.source import Ge2Warning
+from ge2.compile.catalog import MARGIN
 from ge2.targets.cuda.load import gpu as device
-from ge2.targets.cuda.load.scratch import Scratch
+from ge2.targets.cuda.load.arena import Scratch
 from tests.together import needs_compiler
 
 pytestmark = needs_compiler
@@ -122,7 +122,7 @@ def test_a_donated_array_is_whole_when_results_are_made_again(ledger: Ledger) ->
 def test_a_kernel_with_less_scratch_is_taken(
     ledger: Ledger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ge2.base.log._said", set())
+    monkeypatch.setattr("ge2.base.source._said", set())
     f, (x,) = ge2.jit(lambda x: np.cumsum(x, 0)), arrays((1024, 64))
     wanted, low = f(x).get(), f.lower(x)
     assert "blocks share lines" in str(*low.choices.values())

@@ -12,9 +12,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.base.memory import Lifetime, Room, plan
-from ge2.program.program import END
-from ge2.program.timeline import Row, Timeline, reusing
+from ge2.program import END
+from ge2.program.timeline import Lifetime, Room, Row, Timeline, plan, reusing
 from tests.together import needs_compiler
 
 F32 = np.dtype(np.float32)

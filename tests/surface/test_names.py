@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import ge2
-from ge2.base.names import INSIDE
+from ge2.base.errors import INSIDE
 
 MODULES = [
     "", "debug", "errors", "extend", "io", "kernels", "lax", "nn", "nn.initializers", "numpy.fft", "numpy.linalg",

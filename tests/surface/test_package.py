@@ -22,7 +22,7 @@ import numpy as np
 import ge2
 import ge2.cli.main
 from pathlib import Path
-from ge2.cli.demo_gpt import example
+from ge2.cli.demo import example
 
 assert Path(example("gpt2.characters").__file__).is_relative_to({folder!r})
 assert Path(ge2.__file__).is_relative_to({folder!r}), ge2.__file__

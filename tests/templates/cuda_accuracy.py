@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, FLOAT64
-from ge2.targets.cuda.emit.types import headers
+from ge2.base.arrays import FLOAT32, FLOAT64
+from ge2.targets.cuda.emit.words import headers
 from tests.templates.cuda_harness import claims, ops_of
 
 ROUNDED = ("square", "reciprocal", "sqrt")  # once; the others of those that claim nothing are exact

@@ -20,15 +20,15 @@ from typing import Any, TypeVar, final
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, HALF, INTEGERS, SHORT
 from ge2.ir import ArrayType
 from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, LDEXP, IntegerPow
 from ge2.ops.pointlike import kind
-from ge2.targets.cuda.emit.types import HELD, STORED, expression, headers
-from ge2.targets.cuda.emulator.device import ShimDevice
-from ge2.targets.cuda.load.driver import driver
+from ge2.targets.cuda.emit.words import HELD, STORED, expression, headers
+from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.load.gpu import gpu
 from ge2.targets.cuda.load.nvrtc import Binary, compile
+from ge2.targets.cuda.load.toolkit import driver
 from tests.templates.harness import Loop
 
 Key = TypeVar("Key", bound=Hashable)

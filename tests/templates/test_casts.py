@@ -8,7 +8,7 @@ import platform
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import (
+from ge2.base.arrays import (
     BOOL,
     COMPLEX,
     EXTENDED,

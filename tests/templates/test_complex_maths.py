@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BOOL, COMPLEX64, COMPLEX128, FLOAT32, SHORT, real_part
+from ge2.base.arrays import BOOL, COMPLEX64, COMPLEX128, FLOAT32, SHORT, real_part
 from ge2.ir import ArrayType
 from ge2.ops.elementwise import COMPLEX_OF, ELEMENTWISE, IntegerPow
 from ge2.ops.pointlike import Elementwise

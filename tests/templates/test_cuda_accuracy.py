@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from ge2.targets.cuda.emulator.device import ShimDevice
+from ge2.targets.cuda.emulator import ShimDevice
 from tests.templates import cuda_accuracy
 from tests.templates.cuda_accuracy import limit, measured, unary
 from tests.templates.cuda_harness import needs_compiler

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF, INEXACT, INTEGERS, SHORT
 from ge2.ops.elementwise import ConvertElementType
 from tests.templates.cuda_harness import casts_of, elementwise
 from tests.templates.test_casts import PATTERNS, STORED, bits, drawn, fits, samples

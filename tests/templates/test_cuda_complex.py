@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import COMPLEX64, COMPLEX128, real_part
+from ge2.base.arrays import COMPLEX64, COMPLEX128, real_part
 from ge2.ops.elementwise import BY_NAME, IntegerPow
 from tests.templates.cuda_harness import Function, elementwise, ops_of
 from tests.templates.test_complex_maths import bits, numpy_fuses, operands

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, SHORT
+from ge2.base.arrays import COMPLEX64, COMPLEX128, FLOAT32, FLOAT64, SHORT
 from ge2.ops.elementwise import BY_NAME, LDEXP, IntegerPow
 from tests.templates.cuda_harness import Function, claims, elementwise, ops_of
 from tests.templates.test_float_maths import (

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BOOL, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, INTEGERS, SHORT
 from ge2.ops.elementwise import BY_NAME, IntegerPow
 from tests.templates.cuda_harness import Function, elementwise, ops_of
 from tests.templates.test_integer_maths import samples

@@ -10,9 +10,9 @@ from functools import cache
 
 import pytest
 
-from ge2.base.dtypes import SHORT
+from ge2.base.arrays import SHORT
 from ge2.codegen.user_kernels import NAMED
-from ge2.targets.cuda.emit.types import headers
+from ge2.targets.cuda.emit.words import headers
 from tests.exhaustive import sampled
 from tests.nvrtc import needs_nvrtc
 from tests.templates.cuda_harness import (

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import COMPLEX, HALF, INTEGERS, SHORT
+from ge2.base.arrays import COMPLEX, HALF, INTEGERS, SHORT
 from tests.templates.cuda_harness import Function, elementwise
 from tests.templates.test_casts import samples
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.dtypes import SHORT
+from ge2.base.arrays import SHORT
 from ge2.ops.random import UNSIGNED, RandomBits, RandomFold
 from tests.exhaustive import examples
 from tests.templates.cuda_harness import Function, elementwise

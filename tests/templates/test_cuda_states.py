@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.dtypes import COMPLEX128, FLOAT32, SHORT
-from ge2.targets.cuda.emit.types import HELD, STORED, headers
+from ge2.base.arrays import COMPLEX128, FLOAT32, SHORT
+from ge2.targets.cuda.emit.words import HELD, STORED, headers
 from tests.exhaustive import examples
 from tests.templates.cuda_harness import ALL, REAL, built, launched, needs_compiler
 from tests.templates.test_folds import KINDS, START, drawn

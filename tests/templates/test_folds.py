@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ge2.base.dtypes import BOOL, COMPLEX, FLOAT32, FLOAT64, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, INTEGERS, SHORT
 from tests.exhaustive import examples
 from tests.templates.harness import COMPILER, DTYPES, build, needs_compiler
 

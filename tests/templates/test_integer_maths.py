@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import BOOL, INTEGERS, SHORT
+from ge2.base.arrays import BOOL, INTEGERS, SHORT
 from ge2.ir import ArrayType
 from ge2.ops.elementwise import ELEMENTWISE, IntegerPow
 from ge2.ops.pointlike import Elementwise, kind

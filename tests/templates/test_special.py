@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.ops import SPECIAL, Bessel, Polygamma, special_reference
 from tests.exhaustive import sampled
 from tests.nvrtc import needs_nvrtc

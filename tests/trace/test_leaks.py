@@ -17,7 +17,7 @@ import ge2
 from ge2.base.errors import InPlaceError, UnexpectedTracerError
 from ge2.ir import Evaluate, current
 from ge2.trace import Input, stage
-from ge2.trace.escape import holder
+from ge2.trace.concrete import holder
 
 X = np.ones(3)
 KEPT: list[Any] = []

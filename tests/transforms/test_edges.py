@@ -20,7 +20,7 @@ from ge2 import (
     vmap,
 )
 from ge2.base.errors import GradientError, InputError, TracerBoolConversionError, TypeRuleError
-from ge2.transforms.control.solves import custom_linear_solve, custom_root
+from ge2.transforms.solves import custom_linear_solve, custom_root
 
 F32, ONES = np.float32(1.0), np.ones(3)
 

@@ -9,7 +9,7 @@ import ge2
 from ge2.base.errors import GradientError, TraceError
 from ge2.lax import fori_loop, scan
 from ge2.transforms import cond
-from ge2.transforms.linear import linear_transpose
+from ge2.transforms.solves import linear_transpose
 from tests.transforms.functions import close
 
 A = np.arange(6.0).reshape(2, 3)

@@ -15,7 +15,6 @@ from ge2.ir import ArrayType, Eqn, Graph, Op, Var, parse
 from ge2.ops import TABLE, DotGeneral
 from ge2.ops.elementwise import BY_NAME
 from ge2.transforms import grad, make_jaxpr, vjp
-from ge2.transforms.graphs.derive import DERIVE
 from ge2.transforms.graphs.partition import (
     NEVER,
     Network,
@@ -27,7 +26,7 @@ from ge2.transforms.graphs.partition import (
     split,
     twins,
 )
-from ge2.transforms.graphs.rules import vjp_graph
+from ge2.transforms.graphs.rules import DERIVE, vjp_graph
 from tests.exhaustive import examples
 from tests.transforms.functions import FUNCTIONS, close, points
 

@@ -13,7 +13,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import INT64, INTEGERS, can_cast
+from ge2.base.arrays import INT64, INTEGERS, can_cast
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.base.source import here
@@ -21,9 +21,9 @@ from ge2.base.tracebacks import hides_methods
 from ge2.ir import Dims, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import as_mask, at_places, fitting, getitem, key_of, masked_by
-from ge2.numpy.access.moving_slices import getitem as item
-from ge2.numpy.access.moving_slices import has_moving, resolved, setitem
-from ge2.numpy.access.moving_slices import setitem as with_item
+from ge2.numpy.access.selecting import getitem as item
+from ge2.numpy.access.selecting import has_moving, resolved, setitem
+from ge2.numpy.access.selecting import setitem as with_item
 from ge2.numpy.composite import choose_by, known_elements
 from ge2.numpy.promotion import array, cast, fresh, reshape, resolve
 from ge2.ops.index import Gather, Scatter, ScatterAdd, ScatterMax, ScatterMin

@@ -12,15 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, INT64, INTEGERS
+from ge2.base.arrays import BOOL, INT64, INTEGERS
 from ge2.base.errors import ArgumentError, ShapeError, TypeRuleError
 from ge2.base.source import here
 from ge2.ir import ArrayType, Dims, is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem, setitem
 from ge2.numpy.access.selecting import take_along_axis
-from ge2.numpy.composite import choose_by
-from ge2.numpy.joining import stack
+from ge2.numpy.composite import choose_by, stack
 from ge2.numpy.promotion import array, broadcast, cast, one_axis, reshape
 from ge2.ops import elementwise as ops
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, INT64, INTEGERS
+from ge2.base.arrays import BOOL, INT64, INTEGERS
 from ge2.base.errors import ConcretizationTypeError, InputError, OutOfBoundsError, ShapeError
 from ge2.base.record import record
 from ge2.base.source import here
@@ -23,8 +23,7 @@ from ge2.numpy.creation import full
 from ge2.numpy.promotion import array, broadcast, cast, fresh, lift, number, reshape
 from ge2.ops import elementwise as ops
 from ge2.ops.index import Gather, Scatter, UpdateSlice
-from ge2.ops.reduce import ReduceSum
-from ge2.ops.scan import CumSum
+from ge2.ops.reduce import CumSum, ReduceSum
 from ge2.ops.shape import Reshape, Rev, Slice, Transpose
 
 # ------------------------------------------------------------------------------------------ the key

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT64, INEXACT
+from ge2.base.arrays import FLOAT64, INEXACT
 from ge2.base.errors import ArgumentError, ShapeError
 from ge2.base.source import here
 from ge2.base.tracebacks import publish
@@ -17,30 +17,28 @@ from ge2.numpy import elementwise as e
 from ge2.numpy import products, shapes
 from ge2.numpy.composite import where
 from ge2.numpy.linalg.equations import (
-    det,
-    inv,
-    lstsq,
-    matrix_power,
-    matrix_rank,
-    multi_dot,
-    pinv,
-    slogdet,
-    solve,
-    squares,
-    tensorinv,
-    tensorsolve,
-    units,
-)
-from ge2.numpy.linalg.factors import (
     cholesky,
+    det,
     eig,
     eigh,
     eigvals,
     eigvalsh,
+    inv,
+    lstsq,
     matrices,
+    matrix_power,
+    matrix_rank,
+    multi_dot,
+    pinv,
     qr,
+    slogdet,
+    solve,
+    squares,
     svd,
     svdvals,
+    tensorinv,
+    tensorsolve,
+    units,
 )
 from ge2.numpy.promotion import Axes, all_axes, array, cast, one_axis, reshape
 from ge2.numpy.reductions import any as some

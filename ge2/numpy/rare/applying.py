@@ -9,20 +9,29 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX
+from ge2.base.arrays import COMPLEX
 from ge2.base.errors import ArgumentError, ConcretizationTypeError, InputError, ShapeError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of
 from ge2.numpy import elementwise as e
 from ge2.numpy.access.indexing import getitem
 from ge2.numpy.access.selecting import harmless, take_along_axis
-from ge2.numpy.axes.sorting import argsort, sort
-from ge2.numpy.composite import choose_by, known_elements
+from ge2.numpy.composite import choose_by, known_elements, stack
 from ge2.numpy.creation import asarray, ascontiguousarray, indices
-from ge2.numpy.joining import stack
-from ge2.numpy.options import any_traced, in_trace, plainly
-from ge2.numpy.promotion import array, broadcast, cast, common_shape, fresh, one_axis, reshape
+from ge2.numpy.promotion import (
+    any_traced,
+    array,
+    broadcast,
+    cast,
+    common_shape,
+    fresh,
+    in_trace,
+    one_axis,
+    plainly,
+    reshape,
+)
 from ge2.numpy.shapes import expand_dims, moveaxis
+from ge2.numpy.sorting import argsort, sort
 
 Function = Callable[..., Any]
 

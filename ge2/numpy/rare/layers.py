@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
-from ge2.base.dtypes import FLOAT32, HALF
+from ge2.base.arrays import FLOAT32, HALF
 from ge2.base.errors import ArgumentError
 from ge2.base.source import here
 from ge2.ir import type_of

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT64, FLOATS
+from ge2.base.arrays import COMPLEX, FLOAT64, FLOATS
 from ge2.base.errors import InputError
 from ge2.base.source import here
 from ge2.ir import is_traced, type_of

@@ -7,7 +7,7 @@ from typing import Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, FLOATS, HALF
+from ge2.base.arrays import FLOAT32, FLOATS, HALF
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
 from ge2.ops.attention.facts import Along, reshaped

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import field
 from typing import Any, Protocol, final
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.arrays import INEXACT
 from ge2.base.errors import GradientError, NoRuleError
 from ge2.base.record import record
 from ge2.ir import (
@@ -36,6 +36,7 @@ from ge2.ops.graphs.control import (
     filled,
     flags_of,
     inexact,
+    inlined,
     matches,
     present,
     scattered,
@@ -45,8 +46,7 @@ from ge2.ops.graphs.control import (
     with_axis,
     with_tangents,
 )
-from ge2.ops.graphs.halves import zero_equation
-from ge2.ops.graphs.policy import inlined
+from ge2.ops.graphs.region import zero_equation
 from ge2.ops.reduce import ReduceSum
 from ge2.ops.shape import BroadcastInDim
 

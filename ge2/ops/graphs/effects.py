@@ -17,9 +17,9 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from ge2.base.dtypes import PYTHON
+from ge2.base.arrays import PYTHON
 from ge2.base.errors import NoRuleError, TypeRuleError
-from ge2.base.pytrees.pytree import Structure, flatten, key_paths, keystr, unflatten
+from ge2.base.pytree import Structure, flatten, key_paths, keystr, unflatten
 from ge2.base.record import record
 from ge2.base.source import of_function
 from ge2.ir import (

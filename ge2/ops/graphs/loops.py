@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.arrays import INEXACT
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import (

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, FLOAT32, FLOAT64, INT64, real_part
+from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INT64, real_part
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values

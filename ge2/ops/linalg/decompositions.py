@@ -17,7 +17,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, complex_of, real_part
+from ge2.base.arrays import COMPLEX, complex_of, real_part
 from ge2.base.errors import NoRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value, Values

@@ -9,18 +9,18 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.toolchain.compiler import Library, library
+from ge2.base.compiler import Library, library
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
-from ge2.program.program import Buffer, Program, Step
-from ge2.program.timer import Clock, HostClock
-from ge2.targets.c.caps import Caps
+from ge2.program import Buffer, Program, Step
+from ge2.program.assembler import Clock, HostClock
+from ge2.targets.c.blas import services
 from ge2.targets.c.families import FAMILIES
+from ge2.targets.c.launcher import Array, make_launcher
 from ge2.targets.c.linked import BYTES, number
-from ge2.targets.c.load.blas import services
-from ge2.targets.c.load.launcher import Array, make_launcher
 from ge2.targets.c.native import Native, Segment, packed
+from ge2.targets.c.tuning import Caps
 
 
 @final

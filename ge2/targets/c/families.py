@@ -6,23 +6,23 @@ Adding one is a line here and a file.
 from __future__ import annotations
 
 from ge2.choice.choose import Catalog
-from ge2.targets.c.blocked.family import BlockedPointwise, BlockedReduce, BlockedRowwise
+from ge2.targets.c.blocked import BlockedPointwise, BlockedReduce, BlockedRowwise
 from ge2.targets.c.kernels.attention import CAttention, CAttentionBackward
 from ge2.targets.c.kernels.gather_scatter import CGather, CIndex, CScatter, CScatterReduce
-from ge2.targets.c.kernels.generated import CRegion
-from ge2.targets.c.kernels.moves import (
+from ge2.targets.c.kernels.generated import (
+    CBits,
     CConcatenate,
     CConstant,
     CCopy,
+    CFold,
+    COwn,
     CPad,
+    CRegion,
     CTable,
     CUpdateSlice,
 )
+from ge2.targets.c.kernels.lines import CScan, CSearch, CSelect, CSort, CTop
 from ge2.targets.c.kernels.products import CProduct
-from ge2.targets.c.kernels.random import CBits, CFold
-from ge2.targets.c.kernels.scan import CScan
-from ge2.targets.c.kernels.sort import CSearch, CSelect, CSort, CTop
-from ge2.targets.c.kernels.user_kernels import COwn
 
 FAMILIES: Catalog = (
     CRegion(), CProduct(), CCopy(), CConcatenate(), CPad(), CUpdateSlice(), CConstant(), CTable(),

@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from ge2.base.memory import Lifetime, plan
 from ge2.base.record import mutable
 from ge2.choice.problem import Family, Problem, Variant
 from ge2.codegen.text import Text, guard
@@ -22,9 +21,10 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
-from ge2.program.program import CONTROL, Program, Step, branch_pairs
-from ge2.targets.c.emit.skeleton import Braces, Branches, Iterations, Stage
-from ge2.targets.c.emit.types import STORED
+from ge2.program import CONTROL, Program, Step, branch_pairs
+from ge2.program.timeline import Lifetime, plan
+from ge2.targets.c.emit.file import Braces, Branches, Iterations, Stage
+from ge2.targets.c.emit.reductions import STORED
 
 if TYPE_CHECKING:
     from ge2.targets.c.native import Native, Need, Segment

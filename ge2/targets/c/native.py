@@ -11,8 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import BOOL, COMPLEX
-from ge2.base.memory import Lifetime
+from ge2.base.arrays import BOOL, COMPLEX
 from ge2.base.record import mutable
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, settled, written
@@ -23,19 +22,15 @@ from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
-from ge2.program.compile_price import kernel_seconds
-from ge2.program.cost import bytes_behind
-from ge2.program.program import WRITES, Buffer, Program, Step
+from ge2.program import WRITES, Buffer, Program, Step, bytes_behind, kernel_seconds
 from ge2.program.records import Made
-from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.file import CFile, Named, Run, same_code
-from ge2.targets.c.emit.skeleton import Stage
-from ge2.targets.c.emit.types import argument, number
+from ge2.program.timeline import Lifetime
+from ge2.targets.c.emit.file import CFile, Named, Run, Stage, repeated_calls, same_code
+from ge2.targets.c.emit.reductions import argument, number
 from ge2.targets.c.families import FAMILIES
-from ge2.targets.c.kernels.generated import Pieces
-from ge2.targets.c.kernels.saved import file_of
+from ge2.targets.c.kernels.generated import Pieces, file_of
 from ge2.targets.c.loops import ALIGNED, IN_C, Loop
-from ge2.targets.c.repeated_calls import repeated_calls
+from ge2.targets.c.tuning import Caps
 
 Offsets = dict[tuple[str, int], int]  # elements, by an operand's role and number
 

@@ -9,21 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from ge2.base.locks import computed
+from ge2.base.record import computed
 from ge2.choice.bench import GUARD, Bench, Images, Prepared, Run, copied
 from ge2.choice.choose import Candidate, Choice
 from ge2.choice.problem import Problem
 from ge2.ir import Var
-from ge2.program.program import Program, Step
-from ge2.program.timer import Clock, HostClock
+from ge2.program import Program, Step
+from ge2.program.assembler import Clock, HostClock
 from ge2.targets.cuda.assemble import CudaAssembler
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.device import Device, download
+from ge2.targets.cuda.device import Caps, Device, download
 from ge2.targets.cuda.families import FAMILIES
-from ge2.targets.cuda.launch.arguments import Address
-from ge2.targets.cuda.launch.launches import itself
+from ge2.targets.cuda.launch import Address, itself
 from ge2.targets.cuda.launch.template import Group, rebound
-from ge2.targets.cuda.steps.kernels import KernelStep
+from ge2.targets.cuda.steps import KernelStep
 
 
 class CudaBench(Bench):
@@ -138,6 +136,6 @@ def clock_of(device: Device, cold: bool) -> Clock:
     """Returns what times launches: events on a GPU, with its L2 cache overwritten before if `cold`."""
     if device.xp is np:
         return HostClock()
-    from ge2.targets.cuda.load.timing import EventClock
+    from ge2.targets.cuda.load.gpu import EventClock
 
     return EventClock(device, cold)  # type: ignore[arg-type]

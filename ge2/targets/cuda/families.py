@@ -13,33 +13,46 @@ from ge2.targets.cuda.kernels.attention import (
     AttentionOfFew,
     AttentionOfWarps,
 )
-from ge2.targets.cuda.kernels.cudnn import (
+from ge2.targets.cuda.kernels.gather import CudaGather, CudaIndex
+from ge2.targets.cuda.kernels.generated import (
+    CudaConstant,
+    CudaCopy,
+    CudaOwn,
+    CudaRegion,
+    CudaResident,
+)
+from ge2.targets.cuda.kernels.libraries import (
+    BlasEpilogue,
     CudnnAttention,
     CudnnBackward,
     CudnnBackwardInAnyOrder,
 )
-from ge2.targets.cuda.kernels.gemm.library import BlasEpilogue
-from ge2.targets.cuda.kernels.gemm.mma import GemmMma, GemmMmaPair, GemmMmaRegion
-from ge2.targets.cuda.kernels.gemm.wgmma import (
+from ge2.targets.cuda.kernels.lines import CudaScan, CudaSort, CudaTop
+from ge2.targets.cuda.kernels.moves import (
+    CudaBits,
+    CudaConcatenate,
+    CudaFold,
+    CudaPad,
+    CudaUpdateSlice,
+)
+from ge2.targets.cuda.kernels.products import (
+    CudaBlas,
+    CudaProduct,
+    CudaProductRegion,
+    CudaSmallProduct,
+)
+from ge2.targets.cuda.kernels.scatter import CudaScatter, CudaScatterReduce
+from ge2.targets.cuda.kernels.solve import CudaSolve
+from ge2.targets.cuda.kernels.tensor_cores import (
+    GemmMma,
+    GemmMmaPair,
+    GemmMmaRegion,
     GemmWgmma,
     GemmWgmmaOfCopies,
     GemmWgmmaPair,
     GemmWgmmaRegion,
     GemmWgmmaRegionOfCopies,
 )
-from ge2.targets.cuda.kernels.generated import CudaConstant, CudaCopy, CudaRegion
-from ge2.targets.cuda.kernels.indices.gather import CudaGather, CudaIndex
-from ge2.targets.cuda.kernels.indices.scatter import CudaScatter, CudaScatterReduce
-from ge2.targets.cuda.kernels.linalg.solve import CudaSolve
-from ge2.targets.cuda.kernels.lines.scan import CudaScan
-from ge2.targets.cuda.kernels.lines.sort import CudaSort
-from ge2.targets.cuda.kernels.lines.top_k import CudaTop
-from ge2.targets.cuda.kernels.moves import CudaConcatenate, CudaPad, CudaUpdateSlice
-from ge2.targets.cuda.kernels.persistent import CudaResident
-from ge2.targets.cuda.kernels.product_region import CudaProductRegion
-from ge2.targets.cuda.kernels.products import CudaBlas, CudaProduct, CudaSmallProduct
-from ge2.targets.cuda.kernels.random import CudaBits, CudaFold
-from ge2.targets.cuda.kernels.user_kernels import CudaOwn
 
 FAMILIES: Catalog = (
     CudaRegion(), CudaCopy(), CudaConstant(), CudaGather(), CudaIndex(), CudaScatter(),

@@ -1,13 +1,19 @@
-"""What a GPU has and allows: as its driver says, or as NVIDIA documents
-it, for machines without one.
-"""
+"""What a GPU has and allows, and what kernels are planned by."""
 
 from __future__ import annotations
 
-from typing import Final, final
+from collections.abc import Iterator
+from typing import Final, Protocol, final
 
+from ge2.base.arrays import COMPLEX128, FLOAT64
 from ge2.base.record import record
+from ge2.ir import Eqn, GraphOp
+from ge2.program import Program, computing
 from ge2.targets.cuda.tuning import Tuning
+
+# -------- What a GPU has and allows: as its driver says, or as NVIDIA documents it, for machines
+# without one.
+
 
 KB: Final = 1 << 10
 MB: Final = 1 << 20
@@ -135,3 +141,112 @@ def double_ratio(arch: str) -> int:
     (2, 64, 64)
     """
     return DOUBLE.get(capability(arch), max(DOUBLE.values()))
+
+
+# -------- What a kernel is planned by: how much of a GPU there is, whichever it is.
+
+
+class Known(Protocol):
+    """Where the figures come from."""
+
+    @property
+    def multiprocessors(self) -> int: ...
+    @property
+    def threads_per_multiprocessor(self) -> int: ...
+    @property
+    def registers_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_per_multiprocessor(self) -> int: ...
+    @property
+    def shared_optin(self) -> int: ...
+    @property
+    def shared_static(self) -> int: ...
+    @property
+    def registers_per_thread(self) -> int: ...
+    @property
+    def l2(self) -> int: ...
+    @property
+    def together(self) -> int: ...
+    @property
+    def grid(self) -> tuple[int, int, int]: ...
+    @property
+    def tuning(self) -> Tuning: ...
+
+
+@final
+@record
+class Chip:
+    """Multiprocessors, and of each of them its threads, its registers and the bytes of
+    its shared memory; `most`: bytes that a single block may have, and
+    `static` without asking; `thread_registers`: those of a thread at most; `l2`: bytes of
+    the cache of all; `together`: blocks that may wait for each other; `grid`: blocks along each axis
+    of a grid, at most; `tuning`: the numbers that are no limits.
+    """
+
+    multiprocessors: int
+    threads: int
+    registers: int
+    shared: int
+    most: int
+    static: int
+    thread_registers: int
+    l2: int
+    together: int = 1
+    grid: tuple[int, int, int] = GRID_MOST
+    tuning: Tuning = Tuning()
+
+    @staticmethod
+    def of(limits: Known) -> Chip:
+        return Chip(
+            limits.multiprocessors,
+            limits.threads_per_multiprocessor,
+            limits.registers_per_multiprocessor,
+            limits.shared_per_multiprocessor - limits.tuning.spare,
+            limits.shared_optin - limits.tuning.spare,
+            limits.shared_static,
+            limits.registers_per_thread,
+            limits.l2,
+            limits.together,
+            limits.grid,
+            limits.tuning,
+        )
+
+
+# -------- Steps that compute in float64 on a GPU that has few units for it: a sentence with the
+# user's line.
+
+
+WIDE: Final = (FLOAT64, COMPLEX128)
+# times as long as float32: 2 where a GPU is made for float64, 32 or 64 where it is not
+SLOW: Final = 8
+
+
+def slow(eqn: Eqn, limits: Limits) -> str:
+    """Returns what is said of a step that computes in float64 on such a GPU; nothing of any other."""
+    found = in_double(eqn) if limits.double >= SLOW else None
+    if found is None:
+        return ""
+    at = f" at {found.source}" if found.source is not None else ""
+    return f"computes in float64{at}, which {limits.name} does at 1/{limits.double} of the rate of float32"
+
+
+def in_double(eqn: Eqn) -> Eqn | None:
+    """The first equation of a step that computes on elements of float64, as
+    those that move them do not.
+    """
+    if isinstance(eqn.op, GraphOp):
+        found = (in_double(e) for graph in eqn.op.graphs() for e in graph.eqns)
+        return next((e for e in found if e is not None), None)
+    return eqn if is_wide(eqn) and computing(eqn).operations else None
+
+
+def is_wide(eqn: Eqn) -> bool:
+    types = [a.type for a in (*eqn.inputs, *eqn.outs)]
+    return any(t.dtype in WIDE and not t.weak for t in types)
+
+
+def slow_products(program: Program, limits: Limits) -> Iterator[str]:
+    """The same of matrix products, which are no kernels of ours, as sentences."""
+    for step in program.steps:
+        if step.kind == "matmul" and (words := slow(step.eqn, limits)):
+            yield f"a matrix product {words}"

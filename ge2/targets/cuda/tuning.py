@@ -13,7 +13,7 @@ from typing import final
 import numpy as np
 
 from ge2.base.record import record
-from ge2.program.tuning import CompilePrice, Concurrent
+from ge2.program import CompilePrice, Concurrent
 
 
 @final

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, final
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.arrays import INEXACT
 from ge2.base.record import record
 from ge2.ir import (
     ArrayType,
@@ -26,10 +26,9 @@ from ge2.ir import (
     rename,
     without_dead_code,
 )
-from ge2.ops.graphs.control import Call, CallSaving, Cond
-from ge2.ops.graphs.halves import read_by, slots_for, with_slots
+from ge2.ops.graphs.control import Call, CallSaving, Cond, Rule, inlined, saves
 from ge2.ops.graphs.loops import ScanLoop, stacked
-from ge2.ops.graphs.policy import Rule, inlined, saves
+from ge2.ops.graphs.region import read_by, slots_for, with_slots
 from ge2.ops.shape import Name
 
 JITTED = (Call, CallSaving)

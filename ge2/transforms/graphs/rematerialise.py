@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
-from ge2.base.dtypes import INEXACT
+from ge2.base.arrays import INEXACT
 from ge2.base.record import record
 from ge2.ir import Atom, Eqn, Graph, Literal, Var, rename, without_dead_code
 from ge2.ops.graphs.loops import ScanLoop

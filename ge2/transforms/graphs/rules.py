@@ -1,17 +1,17 @@
-"""The transforms of graphs: each walks the equations and asks the rules of their operations."""
+"""The transforms of graphs, and arrays and graphs that rules read."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
+from ge2.base.arrays import INEXACT, python_type
 from ge2.base.config import config
-from ge2.base.dtypes import INEXACT, python_type
-from ge2.base.errors import Ge2Error, TypeRuleError, VerifyError
-from ge2.base.interpreter import collector_paused
+from ge2.base.errors import Ge2Error, NoRuleError, TypeRuleError, VerifyError
+from ge2.base.record import collector_paused, record
 from ge2.base.source import here
 from ge2.ir import (
     ArrayType,
@@ -27,14 +27,50 @@ from ge2.ir import (
     Var,
     current,
     rename,
+    type_of,
 )
 from ge2.ir.op import Derive, GraphOp
 from ge2.ops.attention.ops import possible, recognised, targets
-from ge2.ops.shape import BroadcastInDim
-from ge2.trace import Trace, Tracer, finish, run, stage, tidy
+from ge2.ops.graphs.control import Call, Rule, inlined
+from ge2.ops.shape import BroadcastInDim, Constant
+from ge2.trace import Closed, Trace, Tracer, finish, is_traced, retrace, run, stage, tidy
 from ge2.trace.stage import Input
-from ge2.transforms.graphs.constants import embedded
-from ge2.transforms.graphs.lengths import smooth
+from ge2.transforms.graphs.partition import obeying, partition, smooth, split
+
+# -------- Arrays that a rule reads or makes become part of the graph: they are no inputs of any
+# function.
+
+
+LARGEST = 1 << 20  # bytes
+
+
+def embedded(closed: Closed, what: str) -> Graph:
+    """The graph, captured arrays as constants in it; NoRuleError for traced
+    values and large arrays.
+    """
+    graph = closed.graph
+    if not closed.captured:
+        return graph
+    eqns = []
+    for var, x in zip(graph.inputs, closed.captured, strict=False):
+        t = type_of(x)
+        if is_traced(x):
+            why = f"{what} reads a traced value ({t}) from around it, which it was not given"
+            raise NoRuleError(why, where=here(), fix="pass it as an argument of the function")
+        if t.nbytes > LARGEST:
+            why = f"{what} reads an array of {t.nbytes >> 20} MB ({t}) that it was not given"
+            raise NoRuleError(why, where=here(), fix="pass it as an argument of the function")
+        same = x.size and x.tobytes() == x.ravel()[:1].tobytes() * x.size
+        if same:
+            eqns.append(Eqn(BroadcastInDim(t.shape, ()), (Literal.of(x.ravel()[0]),), (var,)))
+        else:
+            eqns.append(Eqn(Constant.of(x), (), (var,)))
+    return Graph(graph.inputs[len(eqns) :], (*eqns, *graph.eqns), graph.outputs)
+
+
+# -------- The transforms of graphs: each walks the equations and asks the rules of their
+# operations.
+
 
 # ------------------------------------------------------------------------------------- rule errors
 # An error of a rule names the line of the user's program that the equation came from.
@@ -449,3 +485,49 @@ def to_front(
         return y.move_axis(axis, 0).atom  # type: ignore[no-any-return]
     y = Tracer(trace, rename(names, (atom,))[0])
     return y.spread((size, *y.shape), tuple(range(1, y.ndim + 1))).atom  # type: ignore[no-any-return]
+
+
+# -------- Derivatives and batches of graphs, as the rules of operations that hold graphs are given
+# them.
+
+
+@record
+class Deriving:
+    """The `Derive` of `ir.op`. `fuses`: attention is found, and has a derivative by rule."""
+
+    apart: bool = False
+    fuses: bool = True
+
+    def vjp(
+        self, graph: Graph, wanted: Flags, held: Flags | None = None
+    ) -> tuple[Graph, Graph, int]:
+        return partition(
+            vjp_graph(graph, wanted, self), len(graph.inputs), len(graph.outputs), held
+        )
+
+    def again(self, graph: Graph, wanted: Flags, rule: Rule) -> tuple[Graph, Graph, int]:
+        joint = inlined(vjp_graph(inlined(graph, (Call,)), wanted, self), (Call,))
+        return obeying(joint, len(graph.inputs), len(graph.outputs), rule)
+
+    def jvp(self, graph: Graph, active: Flags) -> Graph:
+        return jvp_graph(graph, active, self)
+
+    def linear(self, graph: Graph, active: Flags) -> tuple[Graph, Graph, int]:
+        return split(jvp_graph(graph, active, APART), len(graph.inputs), len(graph.outputs))
+
+    def batch(
+        self, graph: Graph, batched: Flags, size: int, out: Flags | None = None
+    ) -> tuple[Graph, Flags]:
+        return vmap_graph(graph, tuple(0 if b else None for b in batched), size, self, out)
+
+    def trace(self, f: Callable[..., Sequence[Any]], types: Sequence[ArrayType]) -> Graph:
+        return retrace(f, types)
+
+    def run(self, graph: Graph, args: Sequence[Any]) -> list[Any]:
+        return run(graph, args)
+
+    def zeros(self, t: ArrayType) -> Any:
+        return zero(t)
+
+
+DERIVE, APART, PLAIN = Deriving(), Deriving(apart=True), Deriving(fuses=False)

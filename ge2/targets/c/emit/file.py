@@ -1,18 +1,137 @@
-"""A jitted graph as one C file: kernels, each once, and functions that call them in order."""
+"""A jitted graph as one C file: the parts of its functions, and calls that repeat, as loops."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import final
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any, ClassVar, final
 
-from ge2.base.formatting import pattern
 from ge2.base.record import record
+from ge2.base.source import pattern
 from ge2.codegen.environment import render
-from ge2.codegen.text import CKernel, checked, coded
-from ge2.targets.c.emit.skeleton import Stage
-from ge2.targets.c.emit.types import headers
+from ge2.codegen.text import CKernel, Sharing, Text, checked, coded
+from ge2.codegen.text import length as length_of_text
+from ge2.targets.c.emit.reductions import headers
 from ge2.targets.c.tuning import Files
+
+# -------- The parts of a C function, as templates print them (`stages` of
+# `templates/c/loops.c.jinja`).
+
+
+@final
+@record
+class For:
+    """A loop."""
+
+    index: str
+    begin: str
+    end: str
+    body: tuple[Stage, ...]
+    pragma: str = ""
+    step: str = ""
+    of_block: str = ""  # the index of blocks that the loop takes as one, which begin at 0
+    kind: ClassVar = "loop"
+
+    @property
+    def braces(self) -> bool:
+        """True if it encloses more than one statement."""
+        first = self.body[0] if len(self.body) == 1 else None
+        return not (isinstance(first, Text) and not first.body and not first.pragma)
+
+
+@final
+@record
+class Braces:
+    """A scope."""
+
+    body: tuple[Stage, ...]
+    kind: ClassVar = "braces"
+
+
+@final
+@record
+class Tasks:
+    """A loop that threads share, in tasks: their number and that of the threads have names."""
+
+    count: str
+    rounds: str
+    team: str
+    total: str
+    grain: str
+    body: tuple[Stage, ...]
+    sharing: Sharing
+    after: tuple[Stage, ...]
+    kind: ClassVar = "tasks"
+
+
+@final
+@record
+class Iterations:
+    """A loop of the user's: in each iteration its body, a function, is called with pointers `q`."""
+
+    before: tuple[Text, ...]
+    pointers: tuple[Text, ...]  # declarations of arrays of them
+    length: str  # "" if `test` ends the loop
+    interrupt: tuple[Text, ...]
+    test: tuple[Text, ...]
+    first: tuple[Text, ...]
+    call: tuple[Text, ...]
+    each: tuple[Text, ...]  # after the call: pointers move on, the carry changes roles
+    after: tuple[Text, ...]
+    kind: ClassVar = "iterations"
+
+
+@final
+@record
+class Branches:
+    """A choice of branches by an index, which is clamped."""
+
+    chosen: str
+    branches: tuple[tuple[Text, ...], ...]
+    kind: ClassVar = "branches"
+
+
+Stage = Text | For | Braces | Tasks | Iterations | Branches
+
+
+def length(stage: Stage) -> int:
+    """The lines that a stage takes."""
+    if isinstance(stage, Text):
+        return length_of_text(stage)
+    assert isinstance(stage, For | Braces | Tasks)  # others are of programs
+    return 1 + sum(map(length, stage.body))
+
+
+@final
+@record
+class Partial:
+    """Reductions over the axis that tasks share: what a task does first and
+    last, and what follows all.
+    """
+
+    first: tuple[Stage, ...]
+    last: tuple[Stage, ...]
+    after: tuple[Stage, ...]
+
+
+@final
+@record
+class Cut:
+    """`count` rounds (`total` in C) in tasks of `chunk`, for several
+    threads from `grain` rounds on.
+    """
+
+    total: str
+    count: int
+    chunk: int
+    grain: int
+
+
+# -------- A jitted graph as one C file: kernels, each once, and functions that call them in order.
+
 
 PROGRAM = "c/program.c.jinja"
 PRODUCTS = {
@@ -148,3 +267,137 @@ def same_code(kernel: CKernel) -> str:
         return kernel.text
     head = [kernel.parameters, kernel.total, *kernel.helpers, *coded(kernel.body)]
     return "\n".join([*head, kernel.template, *coded(kernel.view)])
+
+
+# -------- Calls that repeat, as loops over a table of their arguments: compiled once, however many
+# there are.
+# The calls of a C function differ in the numbers within `n[...]`, `p[...]` and `k[...]`: which
+# size, array or constant each is passed. Where all else repeats with a period, such a number
+# becomes `first + step * t`, or is read from a table in `n` where it has no step. Loops that repeat
+# become a loop again, so nested Python loops stay nested.
+
+
+REFERENCE = pattern(r"\b([npk])\[(\d+)\]")
+MARK = "\0"  # in place of a number
+
+# statements with marks, and the numbers they stand for, in order
+Node = tuple[Stage, tuple[int, ...]]
+# appends integers to `n`, and returns the index of the first
+Table = Callable[[Sequence[int]], int]
+
+
+def repeated_calls(calls: Sequence[Stage], table: Table, tuning: Files) -> tuple[Stage, ...]:
+    """The same calls in the same order, those that repeat as loops."""
+    if len(calls) < tuning.calls:
+        return tuple(calls)
+    nodes = list(map(parsed, calls))
+    for depth in count():
+        shorter = with_loops(nodes, f"t{depth}", table, tuning)
+        if len(shorter) == len(nodes):
+            return tuple(filled(text, iter(numbers)) for text, numbers in nodes)
+        nodes = shorter
+    raise AssertionError
+
+
+def parsed(call: Stage) -> Node:
+    """A call with marks for its numbers.
+
+    >>> parsed(Text("f(p[2], n[10]);"))
+    (Text(code='f(p[\\x00], n[\\x00]);', comment='', body=(), pragma='', end=''), (2, 10))
+    """
+    if not isinstance(call, Text):  # a loop of the user's, which has its own numbers
+        return call, ()
+    found = tuple(int(m[2]) for m in REFERENCE.finditer(call.code))
+    return replace(call, code=REFERENCE.sub(rf"\1[{MARK}]", call.code)), found
+
+
+def with_loops(nodes: Sequence[Node], variable: str, table: Table, tuning: Files) -> list[Node]:
+    """The nodes, with every run that repeats by the shortest period at which any does as a loop."""
+    known: dict[Stage, int] = {}
+    keys = [known.setdefault(text, len(known)) for text, _ in nodes]
+    for period in periods(keys, tuning.periods):
+        found = runs(keys, period, tuning.iterations)
+        if not found:
+            continue
+        made, at = list[Node](), 0
+        for start, stop in found:
+            made += [*nodes[at:start], looped(nodes[start:stop], period, variable, table)]
+            at = stop
+        return [*made, *nodes[at:]]
+    return list(nodes)
+
+
+def periods(keys: Sequence[int], most: int) -> list[int]:
+    """The commonest distances between equal nodes, the shortest first."""
+    last: dict[int, int] = {}
+    distances: Counter[int] = Counter()
+    for i, key in enumerate(keys):
+        if key in last:
+            distances[i - last[key]] += 1
+        last[key] = i
+    return sorted(period for period, _ in distances.most_common(most))
+
+
+def runs(keys: Sequence[int], period: int, fewest: int) -> list[tuple[int, int]]:
+    """Runs of nodes that equal those a period later, as whole iterations, `fewest` or more.
+
+    >>> runs([7, 1, 2, 1, 2, 1, 2, 1, 8], 2, 3)
+    [(1, 7)]
+    """
+    found, start = [], 0
+    for i in range(len(keys) - period + 1):
+        if i + period < len(keys) and keys[i] == keys[i + period]:
+            continue
+        iterations = (i + period - start) // period
+        if iterations >= fewest:
+            found.append((start, start + iterations * period))
+        start = i + 1
+    return [
+        run for run, before in zip(found, [(0, 0), *found], strict=False) if run[0] >= before[1]
+    ]
+
+
+def looped(nodes: Sequence[Node], period: int, variable: str, table: Table) -> Node:
+    """Iterations of equal nodes as one loop, whose length is a number in `n` too."""
+    iterations = [nodes[i : i + period] for i in range(0, len(nodes), period)]
+    columns = zip(
+        *([n for _, numbers in each for n in numbers] for each in iterations), strict=True
+    )
+    moved = [by_iteration(column, variable, table) for column in columns]
+    marks = iter([mark for mark, _ in moved])
+    body = tuple(marked(text, marks) for text, _ in nodes[:period])
+    length = table([len(iterations)])
+    return For(variable, "0", f"n[{MARK}]", body), (length, *(first for _, first in moved))
+
+
+def by_iteration(column: Sequence[int], variable: str, table: Table) -> tuple[str, int]:
+    """A number that changes from iteration to iteration, as text with a mark
+    and the number for that mark.
+
+    >>> by_iteration((3, 5, 7), "t0", lambda numbers: 0), by_iteration((3, 3), "t0", lambda numbers: 0)
+    (('\\x00 + 2 * t0', 3), ('\\x00', 3))
+    """
+    first, step = column[0], column[1] - column[0]
+    if all(n == first + i * step for i, n in enumerate(column)):
+        return (f"{MARK} + {step} * {variable}" if step else MARK), first
+    return f"n[{MARK} + {variable}]", table(column)
+
+
+def marked(call: Stage, marks: Iterator[str]) -> Any:
+    """The call with something else for each mark."""
+
+    def text(code: str) -> str:
+        first, *rest = code.split(MARK)
+        return first + "".join(next(marks) + part for part in rest)
+
+    if isinstance(call, Text):
+        return replace(call, code=text(call.code))
+    if not isinstance(call, For):
+        return call
+    end = text(call.end)
+    return replace(call, end=end, body=tuple(marked(each, marks) for each in call.body))
+
+
+def filled(call: Stage, numbers: Iterator[int]) -> Stage:
+    found: Stage = marked(call, map(str, numbers))
+    return found

@@ -7,19 +7,27 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ge2.base.dtypes import HALF
-from ge2.codegen.iteration_space import axes_of, works_of
-from ge2.codegen.kernel_values import Held, Param, Tiling, Values
-from ge2.codegen.loop_nest import Home, Loop, Work, homes, nest
-from ge2.codegen.ranges import Ranges
-from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text, guard
+from ge2.base.arrays import HALF
+from ge2.codegen.axes import Home, Loop, Work, homes, nest
+from ge2.codegen.kernel_values import Held, Param, Ranges, Tiling, Values
+from ge2.codegen.text import (
+    ALONE,
+    Argument,
+    CKernel,
+    Operand,
+    Sharing,
+    Text,
+    axes_of,
+    guard,
+    works_of,
+)
 from ge2.ir import Names, Var, write
 from ge2.ops.graphs.region import Region
-from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit import gathers
-from ge2.targets.c.emit.extremes import extreme_of_run, met, screens, search
-from ge2.targets.c.emit.kernel_parameters import BLOCKED, ORDER, Places, label
+from ge2.targets.c.emit import statements
+from ge2.targets.c.emit.file import Braces, Cut, For, Partial, Stage, Tasks, length
 from ge2.targets.c.emit.reductions import (
+    HELD,
+    SUFFIX,
     apart,
     clause,
     compensated,
@@ -27,6 +35,7 @@ from ge2.targets.c.emit.reductions import (
     in_runs,
     larger,
     merged,
+    number,
     run_length,
     start,
     state_dtype,
@@ -34,9 +43,18 @@ from ge2.targets.c.emit.reductions import (
     taken_in,
     vectorises,
 )
-from ge2.targets.c.emit.skeleton import Braces, Cut, For, Partial, Stage, Tasks, length
-from ge2.targets.c.emit.statements import Statements
-from ge2.targets.c.emit.types import HELD, SUFFIX, number
+from ge2.targets.c.emit.statements import (
+    BLOCKED,
+    ORDER,
+    Places,
+    Statements,
+    extreme_of_run,
+    label,
+    met,
+    screens,
+    search,
+)
+from ge2.targets.c.tuning import Caps
 
 # kinds of arguments whose value is an operand and its dtype
 OPERANDS = ("array", "result", "value")
@@ -172,12 +190,12 @@ class Writer(Statements):
         simd = vectorises(loop.works) and not (few and short)
         simd = simd and (bool(local) or not self.scattered(loop, a))
         flags, checks = self.nan_flags(local) if simd else ([], [])
-        limits = gathers.limits(loop.works, self.places)
+        limits = statements.limits(loop.works, self.places)
         if not limits and self.axes.sizes[a] >= self.tuning.screened and screens(loop.works, local):
             return self.seeking(loop, (letter, begin, end), local)
         for limit in limits:
             index = self.operand(limit.index)
-            self.looks.setdefault(limit.work, []).extend(gathers.taken(limit, index))
+            self.looks.setdefault(limit.work, []).extend(statements.taken(limit, index))
         before, pragma, after = self.gathered(loop, local, runs, simd, limits)
         if not runs:
             return [
@@ -223,7 +241,7 @@ class Writer(Statements):
         if loop.spec is None or loop.spec.axes != (self.axes.lane,):
             return False
         folds = any(w.kind == "fold" and self.axes.lane in w.over for w in loop.works)
-        places = any(map(gathers.is_place, loop.everything()))
+        places = any(map(statements.is_place, loop.everything()))
         return not (loop.innermost or folds or places) and self.unrolled(loop)
 
     def unrolled(self, loop: Loop) -> bool:
@@ -266,13 +284,13 @@ class Writer(Statements):
         local: Sequence[Work],
         runs: frozenset[Work],
         simd: bool,
-        limits: Sequence[gathers.Limit],
+        limits: Sequence[statements.Limit],
     ) -> tuple[list[Text], str, list[Text]]:
         """States of an innermost loop: their declarations, its pragma, and what
         is done with them after.
         """
-        before = [gathers.begun(limit) for limit in limits]
-        after = [gathers.ended(limit, self.places) for limit in limits]
+        before = [statements.begun(limit) for limit in limits]
+        after = [statements.ended(limit, self.places) for limit in limits]
         clauses: dict[str, list[str]] = {}
         for limit in limits:
             for name, c in zip(limit.ends, ("min", "max"), strict=True):
@@ -506,7 +524,7 @@ class Writer(Statements):
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
             return self.fold_line(w, comment)
-        if gathers.is_place(w):
+        if statements.is_place(w):
             return self.place(w)
         home, code, name = self.homes[w.y], self.computed(w), label(w.y.name)
         if not home.dims:
@@ -518,12 +536,12 @@ class Writer(Statements):
         """Returns where an element is that indices name, once they were looked at or will be."""
         assert w.y is not None and w.home is not None
         home, name = self.homes[w.y], label(w.y.name)
-        found = [(each, self.operand(each.index)) for each in gathers.limits_of(w, self.places)]
+        found = [(each, self.operand(each.index)) for each in statements.limits_of(w, self.places)]
         looks = self.looks.get(w, [])
         if not (w.home.innermost and w.home.spec is not None):
             asked = [(each, index) for each, index in found if not each.inside]
-            looks = [gathers.looked_at(each, index, self.places) for each, index in asked]
-        code = " + ".join(gathers.term(each, index, self.places) for each, index in found)
+            looks = [statements.looked_at(each, index, self.places) for each, index in asked]
+        code = " + ".join(statements.term(each, index, self.places) for each, index in found)
         if not home.dims:
             return [*looks, Text(f"const int64_t {name} = {code};")]
         self.keep(w.y, home, "int64_t", name)
@@ -552,7 +570,7 @@ def scalar(child: Work | Loop) -> bool:
     """True of a number that is computed from numbers, and looks for no error."""
     if not isinstance(child, Work) or child.kind != "compute" or child.axes:
         return False
-    return not gathers.is_place(child)
+    return not statements.is_place(child)
 
 
 def wrapped(text: str) -> str:

@@ -1,23 +1,213 @@
-"""The values of a region in C: what a statement reads, and what it computes."""
+"""Statements in C: what they read and compute, what things are called, reads at computed indices."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, final
 
 import numpy as np
 
-from ge2.base.dtypes import HALF
-from ge2.codegen.kernel_values import Held, Param
-from ge2.codegen.loop_nest import Home, Work
-from ge2.codegen.text import Text
-from ge2.ir import Eqn, Literal, Names
+from ge2.base.arrays import BOOL, COMPLEX, HALF, INEXACT, INT64, INTEGERS
+from ge2.base.record import record
+from ge2.codegen.axes import Axes, Home, Loop, Work
+from ge2.codegen.kernel_values import Held, Param, Ranges
+from ge2.codegen.text import AxesParameters, Operand, Text, guard
+from ge2.ir import Eqn, Literal, Names, Var
 from ge2.ir.text import eqn_text
 from ge2.ops.index import Gather
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.c.emit.kernel_parameters import Places, label
-from ge2.targets.c.emit.reductions import gathers_index, state_dtype, word
-from ge2.targets.c.emit.types import HELD, SUFFIX, expression, helpers_of, retyped
+from ge2.targets.c.emit.file import For, Stage
+from ge2.targets.c.emit.reductions import (
+    GATHERED,
+    HELD,
+    REAL,
+    STORED,
+    SUFFIX,
+    baked,
+    expression,
+    gathers_index,
+    helpers_of,
+    number,
+    retyped,
+    state_dtype,
+    word,
+)
+
+# -------- What things are called in a kernel: loops, sizes, elements of arrays, constants; and so
+# its parameters.
+
+
+LETTERS = "ijklmuvw"
+BLOCKED = ("block", "panel")  # roles of loops that go from block to block
+# fmt: off
+ORDER = (  # of the parameters, by kind
+    "services", "equation", "array", "result", "value", "constant", "size", "partial", "scratch", "threads",
+)
+RESERVED = frozenset((
+    "auto", "break", "case", "char", "const", "continue", "default", "do", "double", "else", "enum",
+    "extern", "float", "for", "goto", "if", "inline", "int", "long", "register", "restrict", "return",
+    "short", "signed", "sizeof", "static", "struct", "switch", "typedef", "union", "unsigned", "void",
+    "volatile", "while", "asm", "typeof", "main", "unix", "linux", "I", "abs", "exp", "log", "sin",
+    "cos", "tan", "pow", "sqrt", "floor", "ceil", "chunk", "task", "tasks", "team", "threads", "from",
+    "to", "at", "end", "home", "low", "high", "run", "width", "part", "scratch", "n", "k", "p",
+    "lib", "arena", "error", "grain", "equation",
+))
+# fmt: on
+
+
+def label(name: str) -> str:
+    """A name that C, and the loops, have no other use for."""
+    return f"{name}_" if name in RESERVED or name in LETTERS else name
+
+
+@final
+class Places(AxesParameters):
+    def __init__(
+        self, axes: Axes, operands: Mapping[Var, Operand], ranges: Ranges, near: int
+    ) -> None:
+        super().__init__(axes, operands, [a for spec in axes.specs for a in spec.axes], LETTERS)
+        self.ranges, self.near = ranges, near
+        self.gathered: dict[tuple[Var, int], str] = {}  # axes that indices are of, by their names
+        self.scalars: dict[str, Text] = {}
+        self.alike: dict[frozenset[tuple[int, int]], str] = {}  # strides by axis: the first array's
+        self.variable = frozenset(n for a, n in axes.sizes.items() if a not in axes.constant)
+
+    # -- parameters
+
+    def size(self, name: str, value: int) -> str:
+        return self.argue(name, f"int64_t {name}", "size", value)
+
+    def constant(self, literal: Literal, dtype: np.dtype) -> str:
+        value: Any = literal.value
+        if baked(value, dtype, self.variable):
+            return number(value, dtype)
+        return self.passed(literal, dtype, HELD[dtype])
+
+    # -- loops
+
+    def extent(self, a: int) -> str:
+        """The size of an axis."""
+        n = self.axes.sizes[a]
+        if a in self.axes.constant:
+            return str(n)
+        return self.size(f"n_{self.letters[a]}", n)
+
+    def index(self, a: int) -> str:
+        """The place along an axis."""
+        letter = self.letters[a]
+        return f"({letter}0 + {letter})" if a in self.axes.blocks else letter
+
+    def width(self, a: int) -> str:
+        """The size of a block, of which the last may be smaller."""
+        return f"{self.letters[a]}_width"
+
+    def over(self, loop: Loop, body: Stage, blocks: bool = False) -> For:
+        """A loop over one axis, whole or within its block; with `blocks`,
+        over all blocks as one.
+        """
+        assert loop.spec is not None
+        a = loop.spec.axes[0]
+        letter = self.letters[a]
+        end = self.width(a) if loop.spec.role == "inner" and not blocks else self.extent(a)
+        return For(letter, "0", end, (body,), of_block=f"{letter}0" if blocks else "")
+
+    # -- elements of arrays
+
+    def element(self, p: Param) -> str:
+        """The index of an element."""
+        strides = self.axes.strides[p]
+        terms = []
+        for a in sorted(strides, key=self.order.index):
+            step = self.step(p, a)
+            terms.append(self.index(a) if step == "1" else f"{self.index(a)} * {step}")
+        return " + ".join(terms) or "0"
+
+    def step(self, p: Param, a: int) -> str:
+        """A stride as it is best said: a number where vectors are made of elements near to each other,
+        the sizes of the axes within, or a parameter of its own.
+        """
+        strides = self.axes.strides[p]
+        near = a == self.axes.lane and not self.apart(p, a)
+        if near or strides[a] in (0, 1):
+            return str(strides[a])
+        within = [b for b in strides if strides[b] < strides[a]]
+        # arrays alike, such as neighbours in a stencil, share an index: the compiler sees that
+        name = self.alike.setdefault(frozenset(strides.items()), label(p.name))
+        return self.stride_by(p, a, within, name)
+
+    def apart(self, p: Param, a: int) -> bool:
+        """True if neighbours along an axis are not near to each other in memory."""
+        return abs(self.axes.strides[p].get(a, 0)) * p.var.type.dtype.itemsize > self.near
+
+    def load(self, p: Param) -> str:
+        """An element of an input, or a number that was handed over."""
+        name = label(p.name)
+        operand, dtype = self.operands[p.var], p.var.type.dtype
+        if operand.value:
+            return self.argue(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
+        if not self.axes.strides[p]:  # read once, before the loops
+            self.argue(f"{name}_in", f"const {STORED[dtype]} *{name}_in", "array", (operand, dtype))
+            self.scalars[name] = Text(f"const {STORED[dtype]} {name} = {name}_in[0];")
+            return name
+        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
+        return f"{name}[{self.element(p)}]"
+
+    def read(self, p: Param, place: str) -> str:
+        """An element of an input of which indices name some axes, which begins at a place."""
+        name, dtype = label(p.name), p.var.type.dtype
+        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (self.operands[p.var], dtype))
+        within = self.element(p)
+        return f"{name}[{place if within == '0' else f'{place} + {within}'}]"
+
+    def result(self, p: Param) -> str:
+        """An element of a result."""
+        dtype = p.var.type.dtype
+        self.argue(p.name, f"{STORED[dtype]} *{p.name}", "result", (self.operands[p.var], dtype))
+        return f"{p.name}[{self.element(p)}]"
+
+    def count(self, op: Iota, x: Held) -> str:
+        index = self.index(x.axes[0]) if x.axes else "0"
+        if op.dtype in HALF:
+            short = SUFFIX[op.dtype]
+            return f"ge2_cast_{short}_f32(ge2_cast_f32_{short}((float){index}))"
+        return f"({HELD[op.dtype]}){index}"
+
+    # -- arrays that outlive a loop
+
+    def kept(self, home: Home) -> list[tuple[int, bool]]:
+        """The axes of such an array, and whether it is made anew for each block of the axis."""
+        specs = [loop.spec for loop in home.dims if loop.spec is not None]
+        outlived = {a for spec in specs if spec.role in BLOCKED for a in spec.axes}
+        return [
+            (a, spec.role == "inner" and a not in outlived)
+            for spec in specs
+            if spec.role not in BLOCKED
+            for a in spec.axes
+        ]
+
+    def at(self, home: Home) -> str:
+        """The index of a value in the array that keeps it."""
+        text = ""
+        for a, block in self.kept(home):
+            letter = self.letters[a] if block else self.index(a)
+            size = str(self.axes.blocks[a]) if block else self.extent(a)
+            outer = f"({text})" if " " in text else text
+            text = f"{outer} * {size} + {letter}" if text else letter
+        return f"[{text}]"
+
+    def span(self, home: Home) -> tuple[int, bool, str]:
+        """The elements of such an array; whether they are always so many; and that in C."""
+        total, fixed, texts = 1, True, []
+        for a, block in self.kept(home):
+            total *= self.axes.blocks[a] if block else self.axes.sizes[a]
+            fixed = fixed and (block or a in self.axes.constant)
+            texts.append(str(self.axes.blocks[a]) if block else self.extent(a))
+        return total, fixed, " * ".join(texts) or "1"
+
+
+# -------- The values of a region in C: what a statement reads, and what it computes.
 
 
 class Statements:
@@ -107,3 +297,199 @@ class Statements:
     def state(self, w: Work) -> str:
         assert w.y is not None
         return f"{label(w.y.name)}_{word(w)}"
+
+
+# -------- Reading arrays at indices that a region computes: where an element is, and whether all
+# indices are inside.
+# In an innermost loop, which may run along vectors, the least and the greatest of its indices are
+# taken and looked at when it ends; until then one that is outside reads the first element.
+# Elsewhere each index is looked at as it is. One that cannot be outside, as `x & 255` of a table of
+# 256, is not looked at.
+
+
+@final
+@record
+class Limit:
+    """An index, of axis `axis` of what the work finds a place in; `name` begins names of its own.
+    `inside`: it follows from how it is computed that it counts from the start and is inside. `of`:
+    the first that is of the same axis of the same array, whose size and step have its name.
+    """
+
+    work: Work
+    index: Held
+    axis: int
+    size: int
+    step: int
+    name: str
+    inside: bool
+    of: str
+
+    @property
+    def ends(self) -> tuple[str, str]:
+        """The least and the greatest index of a loop."""
+        return f"{self.name}_low", f"{self.name}_high"
+
+    def fails(self, low: str, high: str, places: Places) -> str:
+        """The statement that makes it the error of the call."""
+        lib = places.argue("lib", "const ge2_services *lib", "services")
+        equation = places.argue("equation", "int64_t equation", "equation")
+        axis = places.size(f"{self.name}_axis", self.axis)
+        return f"ge2_index_fails({lib}, {low}, {high}, {axis}, {self.extent(places)}, {equation});"
+
+    def extent(self, places: Places) -> str:
+        return places.size(f"{self.of}_size", self.size)
+
+
+def is_place(w: Work) -> bool:
+    """True of the work that finds where the elements of a gather are."""
+    eqn = None if w.step is None else w.step.eqn
+    return eqn is not None and isinstance(eqn.op, Gather) and w.y is not None and w.y.var is None
+
+
+def limits_of(w: Work, places: Places) -> list[Limit]:
+    """The indices of a place."""
+    assert w.step is not None and w.step.eqn is not None and w.y is not None
+    op, x = w.step.eqn.op, w.step.eqn.inputs[0]
+    assert isinstance(op, Gather) and isinstance(x, Var)
+    strides, found = places.operands[x].strides, list[Limit]()
+    for k, (index, axis) in enumerate(zip(w.xs, op.axes, strict=True)):
+        low, high = places.ranges.of(w.step.eqn.inputs[1 + k])
+        name = f"{label(w.y.name)}{k}"
+        of = places.gathered.setdefault((x, axis), name)
+        inside, size = low >= 0 and high < x.type.shape[axis], x.type.shape[axis]
+        found.append(Limit(w, index, axis, size, strides[axis], name, inside, of))
+    return found
+
+
+def limits(works: Iterable[Work], places: Places) -> list[Limit]:
+    """The indices of all places that may be outside, each once for axes of one size."""
+    found: dict[tuple[int, int], Limit] = {}
+    for limit in (limit for w in filter(is_place, works) for limit in limits_of(w, places)):
+        if not limit.inside:
+            found.setdefault((id(limit.index), limit.size), limit)
+    return list(found.values())
+
+
+def begun(limit: Limit) -> Text:
+    low, high = limit.ends
+    return Text(f"int64_t {low} = 0, {high} = 0;")
+
+
+def taken(limit: Limit, index: str) -> list[Text]:
+    """The least and the greatest index, with one more."""
+    each = index if limit.index.dtype == INT64 else f"(int64_t){index}"
+    low, high = limit.ends
+    return [Text(f"{y} = {each} {c} {y} ? {each} : {y};") for y, c in ((low, "<"), (high, ">"))]
+
+
+def ended(limit: Limit, places: Places) -> Text:
+    low, high = limit.ends
+    size = limit.extent(places)
+    return guard(f"{low} < -{size} || {high} >= {size}", limit.fails(low, high, places))
+
+
+def looked_at(limit: Limit, index: str, places: Places) -> Text:
+    """An index as it is."""
+    outside = f"ge2_index_is_outside_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"
+    at = f"(int64_t){index}"
+    return guard(outside, limit.fails(at, at, places))
+
+
+def term(limit: Limit, index: str, places: Places) -> str:
+    """Returns how far from the first element an index is."""
+    at = f"(int64_t){index}"
+    if not limit.inside:
+        at = f"ge2_index_{SUFFIX[limit.index.dtype]}({index}, {limit.extent(places)})"
+    return at if limit.step == 1 else f"{at} * {places.size(f'{limit.of}_step', limit.step)}"
+
+
+# -------- Places of extremes in C: vectors take the extreme of each run of elements, and of the
+# runs the first that has the extreme of all is gone through, once, until it is met.
+
+
+RUN = 2048  # bytes of a run
+States = Mapping[Work, tuple[str, str]]  # of extremes: the name of each state, and its place
+
+
+def screens(works: Iterable[Work], local: Iterable[Work]) -> bool:
+    """True if a loop only finds where extremes of real numbers are: a run may be gone through twice."""
+    found = [w for w in works if w.kind != "compute"]
+    return (
+        bool(found)
+        and all(
+            w in local
+            and w.kind == "fold"
+            and gathers_index(w)
+            and w.xs[0].dtype in (*REAL, *INTEGERS, BOOL)
+            for w in found
+        )
+        and not any(x.dtype in COMPLEX for w in works for x in w.xs)
+    )
+
+
+def least_of(w: Work) -> str:
+    """Returns the value with which the extreme of a run begins, before its first element."""
+    end = "lowest" if word(w) == "argmax" else "highest"
+    return expression(f"ge2_{end}()", [], w.xs[0].dtype, w.xs[0].dtype)
+
+
+def order(w: Work) -> str:
+    return ">" if word(w) == "argmax" else "<"
+
+
+def extreme_of_run(w: Work, name: str, value: str) -> list[Text]:
+    """The extreme of a run, whose place is sought later, and whether there was a NaN."""
+    part = f"{name}_part"
+    nan = Text(f"{name}_nan |= {value} != {value};")
+    return [nan, Text(f"{part} = {value} {order(w)} {part} ? {value} : {part};")]
+
+
+def beyond(w: Work, name: str, state: str) -> Text:
+    """A run whose extreme is beyond what was found, in which no NaN was, is the one to be gone through:
+    until then the state has its extreme, and where it begins.
+    """
+    dtype = w.xs[0].dtype
+    further = f"{name}_nan || {name}_part {order(w)} {state}.value"
+    test = f"{state}.index == INT64_MAX || ({state}.value == {state}.value && ({further}))"
+    nan = f"{name}_nan ? {number(math.nan, dtype)} : " if dtype in INEXACT else ""
+    taken = expression("ge2_at({0}, at)", [f"{nan}{name}_part"], dtype, dtype)
+    return guard(test, (Text(f"{state} = {taken};"), Text(f"{name}_run = at;")))
+
+
+def met(w: Work, name: str, state: str, value: str, index: str) -> list[Text]:
+    """The first element of its run that is the extreme, or NaN."""
+    same = f"{value} == {state}.value"
+    if w.xs[0].dtype in INEXACT:
+        same += f" || ({state}.value != {state}.value && {value} != {value})"
+    at = f"{name}_at"
+    return [Text(f"{at} = ({same}) && {index} < {at} ? {index} : {at};")]
+
+
+def search(
+    states: States, body: Callable[[Work | None], tuple[Stage, ...]], bounds: tuple[str, str, str]
+) -> list[Stage]:
+    """The loop over runs, and after it one over the run of each extreme. `body`: the statements of the
+    loop within, which take extremes of a run (None), or seek one of them; `bounds`: its index, begin
+    and end.
+    """
+    letter, begin, end = bounds
+    run = RUN // max(w.xs[0].dtype.itemsize for w in states)
+    head = [Text(f"const int64_t end = ge2_least(at + {run}, {end});")]
+    clauses = ""
+    first, found, seeking = list[Stage](), list[Stage](), list[Stage]()
+    for w, (name, state) in states.items():
+        dtype = w.xs[0].dtype
+        first.append(Text(f"int64_t {name}_run = {end}, {name}_at = INT64_MAX;"))
+        head.append(Text(f"{GATHERED[dtype]} {name}_part = {least_of(w)};"))
+        head.append(Text(f"int{8 * dtype.itemsize}_t {name}_nan = 0;"))
+        kind = word(w).removeprefix("arg")
+        clauses += f" reduction({kind}:{name}_part) reduction(|:{name}_nan)"
+        found.append(beyond(w, name, state))
+        last, simd = (
+            f"ge2_least({name}_run + {run}, {end})",
+            f"#pragma omp simd reduction(min:{name}_at)",
+        )
+        seeking.append(For(letter, f"{name}_run", last, body(w), simd))
+        seeking.append(guard(f"{name}_at < INT64_MAX", f"{state}.index = {name}_at;"))
+    taking = For(letter, "at", "end", body(None), f"#pragma omp simd{clauses}")
+    return [*first, For("at", begin, end, (*head, taking, *found), step=str(run)), *seeking]

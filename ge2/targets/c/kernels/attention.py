@@ -7,28 +7,32 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, final
 
-from ge2.base.dtypes import FLOAT32, FLOAT64
+from ge2.base.arrays import FLOAT32, FLOAT64
 from ge2.base.record import record
 from ge2.choice.problem import ONLY, Problem, Variant
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Sharing, Text
 from ge2.ir import Eqn, Graph
-from ge2.ops.attention.core import core_shapes
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
-from ge2.ops.attention.scores import Scores, scores_of, without_band
-from ge2.ops.attention.slopes import way
-from ge2.ops.attention.tiling import Tiling, c_order, product_axes, tiling
+from ge2.ops.attention.graphs import way
+from ge2.ops.attention.ops import (
+    FusedAttention,
+    FusedBackward,
+    Tiling,
+    c_order,
+    form_of,
+    product_axes,
+    tiling,
+)
+from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
 from ge2.ops.dot import DotGeneral
-from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.kernel_parameters import ORDER
-from ge2.targets.c.emit.scores import Reads, Statements, batch_places, statements
-from ge2.targets.c.emit.types import HELD, STORED, SUFFIX
+from ge2.targets.c.emit.reductions import HELD, STORED, SUFFIX
+from ge2.targets.c.emit.statements import ORDER
+from ge2.targets.c.kernels.common import Head, Reads, ScoreStatements, batch_places, statements
 from ge2.targets.c.kernels.generated import Generated, Pieces
 from ge2.targets.c.kernels.products import CProduct
-from ge2.targets.c.kernels.strided_loops import Head
-from ge2.targets.c.tuning import Attention
+from ge2.targets.c.tuning import Attention, Caps
 
-NONE: Final = Statements((), (), (), ("t",))
+NONE: Final = ScoreStatements((), (), (), ("t",))
 LOWEST: Final = {FLOAT32: "-0x1.fffffep127f", FLOAT64: "-0x1.fffffffffffffp1023"}
 
 
@@ -73,8 +77,8 @@ class View:
     high: int | None
     branch: bool
     inside: str
-    edge: Statements
-    whole: Statements
+    edge: ScoreStatements
+    whole: ScoreStatements
     y: Rows | None = None
     logs: Rows | None = None
     ct: Rows | None = None
@@ -82,7 +86,7 @@ class View:
     dq: Rows | None = None
     dk: Rows | None = None
     dv: Rows | None = None
-    slope: Statements = NONE
+    slope: ScoreStatements = NONE
     lefts: tuple[Left, ...] = ()
     clause: str = ""
     partial: bool = False
@@ -385,12 +389,12 @@ class Writer:
         t = self.tiling
         return self.team(parts * t.heads * t.queries * t.width, "sums_work", "for schedule(static)")
 
-    def statements(self, graph: Graph, mark: str) -> Statements | str:
+    def statements(self, graph: Graph, mark: str) -> ScoreStatements | str:
         if graph.outputs == (self.form.product,):
             return NONE
         return statements(graph, self.reads, ("t",), self.form.dims, mark)
 
-    def slope(self) -> Statements | str:
+    def slope(self) -> ScoreStatements | str:
         """The derivative of scores; the cotangent itself, if it is a number."""
         op = self.op
         assert isinstance(op, FusedBackward)
@@ -400,7 +404,7 @@ class Writer:
         dims = tuple(-1 if n == 1 else a for a, n in enumerate(shape))
         return statements(op.slopes, self.reads, ("t", "ct"), dims, "s")
 
-    def lefts(self, slope: Statements) -> tuple[Left, ...]:
+    def lefts(self, slope: ScoreStatements) -> tuple[Left, ...]:
         """The cotangents of what scores are made of, as results."""
         op, form = self.op, self.form
         assert isinstance(op, FusedBackward)

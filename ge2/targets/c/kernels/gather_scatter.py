@@ -14,22 +14,21 @@ from typing import final
 
 import numpy as np
 
-from ge2.base.dtypes import COMPLEX, HALF, accumulator
-from ge2.base.formatting import size_words
+from ge2.base.arrays import COMPLEX, HALF, accumulator
 from ge2.base.record import record
+from ge2.base.source import size_words
 from ge2.choice.problem import ONLY, Problem, Variant
 from ge2.codegen.axes import merged, strides_of
-from ge2.codegen.moves import windowed
+from ge2.codegen.layout import windowed
 from ge2.codegen.text import CKernel, Operand, Sharing, Text, guard, whole
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import Gather, Indexed, Scatter, ScatterReduce, spans
 from ge2.ops.reduce import kept
 from ge2.passes.take_to_mask import Index
-from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.types import STORED, SUFFIX, expression, number
+from ge2.targets.c.emit.reductions import STORED, SUFFIX, expression, number
+from ge2.targets.c.kernels.common import Check, Elements, Head, nest_of, shared
 from ge2.targets.c.kernels.generated import Generated, Operands, Pieces, copying, unless_same
-from ge2.targets.c.kernels.strided_loops import Check, Elements, Head, nest_of, shared
-from ge2.targets.c.tuning import Moves
+from ge2.targets.c.tuning import Caps, Moves
 
 # letters of loops over indices, and along the elements of a row
 OVER, ALONG = "ijklmopq", "uvwabcde"

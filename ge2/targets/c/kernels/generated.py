@@ -1,28 +1,50 @@
-"""Generated C: every family writes the kernels of a step, given where its arrays are."""
+"""Generated C: how families write the kernels of a step; moves and random bits; users' own."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import final
 
+from ge2.base.compiler import include_folders
+from ge2.base.detect import FLAGS
 from ge2.base.record import record
-from ge2.base.toolchain.compiler import include_folders
-from ge2.base.toolchain.detect import FLAGS
-from ge2.choice.problem import ONLY, Family, Problem, Variant
-from ge2.choice.speed import operations
-from ge2.codegen.content import content_of, headers_content
-from ge2.codegen.layout import unspoken
-from ge2.codegen.moves import copied
-from ge2.codegen.text import ALONE, CKernel, Operand
-from ge2.ir import ArrayType
+from ge2.choice.choose import Choice
+from ge2.choice.problem import ONLY, Family, Problem, Variant, described, operations
+from ge2.choice.saved import SavedFamily, written
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.layout import (
+    Moved,
+    around,
+    copied,
+    counted,
+    filled,
+    inside,
+    joined,
+    not_a_copy,
+    unspoken,
+    view_copied,
+    zeros_around,
+)
+from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
+from ge2.codegen.user_kernels import OWN_FROM, Around
+from ge2.ir import ArrayType, Dims
 from ge2.ops.graphs.region import Region
-from ge2.targets.c.caps import Caps
-from ge2.targets.c.emit.file import same_code
+from ge2.ops.index import UpdateSlice
+from ge2.ops.random import RandomBits, RandomFold
+from ge2.ops.shape import Concatenate, Constant, Iota, Pad
+from ge2.ops.user_ops import Foreign, Own
+from ge2.targets.c.emit.file import Named, same_code
+from ge2.targets.c.emit.reductions import STORED, SUFFIX, C, headers, helpers_of
 from ge2.targets.c.emit.region import c_kernel
-from ge2.targets.c.emit.types import headers
-from ge2.targets.c.kernels.transposed import moving
+from ge2.targets.c.kernels.common import Elements, Head, moving, nest_of
+from ge2.targets.c.kernels.common import shared as shared_by
+from ge2.targets.c.tuning import TUNING, Caps
+
+# -------- Generated C: every family writes the kernels of a step, given where its arrays are.
+
 
 Operands = Sequence[Operand]
 PRODUCTS = "product", "vector_product", "self_product"  # the headers of matrix products
@@ -144,3 +166,285 @@ def copying(x: ArrayType, to: ArrayType, source: Operand, target: Operand, caps:
 def unless_same(kernel: CKernel) -> CKernel:
     """A copy that is not made where a donated input lends its memory to the result."""
     return replace(kernel, unless_same=True)
+
+
+# -------- Kernels in C in a file, and with the text that a user made of it.
+
+
+@final
+class CSaved(SavedFamily):
+    target = "c"
+
+    def source(self, kernel: CKernel) -> str:
+        return Named(kernel.kind, kernel).text()
+
+    def edited(self, kernel: CKernel, text: str, launch: None) -> CKernel:
+        return replace(kernel, text=text)
+
+
+def file_of(choice: Choice, kernels: Sequence[CKernel]) -> str:
+    """The text of a file with the kernels of a choice."""
+    return written(choice, [(k.kind, Named(k.kind, k).text(), None) for k in kernels])
+
+
+# -------- This module writes the kernels of users' own operations in C: the body is the user's, the
+# parameters are ge2's.
+
+
+@final
+class COwn(Generated):
+    name = "a kernel of your own in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if not isinstance(problem.op, Own):
+            return f"{problem.op.name} is an operation of ge2"
+        return "" if problem.op.c else f"{problem.op.name} has no C"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        op, types, copy = problem.op, (problem.inputs, problem.outs), partial(copies, caps)
+        assert isinstance(op, Own)
+        own = op.kernel_in("c")
+        if own.stock is not None:
+            return by_template(op, own, problem, caps)
+        around = Around[CKernel](op, types, problem.arrays, C, copy)
+        around.room(own.workspace)
+        arguments = (*around.arguments, Argument("int threads", "threads"))
+        lines, helpers = (
+            (*around.lines, Text("(void)threads;")),
+            helpers_of(own.helpers, around.dtype),
+        )
+        kernels = tuple(
+            CKernel(op.name, described(problem), arguments, (*lines, around.body(text)), 1, helpers=helpers)
+            for text in own.texts
+        )  # fmt: skip
+        return Pieces((*around.before, *kernels, *around.after), tuple(around.temps))
+
+
+def by_template(op: Own, own: Foreign, problem: Problem, caps: Caps) -> Pieces:
+    """Writes the kernels of ge2 with a template of the user's, for operands in C order."""
+    types, copy = (problem.inputs, problem.outs), partial(copies, caps)
+    around = Around[CKernel](op, types, problem.arrays, C, copy, wide=False, first=OWN_FROM)
+    found: Pieces = around.by_template(own, problem, caps, helpers_of)
+    return found
+
+
+def copies(
+    caps: Caps, t: ArrayType, to: ArrayType, source: Operand, target: Operand
+) -> Sequence[CKernel]:
+    return (copying(t, to, source, target, caps),)
+
+
+# -------- Moving elements in C: copies of views, constants, joined arrays, pads and updates of
+# slices.
+
+
+def moved(moves: Iterable[Moved], caps: Caps) -> Pieces:
+    """A kernel for each."""
+    return Pieces(tuple(moving(each, caps) for each in moves))
+
+
+@final
+class CCopy(Generated):
+    """A view that has to be a copy."""
+
+    name = "copy in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return not_a_copy(problem.op)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        ((source,), (target,)), (x,), (to,) = problem.arrays, problem.inputs, problem.outs
+        return moved([view_copied(problem.op, x, to, source, target)], caps)
+
+
+@final
+class CConstant(Generated):
+    """Numbers that count along an axis."""
+
+    name = "iota in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        outs = problem.arrays[1]
+        (to,) = problem.outs
+        assert isinstance(problem.op, Iota)
+        return moved([counted(problem.op, to, outs[0])], caps)
+
+
+@final
+class CTable(Generated):
+    """The bytes of a small array, which stand in the text."""
+
+    name = "constant in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        if not isinstance(problem.op, Constant):
+            return f"{problem.op.name} is no constant"
+        most = (TUNING if caps is None else caps.tuning).files.table
+        large = problem.outs[0].nbytes > most
+        return "the array is too large to stand in the text" if large else ""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        outs = problem.arrays[1]
+        op, (to,) = problem.op, problem.outs
+        assert isinstance(op, Constant)
+        data = ", ".join(f"0x{op.data[i : i + 2]}" for i in range(1, len(op.data), 2))
+        body = (
+            Text(f"static const unsigned char data[] = {{{data}}};"),
+            Text("memcpy(y, data, sizeof data);"),
+        )
+        y = Argument(f"{STORED[to.dtype]} *y", "result", (outs[0], to.dtype))
+        return Pieces((CKernel("constant", f"{to} = constant", (y,), body if to.size else (), 1),))
+
+
+@final
+class CConcatenate(Generated):
+    name = "concatenate in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, (target,)), op = problem.arrays, problem.op
+        assert isinstance(op, Concatenate)
+        there = [i for _, i in problem.shared]
+        return moved(joined(op.axis, problem.inputs, ins, target, there), caps)
+
+
+@final
+class CPad(Generated):
+    name = "pad in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        ins, outs = problem.arrays
+        op, (x,), (to,) = problem.op, problem.inputs, problem.outs
+        assert isinstance(op, Pad)
+        if (0, 0) in problem.shared:  # x was made there
+            return moved(zeros_around(to, outs[0], op.low, x.shape), caps)
+        plain = x.size and min(*op.low, *op.high, 0) >= 0 and not any(op.inner)
+        zeros = zeros_around(to, outs[0], op.low, x.shape) if plain else [filled(to, None, outs[0])]
+        start, step, first, shape = inside(op, x.shape, to.shape)
+        if not math.prod(shape):
+            return moved(zeros, caps)
+        part = ArrayType(shape, x.dtype)
+        source = ins[0].part(first, (1,) * x.ndim)
+        return moved([*zeros, copied(part, part, source, outs[0].part(start, step))], caps)
+
+
+def copied_part(x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: Operand) -> Moved:
+    """A part of an array, copied to where it is in another of the same shape."""
+    (start, shape), ones = part, (1,) * x.ndim
+    type_ = x.with_shape(shape)
+    return copied(type_, type_, source.part(start, ones), target.part(start, ones))
+
+
+@final
+class CUpdateSlice(Generated):
+    name = "update of a slice in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        ins, outs = problem.arrays
+        op, (x, u) = problem.op, problem.inputs
+        assert isinstance(op, UpdateSlice)
+        if (0, 1) in problem.shared and (0, 0) not in problem.shared:  # u was made there
+            parts = around(op.start, u.shape, x.shape)
+            return moved([copied_part(x, part, ins[0], outs[0]) for part in parts], caps)
+        kernels = []
+        if (0, 0) not in problem.shared:
+            kernels.append(unless_same(copying(x, x, ins[0], outs[0], caps)))
+        if u.size and (0, 1) not in problem.shared:
+            kernels.append(copying(u, u, ins[1], outs[0].part(op.start, op.step), caps))
+        return Pieces(tuple(kernels))
+
+
+# -------- Random bits and new keys in C: any part of a stream is made anywhere, alike.
+
+
+STREAM_LETTERS = "ijklmopq"
+
+
+@final
+class CBits(Generated):
+    name = "random bits in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), tuning = problem.arrays, caps.tuning.draws
+        op, (key,) = problem.op, problem.inputs
+        assert isinstance(op, RandomBits)
+        head, n = Head(caps), math.prod(op.shape)
+        lines = key.shape[:-1]
+        over, (x_over, y_over) = merged(
+            lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
+        )
+        letters = STREAM_LETTERS[: len(over)]
+        head.array("key", ins[0], key.dtype)
+        head.array("y", outs[0], op.dtype, written=True)
+        ends, count = head.sizes(letters, over), head.size("n", n)
+        first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
+        to = head.place("y", (*letters, "from"), (*y_over, 1))
+        part = "(uint64_t)from, (uint64_t)size"
+        each = (
+            Text(
+                f"const int64_t from = piece * {tuning.piece}, size = ge2_least({tuning.piece}, {count} - from);"
+            ),
+            Text(f"ge2_random_fill_{SUFFIX[op.dtype]}({first}, {second}, {part}, y + {to});"),
+        )
+        pieces = f"({count} + {tuning.piece - 1}) / {tuning.piece}"
+        sharing = shared_by(head, len(ends) + 1, tuning.cost * math.prod(lines) * n, lines=2)
+        view = Elements(nest_of((*letters, "piece"), (*ends, pieces)), sharing, each)
+        return Pieces((head.skeleton(op.name, problem, "elements", view),))
+
+
+@final
+class CFold(Generated):
+    name = "random fold in C"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
+        (ins, outs), cost = problem.arrays, caps.tuning.draws.cost
+        op, (key, data) = problem.op, problem.inputs
+        assert isinstance(op, RandomFold)
+        head = Head(caps)
+        own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
+        data_strides = (0,) * data.ndim if ins[1].value else ins[1].strides
+        over, (x_over, d_over, y_over) = merged(data.shape, own, data_strides, outs[0].strides[:-1])
+        letters = STREAM_LETTERS[: len(over)]
+        head.array("key", ins[0], key.dtype)
+        number = head.array("data", ins[1], data.dtype)
+        head.array("y", outs[0], key.dtype, written=True)
+        ends = head.sizes(letters, over)
+        first, second = words(head, "key", letters, x_over, ins[0].strides[-1])
+        if not ins[1].value:
+            number = f"data[{head.place('data', letters, d_over)}]"
+        place, purpose = head.place("y", letters, y_over), head.size("purpose", op.purpose)
+        each = (
+            Text(
+                f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
+            ),
+            Text(f"y[{place}] = (uint32_t)made;"),
+            Text(f"y[{place} + 1] = (uint32_t)(made >> 32);"),
+        )
+        sharing = shared_by(head, len(ends), cost * data.size, lines=3) if ends else None
+        view = Elements(nest_of(letters, ends), sharing, each)
+        return Pieces((head.skeleton(op.name, problem, "elements", view),))
+
+
+def words(
+    head: Head, name: str, letters: str, strides: tuple[int, ...], step: int
+) -> tuple[str, str]:
+    """Both words of a key."""
+    place = head.place(name, letters, strides)
+    return f"{name}[{place}]", f"{name}[{place} + {'1' if step == 1 else head.size('word', step)}]"

@@ -1,1 +1,426 @@
-"""Emitters of CUDA: the kinds of region kernels, their reductions and parameters as text."""
+"""What a CUDA kernel is, its text as a source, several launches of one as one; emitters of their kinds."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+from ge2.base.record import computed, record
+from ge2.codegen import text as content
+from ge2.codegen.environment import WIDTH, render, wrap
+from ge2.codegen.text import Argument, Operand, Text, checked, coded, nested
+from ge2.ops.graphs.region import KINDS
+from ge2.targets.cuda.emit.words import headers
+from ge2.targets.cuda.load.nvrtc import folders
+
+# -------- What a CUDA kernel is: a function, what it is handed, and the grid that it is launched
+# on.
+
+
+ORDER = ("array", "result", "size", "value", "constant")
+UNROLL = "#pragma unroll"
+COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
+UNROLLED = re.compile(rf"{UNROLL}(?! 1$)[^\n]*\n\s*for ", re.MULTILINE)
+MARKS = re.compile(r"[(){};]")
+# a promise that a kernel cannot give which begins while others write what it reads
+EXCLUSIVE = "__restrict__ "
+
+
+@final
+@record
+class Fixed:
+    """A number of the text under a name: `constexpr int THREADS = 256;`."""
+
+    name: str
+    value: int
+    why: str = ""
+
+
+@final
+@record
+class Bundle:
+    """So many launches of one kernel, which are one; its blocks lie along `axis` of the grid. Members
+    at the end may have no blocks.
+    """
+
+    member: CudaKernel
+    count: int
+    axis: str
+
+
+@final
+@record
+class CudaKernel:
+    """A `__global__` function.
+
+    `grid` counts blocks, `block` their threads, `shared` is asked for at launch.
+
+    `arguments` are those of the C target: arrays, sizes, numbers, and partial
+    results that it has for itself.
+    """
+
+    kind: str
+    graph: str
+    arguments: tuple[Argument, ...]
+    body: tuple[Text, ...]  # the statements, of a kernel that has no template of its own
+    block: int
+    grid: tuple[int, ...]
+    fixed: tuple[Fixed, ...] = ()
+    shared: int = 0
+    equations: int = 0
+    helpers: tuple[str, ...] = ()  # what a user's CUDA needs before the function
+    most: int = 0  # threads that a block may have, if other sizes give it others
+    resident: int = 1  # blocks that a multiprocessor is to hold at once
+    sides: tuple[int, ...] = ()  # threads along each axis of a block, if not all along the first
+    foreign: bool = False  # what it does is a user's text
+    # whether a multiprocessor is to hold one block, whose threads have all registers: groups of them
+    # then give some to others
+    single: bool = False
+    # whether its blocks wait for each other, and so are all on the GPU at once
+    together: bool = False
+    template: str = "cuda/kernel.cu.jinja"  # the family's, which prints the loops around statements
+    view: Any = None  # a frozen record of what that template prints
+    text: str = ""  # the whole source, in place of what a template prints,
+    file: str = ""  # and the user's file that it stands in
+    bundle: Bundle | None = None  # what it does for several at once
+
+    @property
+    def title(self) -> str:
+        article = "An" if self.kind[0] in "aeiou" else "A"
+        many = f", for up to {self.bundle.count} steps at once" if self.bundle else ""
+        return f"{article} {self.kind}{' region' if self.kind in KINDS else ''}{many}."
+
+    @property
+    def given(self) -> tuple[Argument, ...]:
+        """The arguments in the order of the parameters."""
+        return tuple(sorted(self.arguments, key=lambda a: ORDER.index(a.kind)))
+
+    @property
+    def parameters(self) -> str:
+        return ", ".join(a.declaration for a in self.given)
+
+    def fits(self, threads: int) -> bool:
+        """True if a GPU that holds so many threads holds all of its blocks at once: little to
+        one too large is won where it is launched while those before it end.
+        """
+        return self.block * math.prod(self.grid) <= threads
+
+    @property
+    def lets(self) -> bool:
+        """True if it lets those that wait for it be launched as soon as
+        all of its blocks are there.
+
+        One whose blocks wait for each other needs the GPU to itself.
+        """
+        return not (self.foreign or self.together)
+
+    def in_turns(self, code: str) -> bool:
+        """True if its code, without comments, reads in a loop what comes after
+        what it has written there.
+
+        Several rounds at once are under way only if what is written is known to
+        be nothing that is read. Tensor maps are no accesses of the code's.
+        """
+        read, written = (
+            re.compile(
+                rf"\b({'|'.join([more, *(a.name for a in self.given if a.kind == kind and not a.mapped)])})\b"
+            )
+            for kind, more in (("array", "from"), ("result", "to"))
+        )
+        return any(read.search(body) and written.search(body) for body in unrolled_bodies(code))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Threads along each axis of a block."""
+        return self.sides or (self.block,)
+
+    def shifted(self, temps: int) -> CudaKernel:
+        """The kernel among others: its own arrays come after so many."""
+        return replace(self, arguments=tuple(later(a, temps) for a in self.arguments))
+
+    @property
+    def bounds(self) -> str:
+        """Returns how many threads a block has at most, and how many blocks are to fit."""
+        most = self.most or self.block
+        told = self.resident > 1 or self.single
+        return f"{most}, {self.resident}" if told else str(most)
+
+
+def unrolled_bodies(code: str) -> Iterator[str]:
+    """The bodies of loops of which several rounds are unrolled.
+
+    >>> list(unrolled_bodies("#pragma unroll\\nfor (int v = 0; v < f(2); v++)\\n    y[v] = x[v];\\nn = 1;"))
+    ['\\n    y[v] = x[v];']
+    """
+    for found in UNROLLED.finditer(code):
+        begin = past(code, found.end(), ")")
+        yield code[begin : past(code, begin, ";}")]
+
+
+def past(code: str, at: int, ends: str) -> int:
+    """Returns where the next parentheses (`)`) or the next statement (`;` or `}`) ends."""
+    depth = 0
+    for found in MARKS.finditer(code, at):
+        depth += 1 if found[0] in "({" else -1 if found[0] in ")}" else 0
+        if depth == 0 and found[0] in ends:
+            return found.end()
+    return len(code)
+
+
+def later(argument: Argument, temps: int) -> Argument:
+    if argument.kind not in ("array", "result"):
+        return argument
+    operand, dtype = argument.value
+    own = isinstance(operand, Operand) and operand.role == "part"
+    return (
+        replace(argument, value=(replace(operand, index=operand.index + temps), dtype))
+        if own
+        else argument
+    )
+
+
+def bare(source: str) -> str:
+    """A source without its comments, each line where it was: sources that
+    differ in comments alone are one.
+
+    >>> bare("/* about\\n   a */ int a; /* b */")
+    '\\n int a; '
+    """
+    return COMMENT.sub(lambda found: "\n" * found[0].count("\n"), source)
+
+
+# -------- Several launches of one kernel as one: each block finds by its number whose block it is.
+
+
+OWN: Final = ("array", "result", "size")  # kinds of arguments that each member has for itself
+WHOLE: Final = re.compile(r"\b(?:gridDim|blockIdx)\.(\w)\b")
+TOGETHER: Final = re.compile(r"\b(?:cooperative_groups|ge2_grid_\w+)\b")
+# headers whose functions ask for the number of a block, which only the text of a kernel is told
+ASKING: Final = ("grid", "order")
+MEMBER: Final = {"blockIdx": "member_block", "gridDim": "member_blocks"}
+END: Final = "end"  # of a member's blocks
+
+
+def axis_of(grid: Sequence[int]) -> int:
+    """The axis along which the blocks of several grids can follow each other: the last that has any.
+
+    >>> axis_of((5, 1)), axis_of((1, 5)), axis_of((5, 7)), axis_of((1, 1))
+    (0, 1, 1, 0)
+    """
+    return max((i for i, n in enumerate(grid) if n != 1), default=0)
+
+
+def can_be_bundled(kernel: CudaKernel, code: str) -> bool:
+    """True for a kernel whose blocks are told apart by their numbers alone."""
+    fixed = kernel.foreign or kernel.together or kernel.text or kernel.sides or kernel.bundle
+    mapped = any(a.mapped for a in kernel.arguments)
+    asked = any(f'"ge2/{name}.cuh"' in code for name in ASKING)
+    asked = asked or any(WHOLE.search(each) for each in kernel.helpers)
+    return not (fixed or mapped or asked or TOGETHER.search(code))
+
+
+def bundle_of(kernel: CudaKernel, ends: Sequence[int]) -> CudaKernel:
+    """The kernel that does the work of so many launches, whose blocks end at `ends`.
+
+    A member's own arguments have its number at the end of their names.
+    """
+    found = list[Argument]()
+    for m, end in enumerate(ends):
+        own = [a for a in kernel.given if a.kind in OWN]
+        found += [replace(a, declaration=of(m, a.declaration), value=None) for a in own]
+        found.append(Argument(f"int {of(m, END)}", "size", end))
+    found += [a for a in kernel.given if a.kind not in OWN]
+    axis = axis_of(kernel.grid)
+    grid = (*kernel.grid[:axis], ends[-1], *kernel.grid[axis + 1 :])
+    bundle = Bundle(kernel, len(ends), "xyz"[axis])
+    return replace(kernel, arguments=tuple(found), grid=grid, bundle=bundle)
+
+
+def of(member: int, name: str) -> str:
+    """The name of what a member has for itself."""
+    return f"{name}_of_{member}"
+
+
+def selection(bundle: Bundle, code: str) -> tuple[str, ...]:
+    """The lines by which a block takes the arguments of its member, and what the code asks of its
+    grid.
+    """
+    own = [a for a in bundle.member.given if a.kind in OWN]
+    lines = [f"{a.declaration.replace(EXCLUSIVE, '')};" for a in own]
+    block, blocks = MEMBER.values()
+    counts = "gridDim" in code
+    lines.append(f"int {block} = (int)blockIdx.{bundle.axis};")
+    lines += [f"int {blocks};"] if counts else []
+    return (*lines, *chosen(bundle, range(bundle.count), counts))
+
+
+def chosen(bundle: Bundle, members: range, counts: bool, depth: int = 0) -> list[str]:
+    """The lines by which a block, one of these members', takes what its member has: it asks whether
+    it is of the first half of them, and so on.
+    """
+    if len(members) == 1:
+        return taken(bundle, members[0], counts, depth)
+    half = members[len(members) // 2]
+    sides = range(members.start, half), range(half, members.stop)
+    one, other = (chosen(bundle, side, counts, depth + 1) for side in sides)
+    test = f"if ({MEMBER['blockIdx']} < {of(half - 1, END)}) {{"
+    return [test, *indented(one), "} else {", *indented(other), "}"]
+
+
+def taken(bundle: Bundle, m: int, counts: bool, depth: int) -> list[str]:
+    """The lines by which a block takes what member `m` has for itself."""
+    block, blocks = MEMBER.values()
+    found = [f"{a.name} = {of(m, a.name)};" for a in bundle.member.given if a.kind in OWN]
+    if counts:
+        found.append(f"{blocks} = {of(m, END)}{f' - {of(m - 1, END)}' if m else ''};")
+    if m:
+        found.append(f"{block} -= {of(m - 1, END)};")
+    return textwrap.wrap(" ".join(found), WIDTH - 4 - 4 * depth)
+
+
+def indented(lines: Sequence[str]) -> list[str]:
+    return [f"    {line}" for line in lines]
+
+
+def of_member(body: str, bundle: Bundle) -> str:
+    """A kernel's body, in which a block has its number among those of its member."""
+
+    def of_its_own(found: re.Match[str]) -> str:
+        return MEMBER[found[0].partition(".")[0]] if found[1] == bundle.axis else found[0]
+
+    return WHOLE.sub(of_its_own, body)
+
+
+# -------- A kernel as the text of a CUDA source.
+
+
+LET, WAIT = "ge2_let_kernels();", "ge2_await_kernels();"
+PARTS = {
+    "ge2_read": "pack",
+    "ge2_write": "pack",
+    "ge2_some": "pack",
+    "ge2_ahead": "ahead",
+    "ge2_bitonic": "bitonic",
+    "ge2_team_": "team",
+    "ge2_column_": "team",
+    "ge2_columns_": "columns",
+    "ge2_exact_": "exact",
+    "ge2_fixed_": "fixed",
+    "ge2_divisor": "divide",
+    "ge2_over_": "divide",
+    "ge2_rank": "order",
+    "ge2_digit": "order",
+    "ge2_run_end": "order",
+    "ge2_random_some": "draw",
+    "ge2_scan_": "scan",
+    "ge2_tile": "tile",
+    "ge2_top_": "top",
+    "ge2_scaled_": "scaled",
+    "ge2_kept": "kept",
+    "ge2_small_": "small",
+    "ge2_tensor_map": "hopper",
+    "ge2_mma_": "mma",
+    "ge2_attend_": "attend",
+    "ge2_rounded_pair_": "pair",
+    "ge2_brief_": "float",
+    "ge2_grid_": "grid",
+    "ge2_spread_": "spread",
+}
+
+
+@final
+@record
+class Around:
+    """The parts of a file that its body decides: headers, numbers, parameters, the first lines."""
+
+    headers: tuple[str, ...]
+    fixed: tuple[Fixed, ...]
+    parameters: str
+    begins: tuple[str, ...]
+    body: str
+
+
+@final
+@dataclass(frozen=True)
+class Source:
+    """A kernel under its name. It has a `__dict__`, which keeps its text: assemblers ask for that
+    two or three times.
+    """
+
+    name: str
+    kernel: CudaKernel
+
+    def around(self, helpers: str, body: str) -> Around:
+        """The parts around a body, which a template asks for when it has printed the body.
+
+        The compiler warns of a number that no code names. A kernel that waits for those before it
+        reads what others write, and a kernel that reads and writes in turns needs what its
+        compiler then may not assume (`__restrict__`): it does not wait.
+        """
+        k, code = self.kernel, bare(body)
+        waits = k.lets and not (k.bundle.member if k.bundle else k).in_turns(code)
+        selected = selection(k.bundle, code) if k.bundle else ()
+        body = of_member(body, k.bundle) if k.bundle else body
+        parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
+        return Around(
+            headers_of("\n".join((parameters, helpers, code))),
+            tuple(each for each in k.fixed if re.search(rf"\b{each.name}\b", code)),
+            parameters,
+            (*((LET,) if k.lets else ()), *selected, *((WAIT,) if waits else ())),
+            "\n".join(map(wrapped, body.split("\n"))) if too_wide(body) else body,
+        )
+
+    def text(self) -> str:
+        return self._text
+
+    @computed
+    def _text(self) -> str:
+        return self.kernel.text or checked(render(self.kernel.template, self))
+
+    @property
+    def waits(self) -> bool:
+        """True if it waits by itself for the kernels before it, whatever its sizes are."""
+        return self.kernel.lets and WAIT in self.text()
+
+
+def headers_of(text: str) -> tuple[str, ...]:
+    """The headers that a text needs, by the names in it."""
+    found = {*headers(text), *(header for name, header in PARTS.items() if name in text)}
+    return ("core", *sorted(found - {"core"}))
+
+
+def content_of(kernel: CudaKernel) -> tuple[str, ...]:
+    """Returns what the text of a kernel consists of but for numbers, with the headers that it may
+    need.
+    """
+    found = content.content_of(same_code(Source(kernel.kind, kernel)), kernel.template)
+    needed = (f"ge2/{name}.cuh" for name in headers_of("\n".join(found)))
+    return (*found, content.headers_content((*needed,), folders()))
+
+
+def too_wide(body: str) -> bool:
+    return any(len(line) > WIDTH for line in body.split("\n"))
+
+
+def wrapped(line: str) -> str:
+    """A line of a skeleton as lines that are not too long."""
+    code = line.lstrip()
+    return wrap(code, len(line) - len(code)) if len(line) > WIDTH else line
+
+
+def same_code(source: Source) -> str:
+    """A kernel without what is for people alone: equal texts are one."""
+    k = source.kernel
+    if k.text:
+        return k.text
+    head = [
+        source.name,
+        k.bounds,
+        k.parameters,
+        *(f"{each.name} = {each.value}" for each in k.fixed),
+    ]
+    return "\n".join([*head, *k.helpers, str(k.lets), *nested(k.body), k.template, *coded(k.view)])

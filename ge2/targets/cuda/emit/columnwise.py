@@ -12,20 +12,15 @@ from collections.abc import Sequence
 from typing import ClassVar, final
 
 from ge2.base.record import record
-from ge2.codegen.axes import ALWAYS
+from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
 from ge2.codegen.kernel_values import Param
-from ge2.codegen.loop_nest import Loop, Spec, Work, nest
 from ge2.codegen.text import Text, guard
 from ge2.ops.random import Draw
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit import reductions
-from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
-from ge2.targets.cuda.emit.kernel_parameters import Places
-from ge2.targets.cuda.emit.narrow_columns import narrow
+from ge2.targets.cuda.emit import CudaKernel, Fixed, words
 from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power, tested
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels, Partials, part
-from ge2.targets.cuda.emit.types import HELD, STORED
-from ge2.targets.cuda.limits import WARP
+from ge2.targets.cuda.emit.special_reductions import Kernels, Partials, narrow, part
+from ge2.targets.cuda.emit.words import HELD, STORED, Places
+from ge2.targets.cuda.limits import WARP, Chip
 
 
 @final
@@ -46,7 +41,7 @@ class RowLoop:
     """A loop over rows; in narrow blocks a thread reads some of them at once."""
 
     at: int
-    states: tuple[reductions.Stage, ...]
+    states: tuple[words.Stage, ...]
     row: str
     count: str
     split: tuple[Text, ...]
@@ -66,7 +61,7 @@ class End:
     """The end of a loop over rows."""
 
     at: int
-    after: tuple[reductions.Stage, ...]
+    after: tuple[words.Stage, ...]
     narrow: bool
     braces: bool
     kind: ClassVar = "end"
@@ -534,19 +529,19 @@ class Lanes:
             self.said.packs[p] = f"{name}_at"
         return lines
 
-    def begin(self, w: Work) -> reductions.State:
+    def begin(self, w: Work) -> words.State:
         assert w.y is not None
-        return reductions.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
+        return words.begun(w, "PACK" if self.said.homes[w.y].dims else "", "v")
 
-    def end(self, w: Work) -> list[reductions.Stage]:
+    def end(self, w: Work) -> list[words.Stage]:
         """Merges what the threads of a column have, and leaves it where blocks share the rows."""
         assert w.y is not None
         several = bool(self.said.homes[w.y].dims)
-        mine = f"{reductions.state(w)}[v]" if several else reductions.state(w)
+        mine = f"{words.state_of(w)}[v]" if several else words.state_of(w)
         if self.narrow is not None:
-            return [reductions.merge(w, mine, f"ge2_columns_fold<COLUMNS, {self.block}>")]
-        fold = reductions.merge(w, mine, f"ge2_column_fold<COLUMNS, {self.block}>")
-        lines: list[reductions.Stage] = [fold]
+            return [words.merge(w, mine, f"ge2_columns_fold<COLUMNS, {self.block}>")]
+        fold = words.merge(w, mine, f"ge2_column_fold<COLUMNS, {self.block}>")
+        lines: list[words.Stage] = [fold]
         p = next((p for p in self.partials.parts if p.fold is w), None)
         if p is not None:
             tests = ["here"] if self.kept else []
@@ -560,7 +555,7 @@ class Lanes:
             tests += [f"{self.places.letters[a]} == 0" for a in self.kept if a not in p.axes]
             leave = self.partials.leave(w, "blockIdx.y", self.linear(p.axes, several), mine)
             lines += tested(tests, [leave])
-        return [reductions.Each("v", "PACK", tuple(lines))] if several else lines
+        return [words.Each("v", "PACK", tuple(lines))] if several else lines
 
     def linear(self, axes: Sequence[int], several: bool) -> str:
         """Returns which of all elements along some of the kept axes a thread has."""

@@ -9,26 +9,27 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
+from ge2.base.arrays import BFLOAT16, BOOL, FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
-from ge2.codegen.iteration_space import axes_of, works_of
+from ge2.codegen.axes import Home, Loop, Work, homes
 from ge2.codegen.kernel_values import Held, Param, Placed, Step, Tiling, Values
-from ge2.codegen.loop_nest import Home, Loop, Work, homes
-from ge2.codegen.text import Operand, Text, guard
+from ge2.codegen.text import Operand, Text, axes_of, guard, works_of
 from ge2.ir import Eqn, Literal, Names, Var, write
 from ge2.ir.text import eqn_text
 from ge2.ops.graphs.region import Region, Runs
 from ge2.ops.random import Draw
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.ops.shape import Iota
-from ge2.targets.cuda.emit import reductions
-from ge2.targets.cuda.emit.kernel_parameters import RESERVED, Places, label
-from ge2.targets.cuda.emit.types import (
+from ge2.targets.cuda.emit import words
+from ge2.targets.cuda.emit.words import (
     HELD,
+    RESERVED,
     STORED,
     SUFFIX,
+    Places,
     expression,
     helpers_of,
+    label,
     number,
     retyped,
 )
@@ -134,10 +135,9 @@ class Statements:
         assert w.step is not None and w.y is not None
         comment = self.note(w.step.eqn)
         if w.kind == "fold":
-            index = self.index(w) if reductions.indexed(w) else ""
+            index = self.index(w) if words.indexed(w) else ""
             return Text(
-                self.fused(w)
-                or reductions.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
+                self.fused(w) or words.taken_in(w, self.state(w), self.operand(w.xs[0]), index),
                 comment,
             )
         home, code = self.homes[w.y], self.computed(w)
@@ -152,7 +152,7 @@ class Statements:
             for y, w in self.makers.items()
             if is_product(w) and y.dtype in (FLOAT32, FLOAT64) and not self.homes[y].dims
             if all(
-                r.kind == "fold" and reductions.op_of(r).name == "reduce_sum"
+                r.kind == "fold" and words.op_of(r).name == "reduce_sum"
                 for r in self.readers.get(y, ())
             )
         }
@@ -257,7 +257,7 @@ class Statements:
         assert w.y is not None
         if w in self.striped:
             return self.striped[w]
-        name, home = reductions.state(w), self.homes[w.y]
+        name, home = words.state_of(w), self.homes[w.y]
         return f"{name}{self.at(home)}" if home.dims else name
 
     def kept(self, x: Held, home: Home) -> str:
@@ -438,7 +438,7 @@ class Statements:
             return self.places.count(leaf, x, self.v)
         home, w = self.homes[x], self.makers[x]
         if w.kind == "fold":
-            return reductions.read(w, self.state(w))
+            return words.read(w, self.state(w))
         return self.kept(x, home) if home.dims else label(x.name)
 
     def load(self, p: Param) -> str:

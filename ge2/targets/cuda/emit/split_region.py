@@ -1,18 +1,35 @@
-"""A region that is more than one kernel can do, as two: what one makes
-for the other becomes an array.
-"""
+"""The kinds of kernels that a region may become: plain, split in two, or by tiles across each other."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cache as once
+from functools import partial
+from typing import Any, final
 
-from ge2.codegen.kernel_values import folded_axes
+from ge2.base.record import record
+from ge2.choice.problem import Variant
+from ge2.codegen.axes import is_state
+from ge2.codegen.kernel_values import Param, folded_axes
+from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import Eqn, Graph, Var
 from ge2.ir.op import FREE
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.region import Problem
+from ge2.targets.cuda.emit.row_plan import Plan, planned
+from ge2.targets.cuda.emit.rows import Rows
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import STORED, WIDEST
+from ge2.targets.cuda.limits import Chip
+
+# -------- A region that is more than one kernel can do, as two: what one makes for the other
+# becomes an array.
 
 
 def cut(region: Region) -> tuple[Region, Region]:
@@ -198,3 +215,268 @@ def kind(eqns: tuple[Eqn, ...]) -> str:
     folded = {e.outs[0] for e in eqns if isinstance(e.op, Reduce | ArgReduce)}
     read = {a for e in eqns for a in e.inputs}
     return "rowwise" if folded & read else "reduce" if folded else "pointwise"
+
+
+# -------- Elementwise kernels of arrays that lie across each other, by way of tiles in shared
+# memory.
+# A block has a square of SIDE x SIDE elements. What does not lie as the results do is read along
+# its own neighbours into a tile; then each thread has packs along the results, as in other
+# elementwise kernels. So all accesses to memory are of whole lines of 128 bytes, and a copy moves
+# each element twice and nothing else.
+
+
+def across(problem: Problem, chip: Chip) -> Across | None:
+    """The writer of the kernel, if arrays lie across the results, and in one direction."""
+    lane, strides, tuning = lane_of(problem), problem.axes.strides, chip.tuning.tiles
+    if lane < 0 or problem.axes.sizes[lane] < tuning.few:
+        return None
+    lying = [(p, side) for p in strides if (side := side_of(problem, p, lane, tuning.few)) >= 0]
+    if not lying:
+        return None
+    largest, side = max(
+        lying, key=lambda each: math.prod(problem.axes.sizes[a] for a in strides[each[0]])
+    )
+    taken = [p for p, other in lying if other == side]
+    for n in tuning.sides:
+        if (
+            largest in taken
+            and sum(n * n * p.var.type.dtype.itemsize for p in taken) <= chip.static
+        ):
+            return Across(problem, chip, lane, side, taken, n)
+    return None
+
+
+def lane_of(problem: Problem) -> int:
+    """The axis along which the results lie; -1 if there is none, or they differ."""
+    found = {
+        next((a for a, s in problem.axes.strides[p].items() if s == 1), -1) for p in problem.outs
+    }
+    whole = all(set(problem.axes.strides[p]) == set(problem.axes.sizes) for p in problem.outs)
+    return found.pop() if len(found) == 1 and whole else -1
+
+
+def side_of(problem: Problem, p: Param, lane: int, few: int) -> int:
+    """The other axis along which an input's neighbours lie; -1 if it lies as
+    the results do, repeats, or has `few` elements there.
+    """
+    strides = problem.axes.strides[p]
+    if (
+        p in problem.outs
+        or p in problem.placed
+        or problem.operands[p.var].value
+        or strides.get(lane, 1) in (0, 1)
+    ):
+        return -1
+    return next((a for a, s in strides.items() if s == 1 and problem.axes.sizes[a] >= few), -1)
+
+
+@final
+@record
+class Side:
+    """An axis of a tile; `ragged`: no whole number of packs lies along it."""
+
+    letter: str
+    extent: str
+    ragged: bool
+
+
+@final
+@record
+class Taken:
+    """An array that is read by way of a tile; `wide`: elements of one access."""
+
+    name: str
+    stored: str
+    wide: int
+    element: str
+
+
+@final
+@record
+class Tiles:
+    """What `templates/cuda/transpose.cu.jinja` prints."""
+
+    row: Side
+    along: Side
+    index: str
+    outer: tuple[Text, ...]
+    taken: tuple[Taken, ...]
+    packs: int
+    block: int
+    stages: tuple[Stage, ...]
+
+
+@final
+class Across:
+    """`lane`: along which results lie, `side`: along which those of `taken` do."""
+
+    def __init__(
+        self, problem: Problem, chip: Chip, lane: int, side: int, taken: Sequence[Param], width: int
+    ) -> None:
+        self.problem, self.taken, self.width, self.side = problem, list(taken), width, side
+        largest = max(p.var.type.dtype.itemsize for p in (*taken, *problem.outs))
+        self.pack = min(WIDEST // largest, chip.tuning.tiles.pack)
+        self.lanes = Lanes(problem, frozenset(), chip, lane, self.pack)
+        self.places, self.lane = self.lanes.places, lane
+        self.block = min(chip.tuning.tiles.block, width * width // self.pack)
+        self.turns = width * width // self.pack // self.block
+        sizes = problem.axes.sizes
+        self.outer = [a for a in self.lanes.kept if a not in (lane, side)]
+        self.grid = math.prod(-(-sizes[a] // (width if a in (lane, side) else 1)) for a in sizes)
+
+    def run(self) -> Kernels:
+        if not self.grid:
+            return Kernels(())
+        problem, said = self.problem, self.lanes.said
+        row, along = map(self.side_at, (self.lane, self.side))
+        outer = self.where()
+        taken = tuple(map(self.tile, self.taken))
+        for p in self.taken:
+            said.packs[p] = f"{self.places.array(p)}_at.at[{'v' if self.pack > 1 else '0'}]"
+        stages = tuple(self.lanes.inside(self.lanes.root))
+        view = Tiles(row, along, self.places.whole, outer, taken, self.turns, self.block, stages)
+        fixed = (
+            Fixed("PACK", self.pack, "neighbours of one access"),
+            Fixed("SIDE", self.width, "elements along each side of a tile"),
+        )
+        arguments = tuple(self.places.arguments.values())
+        return Kernels((
+            CudaKernel(
+                problem.region.kind, problem.text, arguments, (), self.block, (self.grid, 1), fixed,
+                0, len(problem.region.graph.eqns), tuple(said.helpers),
+                template="cuda/transpose.cu.jinja", view=view,
+            ),
+        ))  # fmt: skip
+
+    def side_at(self, a: int) -> Side:
+        ragged = self.problem.axes.sizes[a] % self.pack != 0
+        return Side(self.places.letters[a], self.places.extent(a), ragged)
+
+    def where(self) -> tuple[Text, ...]:
+        """Returns where a tile lies along the axes that are not its own."""
+        if len(self.outer) == 1:
+            letter = self.places.letters[self.outer[0]]
+            return (Text(f"const {self.places.whole} {letter} = rest1;"),)
+        return tuple(map(Text, self.places.split("rest1", self.outer)))
+
+    def tile(self, p: Param) -> Taken:
+        stored, name = STORED[p.var.type.dtype], self.places.array(p)
+        return Taken(name, stored, self.wide(p), self.places.element(p))
+
+    def wide(self, p: Param) -> int:
+        """Returns how many elements along the side one access may move."""
+        self.places.lane = self.side
+        found = min(self.places.wide(p), self.pack)
+        self.places.lane = self.lane
+        return found
+
+
+# -------- The kinds of kernels that a region may become, and the kernels of each.
+# Threads lie along what is reduced (rows) or along what is kept (columns); arrays that lie across
+# the results go through tiles; and a region of several reductions may be two kernels, with an array
+# between them.
+
+
+Operands = Mapping[Var, Operand]
+
+
+def variants(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
+    """Ways to do a region on such a chip, the preferred one first; the
+    plan of each gives its kernels, the same ones each time: names are taken while text is written.
+    """
+    rest = inhabited(region)
+    if rest is None:
+        yield Variant("nothing", lambda: Kernels(()))
+        return
+    two = (
+        [Variant("in two", once(partial(in_two, rest, operands, chip)))]
+        if is_divisible(rest)
+        else []
+    )
+    early = two if repeats(rest, chip.tuning.rowwise.long) else []
+    yield from early
+    yield from single(rest, operands, chip)
+    yield from [] if early else two
+
+
+def single(region: Region, operands: Operands, chip: Chip) -> Iterator[Variant]:
+    """Ways to do a region as one kernel, and those that finish what its blocks gather."""
+
+    def make() -> Problem:
+        return Problem(region, operands)
+
+    problem = make()
+    over = list(dict.fromkeys(w.over for w in problem.folded))
+    if not over:
+        if (tiles := across(problem, chip)) is not None:
+            yield Variant("transposed tiles", once(tiles.run))
+            problem = make()
+        yield Variant("elementwise", once(Lanes(problem, frozenset(), chip).run))
+        return
+    lane = problem.lane
+    for axes in sorted(over, key=lambda axes: (-rank(problem, axes), sorted(axes))):
+        if lane in axes and (plan := planned(make, axes, chip)) is not None:
+            yield Variant(f"rows along {named(axes)}", once(partial(by_rows, plan)))
+    if len(over) == 1:
+        name, columns = f"columns over {named(over[0])}", chip.tuning.columns
+        yield Variant(name, once(Lanes(problem, over[0], chip).run))
+        if math.prod(region.space) >= columns.many:
+            deep = replace(chip.tuning, columns=replace(columns, unrolled=columns.deep))
+            further = Lanes(make(), over[0], replace(chip, tuning=deep))
+            yield Variant(f"{name}, {columns.deep} rows at once", once(further.run))
+
+
+def by_rows(plan: Plan) -> Kernels:
+    return Rows(plan).run()
+
+
+def named(axes: frozenset[int]) -> str:
+    """Axes of the iteration space in words.
+
+    >>> named(frozenset({2, 0}))
+    'axes 0, 2'
+    """
+    return f"{'axis' if len(axes) == 1 else 'axes'} {', '.join(map(str, sorted(axes)))}"
+
+
+def regional(region: Region, operands: Operands, chip: Chip) -> Kernels:
+    """The kernels of the preferred variant."""
+    found: Kernels = next(variants(region, operands, chip)).plan()
+    return found
+
+
+def in_two(region: Region, operands: Operands, chip: Chip) -> Kernels:
+    """The kernels of both halves, and the arrays that the first makes for the second."""
+    temps: list[int] = []
+    kernels = of_halves(region, dict(operands), chip, temps)
+    return Kernels(tuple(kernels), tuple(temps))
+
+
+def of_halves(
+    region: Region, operands: dict[Var, Operand], chip: Chip, temps: list[int]
+) -> list[CudaKernel]:
+    """The kernels of both halves; arrays between them are added to `temps`, and to `operands`."""
+    kernels: list[CudaKernel] = []
+    for half in filter(None, map(inhabited, cut(region))):
+        for var in half.graph.outputs:
+            assert isinstance(var, Var)
+            if var not in operands:
+                operands[var] = whole("temp", len(temps), var.type.shape)
+                temps.append(var.type.nbytes)
+        one = next(single(half, operands, chip), None)
+        if one is None:
+            kernels += of_halves(half, operands, chip, temps)
+            continue
+        found: Kernels = one.plan()
+        kernels += [k.shifted(len(temps)) for k in found.kernels]
+        temps += found.temps
+    return kernels
+
+
+def rank(problem: Problem, axes: frozenset[int]) -> int:
+    """Returns what speaks for axes as those of a row: what is read inside must be
+    complete; then the most used.
+    """
+    read = {x for w in problem.works if w.kind != "store" for x in w.xs}
+    full = any(w.over == axes and (w.y in read or is_state(w.step)) for w in problem.folded)
+    return 1000 * full + Counter(w.over for w in problem.folded)[axes]

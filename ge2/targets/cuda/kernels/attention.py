@@ -8,41 +8,50 @@ from typing import Any, ClassVar, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import FLOAT32, FLOATS, HALF
-from ge2.base.gpu import AMPERE
-from ge2.choice.problem import Problem, Variant
-from ge2.choice.speed import bytes_of
+from ge2.base.arrays import AMPERE, FLOAT32, FLOATS, HALF
+from ge2.choice.problem import Problem, Variant, bytes_of
 from ge2.codegen.text import Operand
 from ge2.ir import Dims, Graph, Var
-from ge2.ops.attention.core import core_shapes
 from ge2.ops.attention.form import Form
-from ge2.ops.attention.ops import FusedAttention, FusedBackward, form_of
-from ge2.ops.attention.scores import Scores, scores_of, without_band
-from ge2.ops.attention.slopes import way
-from ge2.ops.attention.tiling import MAPPED, Tiling, c_order, tiling
+from ge2.ops.attention.graphs import way
+from ge2.ops.attention.ops import (
+    MAPPED,
+    FusedAttention,
+    FusedBackward,
+    Tiling,
+    c_order,
+    form_of,
+    tiling,
+)
+from ge2.ops.attention.scores import Scores, core_shapes, scores_of, without_band
 from ge2.ops.pointlike import Pointlike
-from ge2.targets.cuda.attention.backward import AttentionBackward as WgmmaBackward
-from ge2.targets.cuda.attention.backward import Backward as BackwardKernels
-from ge2.targets.cuda.attention.bias import Left
-from ge2.targets.cuda.attention.by_keys import AttentionByKeys, rows_of, tiles_of
-from ge2.targets.cuda.attention.kernel import AttentionWgmma
-from ge2.targets.cuda.attention.kernel import Forward as ForwardKernel
-from ge2.targets.cuda.attention.mma import AttentionMma, Room
-from ge2.targets.cuda.attention.mma import AttentionMmaBackward as MmaBackward
-from ge2.targets.cuda.attention.statements import (
+from ge2.targets.cuda.attention_backward import AttentionBackward as WgmmaBackward
+from ge2.targets.cuda.attention_backward import Backward as BackwardKernels
+from ge2.targets.cuda.attention_backward import Left
+from ge2.targets.cuda.attention_kernels import (
     NOTHING,
+    AttentionWgmma,
     Statements,
     Written,
     drop_statements,
     slope_statements,
     statements,
 )
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.kernels.gemm.speed import CLOCK, LEAST, RATE
+from ge2.targets.cuda.attention_kernels import Forward as ForwardKernel
+from ge2.targets.cuda.attention_of_warps import (
+    AttentionByKeys,
+    AttentionMma,
+    Room,
+    rows_of,
+    tiles_of,
+)
+from ge2.targets.cuda.attention_of_warps import AttentionMmaBackward as MmaBackward
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.kernels.gemm import CLOCK, LEAST, RATE
 from ge2.targets.cuda.kernels.generated import Cuda
 from ge2.targets.cuda.kernels.products import HOPPER, precision
+from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import AttentionMmaTile, AttentionTile
 
 # sums of a thread beside which registers do not spill: with dropout; with other scores, or float32;

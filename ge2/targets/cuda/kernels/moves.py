@@ -1,34 +1,192 @@
-"""Joining, padding and updating arrays in CUDA: every part is written where it
-belongs, and is copied once.
-
-Parts that were made there already (`problem.shared`) are not written again.
-"""
+"""Kernels of a thread an element: moves, joins, pads, random bits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from functools import partial
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
+from ge2.base.arrays import HALF
 from ge2.base.record import record
 from ge2.choice.problem import Problem, Variant, described
-from ge2.codegen.moves import Moved, inside, joined, zeros_around
-from ge2.codegen.text import Operand
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.layout import Moved, inside, joined, zeros_around
+from ge2.codegen.text import Operand, Parameters, Text
 from ge2.ir import ArrayType, Dims
 from ge2.ops.index import UpdateSlice
+from ge2.ops.random import RandomBits, RandomFold
 from ge2.ops.shape import Concatenate, Pad
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.region_variants import regional
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels
-from ge2.targets.cuda.emit.types import STORED
-from ge2.targets.cuda.kernels.element_grid import OVER, Grid, Spread, added, far, lettered, packed
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.split_region import regional
+from ge2.targets.cuda.emit.words import FAR, HELD, STORED, SUFFIX, WIDEST
 from ge2.targets.cuda.kernels.generated import Cuda, CudaWays, Operands, copying, filling
+from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.tuning import Joins
+
+# -------- Kernels of a thread an element: where it is along axes of any strides, and the parameters
+# it needs.
+
+
+ROOM = 1 << 12  # elements beyond the last that a place may come to before it is found to be there
+OVER, ALONG = "ijlmoq", "uzabcdefgh"  # letters of axes of indices, and of those along a row
+
+
+def lettered(letters: str, count: int) -> list[str]:
+    """A name for each of so many axes.
+
+    >>> lettered("ij", 3)
+    ['i', 'j', 'i2']
+    """
+    return [letters[n] if n < len(letters) else f"{letters[0]}{n}" for n in range(count)]
+
+
+def far(counts: Iterable[int], *arrays: tuple[Dims, Dims]) -> bool:
+    """True if places need 64 bits: for so many elements, or arrays of such (shape, strides)."""
+    spans = (
+        1 + sum(abs(s) * (n - 1) for n, s in zip(shape, strides, strict=True))
+        for shape, strides in arrays
+        if 0 not in shape
+    )
+    return max(*counts, *spans, 0) + ROOM >= FAR
+
+
+def packed(dtype: np.dtype, *multiples: int) -> int:
+    """Neighbouring elements that one access moves, where those numbers of
+    elements are multiples of theirs.
+
+    >>> packed(np.dtype("f4"), 12, 0), packed(np.dtype("f2"), 12, 2), packed(np.dtype("f8"), 3)
+    (4, 2, 1)
+    """
+    found = max(WIDEST // dtype.itemsize, 1)
+    while found > 1 and any(each % found for each in multiples):
+        found //= 2
+    return found
+
+
+@final
+@record
+class Spread:
+    """Which element a thread has: its number among so many, and its place along each axis."""
+
+    index: str
+    block: int
+    number: str = ""
+    count: str = ""  # empty if there is but one element
+    places: tuple[Text, ...] = ()
+
+
+@final
+@record
+class Elements:
+    """The view of a kernel that does some statements for each element."""
+
+    spread: Spread
+    statements: tuple[Text, ...]
+
+
+@final
+class Grid(Parameters):
+    """The parameters of a kernel, each declared when it is first named.
+
+    `far`: places have 64 bits; `block`: threads of a block.
+    """
+
+    def __init__(self, far: bool, block: int) -> None:
+        super().__init__()
+        self.whole, self.block = "int64_t" if far else "int", block
+        self.fixed: list[Fixed] = []
+
+    # -- parameters
+
+    def add(self, name: str, declaration: str, kind: str, value: Any) -> str:
+        return self.argue(name, f"{declaration}{name}", kind, value)
+
+    def array(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
+        """An array that is read, or the number that stands in its place."""
+        if operand.value:
+            return self.add(name, f"{HELD[dtype]} ", "value", (operand, dtype))
+        return self.add(
+            name, f"const {stored or STORED[dtype]} *__restrict__ ", "array", (operand, dtype)
+        )
+
+    def result(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
+        return self.add(
+            name, f"{stored or STORED[dtype]} *__restrict__ ", "result", (operand, dtype)
+        )
+
+    def size(self, name: str, value: int) -> str:
+        return self.add(name, f"{self.whole} ", "size", value)
+
+    # -- places
+
+    def element(self, name: str, operand: Operand, dtype: np.dtype, place: str) -> str:
+        """An element of an array as it is stored; a number, where that stands in its place."""
+        self.array(name, operand, dtype)
+        if not operand.value:
+            return f"{name}[{place}]"
+        return f"ge2_cast_f32_{SUFFIX[dtype]}({name})" if dtype in HALF else name
+
+    def spread(self, letters: Sequence[str], sizes: Sequence[int], pack: int = 1) -> Spread:
+        """A thread for each element along some axes, or each PACK along the last: where it is."""
+        if not letters:
+            return Spread(self.whole, self.block)
+        extents, whole = self.sizes(letters, sizes), ""
+        if pack > 1:
+            self.fixed.append(Fixed("PACK", pack, "neighbours that a thread moves at once"))
+            extents[-1] = f"({extents[-1]} / PACK)" if len(letters) > 1 else f"{extents[-1]} / PACK"
+            whole = " * PACK"
+        linear = letters[0] if len(letters) == 1 and not whole else "p"
+        places = self.split("p", letters, extents, whole) if linear == "p" else ()
+        return Spread(self.whole, self.block, linear, product(extents), tuple(places))
+
+    def split(
+        self, linear: str, letters: Sequence[str], extents: Sequence[str], whole: str = ""
+    ) -> list[Text]:
+        """The place along each axis, from that among all; `whole`: what the
+        last is to be multiplied by.
+        """
+        found, rest, last = [], linear, len(letters) - 1
+        for n, (letter, extent) in enumerate(reversed(list(zip(letters, extents, strict=True)))):
+            place = rest if n == last else f"{rest} % {extent}"
+            found.append(Text(f"const {self.whole} {letter} = {place}{'' if n else whole};"))
+            rest = f"{rest} / {extent}" if " " not in rest else f"({rest}) / {extent}"
+        return found
+
+    def kernel(
+        self, kind: str, graph: str, view: Any, threads: int, template: str = "elements"
+    ) -> CudaKernel:
+        """A kernel of so many threads: of a family's template, or of statements alone."""
+        if isinstance(view, tuple):
+            return replace(self.kernel(kind, graph, None, threads, "kernel"), body=view)
+        arguments, fixed = tuple(self.arguments.values()), tuple(self.fixed)
+        return CudaKernel(
+            kind, graph, arguments, (), self.block, (-(-threads // self.block), 1), fixed,
+            template=f"cuda/{template}.cu.jinja", view=view,
+        )  # fmt: skip
+
+
+def product(terms: Sequence[str]) -> str:
+    return " * ".join(terms) or "1"
+
+
+def added(*terms: str) -> str:
+    """A sum without what is nothing.
+
+    >>> added("at", "0", "i")
+    'at + i'
+    """
+    return " + ".join(t for t in terms if t != "0") or "0"
+
+
+# -------- Joining, padding and updating arrays in CUDA: every part is written where it belongs, and
+# is copied once.
+# Parts that were made there already (`problem.shared`) are not written again.
 
 
 @final
@@ -258,3 +416,104 @@ class CudaUpdateSlice(Cuda):
             copying(u, u, ins[1], outs[0].part(op.start, op.step), chip).kernels if u.size else ()
         )
         return Kernels((*first, *then))
+
+
+# -------- Random bits and new keys in CUDA: a thread makes a block of 16 bytes of a stream,
+# wherever it lies.
+
+
+BYTES = 16  # of a block of the generator
+
+
+@final
+@record
+class Bits:
+    """What `templates/cuda/random_bits.cu.jinja` prints."""
+
+    spread: Spread
+    stored: str
+    key: str
+    to: str
+    wide: int
+    left: str
+
+
+@final
+class CudaBits(Cuda):
+    name = "random bits in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
+        op, (key,), (to,) = problem.op, problem.inputs, problem.outs
+        assert isinstance(op, RandomBits)
+        if not to.size:
+            return Kernels(())
+        n, lines = math.prod(op.shape), key.shape[:-1]
+        per = BYTES // op.dtype.itemsize
+        blocks, stored = -(-n // per), STORED[op.dtype]
+        over, (x_over, y_over) = merged(
+            lines, ins[0].strides[:-1], tuple(s * n for s in strides_of(lines))
+        )
+        letters = lettered(OVER, len(over))
+        laid = (key.shape, ins[0].strides), (to.shape, strides_of(to.shape))
+        grid = Grid(far((math.prod(lines) * blocks,), *laid), caps.chip.tuning.elements.block)
+        spread = grid.spread([*letters, "b"], [*over, blocks])
+        grid.fixed.append(Fixed("PER", per, "elements of a block of the generator"))
+        first, second = words(grid, ins[0], letters, x_over)
+        grid.array("key", ins[0], key.dtype)
+        grid.result("y", outs[0], op.dtype)
+        wide = packed(op.dtype, *y_over, outs[0].offset)
+        left = "" if n % per == 0 else f", {grid.size('n', n)} - b * PER"
+        to_block = added(grid.place("y", letters, y_over), "b * PER")
+        view = Bits(spread, stored, f"{first}, {second}", to_block, wide, left)
+        title, threads = described(problem), math.prod(lines) * blocks
+        return Kernels((grid.kernel("random bits", title, view, threads, "random_bits"),))
+
+
+@final
+class CudaFold(Cuda):
+    name = "random fold in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
+        op, (key, data), (to,) = problem.op, problem.inputs, problem.outs
+        assert isinstance(op, RandomFold)
+        if not data.size:
+            return Kernels(())
+        own = (*ins[0].strides[:-1], *(0,) * (data.ndim - key.ndim + 1))
+        of_data = (0,) * data.ndim if ins[1].value else ins[1].strides
+        over, (x_over, d_over, y_over) = merged(data.shape, own, of_data, outs[0].strides[:-1])
+        letters = lettered(OVER, len(over))
+        laid = (to.shape, outs[0].strides), (key.shape, ins[0].strides), (data.shape, of_data)
+        grid = Grid(far((data.size,), *laid), caps.chip.tuning.elements.block)
+        spread = grid.spread(letters, over)
+        first, second = words(grid, ins[0], letters, x_over)
+        grid.array("key", ins[0], key.dtype)
+        number = grid.element("data", ins[1], data.dtype, grid.place("data", letters, d_over))
+        purpose = grid.size("purpose", op.purpose)
+        grid.result("y", outs[0], key.dtype)
+        to_words = [added(grid.place("y", letters, y_over), t) for t in ("0", "1")]
+        lines = (
+            Text(
+                f"const uint64_t made = ge2_random_fold({first}, {second}, {number}, (uint32_t){purpose});"
+            ),
+            Text(f"y[{to_words[0]}] = (uint32_t)made;"),
+            Text(f"y[{to_words[1]}] = (uint32_t)(made >> 32);"),
+        )
+        view = Elements(spread, lines)
+        return Kernels((grid.kernel("random fold", described(problem), view, data.size),))
+
+
+def words(
+    grid: Grid, key: Operand, letters: list[str], strides: tuple[int, ...]
+) -> tuple[str, str]:
+    """Both words of a key."""
+    place, step = grid.place("key", letters, strides), key.strides[-1]
+    after = "1" if step == 1 else grid.size("word", step)
+    return f"key[{place}]", f"key[{added(place, after)}]"

@@ -1,39 +1,116 @@
-"""Matrix products on a device: by BLAS, and in CUDA for what BLAS does not multiply."""
+"""Matrix products on a device, by BLAS or small kernels of ours, with the work on their result."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, final
 
-from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
+import numpy as np
+
+from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8, HALF
+from ge2.base.config import config
 from ge2.base.record import record
-from ge2.choice.problem import Problem, Variant
-from ge2.choice.speed import operations
+from ge2.choice.problem import Problem, Variant, operations
+from ge2.codegen.layout import unspoken
 from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Dims, Op
+from ge2.ir import ArrayType, Atom, Dims, Op, Var
 from ge2.ops.dot import DotGeneral
-from ge2.targets.cuda.caps import Caps
-from ge2.targets.cuda.emit.kernel import CudaKernel
-from ge2.targets.cuda.emit.two_stage_reduce import Kernels, LibraryLaunch
+from ge2.ops.graphs.region import ProductRegion
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import CudaKernel
+from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.kernels.generated import Cuda, copying
-from ge2.targets.cuda.kernels.small_products import predicted
-from ge2.targets.cuda.kernels.small_products import refusal as too_large
-from ge2.targets.cuda.launch.product import Wanted
-from ge2.targets.cuda.limits import Limits
+from ge2.targets.cuda.launch.library_call import Wanted
+from ge2.targets.cuda.limits import Chip, Limits
 from ge2.targets.cuda.products.gemm import (
+    SIDE,
     Along,
     Contraction,
     Gemm,
     arranged,
     by_blas,
     contraction,
+    sums_in,
     tight,
 )
-from ge2.targets.cuda.products.matrices import sums_in
-from ge2.targets.cuda.products.small import Small
+from ge2.targets.cuda.products.small import (
+    NAMES,
+    Prologue,
+    Small,
+    SmallRegion,
+    Tiles,
+    prologue,
+    unfit,
+)
+from ge2.targets.cuda.products.small import operations as small_operations
 from ge2.targets.cuda.products.tensor_cores import is_astray, least_waste, unmatched
-from ge2.targets.cuda.products.tiles import Tiles
+from ge2.targets.cuda.products.tensor_epilogue import FOLDS
+
+# -------- Which matrix products are done by a kernel of ours, and not by the library: the rule, in
+# one place.
+# The library is made for large tiles with long sums. Of a small product few blocks have a tile
+# then, the rest of the GPU idles, and those few wait for memory many times. Ours has tiles of 16 x
+# 16, so many blocks, and waits twice. But it reads each operand once for every 16 rows or columns,
+# and has no tensor cores: so it is for products that are over before that counts.
+# docs/design/small_products.md has the reasons.
+# A layer with a large matrix of weights is the library's whatever the batch is, or a smaller batch
+# would need other kernels than a larger one.
+
+
+NAME: Final = "small_products"  # under which it is switched off
+SERVED: Final = {
+    (FLOAT32, FLOAT32), (FLOAT64, FLOAT64),
+    *((half, out) for half in (FLOAT16, BFLOAT16) for out in (half, FLOAT32)),
+}  # fmt: skip
+
+
+def why_not_small(
+    axes: Contraction, dtype: np.dtype, out: np.dtype, rounded: bool, limits: Limits
+) -> str:
+    """Why the library should do it; nothing if a kernel of ours should.
+
+    `rounded`: float32 may be.
+    """
+    if NAME in config.passes_off:
+        return "small products are switched off"
+    tuning = limits.tuning.products
+    if (dtype, out) not in SERVED:
+        return f"{dtype.name} to {out.name} is none of ours"
+    if why := unfit(axes):
+        return why
+    rows, columns, sums, batches = sizes(axes)
+    if batches * max(rows * sums, sums * columns, rows * columns) > tuning.elements:
+        return f"a matrix has more than {tuning.elements} elements"
+    if (rounded or dtype in HALF) and min(rows, columns, sums) > tuning.thin:
+        return "tensor cores have enough to do"
+    if (clocks := predicted(axes, dtype, limits)) > tuning.most:
+        return f"it would take {clocks} clocks"
+    return ""
+
+
+def sizes(axes: Contraction) -> tuple[int, int, int, int]:
+    """Rows, columns, terms of a sum, and how many products there are."""
+    groups = axes.rows, axes.columns, axes.sums, axes.batches
+    rows, columns, sums, batches = (math.prod(x.size for x in each) for each in groups)
+    return rows, columns, sums, batches
+
+
+def predicted(axes: Contraction, dtype: np.dtype, limits: Limits) -> int:
+    """Clocks from the start of the first block to the end of the last."""
+    tuning, (rows, columns, sums, batches) = limits.tuning.products, sizes(axes)
+    blocks = -(-rows // SIDE) * -(-columns // SIDE) * batches
+    stages = -(-sums // (tuning.slices * (2 if dtype == FLOAT64 else 4)))
+    each = -(
+        -blocks // limits.multiprocessors
+    )  # blocks that a multiprocessor has, one after or beside another
+    slower = max(limits.double // 2, 1) if dtype == FLOAT64 else 1
+    alone, further = tuning.stage * slower, tuning.shared * slower
+    return tuning.ends + stages * alone + (each - 1) * (stages * further + tuning.parts)
+
+
+# -------- Matrix products on a device: by BLAS, and in CUDA for what BLAS does not multiply.
+
 
 HALVES = (FLOAT16, BFLOAT16)
 CLOCK = 1.5e9  # clocks a second
@@ -180,7 +257,7 @@ class CudaSmallProduct(Cuda):
         (a, b), (y,), rounded = problem.inputs, problem.outs, precision(problem.op) is not None
         if not (a.size and b.size):
             return "there is nothing to multiply"
-        return too_large(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
+        return why_not_small(axes_of(problem), a.dtype, y.dtype, rounded, caps.limits)
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
         """The clocks of its rule, and a launch."""
@@ -378,3 +455,131 @@ class CudaProduct(Cuda):
         placed = operands[0], operands[1], outs[0]
         kernels.append(Tiles(axes, placed, a.dtype, y.dtype, chip).kernel())
         return Kernels(tuple(kernels), tuple(temps))
+
+
+# -------- A small product and the elementwise work on its result, as one kernel.
+
+
+@final
+class CudaProductRegion(Cuda):
+    """A product that a region goes on with."""
+
+    name = "small product and region in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, ProductRegion):
+            return f"{op.name} is not a product and a region"
+        if len(op.products) > 1:
+            return "it is two products and a region"
+        if why := unspoken(op.region.graph):
+            return why
+        if any(isinstance(e.op, FOLDS) for e in op.region.graph.eqns):
+            return "what comes after it is folded"
+        shape, product = op.product.outs[0].type.shape, op.product.op
+        assert isinstance(product, DotGeneral)
+        if len(shape) != 2 or min(shape) == 1 or product.beside != ((), ()):
+            return "the product is no matrix"
+        if caps is None or not problem.settled:
+            return ""
+        lies = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
+        (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+        if any(1 not in lies[x].strides for e in op.prologues for x in e.outs):
+            return "an operand that is made has no neighbours"
+        assert isinstance(dot, DotGeneral) and isinstance(a, Var) and isinstance(b, Var)
+        strides = lies[a].strides, lies[b].strides, tight(y.shape, (0, 1))
+        axes = contraction(dot, a.type, b.type, strides)
+        rounded = precision(dot) is not None
+        return why_not_small(axes, a.type.dtype, y.dtype, rounded, caps.limits)
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True if operands are made as they are read, which may cost more than to make them before."""
+        return isinstance(problem.op, ProductRegion) and bool(problem.op.prologues)
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        op = problem.op
+        if not isinstance(op, ProductRegion) or not op.prologues:
+            return super().seconds(problem, variant, caps)
+        return made_seconds(problem, op, caps)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip = problem.arrays, caps.chip
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        given: dict[Atom, Operand] = dict(zip(op.graph.inputs, ins, strict=True))
+        given.update(zip(op.graph.outputs, outs, strict=True))
+        given = read_of(op, given)
+        inner, rest, (y,) = op.region.graph, op.rest, op.product.outs
+        pairs = zip((*inner.inputs, *inner.outputs), (*rest.inputs, *rest.outs), strict=True)
+        operands = {v: given[a] for v, a in pairs if isinstance(v, Var) and a in given}
+        before, factors, temps = self.factors(op, given, chip)
+        (a, b), dot = (x.type for x in op.product.inputs), op.product.op
+        assert isinstance(dot, DotGeneral)
+        result = Operand("in", 0, tight(y.type.shape, (0, 1)))
+        lie = factors[0].strides, factors[1].strides, result.strides
+        axes, placed = contraction(dot, a, b, lie), (*factors, result)
+        small = Small(axes, placed, a.dtype, y.type.dtype, chip, NAMES)
+        made = prologues_of(op, chip)
+        kernel = SmallRegion(small, op.region, op.place, operands, chip, made).kernel()
+        return Kernels((*before, kernel), temps)
+
+    def factors(
+        self, op: ProductRegion, given: dict[Atom, Operand], chip: Chip
+    ) -> tuple[list[CudaKernel], tuple[Operand, Operand], tuple[int, ...]]:
+        """Returns what is multiplied, in C order where it lies as no small product
+        takes it; and the copies.
+        """
+        kernels, temps, found = list[CudaKernel](), list[int](), list[Operand]()
+        for x in op.product.inputs:
+            lies = given[x]
+            if 1 not in lies.strides:
+                copy = Operand("temp", len(temps), tight(x.type.shape, range(len(x.type.shape))))
+                temps.append(x.type.nbytes)
+                kernels += copying(x.type, x.type, lies, copy, chip).kernels
+                lies = copy
+            found.append(lies)
+        return kernels, (found[0], found[1]), tuple(temps)
+
+
+def read_of(op: ProductRegion, given: Mapping[Any, Operand]) -> dict[Atom, Operand]:
+    """The same with operands that are made, which lie as what they are made of."""
+    found = dict(given)
+    found.update((e.outs[0], given[e.inputs[0]]) for e in op.prologues)
+    return found
+
+
+def prologues_of(op: ProductRegion, chip: Chip) -> tuple[Prologue, ...]:
+    """What is printed of the operands that are made."""
+    sides = list(op.product.inputs)
+    return tuple(prologue(e, sides.index(e.outs[0]), chip) for e in op.prologues)
+
+
+def clocks_of(problem: Problem, op: ProductRegion, caps: Caps) -> int:
+    """The clocks of the product, whose operands are there."""
+    given = read_of(op, dict(zip(op.graph.inputs, problem.arrays[0], strict=True)))
+    (a, b), y, dot = op.product.inputs, op.product.outs[0].type, op.product.op
+    assert isinstance(dot, DotGeneral)
+    strides = given[a].strides, given[b].strides, tight(y.shape, (0, 1))
+    axes = contraction(dot, a.type, b.type, strides)
+    return predicted(axes, a.type.dtype, caps.limits)
+
+
+def made_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+    """The clocks of the product; those of what is made, again for each tile beside or below another;
+    and of stages that no copies bring ahead of their use.
+    """
+    tuning, a = caps.limits.tuning.products, op.product.inputs[0].type
+    assert isinstance(op.product.op, DotGeneral)
+    (axis,) = op.product.op.contract[0]
+    stages = -(-a.shape[axis] // (4 * tuning.slices))
+    blocks = -(-op.product.outs[0].type.size // SIDE**2)
+    each = -(-blocks // caps.limits.multiprocessors)
+    work = stages * each * small_operations(op, caps.speed.functions) * tuning.made
+    waits = max(stages - tuning.ahead, 0) * tuning.waits
+    return caps.speed.launch + (clocks_of(problem, op, caps) + work + waits) / CLOCK
+
+
+def before_seconds(problem: Problem, op: ProductRegion, caps: Caps) -> float:
+    """The regions that make operands, and the product and what follows it."""
+    first = sum(caps.speed.of(Problem.of(e, problem.target)) for e in op.prologues)
+    return first + caps.speed.launch + clocks_of(problem, op, caps) / CLOCK

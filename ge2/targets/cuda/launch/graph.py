@@ -1,40 +1,273 @@
-"""Launches that follow each other on a GPU, as one call of an extension in C
-(`templates/cuda/launch/launches.c`).
-
-The extension launches them one by one, or from the second call on as a captured graph, which it
-patches where pointers or numbers changed. Until it is there, and where no C can be compiled, Python
-launches one after another.
-"""
+"""Launches as nodes of a graph: what must end before what, and whole calls made in C."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from dataclasses import field
+from functools import partial, reduce
+from operator import or_
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from ge2.base.command import Provisional
 from ge2.base.compile_times import seconds_words
 from ge2.base.config import config
 from ge2.base.errors import KernelError
-from ge2.base.log import logger, say
+from ge2.base.record import mutable, record
+from ge2.base.source import logger, say
 from ge2.targets.cuda.device import address
-from ge2.targets.cuda.launch.extension import extension_or
-from ge2.targets.cuda.launch.launches import (
+from ge2.targets.cuda.launch import (
+    Address,
     Branch,
+    HostScalar,
     Item,
     Launch,
     LaunchList,
     Run,
+    Straight,
+    TensorMap,
     While,
     one_by_one,
 )
-from ge2.targets.cuda.launch.library_call import LibraryCall
-from ge2.targets.cuda.launch.nodes import AT, Nodes, count, title
-from ge2.targets.cuda.load.driver import LIBRARY
+from ge2.targets.cuda.launch.library_call import (
+    MOST_NUMBERS,
+    MOST_WORDS,
+    Function,
+    LibraryCall,
+    Passed,
+    Stream,
+    Table,
+    bits,
+    extension_or,
+    masked,
+)
+from ge2.targets.cuda.load.toolkit import LIBRARY
+from ge2.targets.cuda.tuning import Launches
 
 if TYPE_CHECKING:
     from ge2.targets.cuda.load.gpu import CudaDevice
+
+
+# -------- A list of launches as nodes of a graph, as the extension that launches them takes them.
+# The nodes of a list follow each other, and the lists within it come after it. A loop and a branch
+# are a decision, which is a kernel that reads a number, and a choice of lists, which goes by it.
+
+
+KERNEL, CALL, DECISION, CHOICE = range(4)  # kinds of nodes, as the extension numbers them
+IF, WHILE, SWITCH = range(3)  # types of choices, as the driver numbers them
+ONE: Final = (1, 1, 1)
+AT: Final = "\n  at   "
+After = tuple[int, ...]  # nodes that must have ended before
+End = Callable[[After], object]
+
+
+@final
+class Nodes:
+    """The nodes, and the first one and the number of those of each list.
+
+    `decider`: the driver's handle of the kernel `ge2_decide`. Where the driver has no `switches`, a
+    branch is a choice for each of its lists. `early`: of two kernels the second, which waits by
+    itself, need not be launched after the first has ended, which lets it: that is told as ~n.
+    """
+
+    def __init__(self, work: LaunchList, decider: int, switches: bool, early: bool = False) -> None:
+        self.arrays = {name: i for i, name in enumerate(work.arrays)}
+        self.numbers = {number: i for i, number in enumerate(work.numbers)}
+        self.decider, self.switches, self.early = decider, switches, early
+        self.letting = set[int]()  # kernels that let others be launched while they run
+        self.nodes = list[tuple[Any, ...]]()
+        self.lists = list[tuple[int, int]]()
+        self.handles = 0
+        # lists to come, and what ends them
+        self._waiting = list[tuple[Sequence[Item], End | None]]()
+
+    def add_lists(self, items: Sequence[Item]) -> None:
+        """Adds a list, and those within it."""
+        self._waiting.append((items, None))
+        for each, end in self._waiting:  # which grows meanwhile
+            first = len(self.nodes)
+            ends = self.add_all(each, ())
+            if end is not None:
+                end(ends)
+            self.lists.append((first, len(self.nodes) - first))
+
+    def add_all(self, items: Sequence[Item], before: After) -> After:
+        """Adds launches that come after `before`; the last of them, or
+        `before` if there are none.
+        """
+        last, ends = list[After](), set[int]()
+        for each in items:
+            needs = tuple(dict.fromkeys(n for i in each.after for n in last[i])) or before
+            last.append(self.add(each, needs))
+            ends = ends.difference(needs).union(last[-1])
+        return tuple(sorted(ends)) or before
+
+    def add(self, item: Item, needs: After) -> After:
+        """Adds one; the nodes with which it ends."""
+        if isinstance(item, While):
+            return self.add_while(item, needs)
+        if isinstance(item, Branch):
+            return self.add_branch(item, needs)
+        if item.of_library:
+            return self.node(CALL, 0, (ONE, ONE, 0, self.functions(item)), needs, item)
+        grid, block = ((*size, 1, 1)[:3] for size in (item.grid, item.block))
+        parts = grid, block, item.shared, tuple(map(self.parameter, item.arguments))
+        about = (1,) if item.cooperative else ()
+        return self.node(KERNEL, item.function.ptr, parts, needs, item, *about)
+
+    def node(
+        self,
+        kind: int,
+        function: int,
+        parts: tuple[Any, ...],
+        needs: After,
+        item: Item,
+        *about: int,
+    ) -> After:
+        if self.early and kind == KERNEL and isinstance(item, Launch):
+            if item.pdl_wait:
+                whole = (n for n in needs if n not in self.letting)
+                needs = (*whole, *(~n for n in needs if n in self.letting))
+            if item.pdl_trigger:
+                self.letting.add(len(self.nodes))
+        self.nodes.append((kind, function, *parts, needs, title(item), about))
+        return (len(self.nodes) - 1,)
+
+    # -- loops and branches
+
+    def add_while(self, item: While, needs: After) -> After:
+        handle = self.handle()
+        decide = partial(self.decision, item, item.going, handle, 1, -1)
+        decided = decide(self.add_all(item.test, needs))
+        return self.choice(item, handle, WHILE, [(item.body, decide)], decided)
+
+    def add_branch(self, item: Branch, needs: After) -> After:
+        lists, most = [(each, None) for each in item.lists], len(item.lists) - 1
+        decide = partial(self.decision, item, item.index)
+        if self.switches:
+            handle = self.handle()
+            return self.choice(item, handle, SWITCH, lists, decide(handle, most, -1, needs))
+        handles = [self.handle() for _ in lists]
+        decided = tuple(i for n, h in enumerate(handles) for i in decide(h, most, n, needs))
+        found = [
+            self.choice(item, h, IF, [each], decided)
+            for h, each in zip(handles, lists, strict=True)
+        ]
+        return tuple(i for each in found for i in each)
+
+    def handle(self) -> int:
+        self.handles += 1
+        return self.handles - 1
+
+    def decision(
+        self, item: While | Branch, at: Address, handle: int, most: int, which: int, needs: After
+    ) -> After:
+        """Reads a number from 0 to `most`; if `which` is not below 0, it is
+        whether the number is that.
+        """
+        nbytes = -item.dtype.itemsize if item.dtype.kind == "i" else item.dtype.itemsize
+        numbers = (np.int32(n) for n in (nbytes, most, which))
+        handed = (np.uint64(0), at, *numbers)  # the extension knows the driver's handle
+        return self.node(
+            DECISION,
+            self.decider,
+            (ONE, ONE, 0, tuple(map(self.parameter, handed))),
+            needs,
+            item,
+            handle,
+        )
+
+    def choice(
+        self,
+        item: Item,
+        handle: int,
+        type_: int,
+        lists: Sequence[tuple[Sequence[Item], End | None]],
+        needs: After,
+    ) -> After:
+        first = len(self._waiting)
+        self._waiting += lists
+        return self.node(
+            CHOICE, 0, (ONE, ONE, 0, ()), needs, item, handle, type_, first, len(lists)
+        )
+
+    # -- arguments
+
+    def functions(self, item: Launch) -> tuple[tuple[Any, ...], ...]:
+        """The functions of a library: name, address, words, floating numbers, and what explains
+        the number of an error.
+        """
+        call = item.function
+        if not isinstance(call, LibraryCall):
+            raise TypeError(f"{item.name} is called from Python alone")
+        return tuple(map(partial(self.function_of, item), call.functions))
+
+    def function_of(self, item: Launch, function: Function) -> tuple[Any, ...]:
+        numbers = [*filter(is_floating, function.words)]
+        words = [self.word(item, each) for each in function.words if not is_floating(each)]
+        if len(words) > MOST_WORDS or len(numbers) > MOST_NUMBERS:
+            raise ValueError(f"{function.name} takes more arguments than the extension passes")
+        registers = tuple(map(register, numbers))
+        return function.name, function.address, tuple(words), registers, item.function.explained
+
+    def word(self, item: Launch, each: Any) -> Any:
+        """An integer, None for the stream, a list for a table, or as a parameter."""
+        if isinstance(each, Table):
+            return [self.word(item, inner) for inner in each.words]
+        if isinstance(each, Stream):
+            return None
+        if not isinstance(each, Passed):
+            return masked(each)
+        argument = item.arguments[each.number]
+        if isinstance(argument, Address):
+            return self.parameter(argument + each.offset)
+        if isinstance(argument, HostScalar):
+            return self.parameter(argument)
+        if isinstance(argument, TensorMap):
+            raise TypeError(f"{item.name} of a library is given a tensor map")
+        return 0 if argument is None else bits(argument)
+
+    def parameter(self, a: Any) -> Any:
+        """An argument of a kernel: bytes, or (is it a number, which one, offset); of a tensor map
+        also what is encoded.
+        """
+        if isinstance(a, Address):
+            return False, self.arrays[a.array], a.offset
+        if isinstance(a, HostScalar):
+            return True, self.numbers[a], 0
+        if isinstance(a, TensorMap):
+            return *self.parameter(a.address), bytes(a.tiles.encoding())
+        return np.asarray(a).tobytes()
+
+
+def count(items: Sequence[Item]) -> int:
+    """The kernels and functions of libraries of a list that has neither loops nor branches."""
+    calls = [each.function for each in items if isinstance(each, Launch) and each.of_library]
+    extra = (len(call.functions) - 1 for call in calls if isinstance(call, LibraryCall))
+    return len(items) + sum(extra)
+
+
+def title(each: Item) -> str:
+    return f"{each.name}{AT}{each.where}" if each.where else each.name
+
+
+def is_floating(word: Any) -> bool:
+    return isinstance(word, float | np.floating)
+
+
+def register(number: Any) -> bytes:
+    """The bytes that a floating argument has in a register of eight."""
+    found = number.tobytes() if isinstance(number, np.generic) else np.float64(number).tobytes()
+    return found.ljust(8, b"\0")
+
+
+# -------- Launches that follow each other on a GPU, as one call of an extension in C
+# (`templates/cuda/launch/launches.c`).
+# The extension launches them one by one, or from the second call on as a captured graph, which it
+# patches where pointers or numbers changed. Until it is there, and where no C can be compiled,
+# Python launches one after another.
+
 
 NO_MEMORY: Final = 2  # CUDA_ERROR_OUT_OF_MEMORY
 IN_CAPTURE: Final = 900  # CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED
@@ -112,7 +345,7 @@ def run_of(made: Any, device: CudaDevice, work: LaunchList) -> Run:
         and (choices or gains(work.launches, device.limits.tuning.launches.few))
     )
     captured = work.captured and pays
-    early = captured and config.overlap and any(map(waits, work.launches)) and device.early
+    early = captured and config.overlap and any(map(waits_itself, work.launches)) and device.early
     nodes = Nodes(
         work, device.decider if choices and captured else 0, not choices or device.switches, early
     )
@@ -137,11 +370,11 @@ def gains(items: Sequence[Item], few: int) -> bool:
     return count(items) > few or any(isinstance(f, LibraryCall) and f.in_python for f in calls)
 
 
-def waits(item: Item) -> bool:
+def waits_itself(item: Item) -> bool:
     """True if a kernel, or one in the lists of an item, waits by itself."""
     if isinstance(item, Launch):
         return item.pdl_wait
-    return any(waits(each) for inner in item.lists for each in inner)
+    return any(waits_itself(each) for inner in item.lists for each in inner)
 
 
 def told(work: LaunchList, count: int, seconds: float) -> None:
@@ -167,3 +400,116 @@ def failed(what: str, status: int, name: str, of: str | None, library: bool = Fa
     raise KernelError(
         why, where=where, fix="call it outside of the capture: ge2 makes a graph of its own of it"
     )
+
+
+# -------- Which launches must end before another begins: those that touch the same memory, one of
+# them writing.
+
+
+LAUNCHES = Launches()
+
+
+@final
+@record
+class Access:
+    """Bytes `first` to `last`, that one excluded, of what begins at `base`;
+    whether they are `written`.
+    """
+
+    base: str
+    first: int
+    last: int
+    written: bool
+
+
+@final
+@mutable
+class Touched:
+    """Who wrote some bytes last, and who read them since."""
+
+    first: int
+    last: int
+    writer: int
+    readers: list[int] = field(default_factory=list)
+
+
+def waits(
+    launches: Sequence[Sequence[Access]], few: int = LAUNCHES.direct
+) -> list[tuple[int, ...]]:
+    """For each launch those before it that it waits for; not those that
+    one of them waits for itself. Of `few` those are left out alone for which another waits directly.
+
+    >>> a, b = Access("arena", 0, 64, True), Access("arena", 64, 128, True)
+    >>> read = [Access(x.base, x.first, x.last, False) for x in (a, b)]
+    >>> waits([[a], [b], [read[0]], read, [a]])
+    [(), (), (0,), (0, 1), (2, 3)]
+    """
+    known: dict[str, list[Touched]] = {}
+    found: list[tuple[int, ...]] = []
+    before: list[int] = []  # of each launch those that it waits for, itself or by others, as bits
+    for i, accesses in enumerate(launches):
+        needs: set[int] = set()
+        for each in accesses:
+            for other in known.get(each.base, ()):
+                if other.first < each.last and each.first < other.last:
+                    needs.add(other.writer)
+                    needs.update(other.readers if each.written else ())
+        needs.discard(-1)
+        found.append(tuple(sorted(latest(needs, found, before, few))))
+        before.append(reduce(or_, (before[n] | 1 << n for n in found[i]), 0))
+        for each in sorted(accesses, key=lambda a: a.written):  # who reads and writes has written
+            note(known.setdefault(each.base, []), each, i)
+    return found
+
+
+def latest(
+    needs: set[int], found: Sequence[Sequence[int]], before: Sequence[int], few: int
+) -> set[int]:
+    """Those of the launches that none of the others waits for; where they are few, not directly."""
+    if len(needs) <= few:
+        return {n for n in needs if not any(n in found[m] for m in needs)}
+    passed = reduce(or_, (before[n] for n in needs))
+    return {n for n in needs if not passed >> n & 1}
+
+
+def note(known: list[Touched], access: Access, i: int) -> None:
+    """Remembers an access. What is written whole is forgotten."""
+    if access.written:
+        known[:] = [t for t in known if not (access.first <= t.first and t.last <= access.last)]
+        known.append(Touched(access.first, access.last, i))
+        return
+    same = next((t for t in known if (t.first, t.last) == (access.first, access.last)), None)
+    if same is None:
+        known.append(Touched(access.first, access.last, -1, [i]))
+    elif same.readers[-1:] != [i]:
+        same.readers.append(i)
+
+
+# -------- Programs whose whole call is made in C (`templates/cuda/launch/calls.h`): arrays for
+# results, then launches.
+
+
+Call = Callable[..., list[Any]]
+
+
+def call(device: CudaDevice, work: Straight, otherwise: Call) -> Call:
+    """A program as one call; `otherwise` is the same in Python, for where the
+    extension does not serve.
+    """
+    waiting = Provisional(otherwise, lambda made: call_of(made, device, work, otherwise))
+    made = extension_or(waiting)
+    if made is None or made is waiting:
+        return otherwise if made is None else waiting
+    return call_of(made, device, work, otherwise)
+
+
+def call_of(made: Any, device: CudaDevice, work: Straight, otherwise: Call) -> Call:
+    launched = work.run.run if isinstance(work.run, Meanwhile) and work.run.settled else work.run
+    take, lost = work.take if work.nbytes else None, device.lost
+    found: Call = made.Call(
+        work.given, work.empty, work.made, work.constants, work.numbers, work.asked, work.compute, take,
+        work.nbytes, work.handed, work.results,
+        device.xp.cuda.runtime.getDevice, device.number, device.xp.cuda.get_current_stream, lost, otherwise,
+        work.explain, launched,
+    )  # fmt: skip
+    return found

@@ -31,10 +31,17 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from ge2.base.dtypes import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
+from ge2.base.arrays import BFLOAT16, COMPLEX64, COMPLEX128, FLOAT16, FLOAT32, FLOAT64, FP8
 from ge2.base.errors import DeviceError, KernelError
-from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed, Table
-from ge2.targets.cuda.launch.product import LibraryEpilogue, Wanted
+from ge2.targets.cuda.launch.library_call import (
+    STREAM,
+    Function,
+    LibraryCall,
+    LibraryEpilogue,
+    Passed,
+    Table,
+    Wanted,
+)
 from ge2.targets.cuda.load.toolkit import library_path
 from ge2.targets.cuda.products.gemm import Matrix
 

@@ -18,10 +18,16 @@ from importlib.util import find_spec
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, final
 
-from ge2.base.dtypes import BFLOAT16, FLOAT16
-from ge2.base.log import logger
-from ge2.targets.cuda.launch.attention import Steps, WantedAttention
-from ge2.targets.cuda.launch.library_call import STREAM, Function, LibraryCall, Passed
+from ge2.base.arrays import BFLOAT16, FLOAT16
+from ge2.base.source import logger
+from ge2.targets.cuda.launch.library_call import (
+    STREAM,
+    Function,
+    LibraryCall,
+    Passed,
+    Steps,
+    WantedAttention,
+)
 from ge2.targets.cuda.load.toolkit import library_path
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.targets.cuda.load.driver import driver
 from ge2.targets.cuda.load.gpu import CudaDevice, gpu
+from ge2.targets.cuda.load.toolkit import driver
 
 SOURCE: Final = """
 extern "C" __global__ void __launch_bounds__(256) trial(const float *a, float *b_out, int n_i, float c) {

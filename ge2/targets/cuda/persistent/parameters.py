@@ -12,13 +12,20 @@ from ge2.codegen.kernel_values import held as widened
 from ge2.codegen.text import Argument, Operand
 from ge2.codegen.text import whole as whole_operand
 from ge2.ir import Atom, Dims, Graph, Literal, Names, Var
-from ge2.targets.cuda.emit.kernel_parameters import label
-from ge2.targets.cuda.emit.types import HELD, baked, number
-from ge2.targets.cuda.persistent.index_text import Step, Steps, held, strides, times
-from ge2.targets.cuda.persistent.nodes import Parts
+from ge2.targets.cuda.emit.words import HELD, baked, label, number
+from ge2.targets.cuda.persistent.nodes import Parts, dense, stacks
 from ge2.targets.cuda.persistent.rows import Along, Split
-from ge2.targets.cuda.persistent.size import dense, stacks
-from ge2.targets.cuda.persistent.values import Array, Number, Value, declared
+from ge2.targets.cuda.persistent.values import (
+    Array,
+    Number,
+    Step,
+    Steps,
+    Value,
+    declared,
+    held,
+    strides,
+    times,
+)
 
 # elements of which the place of an array is a multiple, if it may be read in packs
 PACK: Final = 16

@@ -21,9 +21,8 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.reduce import ArgReduce
 from ge2.ops.shape import Iota
-from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.persistent.grid.elements import Grid, Homes, shared_products, staged
-from ge2.targets.cuda.persistent.in_place import PARTS, Order, Stays, of_branches, of_loop, stays
+from ge2.targets.cuda.emit.words import HELD, SUFFIX
+from ge2.targets.cuda.persistent.grid import Grid, Homes, shared_products, staged
 from ge2.targets.cuda.persistent.nodes import (
     FOLDS,
     LOOPS,
@@ -38,6 +37,7 @@ from ge2.targets.cuda.persistent.nodes import (
     Unwritten,
 )
 from ge2.targets.cuda.persistent.reads import part, placed, read_by_all, readers, reads
+from ge2.targets.cuda.persistent.rows import PARTS, Order, Stays, of_branches, of_loop, stays
 from ge2.targets.cuda.persistent.values import (
     POINTS,
     Array,

@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final, final
 
-from ge2.base.formatting import count_words, size_words
 from ge2.base.record import record
+from ge2.base.source import count_words, size_words
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Op, Var, has_effect, rename
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ConvertElementType
@@ -33,16 +33,16 @@ from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.passes.context import Context
+from ge2.passes.indices import Wrap
 from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index
-from ge2.passes.wrap_indices import Wrap
-from ge2.targets.cuda.chip import Chip
-from ge2.targets.cuda.persistent.kernel import Trial
+from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.persistent import Trial
 from ge2.targets.cuda.persistent.nodes import FOLDS, Unwritten
 from ge2.targets.cuda.persistent.rows import split
 from ge2.targets.cuda.persistent.values import POINTS, spoken
 from ge2.targets.cuda.tuning import Rule
-from ge2.trace.retrace import strong_op
+from ge2.trace.stage import strong_op
 
 CONTROL: Final = (ScanLoop, WhileLoop, Cond)
 

@@ -1,24 +1,34 @@
-"""A small matrix product in CUDA: a block has a tile of the result and its whole sum.
-
-What a block does is `small.cuh`. Here is decided along which axis each operand is read, and how
-wide. No size is in the text, so other sizes compile nothing.
-"""
+"""Small products in CUDA, what is done to their operands and elements, and what no library multiplies."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import final
+from typing import Final, final
 
-from ge2.base.dtypes import FLOAT32, FLOAT64, HALF
+import numpy as np
+
+from ge2.base.arrays import BOOL, COMPLEX, FLOAT32, FLOAT64, FLOATS, HALF, accumulator
 from ge2.base.record import record
-from ge2.codegen.text import Operand, Text
-from ge2.targets.cuda.emit.columnwise import Stage
-from ge2.targets.cuda.emit.kernel import CudaKernel, Fixed
-from ge2.targets.cuda.emit.kernel_parameters import WIDEST
-from ge2.targets.cuda.emit.types import HELD, SUFFIX
-from ge2.targets.cuda.products.gemm import Along, Contraction
-from ge2.targets.cuda.products.matrices import SIDE, Matrices
+from ge2.base.source import pattern
+from ge2.codegen.text import Argument, Operand, Text
+from ge2.ir import Eqn, Var
+from ge2.ops.graphs.region import ProductRegion, Region
+from ge2.ops.pointlike import Pointlike
+from ge2.program import computing
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.columnwise import Lanes, Stage
+from ge2.targets.cuda.emit.region import Plain, Problem
+from ge2.targets.cuda.emit.words import HELD, STORED, SUFFIX, WIDEST
+from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.products.gemm import SIDE, Along, Contraction, Matrices
+
+# -------- A small matrix product in CUDA: a block has a tile of the result and its whole sum.
+# What a block does is `small.cuh`. Here is decided along which axis each operand is read, and how
+# wide. No size is in the text, so other sizes compile nothing.
+
 
 # Of small.cuh: threads of a block, elements that one access of theirs moves at most, and stages, of
 # which each operand has as many bytes, by how it is read.
@@ -184,3 +194,285 @@ class Small(Matrices):
             return f"[](uint16_t x) {{ return ge2_cast_{SUFFIX[self.dtype]}_f32(x); }}"
         assert self.dtype == self.wide and self.dtype in (FLOAT32, FLOAT64)
         return "ge2_small_same()"
+
+
+# -------- A matrix product in CUDA, for what no library multiplies: integers, and operands that lie
+# anyhow.
+# A block has a tile of the result. For each tile of rows and one of columns its threads bring both
+# to shared memory, then each sums what meets in its element.
+
+
+TILE = SIDE
+
+
+@final
+@record
+class TilesView:
+    """What `templates/cuda/product/tiles.cu.jinja` prints."""
+
+    held: str
+    index: str
+    a: str
+    b: str
+    y: str
+    zero: str
+    none: str
+    added: str
+    merged: str
+    written: str
+    batch: tuple[Text, ...]
+
+
+@final
+class Tiles(Matrices):
+    """`a`, `b`, `y`: where the operands and the result lie, and their dtypes."""
+
+    @property
+    def held(self) -> str:
+        return HELD[self.wide]
+
+    def kernel(self) -> CudaKernel:
+        tiles = -(-self.rows.size // TILE) * -(-self.columns.size // TILE)
+        self.declare()
+        view = self.view()
+        text = f"{self.dtype.name}: y[row, column] = sum of a[row, k] * b[k, column] over k"
+        fixed = Fixed("TILE", TILE, "rows, columns and terms that a block has at once")
+        return CudaKernel(
+            "product", text, tuple(self.arguments.values()), (), TILE * TILE,
+            (tiles, self.deep), (fixed,), 0, 1, template="cuda/product/tiles.cu.jinja", view=view,
+        )  # fmt: skip
+
+    def view(self) -> TilesView:
+        self.size("n_rows", self.rows.size)
+        self.size("n_columns", self.columns.size)
+        places, split = {"a": "", "b": "", "y": ""}, list[Text]()
+        if self.batches:
+            self.size("n_batches", self.count)
+            places, split = self.batch()
+        return self.tile(places, tuple(split))
+
+    def at(self, name: str, place: str, *terms: str) -> str:
+        return f"{name}[{(''.join(terms) + place).removeprefix(' + ') or '0'}]"
+
+    def tile(self, places: dict[str, str], batch: tuple[Text, ...]) -> TilesView:
+        self.size("n_sums", self.sums.size)
+        terms = {
+            "row": self.rows,
+            "column": self.columns,
+            "(k + x)": self.sums,
+            "(k + y_)": self.sums,
+        }
+
+        def place(name: str, *indices: str) -> str:
+            parts = (self.term(name, terms[i], i, i.strip("(+ xy_)")) for i in indices)
+            return self.at(name, places[name], *parts)
+
+        a, b, y = (
+            place("a", "row", "(k + x)"),
+            place("b", "(k + y_)", "column"),
+            place("y", "row", "column"),
+        )
+        zero = "{0, 0}" if self.wide in COMPLEX else "false" if self.wide == BOOL else "0"
+        none = f"{self.held}{zero}" if self.wide in COMPLEX else f"({self.held}){zero}"
+        return TilesView(
+            self.held, self.whole, self.read(a), self.read(b), y, zero, none,
+            self.added("some", "left[y_][t]", "right[t][x]"), self.merged("total", "some"),
+            self.written("total"), batch,
+        )  # fmt: skip
+
+    # -- numbers
+
+    def read(self, element: str) -> str:
+        """An element as it is summed."""
+        if self.dtype == BOOL:
+            return f"{element} != 0"
+        held = accumulator(self.dtype)
+        value = f"ge2_cast_{SUFFIX[self.dtype]}_f32({element})" if self.dtype in HALF else element
+        return value if held == self.wide else f"({self.held}){value}"
+
+    def added(self, total: str, a: str, b: str) -> str:
+        if self.wide == BOOL:
+            return f"{total} || ({a} && {b})"
+        if self.wide in FLOATS:
+            return f"{'fma' if self.wide.itemsize == 8 else 'fmaf'}({a}, {b}, {total})"
+        short = SUFFIX[self.wide]
+        return f"ge2_add_{short}({total}, ge2_mul_{short}({a}, {b}))"
+
+    def merged(self, a: str, b: str) -> str:
+        if self.wide == BOOL:
+            return f"{a} || {b}"
+        return f"{a} + {b}" if self.wide in FLOATS else f"ge2_add_{SUFFIX[self.wide]}({a}, {b})"
+
+
+# -------- Operands of a product that are made of other arrays, element by element, as they are
+# read.
+
+
+ELEMENT: Final = "element"
+DECLARED: Final = pattern(r"const \w+ (\w+) =")
+
+
+@final
+@record
+class Prologue:
+    """What is printed of an operand that is made, its arguments and the helpers that it calls; the
+    dtype of the array that is read, and the graph.
+    """
+
+    made: Made
+    dtype: np.dtype
+    text: str
+    arguments: tuple[Argument, ...]
+    helpers: tuple[str, ...]
+
+
+def unmade(eqn: Eqn) -> str:
+    """The reason why no product makes such an operand as it reads; "" if one may."""
+    region = eqn.op
+    if not isinstance(region, Region) or region.kind != "pointwise" or len(eqn.outs) != 1:
+        return "an operand is made by no pointwise region of one result"
+    (y,) = region.graph.outputs
+    shapes = {v.type.shape for e in region.graph.eqns for v in e.outs}
+    given = [v for v in eqn.inputs if isinstance(v, Var) and not v.type.weak]
+    if len(eqn.inputs) != 1 or len(given) != 1 or shapes != {y.type.shape}:
+        return "an operand is made of several arrays"
+    same = given[0].type.shape == y.type.shape and y.type.ndim == 2
+    if given[0].type.dtype in COMPLEX:
+        return "an operand is made of complex numbers"
+    if not same or not all(isinstance(e.op, Pointlike) for e in region.graph.eqns):
+        return "an operand is made of an array that lies otherwise"
+    return ""
+
+
+def operations(op: ProductRegion, functions: int) -> float:
+    """Operations for an element of the operands that are made."""
+    found = 0.0
+    for e in op.prologues:
+        done = computing(e)
+        found += (done.flops + functions * done.transcendentals) / max(e.outs[0].type.size, 1)
+    return found
+
+
+def prologue(eqn: Eqn, number: int, chip: Chip) -> Prologue:
+    """How operand `number` is made; `unmade` has nothing against it."""
+    region = eqn.op
+    assert isinstance(region, Region)
+    (x,), (y,) = region.graph.inputs, region.graph.outputs
+    assert isinstance(y, Var)
+    apart = Operand("in", 0, (2 * x.type.shape[1] + 1, 1))  # so that no axes are taken for one
+    problem = Problem(region, {x: apart, y: Operand("out", 0, (0, 0))})
+    lanes = Lanes(problem, frozenset(), chip, lane=1, pack=1)
+    lanes.said.packs.update((p, ELEMENT) for p in problem.axes.strides if p.var is x)
+    stages = lanes.inside(lanes.root)
+    lines = [line for stage in stages if isinstance(stage, Plain) for line in stage.lines]
+    side, arguments = ("left", "right")[number], lanes.places.arguments
+    result = next(name for name, a in arguments.items() if a.kind == "result")
+    values = (found[1] for line in lines if (found := DECLARED.match(line.code)))
+    names = {name: f"{side}_{name}" for name in (*arguments, *values)}
+    made = Made(
+        number, f"{side}_made", STORED[x.type.dtype], STORED[y.type.dtype], names[result],
+        held(f"{names[result]}[0]", y.type.dtype), tuple(renamed(line, names) for line in lines),
+    )  # fmt: skip
+    more = tuple(
+        replace(a, declaration=words(a.declaration, names))
+        for name, a in arguments.items()
+        if name != result
+    )
+    text = f"{side} is made of what is read:\n{problem.text}"
+    return Prologue(made, x.type.dtype, text, more, tuple(lanes.said.helpers))
+
+
+def held(value: str, dtype: np.dtype) -> str:
+    """An element as it is summed."""
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({value})" if dtype in HALF else value
+
+
+def renamed(line: Text, names: dict[str, str]) -> Text:
+    """A statement with names that no other part of the kernel has."""
+    return replace(line, code=words(line.code, names))
+
+
+def words(code: str, names: dict[str, str]) -> str:
+    return re.sub(r"\w+", lambda found: names.get(found[0], found[0]), code)
+
+
+# -------- A small product whose threads go on with what is done to its elements: each has one in a
+# register.
+
+
+NAMES = ("left", "right", "y")
+
+
+@final
+class SmallRegion:
+    """`product`: the value of the region that is the product; `operands` are
+    those of the others.
+    """
+
+    def __init__(
+        self,
+        small: Small,
+        region: Region,
+        product: Var,
+        operands: Mapping[Var, Operand],
+        chip: Chip,
+        made: tuple[Prologue, ...] = (),
+    ) -> None:
+        self.small, self.made = small, made
+        small.made = tuple(each.made for each in made)
+        for each in made:
+            dtypes = [*small.stored]
+            dtypes[each.made.operand] = each.dtype
+            small.stored = dtypes[0], dtypes[1]
+        _, columns = product.type.shape
+        # so that nobody takes rows and columns for one axis
+        apart = Operand("in", 0, (2 * columns + 1, 1))
+        self.problem = Problem(region, {**operands, product: apart})
+        self.lanes = Lanes(self.problem, frozenset(), chip, lane=1, pack=1)
+        self.product = next(p for p in self.problem.axes.strides if p.var is product)
+
+    def kernel(self) -> CudaKernel:
+        small, problem, lanes = self.small, self.problem, self.lanes
+        before, after = self.read_before(), lanes.inside(lanes.root)
+        small.declare("ab")
+        small.extents()
+        view = small.product({"a": "", "b": ""})
+        view = replace(
+            view, before=tuple(before), rounded=tuple(self.rounded()), after=tuple(after),
+            made=small.made,
+        )  # fmt: skip
+        more = {a.name: a for each in self.made for a in each.arguments}
+        arguments = {**small.arguments, **lanes.places.arguments, **more}
+        helpers = dict.fromkeys([*lanes.said.helpers, *(h for x in self.made for h in x.helpers)])
+        product = (
+            f"{self.product.name}[row, column] = sum of left[row, k] * right[k, column] over k, and"
+        )
+        text = "\n".join([product, problem.text, *(each.text for each in self.made)])
+        fixed = Fixed("SIDE", SIDE, "rows and columns of a block")
+        return CudaKernel(
+            "product region", text, tuple(arguments.values()), (), THREADS,
+            small.grid, (fixed,), small.shared, 1 + len(problem.region.graph.eqns), tuple(helpers),
+            resident=2, template="cuda/product/region.cu.jinja", view=view,
+        )  # fmt: skip
+
+    def read_before(self) -> list[Text]:
+        """Returns what the thread needs besides the product, on its way while that is summed."""
+        said, found = self.lanes.said, []
+        for p in said.read_in(list(self.lanes.root.everything())):
+            if p is self.product:
+                continue
+            stored = STORED[p.var.type.dtype]
+            read = f"here ? {said.load(p)} : {stored}()"
+            found.append(Text(f"const {stored} {p.name}_at = {read};"))
+            said.packs[p] = f"{p.name}_at"
+        said.packs[self.product] = "total"
+        said.widened.add(self.product)  # it never was stored
+        return found
+
+    def rounded(self) -> list[Text]:
+        """The product as it would be, had it been stored."""
+        dtype = self.product.var.type.dtype
+        if dtype not in HALF:
+            return []
+        short = SUFFIX[dtype]
+        return [Text(f"total = ge2_cast_{short}_f32(ge2_cast_f32_{short}(total));")]

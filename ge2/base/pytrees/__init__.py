@@ -1,1 +1,0 @@
-"""Pytrees: their structure, how they are flattened, and which classes are one."""

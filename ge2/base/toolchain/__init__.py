@@ -1,1 +1,0 @@
-"""The C compiler of this machine: found, run, and its results loaded; compiled once a machine."""

@@ -1,0 +1,443 @@
+"""Rewrites that make one kernel of many equations: attention, loops and branches, operands of products."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, final
+
+from ge2.base.arrays import AMPERE
+from ge2.base.config import config
+from ge2.base.record import record
+from ge2.choice.choose import Catalog, Choice, choose
+from ge2.choice.problem import Problem, prefs
+from ge2.codegen.layout import plain
+from ge2.codegen.text import Operand
+from ge2.compile.product_rewrites import Epilogues
+from ge2.ir import Atom, Eqn, Graph, Var, lines_of, rename
+from ge2.ops.attention import graphs
+from ge2.ops.attention.facts import Band, with_bands
+from ge2.ops.attention.graphs import Reads, derivative
+from ge2.ops.attention.ops import (
+    ATTENTION,
+    Attention,
+    AttentionBackward,
+    AttentionSaving,
+    FusedAttention,
+    FusedBackward,
+    form_of,
+    lacks_heads,
+    recognised,
+)
+from ge2.ops.attention.scores import around_core, core, scores_to_derive
+from ge2.ops.graphs.control import Call, inlined, past_barriers
+from ge2.ops.graphs.loops import ScanLoop
+from ge2.ops.graphs.region import ProductRegion, Resident
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.simplify import CALLS
+from ge2.targets.c.blas import services
+from ge2.targets.c.kernels.attention import CApart, CAttention, CAttentionBackward
+from ge2.targets.c.tuning import Caps as CCaps
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.words import FAR
+from ge2.targets.cuda.kernels.generated import CudaResident
+from ge2.targets.cuda.kernels.products import CudaProductRegion
+from ge2.targets.cuda.kernels.tensor_cores import Apart, MadeBefore
+from ge2.targets.cuda.limits import ASSUMED, Limits
+from ge2.targets.cuda.persistent.nodes import Unwritten
+from ge2.targets.cuda.persistent.steps import CONTROL, Fit, Steps, count, taken_in
+from ge2.targets.cuda.products.small import unmade
+from ge2.targets.cuda.tuning import Rule
+from ge2.transforms.graphs.rules import PLAIN
+
+# -------- Attention where a kernel serves it: one step, in place of the user's equations of it.
+# What was not differentiated is looked for here; what was, `vjp_graph` has found before. All that
+# no kernel is chosen for stays, or becomes again, the graph that the user wrote (`inline`).
+
+
+# by what decides about an equation: the first such, and what became of it
+Known = dict[tuple[object, ...], tuple[Eqn, tuple[Eqn, ...]]]
+OTHERS: Final = tuple(kind for kind in CALLS if kind not in ATTENTION)
+
+
+@final
+@record
+class Place:
+    """A target, its limits, and the families that may serve attention there, the plain graph last."""
+
+    target: str
+    caps: Any
+    catalog: Catalog
+
+
+def attention(graph: Graph, context: Context) -> Graph:
+    """The graph with a kernel's step for each attention that one is chosen for."""
+    found, where = graph, None if context.body else place(context)
+    if where is not None:
+        straight = past_barriers(inlined(graph, OTHERS))
+        found = recognised(straight, frozenset((where.target,)))
+    if not any(isinstance(e.op, ATTENTION) for e in found.eqns):
+        return graph
+    if where is not None:
+        bands: dict[Atom, Band] = {
+            found.inputs[i]: x for i, x in context.iotas if isinstance(x, Band)
+        }
+        known: Known = {}
+        eqns = tuple(made for e in found.eqns for made in chosen_once(e, bands, where, known))
+        found = Graph(found.inputs, eqns, found.outputs, found.consts)
+    return as_written(found)
+
+
+def chosen_once(
+    eqn: Eqn, bands: Mapping[Atom, Band], where: Place, known: Known
+) -> tuple[Eqn, ...]:
+    """As `chosen`; for an equation like an earlier one, as layers of a network have, what became of that."""
+    if not isinstance(eqn.op, ATTENTION):
+        return (eqn,)
+    places = {a: n for n, a in reversed([*enumerate(eqn.inputs)])}
+    read = tuple((places[a] if isinstance(a, Var) else a, a.type) for a in eqn.inputs)
+    key = eqn.op, read, tuple(map(bands.get, eqn.inputs)), lines_of(eqn)
+    if key not in known:
+        known[key] = eqn, chosen(eqn, bands, where)
+        return known[key][1]
+    first, found = known[key]
+    env: dict[Atom, Atom] = dict(
+        zip((*first.inputs, *first.outs), (*eqn.inputs, *eqn.outs), strict=True)
+    )
+    env.update((v, Var(v.type)) for e in found for v in e.outs if v not in env)
+    return tuple(
+        replace(e, inputs=rename(env, e.inputs), outs=rename(env, e.outs))  # type: ignore[arg-type]
+        for e in found
+    )
+
+
+def place(context: Context) -> Place | None:
+    """Returns the target, limits and families that serve attention in a graph; None if none do."""
+    if context.caps is not None:
+        return on_gpu(context.caps)
+    if not context.gathers:
+        return None
+    caps = CCaps(config.thread_count(), bool(services().dgemm))
+    return Place("c", caps, (CAttention(), CAttentionBackward(), CApart()))
+
+
+def on_gpu(limits: object) -> Place | None:
+    # what programs in C need not load
+    from ge2.targets.cuda.device import Caps
+    from ge2.targets.cuda.kernels import attention as kernels
+    from ge2.targets.cuda.kernels import libraries
+    from ge2.targets.cuda.kernels.tensor_cores import Apart
+    from ge2.targets.cuda.limits import Limits
+
+    if not isinstance(limits, Limits) or limits.generation < AMPERE:
+        return None
+    families = (
+        kernels.AttentionOfFew(), kernels.Attention(), libraries.CudnnAttention(),
+        kernels.AttentionOfWarps(), libraries.CudnnBackwardInAnyOrder(), kernels.AttentionBackward(),
+        libraries.CudnnBackward(), kernels.AttentionBackwardOfWarps(), Apart(),
+    )  # fmt: skip
+    return Place("cuda", Caps.before(limits), families)
+
+
+def chosen(eqn: Eqn, bands: Mapping[Atom, Band], where: Place) -> tuple[Eqn, ...]:
+    """The step of a kernel, if one is chosen for the equation, and what is around it; `bands`: values
+    known to be such.
+    """
+    op = eqn.op
+    known = {n: bands[a] for n, a in enumerate(eqn.inputs) if a in bands}
+    inputs = tuple(a for n, a in enumerate(eqn.inputs) if n not in known)
+    if isinstance(op, AttentionBackward):
+        return backward(replace(eqn, inputs=inputs), with_bands(op.plain, known), known, where)
+    if not isinstance(op, Attention | AttentionSaving):
+        return (eqn,)
+    jaxpr = with_bands(op.jaxpr, known)
+    plain = with_bands(op.plain, known) if isinstance(op, AttentionSaving) else jaxpr
+    fused = FusedAttention(jaxpr, plain, isinstance(op, AttentionSaving))
+    one = with_choice(replace(eqn, op=fused, inputs=inputs), where)
+    return (eqn,) if one is None else (one,)
+
+
+def with_choice(eqn: Eqn, where: Place) -> Eqn | None:
+    """The equation with the choice of its kernel; None if it has none."""
+    choice = choose(Problem.of(eqn, where.target), where.caps, prefs(), where.catalog)
+    return None if choice.family is where.catalog[-1] else replace(eqn, choice=choice)
+
+
+def backward(eqn: Eqn, plain: Graph, known: Mapping[int, Band], where: Place) -> tuple[Eqn, ...]:
+    """The step that computes cotangents, if kernels do, and what is around it; `plain`: without the
+    inputs that are known to be bands.
+    """
+    op = eqn.op
+    assert isinstance(op, AttentionBackward)
+    wanted = tuple(w for n, w in enumerate(op.wanted) if n not in known)
+    form = form_of(plain)
+    as_it_was = (replace(eqn, op=AttentionBackward(with_bands(op.jaxpr, known), plain, wanted)),)
+    if lacks_heads(form):
+        return as_it_was
+    slopes: Graph | None = None
+    reads: Reads = ()
+    scores, flags = scores_to_derive(form), graphs.of_others(form, wanted)
+    if scores is None and any(flags):
+        return as_it_was
+    if scores is not None:
+        found = derivative(form, scores, flags, PLAIN)
+        if found is None:
+            return as_it_was
+        slopes, reads = found
+    *given, logs, y, ct = eqn.inputs
+    before, after = around_core(form, wanted, PLAIN, reads)
+    inner = core(form, PLAIN, slopes, reads)
+    rows = Eqn(Call(before), (y, ct), (Var(before.outputs[0].type),), eqn.source)
+    outs = tuple(Var(a.type) for a in inner.outputs)
+    inputs = (*given, logs, rows.outs[0], ct, y)
+    fused = FusedBackward(inner, plain, slopes, reads)
+    one = with_choice(Eqn(fused, inputs, outs, eqn.source), where)
+    if one is None:
+        return as_it_was
+    return rows, one, Eqn(Call(after), (*given, *outs), eqn.outs, eqn.source)
+
+
+def as_written(graph: Graph) -> Graph:
+    """The graph with the derivative of the user's equations where attention has no kernel, forward
+    and backward being in it: what there would be, had nothing been recognised.
+    """
+    readers: dict[Atom, list[Eqn]] = {}
+    for e in graph.eqns:
+        for a in dict.fromkeys(e.inputs):
+            readers.setdefault(a, []).append(e)
+    made: dict[int, Eqn] = {}
+    for e in graph.eqns:
+        op = e.op
+        if not isinstance(op, AttentionSaving) or e.outs[1] in graph.outputs:
+            continue
+        backs = readers.get(e.outs[1], [])
+        if not all(isinstance(b.op, AttentionBackward) for b in backs):
+            continue
+        forward, backward, count = PLAIN.vjp(op.plain, op.wanted)
+        rest = tuple(Var(a.type) for a in forward.outputs[1:])
+        made[id(e)] = Eqn(Call(forward), e.inputs, (e.outs[0], *rest), e.source)
+        assert len(rest) == count
+        for b in backs:
+            made[id(b)] = Eqn(Call(backward), (*rest, b.inputs[-1]), b.outs, b.source)
+    eqns = tuple(made.get(id(e), e) for e in graph.eqns)
+    return Graph(graph.inputs, eqns, graph.outputs, graph.consts) if made else graph
+
+
+# -------- The pass that decides which loops and branches become one kernel, together with the small
+# steps around them.
+# Each alone, or with others as one kernel, is a question to `choose`: a persistent kernel, or
+# launches step by step; `targets/cuda/persistent/steps.py` has the rule. What is asked is decided
+# here:
+# * A kernel has about so many `equations` at most. * Among the steps is a loop or a branch: others
+# are launched anyway, and over the whole GPU. * What one block does is looked for first, then what
+# all blocks do together.
+
+
+APART: Final = Apart()
+
+
+def resident(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with `resident` steps in place of loops and branches that are
+    small, and of what is near.
+    """
+    limits = context.caps if isinstance(context.caps, Limits) else ASSUMED
+    tuning = limits.tuning.persistent
+    if any(v.type.size >= FAR for v in (*graph.inputs, *(v for e in graph.eqns for v in e.outs))):
+        return graph  # places in parts of such need 64 bits
+    steps = Steps()
+    for rule in (tuning.block, tuning.grid):
+        if any(isinstance(e.op, CONTROL) for e in graph.eqns):
+            graph = Sweep(graph, rule, Caps.before(limits), steps).run()
+    steps.clear()
+    return graph
+
+
+@final
+class Sweep:
+    """One way through a graph, by one rule: runs of steps that it allows become one each."""
+
+    def __init__(self, graph: Graph, rule: Rule, caps: Caps, steps: Steps) -> None:
+        self.graph, self.rule, self.caps, self.steps = graph, rule, caps, steps
+        self.tuning, self.catalog = caps.limits.tuning.persistent, (CudaResident(steps), APART)
+        self.read = {a for e in graph.eqns for a in e.inputs} | set(graph.outputs)
+        # of loops and branches that stay launches
+        loops = [e for e in graph.eqns if isinstance(e.op, CONTROL)]
+        self.kept = {e: e.choice for e in loops if isinstance(e.choice, Choice)}
+        self.done: list[Eqn] = []
+        self.waiting: list[Eqn] = []  # steps of the current run
+
+    def run(self) -> Graph:
+        made: set[Atom] = set()  # by the current run
+        size = 0
+        for eqn in self.graph.eqns:
+            shared = None if self.rule.grid else self.by_rows(eqn)
+            flat = self.small(eqn) if shared is None else None
+            if flat is None:
+                if not made.isdisjoint(eqn.inputs):  # else what comes before it may come later
+                    self.close()
+                    made, size = set(), 0
+                self.done.append(shared or self.apart(eqn))
+                continue
+            if size + count(flat) > self.tuning.equations:
+                self.close()
+                made, size = set(), 0
+            self.waiting.append(eqn)
+            made.update(eqn.outs)
+            size += count(flat)
+        self.close()
+        eqns = (replace(e, choice=self.kept[e]) if e in self.kept else e for e in self.done)
+        return Graph(self.graph.inputs, tuple(eqns), self.graph.outputs, self.graph.consts)
+
+    def small(self, eqn: Eqn) -> list[Eqn] | None:
+        """A step without regions, if the rule allows it. Python numbers may go in, but none come
+        out.
+        """
+        if any(v.type.weak and v in self.read for v in eqn.outs):
+            return None
+        try:
+            flat = self.steps.flat(eqn, self.tuning.depth)
+            taken_in(eqn, flat, self.rule)
+        except Unwritten:
+            return None
+        return flat
+
+    def apart(self, eqn: Eqn) -> Eqn:
+        """A step that the rule does not allow; of a loop or a branch it is noted why."""
+        return (self.one([eqn]) if isinstance(eqn.op, CONTROL) else None) or eqn
+
+    def by_rows(self, eqn: Eqn) -> Eqn | None:
+        """A loop whose rows blocks share, if one can be chosen."""
+        op = eqn.op
+        if not isinstance(op, ScanLoop) or any(a.type.weak for a in eqn.inputs):
+            return None
+        counts = dict.fromkeys(a.type.shape[0] for a in op.parts(eqn.inputs)[1] if a.type.shape)
+        return next(filter(None, (self.one([eqn], rows) for rows in counts if rows)), None)
+
+    def close(self) -> None:
+        """Ends a run: its steps become one, those that have nothing to do with its loops and
+        branches come after it; or each loop one for itself, where all are too much for one kernel.
+        """
+        run, self.waiting = self.waiting, []
+        chosen = near(run, self.rule)
+        rest = [eqn for n, eqn in enumerate(run) if n not in chosen]
+        found = self.one([run[n] for n in chosen]) if chosen else None
+        if found is not None or not chosen:
+            self.done += [*([found] if found else []), *rest]
+        elif len(chosen) == 1:
+            self.done += run
+        else:
+            self.done += map(self.apart, run)
+
+    # -- the choice
+
+    def one(self, steps: Sequence[Eqn], rows: int = 0) -> Eqn | None:
+        """Steps as a single one, if a persistent kernel is chosen for them."""
+        choice = self.choice(steps, rows)
+        fit = choice.taken.variant.plan
+        if isinstance(fit, Fit):
+            body = fit.body
+            source = next((e.source for e in steps if isinstance(e.op, CONTROL)), steps[0].source)
+            outs = tuple(a for a in body.outputs if isinstance(a, Var))
+            return Eqn(Resident(body, rows, self.rule.grid), body.inputs, outs, source, choice)
+        if len(steps) == 1:
+            self.kept[steps[0]] = choice
+        return None
+
+    def choice(self, steps: Sequence[Eqn], rows: int) -> Choice:
+        """The choice for steps as one problem, with all that was refused for them before."""
+        made = dict.fromkeys(v for e in steps for v in e.outs)
+        given = [a for e in steps for a in e.inputs if isinstance(a, Var) and a not in made]
+        gone = set(steps)
+        read = {a for e in self.graph.eqns if e not in gone for a in e.inputs}
+        outs = tuple(v for v in made if v in read or v in self.graph.outputs)
+        whole = Graph(tuple(dict.fromkeys(given)), tuple(steps), outs)
+        one = Eqn(Resident(whole, rows, self.rule.grid), whole.inputs, outs)
+        found = choose(Problem.of(one, "cuda", in_order), self.caps, prefs(), self.catalog)
+        before = [c for e in steps if e in self.kept for c in self.kept[e].refused]
+        return replace(found, refused=(*before, *found.refused))
+
+
+def in_order(role: str, i: int, a: Atom) -> Operand:
+    """An array as it is before layouts are known."""
+    return Operand(role, i, plain(a.type.shape).strides, value=a.type.weak)
+
+
+def near(eqns: Sequence[Eqn], rule: Rule) -> list[int]:
+    """Numbers of the loops and branches, of what reads their results, and of what either needs.
+
+    Views of more than a grid should copy are left where they are no copies.
+    """
+    after: set[Atom] = set()
+    kept: set[int] = set()
+    for n, eqn in enumerate(eqns):
+        if isinstance(eqn.op, CONTROL) or not after.isdisjoint(eqn.inputs):
+            large = rule.grid and eqn.op.is_view and eqn.outs[0].type.size > rule.around
+            kept.update(() if large else (n,))
+            after.update(eqn.outs)
+    needed: set[Atom] = set()
+    for n in reversed(range(len(eqns))):
+        if n in kept or not needed.isdisjoint(eqns[n].outs):
+            kept.add(n)
+            needed.update(eqns[n].inputs)
+    return sorted(kept)
+
+
+# -------- A small product that a region goes on with makes its operands of other arrays, element by
+# element, as it reads them: casts, scales, activations.
+# h = region x; y = product_region h w b -> y = product_region[prologue] x w b
+# Each block makes what it reads, so the work is repeated for every tile beside or below another; a
+# launch and two passes over memory are saved. Predictions decide.
+
+
+CATALOG = (CudaProductRegion(), MadeBefore())
+
+
+def prologue(graph: Graph, context: Context) -> Graph:
+    """The graph with such products, for the GPU of the context."""
+    limits = context.caps
+    if not isinstance(limits, Limits) or not any(is_small(e) for e in graph.eqns):
+        return graph
+    reads = Counter([*(a for e in graph.eqns for a in e.inputs), *graph.outputs])
+    makers = {v: e for e in graph.eqns for v in e.outs}
+    eqns, gone, known = list[Eqn](), set[int](), Epilogues(graph, limits)
+    for e in graph.eqns:
+        for a in dict.fromkeys(e.inputs) if is_small(e) else ():
+            maker = makers.get(a) if reads[a] == 1 else None  # type: ignore[arg-type]
+            joined = with_prologue(e, a, maker, known) if maker is not None else None
+            if joined is not None:
+                e = joined
+                gone.add(id(maker))
+        eqns.append(e)
+    return replace(graph, eqns=tuple(e for e in eqns if id(e) not in gone))
+
+
+def is_small(eqn: Eqn) -> bool:
+    """True of a product and a region that are one kernel of ours for small ones."""
+    choice = eqn.choice
+    return isinstance(choice, Choice) and isinstance(choice.family, CudaProductRegion)
+
+
+def with_prologue(eqn: Eqn, a: Atom, maker: Eqn, known: Epilogues) -> Eqn | None:
+    """The product that makes operand `a` as its maker does; None if that is not chosen."""
+    op, inner = eqn.op, None
+    assert isinstance(op, ProductRegion)
+    inner = op.graph.inputs[eqn.inputs.index(a)]
+    read = [x for e in op.graph.eqns for x in e.inputs if x is inner]
+    if len(read) > 1 or inner not in op.product.inputs or unmade(maker):
+        return None
+    (source,) = maker.inputs
+    if not isinstance(source, Var) or source in eqn.inputs or known.layout(source) is None:
+        return None
+    first = Eqn(maker.op, (source,), (inner,), maker.source)
+    inputs = tuple(source if x is inner else x for x in op.graph.inputs)
+    joint = ProductRegion(Graph(inputs, (first, *op.graph.eqns), op.graph.outputs))
+    given = tuple(source if x is a else x for x in eqn.inputs)
+    made = Eqn(joint, given, eqn.outs, eqn.source)
+
+    def operand(role: str, i: int, x: Atom) -> Operand:
+        layout = known.layout(x) or plain(x.type.shape)
+        return Operand(role, i, layout.strides, layout.offset)
+
+    choice = choose(Problem.of(made, "cuda", operand), known.caps, prefs(), CATALOG)
+    return None if isinstance(choice.family, MadeBefore) else replace(made, choice=choice)

@@ -1,1 +1,0 @@
-"""Programs that fit into a memory limit."""

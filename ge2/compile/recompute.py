@@ -1,0 +1,349 @@
+"""Values are computed again where they are read, if that moves fewer bytes.
+
+A derivative reads values of the forward pass. Where those are elementwise work on what is in memory
+anyway, or on the numbers of a row, the region that will read them makes them from that: the earlier
+one does not write them. Which values are kept is a minimum cut (docs/design/partition.md), whose
+prices are bytes written and read. Which regions there are is found by fusing; loops are looked for
+after it, in the graph without regions, where a barrier keeps apart what is computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Final, final
+
+from ge2.base.arrays import HALF, INEXACT
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, renamed
+from ge2.ops.elementwise import ConvertElementType
+from ge2.ops.graphs.region import Region
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.shape import Barrier, BroadcastInDim, Iota, Reshape, Transpose
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.fuse import fuse
+from ge2.transforms.graphs.partition import NEVER, Choice, cheapest
+
+VIEWS: Final = (BroadcastInDim, Reshape, Transpose)
+COMPARED: Final = ("eq", "ne")
+UNWISE: Final = 1 << 100  # dearer than any number of bytes
+
+
+def recompute(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph in which no large value waits for readers that can make it as well."""
+    work = Recomputation(fuse(graph, context), context)
+    work.run()
+    return Flat(work).graph(graph) if work.cloned else graph
+
+
+@final
+class Recomputation:
+    """The equations so far, what makes each value, and what reads it."""
+
+    def __init__(self, graph: Graph, context: Context) -> None:
+        self.eqns, self.least = list(graph.eqns), context.tuning.fusion.recomputed
+        self.most = context.tuning.fusion.folding
+        self.kept: set[Atom] = {*graph.inputs, *graph.outputs}
+        self.makers = {v: n for n, e in enumerate(graph.eqns) for v in e.outs}
+        self.readers: dict[Atom, set[int]] = {}
+        for n, e in enumerate(graph.eqns):
+            for a in e.inputs:
+                self.readers.setdefault(a, set()).add(n)
+        self.cloned: dict[int, int] = {}  # how many equations of a region are computed again
+
+    def run(self) -> None:
+        for n, eqn in enumerate(self.eqns):
+            if isinstance(eqn.op, Region):
+                self.region(n)
+
+    def region(self, n: int) -> None:
+        """Cuts what region `n` writes for others down to what is cheapest."""
+        eqn = self.eqns[n]
+        inner = region_of(eqn)
+        wanted = [v for v in eqn.outs if self.may_go(v, n)]
+        if not wanted:
+            return
+        names = dict(zip(eqn.outs, inner.graph.outputs, strict=True))
+        late = set[int]().union(*(self.readers[v] for v in wanted))
+        choice = self.choice(eqn, [as_var(names[v]) for v in wanted], late)
+        gone = [v for v in wanted if names[v] not in choice.saved]
+        if gone:
+            self.move(n, gone, choice)
+
+    # -- which values may go
+
+    def may_go(self, v: Var, n: int) -> bool:
+        """True of a large value that only regions read, all of them elementwise, along axes that are alike."""
+        if v in self.kept or v.type.nbytes < self.least or not self.readers.get(v):
+            return False
+        return all(self.takes(m, v, n) for m in self.readers[v])
+
+    def takes(self, m: int, v: Var, n: int) -> bool:
+        eqn = self.eqns[m]
+        if not isinstance(eqn.op, Region) or len(eqn.op.graph.eqns) >= self.most:
+            return False
+        return axes_read(eqn, v) is not None and not any(map(compares, eqn.op.graph.eqns))
+
+    # -- the cut
+
+    def choice(self, eqn: Eqn, wanted: Sequence[Var], late: set[int]) -> Choice:
+        """The minimum cut: the values to store so that the equations `late` can compute the wanted ones."""
+        graph, times = region_of(eqn).graph, len(late)
+        makers = {v: e for e in graph.eqns for v in e.outs}
+        outer = dict(zip(graph.inputs, eqn.inputs, strict=True))
+        written = dict(zip(graph.outputs, eqn.outs, strict=True))
+
+        def price(v: Var) -> int:
+            there = outer.get(v, written.get(v))
+            if v in makers and isinstance(makers[v].op, VIEWS):
+                return UNWISE
+            if v in written and v not in wanted:
+                there = written[v]
+            elif there is None or v in wanted or not self.is_kept(as_var(there), eqn):
+                return v.type.nbytes * (1 + times) + 1
+            read = self.readers.get(there, set())
+            return v.type.nbytes * len(late - read) + 1
+
+        return cheapest(wanted, makers, price, lambda e: effort(e) * times)
+
+    def is_kept(self, v: Var, reader: Eqn) -> bool:
+        """True of a value that is in memory, whoever reads it; what a product hands to one region is not."""
+        n = self.makers.get(v)
+        if n is None or isinstance(self.eqns[n].op, Region):
+            return True
+        others = self.readers.get(v, set()) - {self.makers[reader.outs[0]]}
+        return bool(others) or not is_product(self.eqns[n])
+
+    # -- the change
+
+    def move(self, n: int, gone: Sequence[Var], choice: Choice) -> None:
+        """Has the readers of values compute them, and region `n` write what they are made of."""
+        eqn = self.eqns[n]
+        op = region_of(eqn)
+        names = dict(zip(eqn.outs, op.graph.outputs, strict=True))
+        outer: dict[Atom, Atom] = dict(zip(op.graph.inputs, eqn.inputs, strict=True))
+        outer |= {inner: v for v, inner in names.items()}
+        for m in sorted(set[int]().union(*(self.readers[v] for v in gone))):
+            mine = [v for v in gone if m in self.readers[v]]
+            made = Inlined(self.eqns[m], eqn, mine, choice, outer)
+            self.update(m, made.equation())
+            self.cloned[m] = self.cloned.get(m, 0) + len(made.eqns)
+        kept = [v for v in eqn.outs if v not in gone]
+        inner_outs = {outer[v]: v for v in choice.saved if v in outer}
+        more = [
+            (v, inner) for v, inner in inner_outs.items()
+            if isinstance(v, Var) and v not in eqn.outs and v not in eqn.inputs and self.readers.get(v)
+        ]  # fmt: skip
+        outs = (*kept, *(v for v, _ in more))
+        results = (*(names[v] for v in kept), *(inner for _, inner in more))
+        self.update(n, trimmed(eqn, outs, results))
+
+    def update(self, n: int, eqn: Eqn) -> None:
+        for a in self.eqns[n].inputs:
+            self.readers[a].discard(n)
+        for a in eqn.inputs:
+            self.readers.setdefault(a, set()).add(n)
+        self.makers.update(dict.fromkeys(eqn.outs, n))
+        self.eqns[n] = eqn
+
+
+@final
+class Inlined:
+    """A region that computes values which it read of another, and what for.
+
+    `outer`: what each value of the other's graph is called outside; those that are to be written
+    get a name here.
+    """
+
+    def __init__(
+        self, reader: Eqn, source: Eqn, gone: Sequence[Var], choice: Choice, outer: dict[Atom, Atom]
+    ) -> None:
+        self.reader, self.source, self.choice, self.outer = reader, source, choice, outer
+        self.op, self.given = region_of(reader), region_of(source)
+        self.inputs = dict(zip(reader.inputs, self.op.graph.inputs, strict=True))
+        self.gone = {v: self.inputs.pop(v) for v in gone}
+        self.makers = {
+            v: (e, at)
+            for e, at in zip(self.given.graph.eqns, self.given.axes, strict=True)
+            for v in e.outs
+        }
+        self.eqns, self.axes = list[Eqn](), list[Dims]()
+
+    def equation(self) -> Eqn:
+        names = dict(zip(self.source.outs, self.given.graph.outputs, strict=True))
+        env: dict[Atom, Atom] = {}
+        done: dict[Dims, dict[Atom, Var]] = {}  # by the axes that they have here
+        for v, inside in self.gone.items():
+            inner = as_var(names[v])
+            at = axes_read(self.reader, v)
+            assert at is not None
+            axes = dict(zip(self.makers[inner][1], at, strict=True))
+            found = self.value(inner, axes, done.setdefault((*axes, *axes.values()), {}))
+            env[inside] = self.rounded(found, at)
+        eqns = [renamed(env, e) for e in self.op.graph.eqns]
+        inputs = tuple(self.inputs)
+        graph = Graph(
+            tuple(self.inputs.values()), (*self.eqns, *eqns), self.op.graph.outputs, self.op.graph.consts,
+        )  # fmt: skip
+        op = replace(self.op, graph=graph, axes=(*self.axes, *self.op.axes))
+        return replace(self.reader, op=op, inputs=inputs)
+
+    def value(self, v: Atom, axes: Mapping[int, int], done: dict[Atom, Var]) -> Atom:
+        """A value of the other region, here; `axes`: which axis of this space one of the other's is."""
+        if isinstance(v, Literal):
+            return v
+        if v in done:
+            return done[v]
+        maker = self.makers.get(v)
+        if maker is None or v in self.choice.saved or maker[0] not in self.choice.again:
+            return self.read(v)
+        eqn, at = maker
+        inputs = tuple(self.value(a, axes, done) for a in eqn.inputs)
+        (out,) = (Var(u.type) for u in eqn.outs)
+        self.eqns.append(replace(eqn, inputs=inputs, outs=(out,)))
+        self.axes.append(tuple(a if a < 0 else axes[a] for a in at))
+        done[v] = out
+        return out
+
+    def read(self, v: Var) -> Var:
+        """A value that is in memory, as an input."""
+        there = self.outer.setdefault(v, Var(v.type))
+        assert isinstance(there, Var)
+        if there not in self.inputs:
+            self.inputs[there] = Var(v.type)
+        return self.inputs[there]
+
+    def rounded(self, x: Atom, at: Dims) -> Atom:
+        """The value as it would have been written: of its type, to which half types are rounded."""
+        if x.type.dtype not in HALF:
+            return x
+        out = Var(x.type)
+        self.eqns.append(Eqn(ConvertElementType(x.type.dtype), (x,), (out,), self.reader.source))
+        self.axes.append(at)
+        return out
+
+
+@final
+class Flat:
+    """The equations of regions as they are outside of them."""
+
+    def __init__(self, work: Recomputation) -> None:
+        self.work, self.eqns = work, list[Eqn]()
+
+    def graph(self, given: Graph) -> Graph:
+        for n, eqn in enumerate(self.work.eqns):
+            if isinstance(eqn.op, Region):
+                self.region(eqn, self.work.cloned.get(n, 0))
+            else:
+                self.eqns.append(eqn)
+        return replace(given, eqns=tuple(self.eqns))
+
+    def region(self, eqn: Eqn, again: int) -> None:
+        """The equations of a region; what the first `again` of them read comes through a barrier."""
+        graph = region_of(eqn).graph
+        env: dict[Atom, Atom] = dict(zip(graph.inputs, eqn.inputs, strict=True))
+        if again:
+            read = {a for e in graph.eqns[:again] for a in e.inputs}
+            self.barrier(env, [v for v in graph.inputs if v in read], eqn.inputs)
+        names = dict(zip(graph.outputs, eqn.outs, strict=True))
+        for e in graph.eqns:
+            inputs = tuple(env.get(a, a) for a in e.inputs)
+            if rounds_nothing(e) and e.outs[0] not in names:
+                env[e.outs[0]] = inputs[0]
+                continue
+            # several regions write a view of one name, each for itself
+            outs = tuple(as_var(names.get(v, Var(v.type))) for v in e.outs)
+            env.update(zip(e.outs, outs, strict=True))
+            self.eqns.append(Eqn(e.op, inputs, outs, e.source, e.choice))
+
+    def barrier(self, env: dict[Atom, Atom], read: Sequence[Var], inputs: Sequence[Atom]) -> None:
+        """Ties what is read again to the last of what the region reads: no pass computes it sooner."""
+        given = dict.fromkeys(as_var(env[v]) for v in read)
+        last = self.latest(inputs)
+        tied = [*given, *([last] if last not in given else [])]
+        outs = tuple(Var(v.type) for v in tied)
+        self.eqns.append(Eqn(Barrier(), tuple(tied), outs))
+        after = dict(zip(tied, outs, strict=True))
+        env.update({v: after[as_var(a)] for v, a in env.items() if a in given})
+
+    def latest(self, inputs: Sequence[Atom]) -> Var:
+        """The value that is made last; for what a product makes, what it reads: with another
+        reader, even a barrier, the product and the region could not be one kernel.
+        """
+        makers, eqns = self.work.makers, self.work.eqns
+        found = max((v for v in inputs if isinstance(v, Var)), key=lambda v: makers.get(v, -1))
+        made = makers.get(found)
+        if made is None or not is_product(eqns[made]):
+            return found
+        return self.latest(eqns[made].inputs)
+
+
+def as_var(a: Atom) -> Var:
+    assert isinstance(a, Var)
+    return a
+
+
+def region_of(eqn: Eqn) -> Region:
+    assert isinstance(eqn.op, Region)
+    return eqn.op
+
+
+def is_product(eqn: Eqn) -> bool:
+    return eqn.op.name == "dot_general"
+
+
+def compares(eqn: Eqn) -> bool:
+    """True of what asks where a value equals another: made twice, it may differ in its last bit."""
+    return eqn.op.name in COMPARED and eqn.inputs[0].type.dtype in INEXACT
+
+
+def axes_read(eqn: Eqn, v: Var) -> Dims | None:
+    """The axes of a region's space that index an input; None if readers differ or one is a view."""
+    op = region_of(eqn)
+    inner = op.graph.inputs[eqn.inputs.index(v)]
+    found = set[Dims | None]()
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if inner in e.inputs:
+            plain = not isinstance(e.op, VIEWS) and len(at) == v.type.ndim
+            found.add(at if plain else None)
+    if inner in op.graph.outputs or len(found) != 1:
+        return None
+    return found.pop()
+
+
+def rounds_nothing(eqn: Eqn) -> bool:
+    """True of a rounding that regions have of values of half types: there it has a meaning."""
+    op = eqn.op
+    return isinstance(op, ConvertElementType) and (op.dtype, False) == (
+        eqn.inputs[0].type.dtype,
+        eqn.inputs[0].type.weak,
+    )
+
+
+def effort(eqn: Eqn) -> int:
+    """The bytes that could be moved while an equation is computed again."""
+    op = eqn.op
+    if isinstance(op, VIEWS) or (isinstance(op, Iota | Pointlike) and not reads_arrays(eqn)):
+        return 0
+    if not isinstance(op, Pointlike) or op.effect or len(eqn.outs) != 1 or compares(eqn):
+        return NEVER
+    return eqn.outs[0].type.nbytes // (8 if op.cost.transcendental else 32) + 1
+
+
+def reads_arrays(eqn: Eqn) -> bool:
+    return any(isinstance(a, Var) for a in eqn.inputs)
+
+
+def trimmed(eqn: Eqn, outs: tuple[Var, ...], results: tuple[Atom, ...]) -> Eqn:
+    """A region that writes these results alone, without what none of them needs."""
+    op = region_of(eqn)
+    live = {a for a in results if isinstance(a, Var)}
+    kept = list[tuple[Eqn, Dims]]()
+    for e, at in reversed([*zip(op.graph.eqns, op.axes, strict=True)]):
+        if not live.isdisjoint(e.outs) or e.op.effect:
+            kept.append((e, at))
+            live.update(a for a in e.inputs if isinstance(a, Var))
+    kept.reverse()
+    pairs = [(v, a) for v, a in zip(op.graph.inputs, eqn.inputs, strict=True) if v in live]
+    graph = Graph(tuple(v for v, _ in pairs), tuple(e for e, _ in kept), results)
+    region = replace(op, graph=graph, axes=tuple(at for _, at in kept))
+    return replace(eqn, op=region, inputs=tuple(a for _, a in pairs), outs=outs)

@@ -1,1 +1,0 @@
-"""Rewrites of a whole graph for which `choose` is asked."""

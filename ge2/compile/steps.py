@@ -1,0 +1,310 @@
+"""Steps of a program: their kinds, and where their results are without copies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, final
+
+from ge2.choice.choose import Choice
+from ge2.choice.problem import Family, Problem
+from ge2.codegen.kernel_values import Blocks
+from ge2.codegen.layout import Layout, plain, reshaped
+from ge2.compile.catalog import select
+from ge2.compile.writes import is_view
+from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var
+from ge2.ops.graphs.region import InRuns, ProductRegion, Region
+from ge2.ops.index import Gather
+from ge2.ops.reduce import Reduce
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Pad, Reshape, Transpose
+from ge2.passes.fold import on_host
+from ge2.program import CONTROL, WRITES, Buffer
+from ge2.targets.c.blocked import tile
+from ge2.targets.reference import Library
+
+if TYPE_CHECKING:
+    from ge2.compile.schedule import Scheduler
+
+
+# -------- The kind of step that an equation is on a target.
+
+
+NATIVE = ("c", "cuda")  # targets whose kernels take arrays by their layouts
+
+
+def kind_of(eqn: Eqn, target: str) -> str:
+    if on_host(eqn):
+        return "host"
+    if isinstance(eqn.op, Region):
+        return "kernel" if served(eqn, target) else "library"
+    if target == "cuda" and isinstance(eqn.op, CONTROL) and not weakly(eqn):
+        return "hosted"
+    constant = isinstance(eqn.op, Iota) or (
+        isinstance(eqn.op, BroadcastInDim) and isinstance(eqn.inputs[0], Literal)
+    )
+    if constant:
+        return "kernel" if target in NATIVE else "view"
+    if eqn.op.is_view:
+        return (
+            "view" if all(isinstance(a, Var) and not a.type.weak for a in eqn.inputs) else "library"
+        )
+    family = served(eqn, target)
+    return "library" if family is None else family.step_kind
+
+
+def weakly(eqn: Eqn) -> bool:
+    """True if Python numbers go in or come out."""
+    return any(a.type.weak for a in (*eqn.inputs, *eqn.outs))
+
+
+def served(eqn: Eqn, target: str) -> Family[Any, Any] | None:
+    """The family of kernels of ours that serves the equation, if one does."""
+    if len(eqn.outs) == 1 and eqn.outs[0].type.weak:
+        return None
+    family = select(Problem.of(eqn, target)).family
+    return None if isinstance(family, Library) else family
+
+
+# -------- The places of a step's inputs within its result, where they may be made instead of copied
+# there.
+
+
+def places_in(eqn: Eqn, around: Layout | None) -> dict[int, Layout]:
+    """The layouts of inputs within the result of an equation that joins or pads them, as they are;
+    `around` is the layout of the result, if it is part of another array.
+    """
+    op, (out,) = eqn.op, eqn.outs[:1]
+    whole = around or plain(out.type.shape)
+    if isinstance(op, Concatenate):
+        found, at = {}, 0
+        for i, a in enumerate(eqn.inputs):
+            found[i] = Layout(whole.offset + at * whole.strides[op.axis], whole.strides)
+            at += a.type.shape[op.axis]
+        return found
+    if isinstance(op, Pad) and min(*op.low, *op.high, 0) >= 0 and not any(op.inner):
+        offset = sum(n * s for n, s in zip(op.low, whole.strides, strict=True))
+        return {0: Layout(whole.offset + offset, whole.strides)}
+    return {}
+
+
+def before(eqn: Eqn, place: Layout) -> Layout | None:
+    """The layout of the input of a reshape or transpose whose result has the layout `place`."""
+    op, (x, *_), (out, *_) = eqn.op, eqn.inputs, eqn.outs
+    if isinstance(op, Reshape):
+        return reshaped(place, out.type.shape, x.type.shape)
+    assert isinstance(op, Transpose)
+    strides = tuple(place.strides[op.order.index(i)] for i in range(len(op.order)))
+    return Layout(place.offset, strides)
+
+
+def is_mappable(place: Layout, v: Var) -> bool:
+    """True if a tensor map can write this layout: last axis contiguous, other strides and the offset
+    multiples of 16 bytes.
+    """
+    *outer, last = place.strides
+    some = max(1, 16 // v.type.dtype.itemsize)
+    return last == 1 and not any(each % some for each in (place.offset, *outer))
+
+
+# -------- Results written over arrays that their step reads: the test whether that is right, and
+# the arrays of a GPU's program for which it is done.
+
+
+def in_place(eqn: Eqn, i: int, x: Var, target: str, tuning: Blocks) -> bool:
+    """True if result `i` of a step may be written over input `x` element by element."""
+    op = eqn.op
+    if isinstance(op, WRITES):
+        return target in NATIVE and x is eqn.inputs[0] and eqn.inputs.count(x) == 1
+    if isinstance(op, ProductRegion):
+        return behind_product(eqn, op, i, x, target, tuning)
+    if not isinstance(op, Region):
+        return False
+    inner, out = op.graph.inputs[eqn.inputs.index(x)], op.graph.outputs[i]
+    if eqn.inputs.count(x) != 1:
+        return False
+    if (
+        target in NATIVE
+        and op.kind == "rowwise"
+        and not (target == "cuda" and in_last_pass(op, out))
+    ):
+        return False  # a row is read again after its first elements are written
+    orientation = None
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        if out in e.outs:
+            if len(at) != len(e.outs[0].type.shape):
+                return False  # a reduction
+            orientation = at
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        elsewhere = e.op.is_view or isinstance(e.op, Gather | Pad | InRuns)
+        if inner in e.inputs and (elsewhere or at != orientation):
+            return False
+    if target in NATIVE:  # the loops of any other axis may read it again
+        return {a for a, n in enumerate(op.space) if n > 1} <= set(orientation or ())
+    blocks = tile(op, tuning)
+    return blocks.blocks == 1 or bool(set(orientation or ()) & set(blocks.cut))
+
+
+def behind_product(
+    eqn: Eqn, op: ProductRegion, i: int, x: Var, target: str, tuning: Blocks
+) -> bool:
+    """The same of a product that goes on, whose threads read what they go on with at their own places."""
+    if isinstance(eqn.choice, Choice) and not eqn.choice.family.over:
+        return False
+    rest, out = op.rest, op.graph.outputs[i]
+    x = op.graph.inputs[eqn.inputs.index(x)]
+    factors = [a for e in (*op.prologues, *op.products) for a in e.inputs]
+    apart = eqn.inputs.count(x) == 1 and x not in factors
+    return apart and in_place(rest, rest.outs.index(out), x, target, tuning)
+
+
+def in_last_pass(op: Region, out: Atom) -> bool:
+    """True if a GPU writes a result of rows when it goes through them for the last time.
+
+    In each pass a thread reads the elements at its own places. A fold that picks one element reads
+    those of others, and waits for another fold of its pass alone.
+    """
+    depth: dict[Any, int] = {}  # the pass in which a value is made
+    passes: list[tuple[Eqn, Dims, int]] = []
+    folds: list[tuple[int, frozenset[int]]] = []
+    for e, at in zip(op.graph.eqns, op.axes, strict=True):
+        now = max((depth.get(a, 0) for a in e.inputs), default=0)
+        fold = len(at) != len(e.outs[0].type.shape)
+        if fold:
+            if not isinstance(e.op, Reduce):
+                return False
+            folds.append((now, frozenset(at[a] for a in e.op.axes)))
+        passes.append((e, at, now))
+        depth.update(dict.fromkeys(e.outs, now + fold))
+    orientation, end = next((at, now) for e, at, now in passes if out in e.outs)
+    within = {over for now, over in folds if now < end}
+    rows = len(within) == 1 and all(set(orientation[-len(over) :]) == over for over in within)
+    last = all(now <= end for _, at, now in passes if at == orientation)
+    picks = any(isinstance(e.op, Iota) for e in op.graph.eqns)
+    return rows and last and not (picks and sum(now == end for now, _ in folds) > 1)
+
+
+def write_over(scheduler: Scheduler) -> None:
+    """Makes large results of a GPU's kernels where an array is that they read last, element by
+    element: the gradient of 800 MB of logits needs no other 800 MB.
+    """
+    views: dict[int, list[Buffer]] = {}
+    for buffer in scheduler.buffers.values():
+        if buffer.base is not None:
+            views.setdefault(id(buffer.base), []).append(buffer)
+    for n, eqn in enumerate(scheduler.graph.eqns):
+        if scheduler.target != "cuda" or not isinstance(eqn.op, Region | ProductRegion):
+            continue
+        for out in eqn.outs if scheduler.kinds[n] == "kernel" else ():
+            new, found = scheduler.buffers[out], under(scheduler, n, out)
+            if found is not None:
+                new.first = min(new.first, found.first)
+                moved = [*views.pop(id(found), ()), found]
+                for buffer in moved:
+                    buffer.base = new
+                views.setdefault(id(new), []).extend(moved)
+                found.storage, found.over = "view", True
+
+
+def under(scheduler: Scheduler, n: int, out: Var) -> Buffer | None:
+    """The array over which step `n` may write a result, if there is one."""
+    eqn, least = scheduler.graph.eqns[n], scheduler.tuning.placement.over
+    if out.type.nbytes < least or not owned(scheduler, out):
+        return None
+    for x in eqn.inputs:
+        if not isinstance(x, Var) or x.type != out.type or x in scheduler.parts:
+            continue
+        home = scheduler.buffers[x].base or scheduler.buffers[x]
+        whole = home.storage == "arena" and home.type.nbytes == x.type.nbytes
+        plainly = scheduler.layouts.get(x, plain(x.type.shape)) == plain(x.type.shape)
+        if whole and plainly and home.last == n and scheduler.in_place(n, eqn.outs.index(out), x):
+            return home
+    return None
+
+
+def owned(scheduler: Scheduler, out: Var) -> bool:
+    """True if a result has memory of its own in the arena, from its own step on."""
+    buffer = scheduler.buffers[out]
+    own = (
+        buffer.storage == "arena" and buffer.base is None and buffer.first == scheduler.number(out)
+    )
+    return own and out not in scheduler.layouts and out not in scheduler.parts
+
+
+# -------- Reads of a value before the write over it, which needs no copy of the value then.
+# update_slice x y; gather x i -> gather x i; update_slice x y
+# A write into a part of an array is made where the array is if nobody reads the array later. A
+# loop's body reads elements after a write in the order of the user's lines, or of derivatives: each
+# iteration would copy all of what it carries.
+
+
+MOST: Final = 64  # equations that are moved before a write, at most: their results wait meanwhile
+
+
+def reads_first(graph: Graph) -> Graph:
+    if not any(isinstance(e.op, WRITES) for e in graph.eqns):
+        return graph
+    order = Order(graph)
+    for eqn in graph.eqns:
+        if isinstance(eqn.op, WRITES) and type(eqn.inputs[0]) is Var:
+            order.clear(eqn, eqn.inputs[0])
+    if not order.before:
+        return graph
+    return Graph(graph.inputs, tuple(order.eqns()), graph.outputs, graph.consts)
+
+
+@final
+class Order:
+    """Equations that are to come before others."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.at = {e: i for i, e in enumerate(graph.eqns)}
+        self.makers = {v: e for e in graph.eqns for v in e.outs}
+        self.users: dict[Atom, list[Eqn]] = {}
+        for e in graph.eqns:
+            for a in dict.fromkeys(a for a in e.inputs if type(a) is Var):
+                self.users.setdefault(a, []).append(e)
+        self.returned = {a for a in graph.outputs if type(a) is Var}
+        self.before: dict[Eqn, Sequence[Eqn]] = {}
+
+    def clear(self, write: Eqn, x: Var) -> None:
+        """Lists what reads x after a write over it, if all of that may come before the write."""
+        if x in self.returned:
+            return
+        late = [e for e in self.readers(x) if self.at[e] > self.at[write]]
+        moved: set[Eqn] = set()
+        if not late or not all(self.gather(e, write, moved) for e in late):
+            return
+        results = {v for e in moved if not is_view(e) for v in e.outs}
+        if sum(v.type.nbytes for v in results) < x.type.nbytes:
+            self.before[write] = sorted(moved, key=self.at.__getitem__)
+
+    def readers(self, x: Var) -> Iterator[Eqn]:
+        """The equations that read a value or a view of it."""
+        for e in self.users.get(x, ()):
+            yield e
+            if is_view(e):
+                for v in e.outs:
+                    yield from self.readers(v)
+
+    def gather(self, eqn: Eqn, write: Eqn, moved: set[Eqn]) -> bool:
+        """Adds an equation, and what it needs, to those that are moved before a write; False if one
+        of them may not be.
+        """
+        if self.at[eqn] < self.at[write] or eqn in moved:
+            return True
+        runs = bool(eqn.op.graphs()) and not isinstance(eqn.op, Region)  # a loop, a branch
+        fixed = eqn is write or isinstance(eqn.op, WRITES) or runs or bool(eqn.op.effect)
+        kept = is_view(eqn) and not self.returned.isdisjoint(eqn.outs)
+        if fixed or kept or len(moved) == MOST:
+            return False
+        moved.add(eqn)
+        makers = [self.makers[a] for a in eqn.inputs if type(a) is Var and a in self.makers]
+        return all(self.gather(e, write, moved) for e in makers)
+
+    def eqns(self) -> Iterator[Eqn]:
+        done: set[Eqn] = set()
+        for eqn in self.graph.eqns:
+            for e in (*self.before.get(eqn, ()), eqn):
+                if e not in done:
+                    done.add(e)
+                    yield e

@@ -1,0 +1,314 @@
+"""One function of straight code that checks that a closure is as it was when somebody last looked.
+
+What a function closes over hardly ever changes. So all that a look reads (cells, globals,
+attributes, the elements of containers) is compared with what was there by identity, and arrays by
+their shapes and dtypes, in code of its own; only where that differs, everything is looked at again.
+Containers that are compared by their contents have no such function.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Final, final
+from weakref import ref
+
+import numpy as np
+
+from ge2.base.arrays import known
+from ge2.base.treedef import Kind, kind_of
+from ge2.dispatch.objects import (
+    MISSING,
+    attribute,
+    attributes_of,
+    held_by,
+    holds_names,
+    is_plain,
+    opens,
+    slot_value,
+    slots_of,
+    users_classes,
+)
+from ge2.dispatch.signature import holds_elements, is_live
+from ge2.trace import is_traced
+
+if TYPE_CHECKING:
+    from ge2.dispatch.capture import Plan, Scope, Seen
+
+
+MOST: Final = 2000  # conditions that are worth a function
+TEXT: Final = """def same():
+    try:
+        return Seen(key, ({arrays})) if {conditions} else None
+    except (AttributeError, IndexError, KeyError, ValueError):
+        return None
+"""
+
+
+class GivesUp(Exception):
+    """Something is compared by its contents."""
+
+
+def unchanged(plan: Plan, seen: Seen) -> Callable[[], Seen | None] | None:
+    """A function that returns what is `seen` as long as all of it is as it is now, and else None.
+
+    None if there is no such function.
+    """
+    try:
+        return Conditions(plan, seen).function()
+    except (GivesUp, TypeError):  # TypeError: of an object without weak references
+        return None
+
+
+@final
+class Conditions:
+    """The conditions, each once. An array is held by a weak reference: nobody needs it sooner
+    than the next call.
+    """
+
+    def __init__(self, plan: Plan, seen: Seen) -> None:
+        self.plan, self.seen = plan, seen
+        self.names: dict[str, Any] = {"Seen": type(seen), "key": seen.key}
+        self.names |= {"read": slot_value, "same_each": same_each, "same_node": same_node}
+        self.known: dict[int, str] = {}  # the names of objects
+        self.tests: dict[str, None] = {}  # in their order
+        self.classes: set[type] = set()  # of which all entries are compared
+        self.arrays = {id(x) for x in seen.arrays}
+
+    def function(self) -> Callable[[], Seen | None]:
+        self.outer()
+        for scope in self.plan.scopes:
+            self.scope(scope)
+        for base in self.plan.classes:
+            self.entries(base)
+        for value in self.plan.live:
+            self.inside(value)
+        arrays = "".join(f"{self.name(x)}, " for x in self.seen.arrays)
+        if len(self.tests) > MOST:
+            raise GivesUp
+        text = TEXT.format(arrays=arrays, conditions=" and ".join(self.tests) or "True")
+        exec(text, self.names)
+        found: Callable[[], Seen | None] = self.names["same"]
+        return found
+
+    def name(self, value: Any) -> str:
+        """The text that stands for an object."""
+        name = self.known.get(id(value))
+        if name is None:
+            name, weak = f"x{len(self.known)}", id(value) in self.arrays
+            self.names[name] = ref(value) if weak else value
+            name = self.known[id(value)] = f"{name}()" if weak else name
+        return name
+
+    def add(self, test: str) -> None:
+        self.tests[test] = None
+
+    def same(self, text: str, value: Any) -> None:
+        self.add(f"{text} is {self.name(value)}")
+
+    def entry(self, names: Mapping[str, Any], text: str, name: str) -> Any:
+        """The value that a name is bound to; MISSING if it is not."""
+        value = names.get(name, MISSING)
+        if value is MISSING:
+            self.add(f"{name!r} not in {text}")
+        else:
+            self.same(f"{text}[{name!r}]", value)
+        return value
+
+    # -- names
+
+    def outer(self) -> None:
+        """The parts of a partial; what else a callable is made of never changes."""
+        if isinstance(self.plan.outer, functools.partial):
+            self.parts(self.plan.outer)
+
+    def parts(self, f: functools.partial[Any]) -> None:
+        for part in ("func", "args", "keywords"):
+            self.same(f"{self.name(f)}.{part}", getattr(f, part))
+
+    def scope(self, scope: Scope) -> None:
+        f = scope.function
+        for cell in scope.cells:
+            self.same(f"{self.name(cell)}.cell_contents", cell.cell_contents)
+        for name in scope.names:
+            self.entry(scope.globals, self.name(scope.globals), name)
+        for path in scope.paths:
+            self.path(scope, path.names)
+        for name in scope.modules:
+            self.entry(sys.modules, self.name(sys.modules), name)
+        self.of_function(f)
+
+    def of_function(self, f: FunctionType) -> None:
+        text = self.name(f)
+        self.same(f"{text}.__code__", f.__code__)
+        self.same(f"{text}.__defaults__", f.__defaults__)
+        self.same(f"{text}.__kwdefaults__", f.__kwdefaults__)
+        if f.__kwdefaults__:
+            self.dictionary(f.__kwdefaults__)
+
+    def path(self, scope: Scope, names: tuple[str, ...]) -> None:
+        """The values along `a.b.c`, as `Scope.steps` finds them."""
+        cell = scope.closure.get(names[0])
+        if cell is None:
+            value = self.entry(scope.globals, self.name(scope.globals), names[0])
+        else:
+            value = cell.cell_contents
+            self.same(f"{self.name(cell)}.cell_contents", value)
+        for name in names[1:]:
+            if value is MISSING or not opens(value):
+                return
+            self.lookup(value, name)
+            value = attribute(value, name)
+
+    def lookup(self, value: Any, name: str) -> None:
+        """The places in which `attribute` looks, up to the first that has the name."""
+        if isinstance(value, ModuleType):
+            self.entry(vars(value), f"{self.name(value)}.__dict__", name)
+            return
+        cls = value
+        if not isinstance(value, type):
+            cls = value.__class__
+            self.same(f"{self.name(value)}.__class__", cls)
+            if name in slots_of(cls):
+                self.slot(value, name)
+                return
+            if self.entry(own(value), self.own(value), name) is not MISSING:
+                return
+        self.same(f"{self.name(cls)}.__mro__", cls.__mro__)
+        for base in cls.__mro__:
+            if self.entry(vars(base), f"{self.name(base)}.__dict__", name) is not MISSING:
+                return
+
+    def slot(self, value: Any, name: str) -> None:
+        found = slot_value(value, name)
+        if found is MISSING:
+            raise GivesUp
+        self.same(f"read({self.name(value)}, {name!r})", found)
+
+    def own(self, value: Any) -> str:
+        """The text of an object's own attributes; slots alone have no dict."""
+        return f"{self.name(value)}.__dict__" if hasattr(value, "__dict__") else "()"
+
+    # -- what may change inside
+
+    def inside(self, value: Any, around: tuple[int, ...] = ()) -> None:
+        """Adds what `look_into` reads of a value."""
+        kind: type = type(value)
+        if is_plain(value) and id(value) in around:
+            return
+        if is_traced(value) or id(value) in around:
+            raise GivesUp
+        around = (*around, id(value))
+        if id(value) in self.arrays:
+            self.array(value)
+        elif kind_of(kind) is not None or held_by(value) is not None:
+            self.all_inside(self.elements(value), around)
+        elif is_plain(value) or holds_names(value):
+            self.attributes(value, around, constant=not is_plain(value))
+        elif holds_elements(kind) or kind is np.ndarray:
+            raise GivesUp
+
+    def elements(self, value: Any) -> Iterable[Any]:
+        """The elements of a container, which are to be the same."""
+        kind: type = type(value)
+        held = held_by(value)
+        if held is not None:
+            if isinstance(value, functools.partial):
+                self.parts(value)
+            elif kind is FunctionType:
+                raise GivesUp  # it may have another function to choose from
+            return held
+        if kind is dict:
+            self.dictionary(value)
+            return value.values()  # type: ignore[no-any-return]
+        if kind is list:
+            self.sequence(value)
+            return value  # type: ignore[no-any-return]
+        return (value or ()) if value is None or isinstance(value, tuple) else self.node(value)
+
+    def all_inside(self, values: Iterable[Any], around: tuple[int, ...]) -> None:
+        for value in values:
+            self.inside(value, around)
+
+    def array(self, value: Any) -> None:
+        if not known(value.dtype):
+            raise GivesUp
+        text = self.name(value)
+        self.add(f"{text}.shape == {value.shape}")
+        self.add(f"{text}.dtype == {self.name(value.dtype)}")
+
+    def node(self, value: Any) -> Sequence[Any]:
+        """A container of any other kind, taken apart again each time."""
+        kind = kind_of(type(value))
+        assert kind is not None
+        parts, aux = kind.split(value)
+        texts = "".join(f"{self.name(part)}, " for part in parts)
+        self.same(f"{self.name(value)}.__class__", type(value))
+        given = ", ".join(map(self.name, (kind, value, kind.token(aux))))
+        self.add(f"same_node({given}, ({texts}))")
+        return parts
+
+    def sequence(self, values: list[Any]) -> None:
+        text = self.name(values)
+        self.add(f"len({text}) == {len(values)}")
+        for i, value in enumerate(values):
+            self.same(f"{text}[{i}]", value)
+
+    def dictionary(self, values: dict[Any, Any]) -> None:
+        if not all(type(name) is str for name in values):
+            raise GivesUp
+        text = self.name(values)
+        self.add(f"[*{text}] == {[*values]}")
+        for name, value in values.items():
+            self.same(f"{text}[{name!r}]", value)
+
+    def attributes(self, value: Any, around: tuple[int, ...], constant: bool = False) -> None:
+        """The attributes that some code reads, an object's own and its classes'; `constant`: of
+        something whose arrays and containers are compared by their contents.
+        """
+        cls: type = value if isinstance(value, type) else type(value)
+        mine = {} if value is cls else own(value)
+        if value is not cls:
+            self.same(f"{self.name(value)}.__class__", cls)
+            self.slots(value, cls)
+        if value is not cls and hasattr(value, "__dict__"):
+            self.add(f"[*{self.own(value)}] == {[*mine]}")
+        for name, inner in attributes_of(value, self.plan.attributes):
+            if name in mine:
+                self.same(f"{self.own(value)}[{name!r}]", inner)
+            if constant and is_live(inner):
+                raise GivesUp
+            self.inside(inner, around)
+        self.same(f"{self.name(cls)}.__mro__", cls.__mro__)
+        for base in users_classes(cls):
+            self.entries(base)
+
+    def slots(self, value: Any, cls: type) -> None:
+        for name in slots_of(cls):
+            if self.plan.attributes is None or name in self.plan.attributes:
+                self.slot(value, name)
+
+    def entries(self, base: type) -> None:
+        """All that a class defines."""
+        if base in self.classes:
+            return
+        self.classes.add(base)
+        text, names = f"{self.name(base)}.__dict__", vars(base)
+        self.add(f"[*{text}] == {[*names]}")
+        self.add(f"same_each({text}.values(), {self.name(tuple(names.values()))})")
+
+
+def same_each(now: Iterable[Any], before: Iterable[Any]) -> bool:
+    return all(a is b for a, b in zip(now, before, strict=True))
+
+
+def same_node(kind: Kind, value: Any, token: Any, parts: Sequence[Any]) -> bool:
+    now, aux = kind.split(value)
+    return same_each(now, parts) and bool(kind.token(aux) == token)
+
+
+def own(value: Any) -> dict[str, Any]:
+    found: dict[str, Any] = getattr(value, "__dict__", {})
+    return found

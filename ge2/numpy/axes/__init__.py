@@ -1,1 +1,0 @@
-"""Functions along axes: running sums, sorting and searching."""

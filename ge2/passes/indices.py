@@ -1,0 +1,405 @@
+"""Indices and places: wrapped inside of regions, sums at several of them joined, where parts go."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from ge2.base.arrays import INEXACT
+from ge2.base.record import record
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Cotangents,
+    Dims,
+    Eqn,
+    Flags,
+    Graph,
+    Literal,
+    Op,
+    Values,
+    Var,
+    without_dead_code,
+)
+from ge2.ops.elementwise import ADD
+from ge2.ops.graphs.region import Region, Runs
+from ge2.ops.index import ScatterAdd
+from ge2.ops.pointlike import Pointlike, Pointwise
+from ge2.ops.random import Draw, RandomBits
+from ge2.ops.reduce import ArgReduce, Reduce
+from ge2.ops.shape import BroadcastInDim, Concatenate, Reshape, Slice
+from ge2.passes.context import NOTHING, Context
+from ge2.passes.fuse import dims_of
+from ge2.passes.fusion_group import NONE
+from ge2.passes.take_to_mask import INT32, Index
+
+# -------- Indices that a region compares with counts are counted from the start inside it, where
+# they wrap around.
+# A target on which an index outside is an error keeps `index`, a kernel that looks at all of them
+# first.
+
+
+@final
+@record
+class Wrap(Pointlike):
+    """Integers counted from the start of an axis of `size` elements, around which they wrap."""
+
+    size: int
+    name = "wrap"
+
+    @property
+    def lowering(self) -> Pointwise:  # type: ignore[override]
+        return Pointwise(f"ge2_index<{self.size}>({{0}})")
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        return (ArrayType(x.shape, INT32),)
+
+    def reference(self, *arrays: Any) -> Any:
+        return np.mod(arrays[0], self.size).astype(INT32)
+
+    def vjp(self, cts: Cotangents, ys: Values, xs: Values, wanted: Flags) -> Cotangents:
+        return [None]
+
+
+def indexed(graph: Graph) -> Graph:
+    """The graph with `wrap` in its regions in place of `index` before them."""
+    made = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Index) and e.op.size}
+    if not made:
+        return graph
+    eqns = [taken(e, made) if isinstance(e.op, Region) else e for e in graph.eqns]
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def taken(eqn: Eqn, made: dict[Var, Eqn]) -> Eqn:
+    """A region that is given indices as they are."""
+    op = eqn.op
+    assert isinstance(op, Region)
+    for i, (outer, inner) in enumerate(zip(eqn.inputs, op.graph.inputs, strict=True)):
+        index = made.get(outer) if isinstance(outer, Var) else None
+        at = None if index is None else orientation(op, inner)
+        if index is None or at is None:
+            continue
+        assert isinstance(index.op, Index)
+        (source,) = index.inputs
+        given, inside = Var(source.type), op.graph
+        wrap = Eqn(Wrap(index.op.size), (given,), (inner,), index.source)
+        inputs = (*inside.inputs[:i], given, *inside.inputs[i + 1 :])
+        whole = Graph(inputs, (wrap, *inside.eqns), inside.outputs, inside.consts)
+        op = replace(op, axes=(at, *op.axes), graph=whole)
+        eqn = replace(eqn, op=op, inputs=(*eqn.inputs[:i], source, *eqn.inputs[i + 1 :]))
+    return eqn
+
+
+def orientation(region: Region, var: Var) -> Dims | None:
+    """The axes of the space that those of an input are, if it is read in one way."""
+    found = {
+        axes_of(e, at, var)
+        for e, at in zip(region.graph.eqns, region.axes, strict=True)
+        if var in e.inputs
+    }
+    return found.pop() if len(found) == 1 else None
+
+
+def axes_of(eqn: Eqn, at: Dims, var: Var) -> Dims | None:
+    if isinstance(eqn.op, Pointlike | Reduce | ArgReduce):
+        return at if var.type.shape else ()
+    dims = dims_of(eqn.op, var, eqn.outs[0].type.shape)
+    return None if dims is None else tuple(NONE if d == NONE else at[d] for d in dims)
+
+
+# ------------------------------------------------------------------------------------- fuse random
+# Random bits that only elementwise regions read are made there, element by
+# element, and never stored.
+#
+# It is for targets that make a number faster than they read one. The bits are
+# those of the whole stream.
+
+
+def drawn(graph: Graph) -> Graph:
+    """The graph with `draw` in its regions in place of `random_bits` before them."""
+    makers = {
+        e.outs[0]: e
+        for e in graph.eqns
+        if isinstance(e.op, RandomBits) and e.inputs[0].type.ndim == 1
+    }
+    readers: dict[Atom, list[Eqn]] = {}
+    for eqn in graph.eqns:
+        for a in {*eqn.inputs} & makers.keys():
+            readers.setdefault(a, []).append(eqn)
+    inside = {
+        v for v in makers if v not in graph.outputs and all(inner(e, v) for e in readers.get(v, ()))
+    }
+    if not inside:
+        return graph
+    words: dict[Var, tuple[Var, Var]] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        if eqn.outs and eqn.outs[0] in inside:
+            views = [view for n in (0, 1) for view in word(eqn, n)]
+            words[eqn.outs[0]] = views[1].outs[0], views[3].outs[0]
+            eqns += views
+        else:
+            for var in (a for a in eqn.inputs if isinstance(a, Var) and a in inside):
+                eqn = with_draw(eqn, var, makers[var], words[var])
+            eqns.append(eqn)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def word(eqn: Eqn, n: int) -> tuple[Eqn, Eqn]:
+    """One word of a key, as views."""
+    (key,) = eqn.inputs
+    part, number = Slice((n,), (n + 1,), (1,)), Reshape(())
+    (one,) = part.infer(key.type)
+    (none,) = number.infer(one)
+    cut, scalar = Var(one), Var(none)
+    return Eqn(part, (key,), (cut,), eqn.source), Eqn(number, (cut,), (scalar,), eqn.source)
+
+
+def inner(eqn: Eqn, var: Var) -> bool:
+    """True if a region reads the value once, in the order in which it is stored."""
+    op = eqn.op
+    if not isinstance(op, Region) or op.kind != "pointwise" or eqn.inputs.count(var) != 1:
+        return False
+    at = orientation(op, op.graph.inputs[eqn.inputs.index(var)])
+    return at is not None and in_order(at)
+
+
+def in_order(at: Dims) -> bool:
+    real = [a for a in at if a != NONE]
+    return real == sorted(real)
+
+
+def with_draw(eqn: Eqn, var: Var, bits: Eqn, words: tuple[Var, Var]) -> Eqn:
+    """A region that is given the words of a key."""
+    op, i = eqn.op, eqn.inputs.index(var)
+    assert isinstance(op, Region)
+    assert isinstance(bits.op, RandomBits)
+    inside, given = op.graph, (Var(words[0].type), Var(words[1].type))
+    value = inside.inputs[i]
+    at = orientation(op, value)
+    assert at is not None
+    draw = Eqn(Draw(value.type.shape, bits.op.dtype), given, (value,), bits.source)
+    inputs = (*inside.inputs[:i], *given, *inside.inputs[i + 1 :])
+    whole = Graph(inputs, (draw, *inside.eqns), inside.outputs, inside.consts)
+    return replace(
+        eqn, op=replace(op, axes=(at, *op.axes), graph=whole),
+        inputs=(*eqn.inputs[:i], *words, *eqn.inputs[i + 1 :]),
+    )  # fmt: skip
+
+
+# -------- Sums at indices one after another become one, of all their updates.
+# s = scatter_add x u i; t = scatter_add s v j -> t = scatter_add x (u, v) (i, j) s = scatter_add 0
+# u i; t = add x s -> t = scatter_add (add x 0.0) u i
+# Each is a kernel or two that have an array of all places to themselves; a charge that is spread
+# over eight neighbours is eight of them, and as many additions of arrays. What makes the updates
+# writes them side by side.
+
+
+def join_scatters(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with one sum at indices for several."""
+    if sum(isinstance(e.op, ScatterAdd) for e in graph.eqns) < 2:
+        return graph
+    sweep = Sweep(graph, context.tuning.scattered)
+    for eqn in graph.eqns:
+        sweep.take(eqn)
+    if not sweep.joined:
+        return graph
+    return without_dead_code(Graph(graph.inputs, tuple(sweep.made), graph.outputs, graph.consts))
+
+
+@final
+class Sweep:
+    """The equations so far, and the maker of each value."""
+
+    def __init__(self, graph: Graph, most: int) -> None:
+        self.most, self.joined = most, False
+        self.made: list[Eqn] = []
+        self.makers: dict[Atom, Eqn] = {}
+        self.reads: Counter[Atom] = Counter(
+            a for e in graph.eqns for a in e.inputs if isinstance(a, Var)
+        )
+        self.reads.update(a for a in graph.outputs if isinstance(a, Var))
+
+    def take(self, eqn: Eqn) -> None:
+        """Adds an equation, or what it becomes."""
+        if eqn.op is ADD:
+            eqn = self.added(eqn)
+        if isinstance(eqn.op, ScatterAdd):
+            eqn = self.after_another(eqn)
+        self.record(eqn)
+
+    def record(self, eqn: Eqn) -> None:
+        self.made.append(eqn)
+        self.makers.update(dict.fromkeys(eqn.outs, eqn))
+
+    def make(self, op: Op, inputs: tuple[Atom, ...], like: Eqn) -> Var:
+        out = Var(*op.infer(*(x.type for x in inputs)))
+        self.record(Eqn(op, inputs, (out,), like.source))
+        return out
+
+    def added(self, eqn: Eqn) -> Eqn:
+        """An array and sums at indices of zeros, as sums at indices of that array."""
+        (out,) = eqn.outs
+        for x, s in (eqn.inputs, eqn.inputs[::-1]):
+            found = self.makers.get(s)
+            if self.is_zero(x) and found is not None and self.reads[s] == 1 and self.is_sum(s):
+                # none of its elements is -0.0, which 0.0 would make 0.0
+                return replace(found, outs=(out,)) if s.type == out.type else eqn
+            if found is None or not isinstance(found.op, ScatterAdd) or self.reads[s] != 1:
+                continue
+            if not self.is_zero(found.inputs[0]) or x.type != out.type:
+                continue
+            # a zero that nothing is added to is 0.0 then, not -0.0
+            start = x if self.is_sum(x) else self.make(ADD, (x, zero(x)), eqn)
+            self.reads[start] += start is not x
+            return Eqn(found.op, (start, *found.inputs[1:]), (out,), eqn.source)
+        return eqn
+
+    def after_another(self, eqn: Eqn) -> Eqn:
+        """Sums at indices and those before them, if nothing else reads these, as one."""
+        x, updates, *indices = eqn.inputs
+        first = self.makers.get(x)
+        if first is None or first.op != eqn.op or self.reads[x] != 1:
+            return eqn
+        pairs = list(zip(first.inputs[1:], (updates, *indices), strict=True))
+        if (
+            not all(self.side_by_side(a, b) for a, b in pairs)
+            or len({a.type.shape[0] for a, _ in pairs}) > 1
+        ):
+            return eqn
+        if sum(a.type.size for a in (first.inputs[1], updates)) > self.most:
+            return eqn
+        self.joined = True
+        both = (self.make(Concatenate(0), (*self.parts(a), b), eqn) for a, b in pairs)
+        return Eqn(eqn.op, (first.inputs[0], *both), eqn.outs, eqn.source)
+
+    def side_by_side(self, a: Atom, b: Atom) -> bool:
+        """True of arrays along whose first axis they are joined, and which are no number that repeats."""
+        alike = a.type.dtype == b.type.dtype and a.type.shape[1:] == b.type.shape[1:]
+        spread = any(isinstance(self.op_of(x), BroadcastInDim) for x in (a, b))
+        return alike and a.type.ndim > 0 < b.type.ndim and not spread
+
+    def parts(self, a: Atom) -> tuple[Atom, ...]:
+        """The arrays that `a` joins, if nothing else reads it; else `a` alone."""
+        found = self.makers.get(a)
+        return (
+            found.inputs
+            if found is not None and found.op == Concatenate(0) and a not in self.reads
+            else (a,)
+        )
+
+    def op_of(self, a: Atom) -> Op | None:
+        found = self.makers.get(a)
+        return None if found is None else found.op
+
+    def is_zero(self, a: Atom) -> bool:
+        """True of zeros, none of which is -0.0."""
+        found = self.makers.get(a)
+        if found is not None and isinstance(found.op, BroadcastInDim):
+            a = found.inputs[0]
+        return isinstance(a, Literal) and not a.value and not str(a.value).startswith("-")
+
+    def is_sum(self, x: Atom) -> bool:
+        """True of sums at indices of what has no -0.0, and of whole numbers."""
+        found = self.makers.get(x)
+        if x.type.dtype not in INEXACT:
+            return True
+        if found is None:
+            return False
+        if isinstance(found.op, ScatterAdd):
+            return self.is_sum(found.inputs[0])
+        return self.is_zero(x) or (found.op is ADD and any(map(self.is_zero, found.inputs)))
+
+
+def zero(x: Atom) -> Literal:
+    """0.0, of the type of an array's elements."""
+    return Literal(x.type.dtype.type(0), x.type.with_shape(()))
+
+
+# -------- Where the elements of an array are that is seen through slices, joins and repetition:
+# along each axis in runs of places, of elements one after another, or of one again and again.
+
+
+class Run(NamedTuple):
+    """The places of a result from `begin` to `end`: elements from `first` on, `step` apart (1 or 0)."""
+
+    begin: int
+    end: int
+    first: int
+    step: int
+
+
+@final
+@dataclass(frozen=True)
+class Along:
+    """What is read along an axis of an array: at places along `axis` of the result; -1: one element."""
+
+    axis: int
+    runs: tuple[Run, ...]
+
+    def moved(self, by: int) -> Along:
+        return Along(self.axis, tuple(r._replace(first=r.first + by) for r in self.runs))
+
+    def within(self, begin: int, end: int) -> Along | None:
+        """The same of a part of the array, which has the elements from `begin` to `end`."""
+        found = []
+        for r in self.runs:
+            if not r.step:
+                inside = begin <= r.first < end
+                found += [r._replace(first=r.first - begin)] if inside else []
+                continue
+            start, last = max(begin, r.first), min(end, r.first + r.end - r.begin)
+            at = r.begin + start - r.first
+            found += [Run(at, at + last - start, start - begin, 1)] if start < last else []
+        return Along(self.axis, tuple(found)) if found else None
+
+    @property
+    def indices(self) -> Runs:
+        """The runs, of which those are one that go on."""
+        found = [self.runs[0]]
+        for r in self.runs[1:]:
+            last = found[-1]
+            on = last.first + last.step * (last.end - last.begin)
+            if r.step == last.step and r.first == on:
+                found[-1] = last._replace(end=r.end)
+            else:
+                found.append(r)
+        return tuple((r.begin, r.first, r.step) for r in found)
+
+
+def spread(part: Along, axes: tuple[Along, ...]) -> list[tuple[Along, Along]]:
+    """The axes of an array that a part of a join is of, each as it is at the places of the part, too,
+    if it is one element.
+    """
+    found = []
+    for along in axes:
+        index = along.runs[0].first
+        there = tuple(Run(r.begin, r.end, index, 0) for r in part.runs)
+        found.append((along, along if along.axis >= 0 else Along(part.axis, there)))
+    return found
+
+
+def together(parts: tuple[tuple[Along, Along], ...]) -> Along | None:
+    """What is read along an axis of an array by all parts of a join; None if some go along one axis of
+    the result, and some along another.
+    """
+    (first, there), *_ = parts
+    if all(along == first for along, _ in parts):
+        return first
+    if any(along.axis != there.axis for _, along in parts):
+        return None
+    return Along(there.axis, tuple(sorted(r for _, along in parts for r in along.runs)))
+
+
+def seen_axes(eqn: Eqn, axes: tuple[Along, ...]) -> tuple[Along, ...]:
+    """Where the elements are of what is seen with axes more or less."""
+    op, (x,), (y,) = eqn.op, eqn.inputs, eqn.outs
+    if isinstance(op, BroadcastInDim):
+        return tuple(axes[d] for d in op.dims)
+    rest = iter([d for d, n in enumerate(y.type.shape) if n != 1])
+    one = Along(-1, (Run(0, 1, 0, 0),))
+    return tuple(one if n == 1 else axes[next(rest)] for n in x.type.shape)

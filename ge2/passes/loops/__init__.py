@@ -1,1 +1,0 @@
-"""Rewrites of loops."""

@@ -1,0 +1,352 @@
+"""Products that become sums, and those whose results are stored in half types."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import final
+
+from ge2.base.arrays import FLOAT32, FLOAT64, HALF
+from ge2.base.record import record
+from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, renamed
+from ge2.ir.graph import without_dead_code
+from ge2.ir.op import DIVISION
+from ge2.ops.dot import DotGeneral
+from ge2.ops.elementwise import ADD, MUL, ConvertElementType
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import Reduce, ReduceSum, kept
+from ge2.ops.shape import Barrier, BroadcastInDim, Reshape, Slice, Transpose, inverse
+from ge2.passes.context import NOTHING, Context, ProductsToSums, TinyProducts
+
+# -------- Products with a vector, and products of few elements with long sums, become sums of
+# products of elements, which fuse with what is around them.
+# dot_general contract=([1], [0]) a[m,k] x[k] -> reduce_sum[axes=(1,)] (mul a (broadcast_in_dim x))
+# Such a product reads each number once or a few times: it is a reduction, and what a library adds
+# is a launch that waits, and arrays between it and what is done to its operands and its result.
+# Axes are in the order of the array that is read most, so that neighbours in memory are read
+# together.
+
+
+Makers = Mapping[Var, Eqn]
+
+
+def products_to_sums(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with elementwise work and sums in place of such products."""
+    tuning = context.tuning.products_to_sums
+    found = {id(e) for e in graph.eqns if is_sum(e, tuning)}
+    if not found:
+        return graph
+    makers = {v: e for e in graph.eqns for v in e.outs}
+    eqns = [
+        new for e in graph.eqns for new in (Sums(e, makers).eqns() if id(e) in found else (e,))
+    ]  # fmt: skip
+    # a transposed array that was read as it is stored
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def is_sum(eqn: Eqn, tuning: ProductsToSums) -> bool:
+    """True for a product that is worth a reduction."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or not op.contract[0]:
+        return False
+    a, b = (x.type for x in eqn.inputs)
+    out = eqn.outs[0].type.dtype
+    if a.dtype not in (FLOAT32, FLOAT64, *HALF) or out not in (a.dtype, FLOAT32):
+        return False
+    free_a, free_b = op.free(a, b)
+    rows, columns = math.prod(a.shape[i] for i in free_a), math.prod(b.shape[i] for i in free_b)
+    terms = math.prod(a.shape[i] for i in op.contract[0])
+    result = rows * columns * math.prod(a.shape[i] for i in op.beside[0])
+    if rows == columns == 1:
+        return True
+    if min(rows, columns) == 1:
+        return result * terms >= tuning.smallest
+    if a.dtype in HALF or op.precision in ("tf32", "bf16"):
+        return False  # tensor cores are for such
+    few = result <= tuning.few and terms >= tuning.long
+    return few and result * terms <= tuning.most
+
+
+@final
+@record
+class Factor:
+    """An operand, read where it is: which axis of the product each of its axes is."""
+
+    value: Atom
+    axes: Dims
+
+
+@final
+class Sums:
+    """A product over axes that are numbered: those of the result, then those summed over."""
+
+    def __init__(self, eqn: Eqn, makers: Makers) -> None:
+        self.eqn, self.made = eqn, list[Eqn]()
+        op, (a, b), (out,) = eqn.op, eqn.inputs, eqn.outs
+        assert isinstance(op, DotGeneral)
+        free_a, free_b = op.free(a.type, b.type)
+        batch, rank = len(op.beside[0]), len(out.type.shape)
+        self.rank, self.sizes = rank, (*out.type.shape, *(a.type.shape[i] for i in op.contract[0]))
+        beside, last = tuple(range(batch)), tuple(range(rank, len(self.sizes)))
+        rows = tuple(range(batch, batch + len(free_a)))
+        columns = tuple(range(batch + len(free_a), rank))
+        sides = [math.prod(self.sizes[axis] for axis in each) for each in (rows, columns)]
+        if min(sides) > 1:
+            a, b = (self.computed_once(x, makers) for x in (a, b))
+        self.factors = [
+            plain(x, dict(zip((*b_axes, *free, *terms), (*beside, *mine, *last), strict=True)), makers)
+            for x, b_axes, free, mine, terms in zip(
+                (a, b), op.beside, (free_a, free_b), (rows, columns), op.contract, strict=True
+            )
+        ]  # fmt: skip
+
+    def computed_once(self, value: Atom, makers: Makers) -> Atom:
+        """An operand that many elements of the result read: what is costly is behind a barrier,
+        or would be computed for each of them.
+        """
+        maker = makers.get(value) if isinstance(value, Var) else None
+        if maker is None or not isinstance(maker.op, Pointlike | BroadcastInDim | Transpose):
+            return value
+        if value.type.size < math.prod(self.sizes[self.rank :]):
+            return value
+        if maker.op.cost.instructions >= DIVISION.instructions:
+            return self.add(Barrier(), value)
+        inputs = tuple(self.computed_once(x, makers) for x in maker.inputs)
+        return value if inputs == maker.inputs else self.add(maker.op, *inputs)
+
+    def eqns(self) -> list[Eqn]:
+        order = self.order()
+        space = tuple(self.sizes[axis] for axis in order)
+        left, right = (self.summed_in(self.spread(each, order, space)) for each in self.factors)
+        product = self.add(MUL, left, right)
+        over = tuple(n for n, axis in enumerate(order) if axis >= self.rank)
+        result = tuple(order[n] for n in kept(over, len(order)))
+        ops: list[Op] = [ReduceSum(over)]
+        if result != tuple(range(self.rank)):
+            ops.append(Transpose(tuple(result.index(axis) for axis in range(self.rank))))
+        if self.eqn.outs[0].type.dtype in HALF:
+            ops.append(ConvertElementType(self.eqn.outs[0].type.dtype))
+        for op in ops[:-1]:
+            product = self.add(op, product)
+        return [*self.made, Eqn(ops[-1], (product,), self.eqn.outs, self.eqn.source)]
+
+    def summed_in(self, value: Atom) -> Atom:
+        """A factor in the type of sums."""
+        half = value.type.dtype in HALF
+        return self.add(ConvertElementType(FLOAT32), value) if half else value
+
+    def order(self) -> Dims:
+        """The axes of the larger factor as they are stored; those that only the other has keep
+        their place in it, behind the axes before them, or last.
+        """
+        large, small = sorted(self.factors, key=lambda each: -each.value.type.size)
+        order = list(large.axes)
+        for n, axis in enumerate(small.axes):
+            if axis not in order:
+                before = [order.index(other) for other in small.axes[:n]]
+                order.insert(max(before, default=len(order) - 1) + 1, axis)
+        return tuple(order)
+
+    def spread(self, factor: Factor, order: Dims, space: Dims) -> Atom:
+        dims = tuple(order.index(axis) for axis in factor.axes)
+        value = factor.value
+        if dims != tuple(sorted(dims)):
+            turned = tuple(sorted(range(len(dims)), key=dims.__getitem__))
+            value, dims = self.add(Transpose(turned), value), tuple(sorted(dims))
+        if dims == tuple(range(len(space))):
+            return value
+        return self.add(BroadcastInDim(space, dims), value)
+
+    def add(self, op: Op, *inputs: Atom) -> Var:
+        var = Var(*op.infer(*(x.type for x in inputs)))
+        self.made.append(Eqn(op, inputs, (var,), self.eqn.source))
+        return var
+
+
+def plain(value: Atom, axes: Mapping[int, int], makers: Makers) -> Factor:
+    """An operand whose axes are those of a product; of a transposed array the array."""
+    found = tuple(axes[n] for n in range(len(value.type.shape)))
+    maker = makers.get(value) if isinstance(value, Var) else None
+    while maker is not None and isinstance(maker.op, Transpose):
+        (value,) = maker.inputs
+        found = tuple(found[n] for n in inverse(maker.op.order))
+        maker = makers.get(value) if isinstance(value, Var) else None
+    return Factor(value, found)
+
+
+# -------- Many tiny products, and products of few terms, become sums of products of elements, which
+# fuse with what is around them.
+# dot_general beside=([0], [0]) a[n,4,4] b[n,4,4] -> reduce_sum[axes=(3,)] (mul (broadcast_in_dim a)
+# (broadcast_in_dim b))
+# dot_general contract=([1], [1]) a[n,2] b[m,2] -> add (mul (broadcast_in_dim a[:, 0])
+# (broadcast_in_dim b[:, 0])) (mul ... a[:, 1] ... b[:, 1])
+# A library's batched product of matrices of a few elements spends its time on tiles that are mostly
+# empty: 20,000 transforms of 4 x 4, composed and applied, took 125 us on an H200, JAX's 35.
+# Distances of all pairs of points by the product of their coordinates are an array that is written,
+# and read again for a square root and a sum; two or three products an element take less than
+# either.
+
+
+def tiny_products(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with elementwise work and sums in place of many tiny products side by side, and of
+    products of few terms of which nothing but such work is made.
+    """
+    tuning = context.tuning.tiny_products
+    tiny: dict[int, Callable[[Eqn], list[Eqn]]] = {
+        id(e): spelt_out for e in graph.eqns if is_tiny(e, tuning)
+    }
+    short: dict[Atom, Eqn] = {e.outs[0]: e for e in graph.eqns if has_few_terms(e, tuning)}
+    for e in graph.eqns if short else ():
+        if not isinstance(e.op, Pointlike | Reduce):
+            for a in e.inputs:
+                short.pop(a, None)
+    for a in graph.outputs:
+        short.pop(a, None)
+    tiny.update({id(e): by_terms for e in short.values()})
+    if not tiny:
+        return graph
+    eqns = [new for e in graph.eqns for new in (tiny[id(e)](e) if id(e) in tiny else (e,))]
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def is_tiny(eqn: Eqn, tuning: TinyProducts) -> bool:
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.out is not None:
+        return False
+    a, b = (x.type for x in eqn.inputs)
+    if a.dtype not in (FLOAT32, FLOAT64):
+        return False
+    free_a, free_b = op.free(a, b)
+    sides = [[a.shape[i] for i in free_a], [b.shape[i] for i in free_b]]
+    sides.append([a.shape[i] for i in op.contract[0]])
+    beside = math.prod(a.shape[i] for i in op.beside[0])
+    tiny = all(0 < math.prod(sizes) <= tuning.largest for sizes in sides)
+    return tiny and beside >= tuning.fewest and bool(op.contract[0])
+
+
+def has_few_terms(eqn: Eqn, tuning: TinyProducts) -> bool:
+    """True of a large product of so few terms that an element takes less than to write it."""
+    op = eqn.op
+    if not isinstance(op, DotGeneral) or op.out is not None or op.precision in ("tf32", "bf16"):
+        return False
+    a, b = (x.type for x in eqn.inputs)
+    if a.dtype not in (FLOAT32, FLOAT64) or len(op.contract[0]) != 1 or op.beside[0]:
+        return False
+    (axis,), (out,) = op.contract[0], eqn.outs
+    few = 0 < a.shape[axis] <= tuning.terms and min(a.ndim, b.ndim) > 1
+    return few and out.type.size >= tuning.large * max(a.size, b.size) // a.shape[axis]
+
+
+def by_terms(eqn: Eqn) -> list[Eqn]:
+    """The products of each term's elements over the result, and their sum."""
+    op, (a, b), (out,) = eqn.op, eqn.inputs, eqn.outs
+    assert isinstance(op, DotGeneral)
+    made, rows = list[Eqn](), a.type.ndim - 1
+    ((left,), (right,)), across = op.contract, range(rows, out.type.ndim)
+
+    def add(new: Op, *inputs: Atom) -> Var:
+        var = Var(*new.infer(*(x.type for x in inputs)))
+        made.append(Eqn(new, inputs, (var,), eqn.source))
+        return var
+
+    def term(x: Atom, axis: int, k: int, dims: Iterable[int]) -> Var:
+        shape = x.type.shape
+        start = tuple(k if n == axis else 0 for n in range(len(shape)))
+        stop = tuple(k + 1 if n == axis else size for n, size in enumerate(shape))
+        line = add(Slice(start, stop, (1,) * len(shape)), x)
+        line = add(Reshape((*shape[:axis], *shape[axis + 1 :])), line)
+        return add(BroadcastInDim(out.type.shape, tuple(dims)), line)
+
+    total: Var | None = None
+    for k in range(a.type.shape[left]):
+        product = add(MUL, term(a, left, k, range(rows)), term(b, right, k, across))
+        total = product if total is None else add(ADD, total, product)
+    return [*made[:-1], Eqn(made[-1].op, made[-1].inputs, (out,), eqn.source)]
+
+
+def spelt_out(eqn: Eqn) -> list[Eqn]:
+    """Both operands over all axes of the result, and those summed over as the last; their
+    products, and the sums of these.
+    """
+    op, (a, b), (out,) = eqn.op, eqn.inputs, eqn.outs
+    assert isinstance(op, DotGeneral)
+    free_a, free_b = op.free(a.type, b.type)
+    terms = tuple(a.type.shape[i] for i in op.contract[0])
+    space = (*out.type.shape, *terms)
+    batch, rank = len(op.beside[0]), len(out.type.shape)
+    made = list[Eqn]()
+
+    def add(new: Op, *inputs: Atom) -> Var:
+        var = Var(*new.infer(*(x.type for x in inputs)))
+        made.append(Eqn(new, inputs, (var,), eqn.source))
+        return var
+
+    def spread(x: Atom, order: Dims, dims: Dims) -> Var:
+        turned = x if order == tuple(range(len(order))) else add(Transpose(order), x)
+        return add(BroadcastInDim(space, dims), turned)
+
+    beside, last = tuple(range(batch)), tuple(range(rank, rank + len(terms)))
+    rows = tuple(range(batch, batch + len(free_a)))
+    columns = tuple(range(batch + len(free_a), rank))
+    left = spread(a, (*op.beside[0], *free_a, *op.contract[0]), (*beside, *rows, *last))
+    right = spread(b, (*op.beside[1], *free_b, *op.contract[1]), (*beside, *columns, *last))
+    product = add(MUL, left, right)
+    return [*made, Eqn(ReduceSum(last), (product,), (out,), eqn.source)]
+
+
+# -------- Products of mixed precision whose float32 results would be stored between kernels give
+# low ones.
+# `ge2.autocast` makes products of half types with float32 results (precision "half"). What follows
+# a product is computed in the kernel that makes it, or reads it again: there a result in the
+# product's own low type is half the bytes to write, to keep for derivatives and to read. A result
+# of the program stays what it is.
+
+
+def half_results(graph: Graph) -> Graph:
+    """The graph in which products of precision "half" give their operands' type, cast to float32."""
+    returned = results(graph)
+    low: dict[Atom, Var] = {}  # by the float32 value that stands for it
+    env: dict[Atom, Atom] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        eqn = renamed(env, eqn)
+        if is_wide(eqn) and eqn.outs[0] not in returned:
+            op, (wide,) = eqn.op, eqn.outs
+            assert isinstance(op, DotGeneral)
+            low[wide] = Var(replace(wide.type, dtype=eqn.inputs[0].type.dtype))
+            product = replace(eqn, op=replace(op, out=None), outs=(low[wide],))
+            eqns += [product, Eqn(ConvertElementType(FLOAT32), (low[wide],), (wide,), eqn.source)]
+        elif rounds_again(eqn, low) and eqn.outs[0] not in returned:
+            env[eqn.outs[0]] = low[eqn.inputs[0]]
+        else:
+            eqns.append(eqn)
+    return replace(graph, eqns=tuple(eqns)) if low else graph
+
+
+def results(graph: Graph) -> set[Atom]:
+    """The results of the program, and the values that those are views of."""
+    found = set(graph.outputs)
+    for eqn in reversed(graph.eqns):
+        if eqn.op.is_view and not found.isdisjoint(eqn.outs):
+            found.update(eqn.inputs)
+    return found
+
+
+def is_wide(eqn: Eqn) -> bool:
+    """True of a product of half types with a float32 result that autocast made."""
+    op = eqn.op
+    return (
+        isinstance(op, DotGeneral)
+        and (op.precision, op.out) == ("half", FLOAT32)
+        and all(a.type.dtype == eqn.inputs[0].type.dtype for a in eqn.inputs)
+        and eqn.inputs[0].type.dtype in HALF
+    )
+
+
+def rounds_again(eqn: Eqn, low: dict[Atom, Var]) -> bool:
+    """True of a cast of a product's result to the type that it is stored in."""
+    op, (given, *_) = eqn.op, eqn.inputs or (None,)
+    return (
+        isinstance(op, ConvertElementType) and given in low and eqn.outs[0].type == low[given].type
+    )

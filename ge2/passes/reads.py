@@ -1,0 +1,383 @@
+"""Reads of a few elements: some of a sort, some columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from ge2.base.arrays import COMPLEX, FLOAT32, FLOAT64, INTEGERS
+from ge2.base.errors import TypeRuleError
+from ge2.base.record import record
+from ge2.ir import ArrayType, Atom, Dims, Eqn, Graph, Literal, Op, Var, without_dead_code
+from ge2.ops.elementwise import BY_NAME, WHERE, ConvertElementType
+from ge2.ops.pointlike import Pointlike
+from ge2.ops.reduce import ReduceMax, ReduceMin
+from ge2.ops.shape import BroadcastInDim, Concatenate, Iota, Reshape, Slice
+from ge2.ops.sort import ArgSort, BitcastConvertType, Sort, comparable
+from ge2.passes.context import NOTHING, Context
+
+# -------- A sort of which few elements are read becomes a selection of those: a median is no sort.
+# sort[axis=0] x, slice 3..5, slice 9..10 -> order_statistics[axis=0 ranks=(3, 4, 9)] x, slice 0..2,
+# slice 2..3
+
+
+@final
+@record
+class OrderStatistics(Op):
+    """The elements that have the given ranks, in rising order, in each line along `axis`.
+
+    Order is that of `sort`. Of -0.0 and 0.0, which are equal, it may be either.
+    """
+
+    axis: int
+    ranks: Dims
+    name = "order_statistics"
+    may_alias = False
+
+    def infer(self, *types: ArrayType) -> tuple[ArrayType, ...]:
+        (x,) = types
+        n = x.shape[self.axis]
+        if list(self.ranks) != sorted({*self.ranks} & {*range(n)}):
+            raise TypeRuleError(f"ranks rise from 0 to {n - 1} along axis {self.axis} of {x}")
+        return (x.with_shape(resized(x.shape, self.axis, len(self.ranks))),)
+
+    def reference(self, *arrays: Any) -> Any:
+        x = comparable(arrays[0])
+        found = np.partition(x, self.ranks, self.axis).take(self.ranks, self.axis)
+        return found.astype(arrays[0].dtype, copy=False)
+
+
+def order_statistics(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with selections in place of sorts of which few elements are read."""
+    sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort)}
+    if not sorts:
+        return graph
+    readers: dict[Var, list[Eqn | None]] = {v: [] for v in sorts}
+    for eqn in graph.eqns:
+        for a in eqn.inputs:
+            if isinstance(a, Var) and a in readers:
+                readers[a].append(eqn)
+    for v in graph.outputs:
+        if isinstance(v, Var) and v in readers:
+            readers[v].append(None)
+    most = context.tuning.statistics
+    found = {v: ranks for v, e in sorts.items() if (ranks := ranks_of(e, readers[v], most))}
+    if not found:
+        return graph
+    chosen = {v: Var(selection(sorts[v], ranks).infer(v.type)[0]) for v, ranks in found.items()}
+    eqns = []
+    for eqn in graph.eqns:
+        source = eqn.inputs[0] if eqn.inputs else None
+        if eqn.outs and (y := eqn.outs[0]) in found:
+            eqn = replace(eqn, op=selection(eqn, found[y]), outs=(chosen[y],))
+        elif isinstance(source, Var) and source in found:
+            op, axis = eqn.op, sorts[source].op.axis  # type: ignore[attr-defined]
+            assert isinstance(op, Slice)
+            eqn = replace(eqn, op=moved_to_ranks(op, axis, found[source]), inputs=(chosen[source],))
+        eqns.append(eqn)
+    return Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts)
+
+
+def ranks_of(eqn: Eqn, readers: Sequence[Eqn | None], most: int) -> Dims:
+    """The ranks that slices of a sorted array read; () where it is read otherwise, or much of it."""
+    op, (x,) = eqn.op, eqn.inputs
+    assert isinstance(op, Sort)
+    axis, found = op.axis, set[int]()
+    for reader in readers:
+        if reader is None or not isinstance(reader.op, Slice) or reader.op.step[axis] != 1:
+            return ()
+        start, stop = reader.op.start[axis], reader.op.stop[axis]
+        if stop - start > most:
+            return ()
+        found.update(range(start, stop))
+    few = len(found) <= max(2, min(most, x.type.shape[axis] // 4))
+    return tuple(sorted(found)) if few and x.type.dtype not in COMPLEX else ()
+
+
+def selection(eqn: Eqn, ranks: Dims) -> OrderStatistics:
+    assert isinstance(eqn.op, Sort)
+    return OrderStatistics(eqn.op.axis, ranks)
+
+
+def moved_to_ranks(op: Slice, axis: int, ranks: Dims) -> Slice:
+    """A slice of the sorted array as one of what has the ranks alone."""
+    start, stop = op.start[axis], op.stop[axis]
+    first = ranks.index(start) if stop > start else 0
+    return replace(
+        op,
+        start=resized(op.start, axis, first),
+        stop=resized(op.stop, axis, first + stop - start),
+    )
+
+
+def resized(sizes: Dims, axis: int, size: int) -> Dims:
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
+# -------- The first or last few of sorted rows are found by folds of the rows: the nearest three
+# are no sort.
+# sort x, slice 0..2 -> a = min(keys); i = first place of a; b = min(keys after (a, i)); ...
+# Keys are whole numbers in the order of the elements, NaN last. Of each rank the least key that
+# comes after that of the rank before, and the first place that has it, are two folds, which a GPU
+# does while a row is in registers. Equal elements keep their order, as a stable sort leaves them.
+
+
+BITS: Final[dict[np.dtype, np.dtype]] = {FLOAT32: np.dtype(np.int32), FLOAT64: np.dtype(np.int64)}
+INT32: Final = np.dtype(np.int32)
+
+
+def few_ranks(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with folds in place of sorts of which few of the first or the last are read."""
+    sorts = {e.outs[0]: e for e in graph.eqns if isinstance(e.op, Sort | ArgSort)}
+    if not sorts:
+        return graph
+    readers: dict[Atom, list[Eqn | None]] = {v: [] for v in sorts}
+    for eqn in graph.eqns:
+        for a in dict.fromkeys(eqn.inputs):
+            if a in readers:
+                readers[a].append(eqn)
+    for v in graph.outputs:
+        if v in readers:
+            readers[v].append(None)
+    most, rows = context.tuning.ranks
+    found = {v: r for v, e in sorts.items() if (r := few_ranks_of(e, readers[v], most, rows))}
+    if not found:
+        return graph
+    ranks: dict[Atom, Ranks] = {}
+    eqns: list[Eqn] = []
+    for eqn in graph.eqns:
+        source = eqn.inputs[0] if eqn.inputs else None
+        if eqn.outs and eqn.outs[0] in found:
+            ranks[eqn.outs[0]] = Ranks(eqn, found[eqn.outs[0]])
+            eqns += ranks[eqn.outs[0]].eqns
+        elif source in ranks:
+            eqns += ranks[source].sliced(eqn)
+        else:
+            eqns.append(eqn)
+    return without_dead_code(Graph(graph.inputs, tuple(eqns), graph.outputs, graph.consts))
+
+
+def few_ranks_of(eqn: Eqn, readers: Sequence[Eqn | None], most: int, shortest: int) -> range | None:
+    """The first or the last ranks, if slices read a few of these alone."""
+    (x,), axis = eqn.inputs, eqn.op.axis  # type: ignore[attr-defined]
+    n, dtype = x.type.shape[axis], x.type.dtype
+    if n < shortest or not x.type.size or (dtype not in BITS and dtype not in INTEGERS):
+        return None
+    begin, end = n, 0
+    for reader in readers:
+        if reader is None or not isinstance(reader.op, Slice) or reader.op.step[axis] != 1:
+            return None
+        begin, end = min(begin, reader.op.start[axis]), max(end, reader.op.stop[axis])
+    if not readers or begin >= end:
+        return None
+    if end <= most:
+        return range(end)
+    return range(n - 1, begin - 1, -1) if n - begin <= most else None
+
+
+@final
+@dataclass
+class Ranks:
+    """The equations that find elements of some ranks, the first or the last ones, in this order."""
+
+    eqn: Eqn
+    ranks: range
+    eqns: list[Eqn] = field(default_factory=list)
+    found: dict[int, Var] = field(default_factory=dict)  # of a rank, along an axis of one element
+
+    def __post_init__(self) -> None:
+        self.sorts = isinstance(self.eqn.op, Sort)
+        self.axis: int = self.eqn.op.axis  # type: ignore[attr-defined]
+        (x,) = self.eqn.inputs
+        self.shape = x.type.shape
+        self.last = self.ranks.step < 0
+        self.find(x)
+
+    def make(self, op: Op, *inputs: Atom) -> Var:
+        (type_,) = op.infer(*(a.type for a in inputs))
+        y = Var(type_)
+        self.eqns.append(Eqn(op, inputs, (y,), self.eqn.source))
+        return y
+
+    def do(self, name: str, *inputs: Atom) -> Var:
+        return self.make(BY_NAME[name], *inputs)
+
+    def whole(self, x: Var) -> Var:
+        """What a fold found, along its axis again."""
+        rest = tuple(d for d in range(len(self.shape)) if d != self.axis)
+        return self.make(BroadcastInDim(self.shape, rest), x)
+
+    def find(self, x: Atom) -> None:
+        keys = self.keys(x)
+        dtype, fold = keys.type.dtype, (ReduceMax if self.last else ReduceMin)((self.axis,))
+        limits = np.iinfo(dtype)
+        beyond = number(dtype, limits.min if self.last else limits.max)
+        places = self.make(Iota(self.shape, self.axis, INT32))
+        nowhere = number(INT32, -1 if self.last else self.shape[self.axis])
+        beside = "gt" if self.last else "lt"
+        left: Var | None = None  # the elements that come after those that were found
+        for n, rank in enumerate(self.ranks):
+            among = keys if left is None else self.make(WHERE, left, keys, beyond)
+            key = self.make(fold, among)
+            if n < len(self.ranks) - 1 or not self.sorts:
+                here = self.do("eq", keys, self.whole(key))
+                here = here if left is None else self.do("and", here, left)
+                place = self.make(fold, self.make(WHERE, here, places, nowhere))
+                after = self.do("and", here, self.do(beside, self.whole(place), places))
+                left = self.do("or", self.do(beside, self.whole(key), keys), after)
+            self.found[rank] = self.along(self.value(key) if self.sorts else self.index(place))
+
+    def keys(self, x: Atom) -> Var | Atom:
+        """Whole numbers in the order of the elements: NaN last, and 0.0 for -0.0."""
+        dtype = x.type.dtype
+        if dtype not in BITS:
+            return x
+        bits = BITS[dtype]
+        most = number(bits, int(np.iinfo(bits.type).max))
+        same = self.do("add", x, number(dtype, 0))
+        key = self.turned(self.make(BitcastConvertType(bits), same))
+        return self.make(WHERE, self.do("ne", x, x), most, key)
+
+    def turned(self, x: Var) -> Var:
+        """Bits of floats in the order of numbers, and back: below 0 all but the sign are the others."""
+        most = number(x.type.dtype, int(np.iinfo(x.type.dtype).max))
+        below = self.do("lt", x, number(x.type.dtype, 0))
+        return self.make(WHERE, below, self.do("xor", x, most), x)
+
+    def value(self, key: Var) -> Var:
+        dtype = self.eqn.outs[0].type.dtype
+        return self.make(BitcastConvertType(dtype), self.turned(key)) if dtype in BITS else key
+
+    def index(self, place: Var) -> Var:
+        return self.make(ConvertElementType(self.eqn.outs[0].type.dtype, False), place)
+
+    def along(self, x: Var) -> Var:
+        shape = (*self.shape[: self.axis], 1, *self.shape[self.axis + 1 :])
+        return self.make(Reshape(shape), x)
+
+    def sliced(self, eqn: Eqn) -> list[Eqn]:
+        """A slice of what is sorted as one of the elements of its ranks."""
+        op, axis = eqn.op, self.axis
+        assert isinstance(op, Slice)
+        begin, end = op.start[axis], op.stop[axis]
+        parts = [self.found[rank] for rank in range(begin, end)]
+        made = len(self.eqns)
+        whole = parts[0] if len(parts) == 1 else self.make(Concatenate(axis), *parts)
+        eqns, self.eqns = self.eqns[made:], self.eqns[:made]
+        start, stop = changed(op.start, axis, 0), changed(op.stop, axis, end - begin)
+        return [*eqns, Eqn(Slice(start, stop, op.step), (whole,), eqn.outs, eqn.source)]
+
+
+def number(dtype: np.dtype, value: Any) -> Literal:
+    return Literal.of(dtype.type(value))
+
+
+def changed(sizes: Dims, axis: int, size: int) -> Dims:
+    return (*sizes[:axis], size, *sizes[axis + 1 :])
+
+
+# -------- Elementwise work of which only columns are read, of few, is done for those columns.
+# y = floor x; a = y[:, 0:1]; b = y[:, 1:2] -> a = floor x[:, 0:1]; b = floor x[:, 1:2]
+# Coordinates of points are an array of two or three columns, and work on each follows work on all.
+# A slice of what a kernel makes is no part of it: the whole is written, and read again in pieces. A
+# slice of an array that is there is an index expression. Every element is made by the same
+# operations; none is made twice, since the slices have no more elements than the whole.
+
+
+Parts = dict[Slice, Var]  # of a value, by what is sliced
+
+
+def slices_first(graph: Graph, context: Context = NOTHING) -> Graph:
+    """The graph with slices before the elementwise work whose results they are of."""
+    most = context.tuning.sliced
+    return pushed(graph, lambda y, parts: is_covered(y, parts, most))
+
+
+def pushed(graph: Graph, may: Callable[[Var, Parts], bool]) -> Graph:
+    """The graph with slices before the elementwise work of which nothing else is read, where they
+    `may` be: asked of each of its results, with the slices of that.
+    """
+    parts, same = slices_of(graph)
+    reads = Counter(
+        a for e in graph.eqns if not isinstance(e.op, Slice) for a in e.inputs if isinstance(a, Var)
+    )
+    reads.update(a for a in graph.outputs if isinstance(a, Var))
+    gone: set[Var] = set()
+    for eqn in reversed(graph.eqns):
+        if isinstance(eqn.op, Pointlike | BroadcastInDim) and len(eqn.outs) == 1:
+            (y,) = eqn.outs
+            if y in parts and not reads[y] and may(y, parts[y]):
+                gone.add(y)
+                reads.subtract(a for a in eqn.inputs if isinstance(a, Var))
+                for op in parts[y]:
+                    for x in (same.get(a, a) for a in eqn.inputs):
+                        if isinstance(x, Var) and (inner := slice_within(eqn, op, x)) is not None:
+                            made = parts.setdefault(x, {})
+                            made.setdefault(inner, Var(*inner.infer(x.type)))
+    return rebuilt(graph, parts, same, gone) if gone else graph
+
+
+def slices_of(graph: Graph) -> tuple[dict[Var, Parts], dict[Atom, Atom]]:
+    """The slices of each value, equal ones once, and which value is which other."""
+    parts: dict[Var, Parts] = {}
+    same: dict[Atom, Atom] = {}
+    for eqn in graph.eqns:
+        x = same.get(eqn.inputs[0], eqn.inputs[0]) if isinstance(eqn.op, Slice) else None
+        if isinstance(eqn.op, Slice) and isinstance(x, Var):
+            found = parts.setdefault(x, {})
+            same[eqn.outs[0]] = found.setdefault(eqn.op, eqn.outs[0])
+    return parts, same
+
+
+def is_covered(y: Var, parts: Parts, most: int) -> bool:
+    """True if slices have no more elements than the whole, which has few columns."""
+    few = y.type.ndim > 1 and y.type.shape[-1] <= most
+    return few and sum(v.type.size for v in parts.values()) <= y.type.size
+
+
+def slice_within(eqn: Eqn, op: Slice, x: Atom) -> Slice | None:
+    """The slice of an operand that a slice of the result is made of; None if it is all of it."""
+    if not isinstance(eqn.op, BroadcastInDim):
+        return op if x.type.shape else None
+    dims = eqn.op.dims
+    inner = Slice(*(tuple(each[d] for d in dims) for each in (op.start, op.stop, op.step)))
+    return None if inner.infer(x.type) == (x.type,) else inner
+
+
+def rebuilt(graph: Graph, parts: dict[Var, Parts], same: dict[Atom, Atom], gone: set[Var]) -> Graph:
+    """Each slice where its value is made, and elementwise work once for each slice of its result."""
+    made: list[Eqn] = []
+
+    def sliced(x: Atom, eqn: Eqn, op: Slice) -> Atom:
+        inner = slice_within(eqn, op, x)
+        return x if inner is None or not isinstance(x, Var) else parts[x][inner]
+
+    def cut(x: Var, eqn: Eqn | None) -> None:
+        """The slices of a value, computed from here on."""
+        for op, out in parts.get(x, {}).items():
+            if eqn is None or x not in gone:
+                made.append(Eqn(op, (x,), (out,), eqn.source if eqn else None))
+                continue
+            new, inputs = eqn.op, tuple(sliced(same.get(a, a), eqn, op) for a in eqn.inputs)
+            if isinstance(new, BroadcastInDim):
+                new = BroadcastInDim(out.type.shape, new.dims)
+            made.append(Eqn(new, inputs, (out,), eqn.source))
+
+    for x in graph.inputs:
+        cut(x, None)
+    for eqn in graph.eqns:
+        if eqn.outs and eqn.outs[0] in same:
+            if same[eqn.outs[0]] is not eqn.outs[0]:
+                continue
+        elif not gone.intersection(eqn.outs):
+            made.append(
+                Eqn(eqn.op, tuple(same.get(a, a) for a in eqn.inputs), eqn.outs, eqn.source)
+            )
+        for y in eqn.outs:
+            cut(y, eqn)
+    outputs = tuple(same.get(a, a) for a in graph.outputs)
+    return Graph(graph.inputs, tuple(made), outputs, graph.consts)

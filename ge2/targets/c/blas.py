@@ -1,0 +1,333 @@
+"""NumPy's own matrix products and sorts, as addresses that C may call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from ctypes import (
+    CDLL,
+    CFUNCTYPE,
+    POINTER,
+    c_char_p,
+    c_double,
+    c_float,
+    c_int,
+    c_int32,
+    c_int64,
+    c_ssize_t,
+    c_void_p,
+    cast,
+    py_object,
+    pythonapi,
+)
+from functools import cache
+from importlib import import_module
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.record import record
+from ge2.base.source import mention
+
+# -------- NumPy's sorts of contiguous elements in place, as addresses that C may call without
+# Python's lock.
+# The table of functions of a dtype is part of NumPy's C interface, and NumPy itself calls these
+# without the lock. They use the vectors of the processor that NumPy finds. Each is tried before it
+# is believed.
+
+
+SORTED_DTYPES = (
+    np.float32,
+    np.float64,
+    np.int32,
+    np.int64,
+    np.uint32,
+    np.uint64,
+)  # as in ge2_services
+FUNCTIONS = 365  # of the C interface of NumPy 2: PyDataType_GetArrFuncs
+QUICKSORT = 33  # its pointer in a PyArray_ArrFuncs
+
+
+@cache
+def sorts() -> tuple[int, ...]:
+    """The address of the sort of each dtype; 0 where none was found.
+
+    >>> len(sorts())
+    6
+    """
+    try:
+        capsule = import_module("numpy._core._multiarray_umath")._ARRAY_API
+        read = pythonapi.PyCapsule_GetPointer
+        read.restype, read.argtypes = c_void_p, (py_object, c_char_p)
+        interface = cast(read(capsule, None), POINTER(c_void_p))
+        table = CFUNCTYPE(c_void_p, py_object)(interface[FUNCTIONS] or 0)
+        tables = [cast(table(np.dtype(t)), POINTER(c_void_p)) for t in SORTED_DTYPES]
+        found = tuple(t[QUICKSORT] or 0 for t in tables)
+    except (ImportError, AttributeError, ValueError, TypeError):
+        mention("NumPy's sorts were not found; loops serve")
+        return (0,) * len(SORTED_DTYPES)
+    return tuple(
+        at if really_sorts(at, t) else 0 for at, t in zip(found, SORTED_DTYPES, strict=True)
+    )
+
+
+def really_sorts(at: int, dtype: type) -> bool:
+    """True if the function at an address sorts elements of the dtype in place."""
+    if not at:
+        return False
+    values: Sequence[int] = [(7 * i) % 31 for i in range(31)]
+    line: np.ndarray = np.array(values, dtype)
+    sort = CFUNCTYPE(c_int, c_void_p, c_ssize_t, c_void_p)(at)
+    return bool(sort(line.ctypes.data, line.size, None) == 0 and line.tolist() == sorted(values))
+
+
+# -------- The matrix products that NumPy itself was linked with, as addresses that C may call.
+# NumPy's linear algebra sits in one extension module; asked for a symbol, the loader looks through
+# that module and all that it was linked with, so no file has to be searched for. Each name is tried
+# before it is believed.
+
+
+# How vendors spell `cblas_sgemm`, and whether its integers have 64 bits. Names
+# that say so come first. fmt: off
+SPELLINGS = (
+    ("scipy_cblas_{}gemm64_", True),  # OpenBLAS in NumPy's wheels
+    ("cblas_{}gemm64_", True),  # OpenBLAS of 64 bits
+    ("cblas_{}gemm_64", True),  # MKL, reference BLAS
+    ("cblas_{}gemm$NEWLAPACK$ILP64", True),  # Accelerate
+    ("scipy_cblas_{}gemm", False),
+    ("cblas_{}gemm", False),
+    ("cblas_{}gemm$NEWLAPACK", False),
+)
+THREADS = (
+    ("scipy_openblas_get_num_threads64_", "scipy_openblas_set_num_threads64_"),
+    ("openblas_get_num_threads64_", "openblas_set_num_threads64_"),
+    ("scipy_openblas_get_num_threads", "scipy_openblas_set_num_threads"),
+    ("openblas_get_num_threads", "openblas_set_num_threads"),
+    ("MKL_Get_Max_Threads", "MKL_Set_Num_Threads"),
+    ("bli_thread_get_num_threads", "bli_thread_set_num_threads"),
+)
+# fmt: on
+DTYPES = {"s": np.float32, "d": np.float64, "c": np.complex64, "z": np.complex128}
+LOOKING = ("PyGILState_Ensure", "PyErr_CheckSignals", "PyGILState_Release")
+ROW_MAJOR, PLAIN, LOWER = 101, 111, 122
+PRODUCTS = np.zeros(2, np.int64)  # a `ge2_products`, one a process
+
+
+@final
+@record
+class Blas:
+    """Addresses of `cblas_?gemm`, `cblas_?gemv`, `cblas_?syrk` and of what counts threads, 0 where
+    not found.
+
+    `ilp64`: whether their integers have 64 bits.
+    """
+
+    sgemm: int = 0
+    dgemm: int = 0
+    cgemm: int = 0
+    zgemm: int = 0
+    ilp64: bool = False
+    sgemv: int = 0
+    dgemv: int = 0
+    cgemv: int = 0
+    zgemv: int = 0
+    ssyrk: int = 0
+    dsyrk: int = 0
+    get_threads: int = 0
+    set_threads: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """True if each of the products of matrices is there."""
+        return all((self.sgemm, self.dgemm, self.cgemm, self.zgemm))
+
+    def pack(self) -> bytes:
+        """The head of a `ge2_services`: all but the address of an error."""
+        matrices = self.sgemm, self.dgemm, self.cgemm, self.zgemm
+        vectors = self.sgemv, self.dgemv, self.cgemv, self.zgemv
+        triangles = self.ssyrk, self.dsyrk
+        threads = self.get_threads, self.set_threads, PRODUCTS.ctypes.data
+        found = *matrices, *vectors, *triangles, self.ilp64, *threads, *python(), *sorts()
+        return np.array(found, np.uint64).tobytes()
+
+
+@cache
+def python() -> tuple[int, ...]:
+    """The addresses of what lets a program look for signals while it runs;
+    zeros where they are not found.
+    """
+    found = tuple(address(pythonapi, name) for name in LOOKING)
+    return found if all(found) else (0, 0, 0)
+
+
+@cache
+def services() -> Blas:
+    """Returns what of NumPy's BLAS can be called.
+
+    >>> isinstance(services().sgemm, int)
+    True
+    """
+    library = linked()
+    for spelling, ilp64 in SPELLINGS:
+        found = {t: address(library, spelling.format(t)) for t in DTYPES}
+        if found["d"] and all(works(at, t, ilp64) for t, at in found.items() if at):
+            mention("matrix products by %s", spelling.format("?"))
+            each = {f"{t}gemm": at for t, at in found.items()} | vectors(library, spelling, ilp64)
+            each |= triangles(library, spelling, ilp64)
+            return Blas(**each, **counters(library), ilp64=ilp64)
+    mention("NumPy's BLAS was not found; np.matmul serves")
+    return Blas()
+
+
+def vectors(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
+    """The products of a matrix and a vector beside those of matrices."""
+    found = {t: address(library, spelling.replace("gemm", "gemv").format(t)) for t in DTYPES}
+    return {f"{t}gemv": at for t, at in found.items() if at and works_on_vectors(at, t, ilp64)}
+
+
+def triangles(library: CDLL | None, spelling: str, ilp64: bool) -> dict[str, int]:
+    """The products of a matrix and its transpose, of which they write a half."""
+    found = {t: address(library, spelling.replace("gemm", "syrk").format(t)) for t in "sd"}
+    return {f"{t}syrk": at for t, at in found.items() if at and works_on_itself(at, t, ilp64)}
+
+
+def counters(library: CDLL | None) -> dict[str, int]:
+    """The addresses of the functions that read and set the number of threads of the BLAS."""
+    for get, put in THREADS:
+        if address(library, get) and address(library, put):
+            return {"get_threads": address(library, get), "set_threads": address(library, put)}
+    return {}
+
+
+@cache
+def linked() -> CDLL | None:
+    """NumPy's linear algebra and what it was linked with."""
+    try:
+        return CDLL(import_module("numpy._core._multiarray_umath").__file__)
+    except (ImportError, AttributeError, OSError):
+        return None
+
+
+def address(library: CDLL | None, symbol: str) -> int:
+    try:
+        return cast(getattr(library, symbol), c_void_p).value or 0
+    except AttributeError:
+        return 0
+
+
+def works(at: int, letter: str, ilp64: bool) -> bool:
+    """True if the function at an address multiplies matrices, its integers being of that size."""
+    size = c_int64 if ilp64 else c_int32
+    real = letter in "sd"
+    scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
+    gemm = CFUNCTYPE(
+        None,
+        c_int,
+        c_int,
+        c_int,
+        size,
+        size,
+        size,
+        scalar,
+        c_void_p,
+        size,
+        c_void_p,
+        size,
+        scalar,
+        c_void_p,
+        size,
+    )(at)
+    dtype = np.dtype(DTYPES[letter])
+    a, b = np.arange(6).reshape(2, 3).astype(dtype), np.arange(12).reshape(3, 4).astype(dtype)
+    y, one, zero = np.full((2, 4), 7, dtype), np.ones((), dtype), np.zeros((), dtype)
+    scale, keep = (one.item(), zero.item()) if real else (one.ctypes.data, zero.ctypes.data)
+    places = (a.ctypes.data, 3, b.ctypes.data, 4, keep, y.ctypes.data, 4)
+    gemm(ROW_MAJOR, PLAIN, PLAIN, 2, 4, 3, scale, *places)
+    return bool(y.tolist() == [[20, 23, 26, 29], [56, 68, 80, 92]])
+
+
+def works_on_vectors(at: int, letter: str, ilp64: bool) -> bool:
+    """True if the function at an address multiplies a matrix and a vector."""
+    size, real = c_int64 if ilp64 else c_int32, letter in "sd"
+    scalar: Any = {"s": c_float, "d": c_double}.get(letter, c_void_p)
+    order = (
+        c_int,
+        c_int,
+        size,
+        size,
+        scalar,
+        c_void_p,
+        size,
+        c_void_p,
+        size,
+        scalar,
+        c_void_p,
+        size,
+    )
+    gemv, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
+    a, x = np.arange(6).reshape(2, 3).astype(dtype), np.arange(6).astype(dtype)
+    y, one, zero = np.full(2, 7, dtype), np.ones((), dtype), np.zeros((), dtype)
+    scale, keep = (one.item(), zero.item()) if real else (one.ctypes.data, zero.ctypes.data)
+    gemv(ROW_MAJOR, PLAIN, 2, 3, scale, a.ctypes.data, 3, x.ctypes.data, 2, keep, y.ctypes.data, 1)
+    return bool(y.tolist() == [10, 28])
+
+
+def works_on_itself(at: int, letter: str, ilp64: bool) -> bool:
+    """True if the function at an address writes the lower half of a matrix times its transpose."""
+    size = c_int64 if ilp64 else c_int32
+    scalar = c_float if letter == "s" else c_double
+    order = (c_int, c_int, c_int, size, size, scalar, c_void_p, size, scalar, c_void_p, size)
+    syrk, dtype = CFUNCTYPE(None, *order)(at), np.dtype(DTYPES[letter])
+    a, y = np.arange(6).astype(dtype), np.full((2, 2), 7, dtype)
+    syrk(ROW_MAJOR, LOWER, PLAIN, 2, 3, 1, a.ctypes.data, 3, 0, y.ctypes.data, 2)
+    return bool(y.tolist() == [[5, 7], [14, 50]])
+
+
+# ------------------------------------------------------------------------------------------ threads
+
+
+@cache
+def _counters() -> tuple[Callable[[], int], Callable[[int], object]] | None:
+    library = linked()
+    for get, put in THREADS:
+        if address(library, get) and address(library, put):
+            reading, writing = getattr(library, get), getattr(library, put)
+            reading.argtypes, reading.restype = (), c_int
+            writing.argtypes, writing.restype = (c_int,), None
+            return reading, writing
+    return None
+
+
+def get_threads() -> int | None:
+    """Returns how many threads the BLAS uses; None where it does not say."""
+    found = _counters()
+    return None if found is None else found[0]()
+
+
+def matmul_on(threads: int) -> Callable[..., Any]:
+    """`np.matmul` on that many threads of the BLAS; NumPy's own where
+    the BLAS has that many already.
+    """
+    before = get_threads()
+    if before is None or before == threads:
+        return np.matmul
+
+    def matmul(*args: Any, **more: Any) -> Any:
+        before = get_threads()
+        set_threads(threads)
+        try:
+            return np.matmul(*args, **more)
+        finally:
+            set_threads(before or 1)
+
+    return matmul
+
+
+def set_threads(count: int) -> bool:
+    """Tells the BLAS how many threads to use, for the whole process; False
+    where it cannot be told.
+    """
+    found = _counters()
+    if found is None:
+        return False
+    found[1](count)
+    return True

@@ -1,1 +1,0 @@
-"""Blocked NumPy: the executor of the C target where there is no compiler."""

@@ -1,1 +1,0 @@
-"""Calling compiled programs: the launcher, BLAS, threads, memory of results."""

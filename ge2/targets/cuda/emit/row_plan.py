@@ -1,0 +1,538 @@
+"""Where a row is while a team computes it, and the parts of its kernel."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from ge2.base.arrays import HALF
+from ge2.base.record import record
+from ge2.codegen.axes import ALWAYS, Loop, Spec, Work, nest
+from ge2.codegen.kernel_values import Held, Param
+from ge2.codegen.text import Text
+from ge2.targets.cuda.emit import words as reductions
+from ge2.targets.cuda.emit.region import Plain, Problem, Statements, power
+from ge2.targets.cuda.emit.special_reductions import Part, Partials, part
+from ge2.targets.cuda.emit.words import Places
+from ge2.targets.cuda.emit.words import Stage as Reduction
+from ge2.targets.cuda.limits import WARP, Chip
+from ge2.targets.cuda.tuning import Rowwise
+
+# -------- Where a row is while a team of threads computes it, how many threads that is, and how
+# many blocks.
+
+
+REGISTERED, IN_SHARED, READ_AGAIN = "registers", "shared memory", "memory"
+
+
+def few(problem: Problem, whole: frozenset[int], tuning: Rowwise) -> bool:
+    """True if a block might have all rows of a region that folds over them too."""
+    rows = math.prod(n for a, n in problem.axes.sizes.items() if a not in whole)
+    return rows <= tuning.alone * tuning.rounds_again and any(
+        w.over - whole for w in problem.folded
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Threads of a row and of a block; packs of a thread, 0 where a row does
+    not fit in registers.
+    """
+
+    team: int
+    block: int
+    packs: int
+
+    @property
+    def rows(self) -> int:
+        """Rows that a block has at once."""
+        return self.block // self.team
+
+
+@final
+class Plan:
+    """`where` a row is while it is computed; `again`: how costly what is made again may be;
+    `alone`: one block has all rows, and knows what is folded over them.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        whole: frozenset[int],
+        chip: Chip,
+        again: int,
+        where: str,
+        alone: bool = False,
+    ) -> None:
+        self.problem, self.chip, self.alone, axes = problem, chip, alone, problem.axes
+        self.tuning = chip.tuning.rowwise
+        self.resident, self.in_shared = where != READ_AGAIN, where == IN_SHARED
+        resident = self.resident
+        rest = [a for a in sorted(axes.sizes) if a not in whole]
+        # folded over rows as well
+        across = frozenset().union(*(w.over for w in problem.folded)) - whole
+        self.row = [a for a in sorted(axes.sizes) if a in whole]
+        self.walked = [a for a in rest if a in across] if across else rest
+        self.groups = [a for a in rest if a not in across] if across else []
+        self.across = bool(across)
+        self.places = Places(axes, problem.operands, [*self.groups, *self.walked, *self.row])
+        self.places.constant = frozenset(self.row) if resident else frozenset()
+        self.lane = self.places.lane = self.row[0] if len(self.row) == 1 else -1
+        self.length = math.prod(axes.sizes[a] for a in self.row)
+        self.count = math.prod(axes.sizes[a] for a in self.walked)
+        lying = [p for p in axes.strides if self.lies(p)]
+        self.pack = 1 if alone else self.places.pack(lying, 4 * chip.thread_registers)
+        roles = ((self.walked, "rows"), (self.row, "row"))
+        specs = [Spec(tuple(axes), role) for axes, role in roles if axes]
+        # A block has one group: what is alike in all groups is made in each, where it is read.
+        group = Spec(tuple(self.groups), "group") if self.groups else None
+        self.held = {p for p in lying if resident}
+        parts = [part(problem, w, self.places.order) for w in problem.folded]
+        if not self.across:
+            self.sink()
+        self.root = nest(problem.works, specs, again, group)
+        self.said = Statements(problem, self.places, self.root)
+        self.shape = self.shaped()
+        self.ahead = self.read_ahead() if self.across else []
+        self.splits, self.blocks = self.spread(parts)
+        gathered = [
+            p for p in parts if p and not alone and (p.fold.over - whole or self.splits > 1)
+        ]
+        self.lost = not alone and len([w for w in problem.folded if w.over - whole]) > len(
+            [p for p in gathered if p.fold.over - whole]
+        )
+        # one part is the result
+        self.single = (
+            bool(self.groups) and not (self.lost or alone) and self.blocks * self.left == 1
+        )
+        gathered = [] if self.single else gathered
+        number = self.blocks * self.left if self.across else self.splits
+        self.partials = Partials(
+            problem, self.places, gathered, number, chip.tuning.parts, self.most_parts()
+        )
+        self.wider = self.said.widened = self.read_wide()
+        self.late = self.read_late()
+
+    def sink(self) -> None:
+        """What is alike for all rows is done in each, unless it is a result:
+        a block has one row.
+        """
+        walked = frozenset(self.walked)
+        if any(w.kind == "store" and w.axes.isdisjoint(walked) for w in self.problem.works):
+            return
+        for w in self.problem.works:
+            w.axes |= walked
+
+    # -- how many threads a row has
+
+    def lies(self, p: Param) -> bool:
+        """True if the elements of a row lie side by side in an array."""
+        side_by_side = self.problem.axes.strides[p].get(self.lane) == 1
+        return self.lane >= 0 and side_by_side and p not in self.problem.placed
+
+    def depends(self, p: Param) -> bool:
+        """True if an array is another for another row."""
+        strides = self.problem.axes.strides[p]
+        return any(strides.get(a) for a in (*self.walked, *self.groups))
+
+    def words(self, alive: bool = False) -> float:
+        """Registers that an element of a row takes: arrays, values between stages, sums over rows;
+        `alive`: at once, for values between stages are made of the arrays.
+        """
+        rows = [c for c in self.everything(self.root) if c.spec and c.spec.role == "rows"] or [
+            self.root
+        ]
+        read = self.said.read_in([w for c in rows for w in c.everything()])
+        arrays = sum(p.var.type.dtype.itemsize for p in read if p in self.held)
+        between = sum(h.dtype.itemsize for h in self.between())
+        sums = sum(
+            reductions.state_bytes(w)
+            for w in self.problem.folded
+            if w.y and self.said.homes[w.y].dims
+        )
+        return ((max(arrays, between) if alive else arrays + between) + sums) / 4
+
+    def sums(self) -> bool:
+        """True if something is gathered over the rows for each element of a row."""
+        return any(w.y is not None and self.said.homes[w.y].dims for w in self.problem.folded)
+
+    def between(self) -> list[Held]:
+        return [
+            y
+            for y, home in self.said.homes.items()
+            if home.dims and self.said.makers[y].kind != "fold"
+        ]
+
+    def shaped(self) -> Shape:
+        """The smallest team that holds a row, whole warps where the row is that long."""
+        n, pack = max(self.length, 1), self.pack
+        if self.in_shared:
+            team = self.tuning.in_shared
+            return Shape(team, team, -(-n // (team * pack)))
+        if not self.resident:
+            many = self.count >= 2 * self.chip.multiprocessors
+            widest = self.tuning.block if many else self.tuning.largest
+            team = min(widest, max(power(-(-n // pack)), 1))
+            return Shape(team, max(team, self.tuning.block), 0)
+        if self.alone:
+            team = min(power(-(-n // self.tuning.some)), WARP)
+            return Shape(team, self.tuning.alone, -(-n // team))
+        few, words = self.tuning.held, self.tuning.words
+        if self.sums():
+            few, words = self.tuning.summed, 2 * words
+        most = max(min(few, int(words / max(self.words(), 0.5))), pack)
+        team = min(max(power(-(-n // most)), min(32, power(-(-n // pack)))), self.tuning.largest)
+        if n <= min(most, self.tuning.brief) and self.plenty():
+            team = 1
+        if self.groups:  # a block has the rows of one group, which may be few: no lane is idle
+            team = max(team, min(WARP // power(self.count), power(-(-n // pack))))
+        self.pack = pack = self.fitting(team)
+        block = min(self.tuning.block, self.tuning.largest)
+        if self.sums() and team > WARP:
+            # a block a row: its next row may be read ahead, and more of them are at once
+            block = team
+        if self.groups:
+            block = min(block, max(power(self.count) * team, WARP))
+        return Shape(team, max(team, block), -(-n // (team * pack)))
+
+    def fitting(self, team: int) -> int:
+        """Elements of a pack: half as many where fewer threads are then without any."""
+        half = self.pack // 2
+
+        def each(pack: int) -> int:
+            return -(-self.length // (team * pack)) * pack
+
+        return half if half >= 4 and each(half) < each(self.pack) else self.pack
+
+    def plenty(self) -> bool:
+        """True if the chip has work if each thread takes a row: then none does what another of its
+        team does for the same row, and none waits for another.
+        """
+        rows = self.count * math.prod(self.problem.axes.sizes[a] for a in self.groups)
+        return rows >= self.chip.multiprocessors * self.chip.threads
+
+    @property
+    def left(self) -> int:
+        """Parts that a block leaves of what is gathered over rows: that of each row it has at once,
+        or one, if its threads have few elements for which to wait for each other. Of many groups the
+        parts would be more than all that the rows are made of.
+        """
+        few = self.shape.packs * self.pack <= self.tuning.met
+        one = bool(self.groups) and not self.sums()
+        return 1 if (few or one) and not self.alone else self.shape.rows
+
+    def spread(self, parts: Sequence[Part | None]) -> tuple[int, int]:
+        """Returns how many blocks share a row, and how many share the rows."""
+        shape, loops = self.shape, self.inner_loops()
+        team_blocks = -(-self.count // shape.rows)
+        if self.alone:
+            return 1, 1
+        if self.across and not self.sums():
+            return 1, min(
+                team_blocks, self.chip.grid[1]
+            )  # each row leaves its own part, and waits for no other
+        if self.across:
+            groups = math.prod(self.problem.axes.sizes[a] for a in self.groups)
+            at_once = self.at_once * self.chip.multiprocessors
+            return 1, max(1, min(team_blocks, -(-at_once // max(groups, 1))))
+        alone = len(loops) == 1 and all(p is not None for p in parts) and not self.resident
+        if not alone or self.length < self.tuning.long:
+            return 1, team_blocks
+        wanted = (
+            self.chip.multiprocessors * self.chip.threads // (shape.block * max(team_blocks, 1))
+        )
+        return max(1, min(wanted, self.length // (shape.team * self.pack * 4))), team_blocks
+
+    def most_parts(self) -> int:
+        """Returns how many parts of a result there may be, however many rows there are."""
+        if not self.across:
+            return 0
+        blocks = self.at_once * self.chip.multiprocessors if self.sums() else self.chip.grid[1]
+        return blocks * self.left
+
+    def read_wide(self) -> set[Param]:
+        """Arrays of half types whose rows are held as floats, since several stages read them."""
+        if self.across or not self.resident:
+            return set()
+        loops = self.inner_loops()
+        times = Counter(p for c in loops for p in self.said.read_in(c.works))
+        return {
+            p for p in self.held if p.var.type.dtype in HALF and self.depends(p) and times[p] > 1
+        }
+
+    def read_late(self) -> set[Param]:
+        """Arrays that all rows have in common, as weights are, and that only a later stage reads:
+        they are in the cache by then, and take no registers before.
+        """
+        if self.across or not self.resident or self.in_shared:
+            return set()
+        stages = [set(self.said.read_in(loop.works)) for loop in self.inner_loops()]
+        times = Counter(p for stage in stages for p in stage)
+        later = {p for stage in stages[1:] for p in stage}
+        return {p for p in self.held & later if times[p] == 1 and not self.depends(p)}
+
+    def inner_loops(self) -> list[Loop]:
+        """The stages that a row is gone through."""
+        return [c for c in self.everything(self.root) if c.spec and c.spec.role == "row"]
+
+    def inner_folds(self) -> list[Work]:
+        """Returns what is folded over a row, for which its threads meet."""
+        row = set(self.row)
+        return [
+            w
+            for loop in self.inner_loops()
+            for w in loop.works
+            if w.kind == "fold" and w.over <= row
+        ]
+
+    def side_by_side(self) -> int:
+        """Returns how many blocks the compiler is to leave registers for, on a multiprocessor."""
+        if self.in_shared:
+            return 2 if self.shared <= self.chip.shared // 2 else 1
+        return self.at_once if self.sums() and not self.alone else 1
+
+    @property
+    def at_once(self) -> int:
+        """Returns how many blocks a multiprocessor is to hold, by the registers that their rows
+        take.
+        """
+        alive = self.shape.packs * self.pack * self.words(alive=True)
+        others = self.tuning.others + self.tuning.address * len(
+            [p for p in self.held if p not in self.problem.outs]
+        )
+        by_registers = self.chip.registers // (self.shape.block * (int(alive) + others))
+        by_shared = self.chip.shared // max(self.shared, 1)
+        return max(1, min(by_registers, by_shared, self.chip.threads // self.shape.block))
+
+    def read_ahead(self) -> list[Param]:
+        """The arrays whose next row is read while one is computed, where few
+        threads are at hand to wait.
+        """
+        self.ahead = []
+        if self.alone or self.in_shared or not self.sums():
+            return []
+        if self.at_once * self.shape.block > self.tuning.crowd:
+            return []
+        if self.shape.rows > 1 or not self.resident or self.lane < 0 or self.length % self.pack:
+            return []
+        read = [
+            p
+            for p in self.said.read_in(list(self.root.everything()))
+            if p in self.held and self.depends(p)
+        ]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        return (
+            read
+            if read
+            and min(wide) >= 4
+            and self.room(read) <= self.chip.shared // 2 - self.tuning.apart
+            else []
+        )
+
+    def room(self, arrays: Sequence[Param]) -> int:
+        """Bytes of shared memory for two rows of each."""
+        each = 2 * self.shape.packs * self.pack * self.shape.block
+        return sum(each * p.var.type.dtype.itemsize for p in arrays)
+
+    @property
+    def shared(self) -> int:
+        return self.rows_bytes() if self.in_shared else self.room(self.ahead)
+
+    def rows_bytes(self) -> int:
+        """Bytes of shared memory for a row of each array; 0 where it cannot be there."""
+        read = [p for p in self.said.read_in(list(self.root.everything())) if p in self.held]
+        wide = [self.places.wide(p) * p.var.type.dtype.itemsize for p in read]
+        if not read or min(wide) < 4 or self.length % self.pack or not all(map(self.depends, read)):
+            return 0
+        return self.room(read) // 2
+
+    def everything(self, loop: Loop) -> list[Loop]:
+        inner = [c for c in loop.children if isinstance(c, Loop)]
+        return [*inner, *(each for c in inner for each in self.everything(c))]
+
+    @property
+    def fits(self) -> bool:
+        """True if this is a kernel: what it says of registers holds, and it
+        knows every reduction.
+        """
+        legal = (
+            frozenset(self.row),
+            frozenset(self.walked),
+            frozenset(self.row) | frozenset(self.walked),
+        )
+        if self.lost or any(w.over not in legal for w in self.problem.folded):
+            return False
+        if not self.resident:
+            return not self.across and not self.between()
+        if self.in_shared:
+            fits = 0 < self.rows_bytes() <= self.chip.most and self.shape.packs > 1
+            return fits and not self.between() and not self.sums() and self.stages()
+        if self.alone and not self.complete():
+            return False
+        few = self.length <= self.shape.team * self.pack * self.shape.packs
+        each = self.shape.packs * self.pack * self.words()
+        long = (
+            not self.across
+            and self.length >= self.tuning.long
+            and self.count < self.chip.multiprocessors
+            and not self.stages()
+        )
+        return few and each <= self.most_words and self.length > 0 and not long
+
+    @property
+    def most_words(self) -> int:
+        """Registers of a thread that the elements of its rows may take."""
+        if self.alone:
+            return self.tuning.words_alone
+        return self.tuning.crowded if self.shape.block > 512 else 2 * self.tuning.words
+
+    def complete(self) -> bool:
+        """True if one block is enough for all rows, and goes through them once."""
+        loops = [
+            c
+            for c in self.root.children
+            if isinstance(c, Loop) and c.spec and c.spec.role == "rows"
+        ]
+        if not self.across or self.groups or len(loops) != 1 or self.shape.team > WARP:
+            return False
+        if any(d in loops for home in self.said.homes.values() for d in home.dims):
+            return False
+        gathered = [w for w in self.problem.folded if w.over - set(self.row)]
+        if sum(map(self.met, gathered)) > self.chip.static - self.tuning.meeting:
+            return False
+        read = {x for w in self.problem.works if w.kind != "store" for x in w.xs}
+        again = any(w.y in read for w in gathered)
+        rounds = self.tuning.rounds_again if again else self.tuning.rounds
+        return self.count <= self.shape.rows * rounds
+
+    def met(self, w: Work) -> int:
+        """Bytes of shared memory in which the warps of the only block merge what they have."""
+        assert w.y is not None
+        states = self.shape.team * (self.shape.packs if self.said.homes[w.y].dims else 1)
+        return self.shape.block // WARP * states * reductions.state_bytes(w)
+
+    def stages(self) -> bool:
+        """True if a row is gone through more than once."""
+        return len(self.inner_loops()) > 1
+
+
+PLACES = ((ALWAYS, REGISTERED), (ALWAYS, IN_SHARED), (ALWAYS, READ_AGAIN))
+
+
+def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> Plan | None:
+    """The plan of a kernel that reduces the axes `whole`, and perhaps all rows
+    besides; None if none fits.
+    """
+    first, tuning = make(), chip.tuning.rowwise
+    # what is made again rather than kept, where a row is, and whether one block has all
+    plans = [(again, where, False) for again, where in ((tuning.again, REGISTERED), *PLACES)]
+    if few(first, whole, tuning):
+        plans.insert(0, (tuning.again, REGISTERED, True))
+    for n, (again, where, alone) in enumerate(plans):
+        plan = Plan(make() if n else first, whole, chip, again, where, alone)
+        if plan.fits:
+            return plan
+    return None
+
+
+# -------- The parts of a rowwise kernel, as its template prints them
+# (`templates/cuda/rowwise.cu.jinja`).
+
+
+@final
+@record
+class Load:
+    """What a thread has of a row: its places, and the reading of pack k."""
+
+    at: int
+    rooms: tuple[Text, ...]
+    reads: tuple[Text, ...]
+    kind: ClassVar = "load"
+
+
+@final
+@record
+class Fetch:
+    """How a row is read ahead (`copies`) and taken over (`takes`)."""
+
+    rooms: tuple[Text, ...]
+    split: tuple[Text, ...]
+    copies: tuple[Text, ...]
+    rows: tuple[Text, ...]
+    takes: tuple[Text, ...]
+
+
+@final
+@record
+class RowLoop:
+    """Which rows a team has: one, those that it walks to, or all."""
+
+    at: int
+    form: str
+    row: str
+    count: str
+    states: tuple[Reduction, ...] = ()
+    fetch: Fetch | None = None
+    kind: ClassVar = "rows"
+
+
+@final
+@record
+class End:
+    """The end of a loop over rows."""
+
+    at: int
+    after: tuple[Reduction, ...]
+    kind: ClassVar = "end"
+
+
+@final
+@record
+class PassLoop:
+    """A loop over what a thread has of a row: `elements` are those of a pack, `apart` those of one
+    that has no element which is looked for (`test`).
+    """
+
+    reads: tuple[Text, ...]
+    elements: tuple[Text, ...]
+    apart: tuple[Text, ...]
+    test: str
+    writes: tuple[Text, ...]
+    head: str = ""
+    unroll: str = ""
+    places: tuple[Text, ...] = ()
+    braces: bool = True
+
+
+@final
+@record
+class Pass:
+    """A stage that goes through a row."""
+
+    at: int
+    states: tuple[Reduction, ...]
+    picks: tuple[Text, ...]
+    waits: bool
+    prepared: tuple[Reduction, ...]
+    loops: tuple[PassLoop, ...]
+    near: str
+    folds: tuple[Reduction, ...]
+    kind: ClassVar = "pass"
+
+
+Stage = Plain | Load | RowLoop | End | Pass
+
+
+@final
+@record
+class RowsView:
+    """What `templates/cuda/rowwise.cu.jinja` prints."""
+
+    index: str
+    teams: int
+    packed: bool
+    stages: tuple[Stage, ...]

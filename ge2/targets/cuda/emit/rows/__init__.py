@@ -1,1 +1,0 @@
-"""Kernels whose threads lie along a row."""

@@ -1,1 +1,0 @@
-"""An emulator: CUDA sources compiled for the CPU, a fiber a thread."""

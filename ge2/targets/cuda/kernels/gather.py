@@ -1,0 +1,233 @@
+"""Kernels that read and write at indices.
+
+Reading rows at indices in CUDA: indices wrap around, as CuPy's, and none reaches foreign memory.
+
+Threads lie along what is contiguous in the result, with up to 16 bytes each where rows allow.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import final
+
+from ge2.base.record import record
+from ge2.choice.problem import Problem, Variant, described
+from ge2.codegen.axes import merged
+from ge2.codegen.text import Operand, Text
+from ge2.ir import ArrayType, Dims
+from ge2.ops.index import Gather, Indexed, spans
+from ge2.ops.reduce import kept
+from ge2.passes.take_to_mask import Index
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import SUFFIX
+from ge2.targets.cuda.kernels.generated import Cuda, Operands
+from ge2.targets.cuda.kernels.moves import (
+    ALONG,
+    OVER,
+    Elements,
+    Grid,
+    Spread,
+    added,
+    far,
+    lettered,
+    packed,
+)
+from ge2.targets.cuda.limits import Chip
+
+
+def index_dims(indices: Sequence[ArrayType]) -> Dims:
+    return next((t.shape for t in indices if t.shape), ())
+
+
+def nowhere(op: Indexed, x: ArrayType, indices: Sequence[ArrayType]) -> str:
+    """Why there is no element that an index could name."""
+    empty = next((a for a in op.axes if not x.shape[a]), None)
+    some = math.prod(index_dims(indices))
+    return (
+        "" if empty is None or not some else f"axis {empty} is empty, so every index lies outside"
+    )
+
+
+@final
+class Rows:
+    """Indices, and the rows that they name of `x`, which has the indexed axes,
+    and of `y`, which has not.
+
+    `y` has the axes of the indices, then the others of `x`.
+    """
+
+    def __init__(
+        self,
+        op: Indexed,
+        x: ArrayType,
+        indices: Sequence[ArrayType],
+        ins: Operands,
+        of: tuple[Operand, Operand],
+        chip: Chip,
+    ) -> None:
+        self.block = chip.tuning.elements.block
+        self.op, self.x, self.indices, self.ins, (self.of_x, self.of_y) = op, x, indices, ins, of
+        others, shape = kept(op.axes, x.ndim), index_dims(indices)
+        rank, rest = len(shape), tuple(n for _, n, _ in spans(op, x.shape))
+        strides = (0,) * (rank + len(rest)) if self.of_y.value else self.of_y.strides
+        each = [o.strides or (0,) * rank for o in ins]
+        self.over, (self.y_over, *self.strides) = merged(shape, strides[:rank], *each)
+        along = tuple(self.of_x.strides[a] for a in others)
+        self.along, (self.x_along, self.y_along) = merged(rest, along, strides[rank:])
+        self.sizes = tuple(x.shape[a] for a in op.axes)
+        self.steps = tuple(self.of_x.strides[a] for a in op.axes)
+        self.i, self.u = lettered(OVER, len(self.over)), lettered(ALONG, len(self.along))
+        self.count, self.length = math.prod(shape), math.prod(rest)
+        self.places = math.prod(self.sizes)
+        lying = [(t.shape, o.strides) for t, o in zip(indices, ins, strict=True) if t.shape]
+        lying += [(x.shape, self.of_x.strides), ((*shape, *rest), strides)]
+        self.far = far((self.count * self.length, self.places), *lying)
+
+    @property
+    def pack(self) -> int:
+        """Neighbours along a row that lie side by side in both arrays, so that
+        they may be moved at once.
+        """
+        if not self.along or self.x_along[-1] != 1 or self.y_along[-1] != 1:
+            return 1
+        strides = (*self.x_along[:-1], *self.y_along[:-1], *self.steps, *self.y_over)
+        return packed(self.x.dtype, self.along[-1], *strides, self.of_x.offset, self.of_y.offset)
+
+    def grid(self) -> Grid:
+        return Grid(self.far, self.block)
+
+    def threads(self, grid: Grid, pack: int, along_y: bool = False) -> Spread:
+        """A thread for each element of each row, or each pack; side by side
+        where y is, if asked.
+        """
+        axes = list(
+            zip(
+                [*self.i, *self.u],
+                [*self.over, *self.along],
+                self.y_over + self.y_along,
+                strict=True,
+            )
+        )
+        if along_y and pack == 1:
+            axes.sort(key=lambda axis: -abs(axis[2]))
+        return grid.spread([letter for letter, _, _ in axes], [n for _, n, _ in axes], pack)
+
+    def wrapped(
+        self, grid: Grid, name: str = "at", letters: Sequence[str] | None = None
+    ) -> list[Text]:
+        """Returns which element of each indexed axis is named, by the index at `letters`:
+
+        `at`, or `at0`, `at1`.
+        """
+        lines = []
+        for k, (t, operand) in enumerate(zip(self.indices, self.ins, strict=True)):
+            read = grid.array(f"index{k}", operand, t.dtype)
+            if not operand.value:
+                place = grid.place(
+                    f"index{k}", self.i if letters is None else letters, self.strides[k]
+                )
+                read = f"index{k}[{place}]"
+            size = grid.size(f"size{k}", self.sizes[k])
+            code = f"({grid.whole})ge2_index_{SUFFIX[t.dtype]}({read}, {size})"
+            lines.append(Text(f"const {grid.whole} {self.at(k, name)} = {code};"))
+        return lines
+
+    def at(self, k: int, name: str = "at") -> str:
+        return name if len(self.sizes) == 1 else f"{name}{k}"
+
+    def alike(self, name: str) -> str:
+        """True if an index that was wrapped under that name names the same row."""
+        return " && ".join(f"{self.at(k, name)} == {self.at(k)}" for k in range(len(self.sizes)))
+
+    def place(self, grid: Grid) -> str:
+        """The number of the named place, counted in row-major order over the indexed axes."""
+        text = self.at(0)
+        for k in range(1, len(self.sizes)):
+            text = f"{text if k == 1 else f'({text})'} * {grid.size(f'size{k}', self.sizes[k])} + {self.at(k)}"
+        return text
+
+    def in_x(self, grid: Grid) -> str:
+        terms = [
+            self.at(k) if step == 1 else f"{self.at(k)} * {grid.size(f'x_at{k}', step)}"
+            for k, step in enumerate(self.steps)
+        ]
+        return added(*terms, grid.place("x", self.u, self.x_along))
+
+    def in_y(self, grid: Grid, name: str = "y") -> str:
+        return added(grid.place(name, self.i, self.y_over), grid.place(name, self.u, self.y_along))
+
+
+@final
+@record
+class Gathering:
+    """What `templates/cuda/gather.cu.jinja` prints."""
+
+    spread: Spread
+    indices: tuple[Text, ...]
+    to: str
+    source: str
+    packed: bool
+
+
+@final
+class CudaGather(Cuda):
+    name = "gather in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, Gather):
+            return f"{op.name} gathers nothing"
+        return nowhere(op, problem.inputs[0], problem.inputs[1:])
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
+        op, (x, *indices) = problem.op, problem.inputs
+        assert isinstance(op, Gather)
+        rows = Rows(op, x, indices, ins[1:], (ins[0], outs[0]), caps.chip)
+        if not rows.count * rows.length:
+            return Kernels(())
+        grid, pack = rows.grid(), rows.pack
+        grid.array("x", ins[0], x.dtype)
+        spread, named = rows.threads(grid, pack, along_y=True), tuple(rows.wrapped(grid))
+        grid.result("y", outs[0], x.dtype)
+        to, source = rows.in_y(grid), rows.in_x(grid)
+        view = Gathering(spread, named, to, source, pack > 1)
+        threads = rows.count * rows.length // pack
+        return Kernels((grid.kernel("gather", described(problem), view, threads, "gather"),))
+
+
+@final
+class CudaIndex(Cuda):
+    """Indices counted from the start of an axis, as int32."""
+
+    name = "index in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, Index):
+            return f"{op.name} is no index"
+        return (
+            ""
+            if op.size or not problem.inputs[0].size
+            else "every index lies outside of an empty axis"
+        )
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        ins, outs = problem.arrays
+        op, (x,), (to,) = problem.op, problem.inputs, problem.outs
+        assert isinstance(op, Index)
+        if not x.size:
+            return Kernels(())
+        laid = (x.shape, ins[0].strides), (x.shape, outs[0].strides)
+        grid = Grid(far((x.size, op.size), *laid), caps.chip.tuning.elements.block)
+        sizes, (steps, places) = merged(x.shape, ins[0].strides, outs[0].strides)
+        letters = lettered(OVER, len(sizes))
+        grid.array("x", ins[0], x.dtype)
+        spread = grid.spread(letters, sizes)
+        grid.result("y", outs[0], to.dtype)
+        wrapped = f"ge2_index_{SUFFIX[x.dtype]}(x[{grid.place('x', letters, steps)}], {grid.size('size', op.size)})"
+        line = Text(f"y[{grid.place('y', letters, places)}] = (int32_t){wrapped};")
+        view = Elements(spread, (line,))
+        return Kernels((grid.kernel("index", described(problem), view, x.size),))

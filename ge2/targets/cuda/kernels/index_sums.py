@@ -1,0 +1,462 @@
+"""What kernels that write at indices share, and sums at indices by blocks or by exact atomics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from ge2.base.arrays import COMPLEX, FLOAT64, HALF, accumulator
+from ge2.base.record import record
+from ge2.choice.problem import Problem, described
+from ge2.codegen.axes import merged
+from ge2.codegen.text import Operand, Text, guard, whole
+from ge2.ir import ArrayType
+from ge2.ops.index import ScatterAdd, ScatterReduce
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import HELD, SUFFIX, expression
+from ge2.targets.cuda.kernels.gather import Rows
+from ge2.targets.cuda.kernels.generated import filling
+from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
+from ge2.targets.cuda.limits import Chip
+
+# -------- What kernels that write at indices share: those so far, their arrays, and elements as
+# they are added.
+
+
+@final
+@record
+class Later:
+    """How an update looks for a later one of its place."""
+
+    i: str  # the place of the update along the indices
+    count: str
+    others: tuple[Text, ...]  # what index `k` names
+    alike: str  # whether both name one place
+
+
+@final
+@record
+class Scattering:
+    """What `templates/cuda/scatter.cu.jinja` prints."""
+
+    spread: Spread
+    indices: tuple[Text, ...]
+    later: Later | None
+    last: tuple[str, str] | None  # the number of the place, and of the update
+    to: str
+    source: str
+    update: str
+    packed: bool
+
+
+@final
+class Writes:
+    """The kernels that updates are written by, and the arrays they have for themselves."""
+
+    def __init__(self, problem: Problem, rows: Rows, updates: ArrayType, chip: Chip) -> None:
+        self.problem, self.rows, self.updates, self.chip = problem, rows, updates, chip
+        self.op = problem.op
+        self.dtype = rows.x.dtype
+        self.number = np.dtype(np.int64 if rows.far else np.int32)  # of an update, or of a place
+        self.kernels: list[CudaKernel] = []
+        self.temps: list[int] = []
+
+    @property
+    def few(self) -> bool:
+        """True if each index may be compared with all others: they lie along
+        an axis, in a cache.
+        """
+        return self.rows.count <= self.chip.tuning.scatters.few and len(self.rows.i) == 1
+
+    def done(self) -> Kernels:
+        return Kernels(tuple(self.kernels), tuple(self.temps))
+
+    def temp(self, count: int, dtype: np.dtype) -> Operand:
+        self.temps.append(count * dtype.itemsize)
+        return whole("temp", len(self.temps) - 1, (count,))
+
+    def add(
+        self, grid: Grid, kind: str, view: Any, threads: int, what: str = "", template: str = "elements"
+    ) -> None:  # fmt: skip
+        graph = described(self.problem) + (f"\n{what}" if what else "")
+        self.kernels.append(grid.kernel(kind, graph, view, threads, template))
+
+    # -- one element of the result a thread
+
+    def moved(
+        self, grid: Grid, later: Later | None = None, last: tuple[str, str] | None = None
+    ) -> None:
+        """Each update takes its place, if it is the last of it."""
+        rows = self.rows
+        pack = 1 if rows.of_y.value else rows.pack
+        place = rows.in_y(grid, "updates")
+        update = grid.element("updates", rows.of_y, self.dtype, place)
+        spread, indices = rows.threads(grid, pack), tuple(rows.wrapped(grid))
+        grid.result("x", rows.of_x, self.dtype)
+        to, threads = rows.in_x(grid), rows.count * rows.length // pack
+        view = Scattering(spread, indices, later, last, to, place, update, pack > 1)
+        self.add(grid, self.problem.op.name, view, threads, template="scatter")
+
+    def last(self) -> Operand:
+        """The number of the last update of each place, counted from 1; 0 where there is none."""
+        rows, grid = self.rows, self.rows.grid()
+        to = ArrayType((rows.places,), self.number)
+        found = self.temp(rows.places, self.number)
+        self.kernels += filling(to, None, found, self.chip).kernels
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
+        grid.result("last", found, self.number)
+        line = Text(f"atomicMax(&last[{rows.place(grid)}], {self.source(grid)} + 1);")
+        self.add(
+            grid,
+            "last update",
+            Elements(spread, (*indices, line)),
+            rows.count,
+            "which update of each place is the last, counted from 1",
+        )
+        return found
+
+    def source(self, grid: Grid) -> str:
+        """The number of an update, from where it is along the axes of the indices."""
+        rows, text = self.rows, ""
+        for letter, n in zip(rows.i, rows.over, strict=True):
+            text = f"({text}) * {grid.size(f'n_{letter}', n)} + {letter}" if text else letter
+        return text or "0"
+
+
+def loaded(text: str, dtype: np.dtype) -> str:
+    """An element as it is merged with another."""
+    return f"ge2_cast_{SUFFIX[dtype]}_f32({text})" if dtype in HALF else text
+
+
+def stored(text: str, dtype: np.dtype) -> str:
+    return f"ge2_cast_f32_{SUFFIX[dtype]}({text})" if dtype in HALF else text
+
+
+def merge(op: ScatterReduce, a: str, b: str, dtype: np.dtype) -> str:
+    """Two elements of one place as one."""
+    held = accumulator(dtype)
+    return expression(op.merge, [a, b], held, held)
+
+
+# -------- Sums at indices in CUDA by atomics that round nothing, so that any order gives the same
+# bits.
+# Three kernels after one that clears: the largest exponent among the updates of each element of the
+# result; each update added in parts that are multiples of a unit which follows from it
+# (`exact.cuh`); what is there and the sum of the parts, rounded once. Elements that many updates
+# meet at have copies of their sums, which blocks take in turn.
+
+
+WHERE = "defgh"  # letters of the indexed axes
+DOUBLE, INT, WORD = FLOAT64, np.dtype(np.int32), np.dtype(np.int64)
+
+
+def unserved(writes: Writes) -> str:
+    """Why sums at indices are not worth arrays of all elements of the result; "" if they are."""
+    rows, tuning, dtype = writes.rows, writes.chip.tuning.scatters, writes.rows.x.dtype
+    if not isinstance(writes.op, ScatterAdd):
+        return "an extreme is no sum"
+    if dtype.kind not in "fc" and dtype not in HALF:
+        return f"{dtype.name} is no floating point number"
+    if rows.count < tuning.unordered:
+        return f"there are {rows.count} updates, fewer than {tuning.unordered}"
+    if rows.count * rows.length > 1 << tuning.bits:
+        return f"more than 2^{tuning.bits} elements are added"
+    if rows.length > tuning.short:
+        return f"rows have {rows.length} elements, more than {tuning.short}"
+    return "" if rows.places <= rows.count * tuning.sparse else "updates are few for the places"
+
+
+class Cells:
+    """The sums of a result: one for each element, two for one that is complex."""
+
+    def __init__(self, writes: Writes) -> None:
+        self.writes, self.rows, self.dtype = writes, writes.rows, writes.dtype
+        held = accumulator(self.dtype)
+        self.parts = (".re", ".im") if held in COMPLEX else ("",)
+        self.double = held.itemsize // len(self.parts) == DOUBLE.itemsize
+        self.cells = self.rows.places * self.rows.length * len(self.parts)
+
+    def begun(self, grid: Grid) -> list[Text]:
+        """Statements: an update, and the number of the element that it is for."""
+        rows = self.rows
+        update = grid.element("updates", rows.of_y, self.dtype, rows.in_y(grid, "updates"))
+        indices, cell = rows.wrapped(grid), rows.place(grid)
+        for letter, n in zip(rows.u, rows.along, strict=True):
+            size = grid.size(f"n_{letter}", n)
+            cell = f"{cell if ' ' not in cell else f'({cell})'} * {size} + {letter}"
+        return [
+            *indices,
+            Text(f"const {grid.whole} cell = {cell};"),
+            Text(f"const {HELD[self.dtype]} update = {loaded(update, self.dtype)};"),
+        ]
+
+    def of_result(self, grid: Grid) -> tuple[Spread, str]:
+        """A thread for each element of the result, and where that is."""
+        rows = self.rows
+        sizes, steps = merged(rows.sizes, rows.steps)
+        letters = lettered(WHERE, len(sizes))
+        spread = grid.spread([*letters, *rows.u], [*sizes, *rows.along])
+        to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
+        return spread if spread.number else replace(spread, number="p", count="1"), to
+
+    def numbered(self, cell: str, n: int) -> str:
+        """The number of the sum of part `n` of an element."""
+        if len(self.parts) == 1:
+            return cell
+        return f"{cell} * 2 + {n}" if n else f"{cell} * 2"
+
+    def stored(self, text: str) -> str:
+        """A double as an element of the result, or as a part of one."""
+        if self.dtype in HALF:
+            return f"ge2_cast_f64_{SUFFIX[self.dtype]}({text})"
+        return text if self.double else f"(float)({text})"
+
+
+@final
+class ExactSums(Cells):
+    """The kernels that add updates by atomics."""
+
+    def __init__(self, writes: Writes) -> None:
+        super().__init__(writes)
+        self.folds = 2 if self.double else 1
+        self.bits = max((self.rows.count - 1).bit_length(), 2)
+        self.copies = self.copied()
+        count = self.copies * self.cells * self.folds
+        self.words = writes.temp(count + -(-self.cells // 2), WORD)
+        self.tops = replace(self.words, offset=2 * count)
+
+    def copied(self) -> int:
+        """Copies of the sums: so many that few updates meet, and that most of them take some."""
+        tuning, updates = self.writes.chip.tuning.scatters, self.rows.count * self.rows.length
+        most = min(tuning.addresses // self.cells, updates // (self.cells * tuning.meeting))
+        return 1 << (max(min(most, tuning.copies), 1).bit_length() - 1)
+
+    def add(self) -> None:
+        words = self.writes.temps[self.words.index] // WORD.itemsize
+        clear = filling(ArrayType((words,), WORD), None, self.words, self.writes.chip)
+        self.writes.kernels += clear.kernels
+        self.note()
+        self.collect()
+        self.finish()
+
+    def note(self) -> None:
+        grid = self.rows.grid()
+        begin = self.begun(grid)
+        grid.result("tops", self.tops, INT)
+        self.each(grid, "exponent", begin, "ge2_exact_note(tops + {cell}, {x});")
+
+    def collect(self) -> None:
+        grid = self.rows.grid()
+        begin = self.begun(grid)
+        grid.array("tops", self.tops, INT)
+        grid.result("sums", self.words, DOUBLE)
+        bits, folds = grid.size("bits", self.bits), self.fixed(grid)
+        copies, cells = grid.size("copies", self.copies), grid.size("cells", self.cells)
+        copy = Text(f"const {grid.whole} copy = blockIdx.x % {copies} * {cells};")
+        to = f"sums + (copy + {{cell}}) * {folds}, tops[{{cell}}]"
+        line = f"ge2_exact_add<{folds}>({to}, {bits}, {{x}});"
+        self.each(grid, "exact sum", [*begin, copy], line)
+
+    def finish(self) -> None:
+        """What there is, where an update was."""
+        rows, grid, dtype = self.rows, self.rows.grid(), self.dtype
+        spread, to = self.of_result(grid)
+        grid.array("tops", self.tops, INT)
+        grid.array("sums", self.words, DOUBLE)
+        folds, copies = self.fixed(grid), grid.size("copies", self.copies)
+        cells = grid.size("cells", self.cells)
+        grid.result("x", rows.of_x, dtype)
+        there = loaded(f"x[{to}]", dtype)
+        lines: list[Text] = []
+        for n, part in enumerate(self.parts):
+            cell = self.numbered(spread.number, n)
+            at = f"({cell})" if " " in cell else cell
+            apart = f"{copies}, {cells} * {folds}"
+            total = f"ge2_exact_total<{folds}>(sums + {at} * {folds}, tops[{cell}], {apart})"
+            line = f"x[{to}]{part} = {self.stored(f'{there}{part} + {total}')};"
+            lines.append(guard(f"tops[{cell}]", [Text(line)]))
+        what = "the sums of each element"
+        threads = self.rows.places * self.rows.length
+        self.writes.add(grid, "finish", Elements(spread, tuple(lines)), threads, what)
+
+    # -- one update
+
+    def each(self, grid: Grid, kind: str, begin: Sequence[Text], line: str) -> None:
+        """Does something with each update, with both parts of one that is complex."""
+        rows = self.rows
+        lines = [
+            Text(line.format(cell=self.numbered("cell", n), x=f"update{part}"))
+            for n, part in enumerate(self.parts)
+        ]
+        view = Elements(rows.threads(grid, 1), (*begin, *lines))
+        self.writes.add(grid, kind, view, rows.count * rows.length, f"{kind} of each element")
+
+    def fixed(self, grid: Grid) -> str:
+        grid.fixed.append(Fixed("FOLDS", self.folds, "parts that an update is cut into"))
+        return "FOLDS"
+
+
+# -------- Sums at indices in CUDA by blocks that have all sums, or a range of them, in shared
+# memory.
+# Atomics there round nothing (`fixed.cuh`), and are many times as fast as those of global memory
+# where updates meet. Each block leaves its sums, rounded once, and a second kernel adds those of
+# all blocks in their order to what is there; sums of whole numbers are added to the result as they
+# are.
+
+
+COLUMNS, MERGING = 32, 256  # elements that a block merges side by side, and its threads
+
+
+@final
+@record
+class Collecting:
+    """What `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
+
+    spread: Spread
+    held: str
+    update: tuple[Text, ...]
+    notes: tuple[Text, ...]
+    adds: tuple[Text, ...]
+    store: tuple[Text, ...]
+
+
+@final
+@record
+class Merging:
+    """What `templates/cuda/scatter_sums/merge.cu.jinja` prints."""
+
+    spread: Spread
+    sums: tuple[tuple[str, str], ...]
+    store: tuple[Text, ...]
+
+
+@final
+class BlockSums(Cells):
+    """The kernels, `ranges` of the sums of which each has blocks of its own."""
+
+    def __init__(self, writes: Writes) -> None:
+        super().__init__(writes)
+        chip, tuning = writes.chip, writes.chip.tuning.scatters
+        self.floats = self.dtype.kind in "fc" or self.dtype in HALF
+        wide = self.double if self.floats else self.dtype.itemsize > 4
+        self.words = 1 + wide + self.floats
+        room = chip.most // ((self.words + self.floats) * 4)
+        self.count = self.rows.count * self.rows.length
+        # sums that blocks leave are as many bytes as indices that they read in vain
+        even = round(math.sqrt(chip.multiprocessors * self.cells / max(self.count, 1)))
+        self.ranges = max(-(-self.cells // room), min(even, tuning.ranges))
+        self.range = -(-self.cells // self.ranges)
+        self.each = max(tuning.shared_run, -(-self.count // self.most))
+        self.chunks = -(-self.count // self.each)
+        self.bits = max((self.each - 1).bit_length(), 2)
+
+    @property
+    def most(self) -> int:
+        """Blocks of a range at most: a multiprocessor has one, and each leaves all of its sums."""
+        return max(1, self.writes.chip.multiprocessors // self.ranges)
+
+    def unserved(self) -> str:
+        """Why sums are not worth their room in each block; "" if they are."""
+        tuning, dtype = self.writes.chip.tuning.scatters, self.dtype
+        if not isinstance(self.writes.op, ScatterAdd):
+            return "an extreme is no sum"
+        if not self.floats and (dtype.kind not in "iu" or dtype.itemsize < 4):
+            return f"no sums of {dtype.name} are kept there"
+        if self.rows.count < tuning.unordered:
+            return f"there are {self.rows.count} updates, fewer than {tuning.unordered}"
+        if self.ranges > tuning.ranges:
+            return f"the sums are {self.ranges} times what a block has room for"
+        if not self.floats and self.cells * self.most * tuning.busy > self.count:
+            return "updates are few for the places"
+        few = self.count * tuning.sparse < self.cells
+        return "updates are few for the places" if few else ""
+
+    def add(self) -> None:
+        temp = self.writes.temp(self.chunks * self.cells, FLOAT64) if self.floats else None
+        tuning = self.writes.chip.tuning.scatters
+        grid = Grid(self.rows.far, tuning.shared_block)
+        grid.fixed += [
+            Fixed("BLOCK", grid.block, "threads"),
+            Fixed("SOME", tuning.shared_some, "updates of a thread at once"),
+            Fixed("WORDS", self.words, "of a sum, of 32 bits"),
+            Fixed("ROOM", self.words + self.floats, "words that a sum takes"),
+        ]
+        spread = self.rows.threads(grid, 1)
+        for name, size in (("range", self.range), ("each", self.each), ("cells", self.cells)):
+            grid.size(name, size)
+        update, left = tuple(self.begun(grid)), self.left(grid)
+        notes = self.at_each("ge2_fixed_note(tops + mine, some[k]{part});") if self.floats else ()
+        more = f"ge2_fixed_{'add' if self.floats else 'more'}<WORDS>(sums + mine * WORDS, "
+        value = (
+            f"tops[mine], {grid.size('bits', self.bits)}, some[k]"
+            if self.floats
+            else "(uint64_t)some[k]"
+        )
+        adds = self.at_each(f"{more}{value}{{part}});")
+        if temp is not None:
+            grid.result("parts", temp, FLOAT64)
+        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left)
+        what = "the updates of a block, added up in shared memory"
+        self.writes.add(
+            grid, "block sum", view, self.chunks * grid.block, what, "scatter_sums/blocks"
+        )
+        shared = self.range * (self.words + self.floats) * 4
+        kernel = replace(self.writes.kernels[-1], grid=(self.chunks, self.ranges), shared=shared)
+        self.writes.kernels[-1] = kernel
+        if temp is not None:
+            self.merge(temp)
+
+    def at_each(self, line: str) -> tuple[Text, ...]:
+        """Does something with an update, or each part of it, if its sum is in this block."""
+        lines: list[Text] = []
+        for n, part in enumerate(self.parts):
+            cell = f"const auto mine = {self.numbered('cells_of[k]', n)} - lowest;"
+            test = Text("if (mine >= 0 && mine < range)", body=(Text(line.format(part=part)),))
+            lines.append(Text("", body=(Text(cell), test)))
+        return tuple(lines)
+
+    def left(self, grid: Grid) -> tuple[Text, ...]:
+        """Returns what is left of sum `mine` of a block."""
+        if self.floats:
+            bits = grid.size("bits", self.bits)
+            total = f"ge2_fixed_total<WORDS>(sums + mine * WORDS, tops[mine], {bits})"
+            return (Text(f"parts[blockIdx.x * cells + lowest + mine] = {total};"),)
+        word = "unsigned long long" if self.words > 1 else "unsigned int"
+        spread, to = self.of_result(grid)
+        grid.result("x", self.rows.of_x, self.dtype)
+        place = Text(f"const {grid.whole} {spread.number} = lowest + mine;")
+        there = f"atomicAdd(({word} *)&x[{to}], total);"
+        return (
+            Text(f"const {word} total = ({word})ge2_fixed_whole<WORDS>(sums + mine * WORDS);"),
+            place,
+            *spread.places,
+            Text("if (total)", body=(Text(there),)),
+        )
+
+    def merge(self, parts: Operand) -> None:
+        """What there is, and what the blocks have left."""
+        rows, dtype, grid = self.rows, self.dtype, Grid(self.rows.far, MERGING)
+        grid.fixed += [
+            Fixed("COLUMNS", COLUMNS, "elements side by side in a block"),
+            Fixed("ROWS", MERGING // COLUMNS, "threads that share the parts of one"),
+        ]
+        spread, to = self.of_result(grid)
+        grid.array("parts", parts, FLOAT64)
+        grid.size("parts_left", self.chunks)
+        grid.size("cells", self.cells)
+        grid.result("x", rows.of_x, dtype)
+        there = loaded(f"x[{to}]", dtype)
+        sums, lines = [], []
+        for n, part in enumerate(self.parts):
+            sums.append((f"sum{n}", self.numbered(spread.number, n)))
+            total = self.stored(f"{there}{part} + ge2_fixed_value(sum{n})")
+            lines.append(Text(f"x[{to}]{part} = {total};"))
+        view = Merging(spread, tuple(sums), tuple(lines))
+        threads = -(-rows.places * rows.length // COLUMNS) * MERGING
+        what = "what blocks have left for each element"
+        self.writes.add(grid, "merged sum", view, threads, what, "scatter_sums/merge")

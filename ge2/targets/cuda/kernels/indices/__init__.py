@@ -1,1 +1,0 @@
-"""Kernels that read and write at indices."""

@@ -1,1 +1,0 @@
-"""Linear algebra of small matrices in CUDA, a file a family."""

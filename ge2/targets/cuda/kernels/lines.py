@@ -1,0 +1,523 @@
+"""Kernels of the lines of an array along an axis: running sums, orders, the largest elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.arrays import COMPLEX, HALF
+from ge2.base.record import record
+from ge2.choice.problem import Problem, Variant, described
+from ge2.codegen.axes import merged
+from ge2.codegen.text import Operand, Text
+from ge2.ir import ArrayType
+from ge2.ops.reduce import Running, kept
+from ge2.ops.sort import ArgSort, Sort, TopK
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import CudaKernel, Fixed
+from ge2.targets.cuda.emit.region import power
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import SUFFIX
+from ge2.targets.cuda.kernels.generated import NOTHING, CudaWays, Operands
+from ge2.targets.cuda.kernels.moves import OVER, Grid, far, lettered
+from ge2.targets.cuda.kernels.scan_blocks import Access, Scanned
+from ge2.targets.cuda.limits import ASSUMED, GRID_MOST, Chip
+from ge2.targets.cuda.tuning import TopKs
+
+# -------- Running sums, products and extremes in CUDA, each element read once and written once.
+# A line is scanned by a few lanes of a warp, by a block, or, where lines are few and long, by many
+# blocks: each leaves the state of its tile and looks back at those before, merged by 32, again by
+# 32, and then in order. So the places of elements alone decide what is merged with what, and the
+# bits are the same each run. Lines that lie side by side are scanned by threads side by side. Sums
+# and products of float32 are carried in float64, so each result is within a rounding of the true
+# one; the powers of two of products are counted apart, so that none overflows on the way.
+# For float32, of n elements: 8 n bytes of memory; for each tile of 18432 elements 16 bytes written
+# and at most 1.5 KB of the cache read. A tile is in shared memory, 72 KB, so that three blocks are
+# under way on a multiprocessor. A lane has 36 neighbours there, 9 accesses of 16 bytes: of each
+# element 3 conversions and 3.3 additions in float64, and of the run 7 shuffles of two words. An
+# H200 has the time for 9 conversions of an element.
+
+
+@final
+class CudaScan(CudaWays):
+    name = "scan in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        (t,), op = problem.inputs, problem.op
+        if not t.size:
+            return (NOTHING,)
+        assert isinstance(op, Running)
+
+        (ins, outs), inner = problem.arrays, math.prod(t.shape[op.axis + 1 :]) > 1
+
+        def made() -> Scanned:
+            return (Columns if inner else Lines)(problem, t, ins[0], outs[0], caps.chip)
+
+        return (
+            Variant("blocks share lines", lambda: made().run(True), made().whole_lines),
+            Variant("whole lines", lambda: made().run(False)),
+        )
+
+
+def unshared(tiles: int, few: bool) -> str:
+    """Why blocks do not share lines of so many tiles; "" if they do."""
+    if tiles == 1:
+        return "a line is one tile"
+    return "" if few else "there are lines enough for all multiprocessors"
+
+
+# -------------------------------------------------------------------------------------------- lines
+
+
+@final
+class Lines(Scanned):
+    """Threads side by side along the lines."""
+
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
+        super().__init__(problem, t, x, y, chip)
+        axis = self.op.axis
+        others = [a for a in range(t.ndim) if a != axis]
+        self.over, strides = merged(
+            *(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides))
+        )
+        self.strides = strides[0], strides[1]
+        self.lines = math.prod(self.over)
+        self.wides = {name: self.wide(name, axis) for name in "xy"}
+        self.pack = max(*self.wides.values(), 1)
+        packs, most = -(-self.n // self.pack), self.at_most(self.tuning.packs, 2)
+        self.packs = min(most, -(-packs // 32))
+        self.team = min(
+            32 if packs <= 32 * self.packs else self.tuning.block, power(-(-packs // self.packs))
+        )
+        self.tiles = -(-self.n // (self.team * self.packs * self.pack))
+        few = self.lines < self.tuning.lines * chip.multiprocessors
+        self.whole_lines = unshared(self.tiles, few)
+
+    def run(self, shared: bool) -> Kernels:
+        self.fix("PACK", self.pack, "neighbours of one access")
+        if shared:
+            return self.by_many_blocks()
+        self.fix("PACKS", self.packs, "accesses of a thread at a time")
+        self.fix("TEAM", self.team, "threads of a line")
+        return self.by_teams()
+
+    def accesses(self) -> tuple[Access, Access]:
+        x, y = (Access(wide, "1" if wide else self.step(k)) for k, wide in self.wides.items())
+        return x, y
+
+    def by_teams(self) -> Kernels:
+        height = self.tuning.block // self.team if self.team <= 32 else 1
+        if height > 1:
+            self.size("lines", self.lines, True)
+        places = self.placed(*self.split("line", self.over), *self.pointers(self.strides))
+        view = self.view(self.accesses(), places, self.tiles > 1)
+        view = replace(view, height=height, kept=self.team > 32)
+        grid = -(-self.lines // height)
+        return Kernels(
+            (
+                self.kernel(
+                    "lines",
+                    view,
+                    self.team * height,
+                    grid,
+                    2 if self.tiles > 1 else self.tuning.resident,
+                ),
+            )
+        )
+
+    def by_many_blocks(self) -> Kernels:
+        run = self.odd_run()
+        block = self.wide_block(run)
+        self.fix("RUN", run, "accesses of a thread, side by side")
+        self.fix("TEAM", block, "threads of a block")
+        tiles = -(-self.n // (block * run * self.pack))
+        words = self.how.words * (tiles + -(-tiles // 32) + -(-tiles // 1024))
+        accesses = self.accesses()
+        self.tickets(tiles, "line", self.lines)
+        places = self.placed(*self.split("line", self.over), *self.pointers(self.strides))
+        view = self.view(accesses, places, False)
+        view = self.shared_view(view, "line", self.lines, block)
+        room = self.room(block, run)
+        light = self.how.words <= 2 and self.pack <= 4
+        most = self.tuning.waiting if light else self.tuning.resident
+        resident = max(1, min(most * self.tuning.block // block, self.chip.shared // room))
+        return self.looking_back(
+            self.lines, words, "lines_look_back", view, block, tiles, resident, room
+        )
+
+    def room(self, block: int, run: int) -> int:
+        """Bytes of a tile."""
+        return block * run * self.pack * self.dtype.itemsize
+
+    def wide_block(self, run: int) -> int:
+        """Larger tiles wait for fewer others, if they are many, and if three of them have room."""
+        tiles = self.lines * self.n // (2 * self.tuning.block * run * self.pack)
+        few, block = tiles < self.tuning.lines * self.chip.multiprocessors, self.tuning.block
+        return block if few or 3 * self.room(2 * block, run) > self.chip.shared else 2 * block
+
+    def odd_run(self) -> int:
+        """Returns how many packs in a row a thread has: an odd number, so that lanes meet in no
+        bank.
+        """
+        most = max(self.tuning.run // (self.pack * self.dtype.itemsize), 1)
+        return most - 1 + most % 2
+
+
+# ------------------------------------------------------------------------------------------ columns
+
+
+@final
+class Columns(Scanned):
+    """Threads across lines that lie side by side, each along packs of its own."""
+
+    def __init__(self, problem: Problem, t: ArrayType, x: Operand, y: Operand, chip: Chip) -> None:
+        super().__init__(problem, t, x, y, chip)
+        lane = max((a for a in range(t.ndim) if a != self.op.axis and t.shape[a] > 1), default=-1)
+        others = [a for a in range(t.ndim) if a not in (self.op.axis, lane)]
+        over, strides = merged(
+            *(tuple(s[a] for a in others) for s in (t.shape, x.strides, y.strides))
+        )
+        self.outer, self.width = over, t.shape[lane]
+        self.strides = tuple((*s, o.strides[lane]) for s, o in zip(strides, (x, y), strict=True))
+        self.wides = {name: self.wide(name, lane) for name in "xy"}
+        self.pack = math.gcd(max(*self.wides.values(), 1), self.width, max(16 // self.how.words, 1))
+        self.strip_of = math.prod(over)
+        self.in_packs = self.width // self.pack
+        self.columns = min(power(self.in_packs), self.tuning.strip // self.pack)
+        self.rows = self.at_most(self.tuning.rows, 2)
+        height = self.tuning.block // self.columns * self.rows
+        self.tiles = -(-self.n // height)
+        few = self.strip_of * self.in_packs < chip.multiprocessors * self.tuning.busy
+        self.whole_lines = unshared(self.tiles, few)
+
+    def accesses(self) -> tuple[Access, Access]:
+        """Returns how rows of x are read, and those of y written."""
+        aparts = [
+            "1" if self.wides[name] else self.size(f"{name}_apart", strides[-1], True)
+            for name, strides in zip("xy", self.strides, strict=True)
+        ]
+        wides = [min(self.wides[name], self.pack) for name in "xy"]
+        x, y = (Access(w, self.step(k), a) for k, w, a in zip("xy", wides, aparts, strict=True))
+        return x, y
+
+    def run(self, shared: bool) -> Kernels:
+        self.fix("PACK", self.pack, "columns of a thread")
+        return self.by_many_blocks() if shared else self.alone()
+
+    def begun(self, number: str, x: Access, y: Access) -> tuple[Text, ...]:
+        """Returns where a thread's columns begin."""
+        strides = (self.strides[0][:-1], self.strides[1][:-1])
+        lines, pointers = self.split(number, self.outer), self.pointers(strides)
+        for n, access in enumerate((x, y)):
+            more = " + column" if access.apart == "1" else f" + column * {access.apart}"
+            pointers[n] = Text(pointers[n].code[:-1] + more + ";")
+        return self.placed(*lines, *pointers)
+
+    def alone(self) -> Kernels:
+        """A thread for all rows of its columns."""
+        if self.outer:
+            self.size("packs", self.in_packs, True)
+        block = self.tuning.alone
+        total = self.strip_of * self.in_packs
+        x, y = self.accesses()
+        self.size("total", total, True)
+        view = self.view((x, y), self.begun("line", x, y), bool(self.outer))
+        return Kernels(
+            (self.kernel("columns", replace(view, block=block), block, -(-total // block)),)
+        )
+
+    def by_many_blocks(self) -> Kernels:
+        """Blocks share the rows, each with a tile of a strip."""
+        strips, block = -(-self.in_packs // self.columns), self.tuning.block
+        self.fix("COLUMNS", self.columns, "threads side by side, of a strip")
+        self.fix("ROWS", self.rows, "rows of a thread")
+        count = self.strip_of * strips
+        # other strips fill the time of waiting
+        group = self.tuning.group
+        group = max(min(group, power(-(-2 * group // count))), self.tuning.smallest)
+        self.fix("GROUP", group, "tiles that are merged before their groups are")
+        words = self.how.words * self.columns * self.pack * (self.tiles + -(-self.tiles // group))
+        x, y = self.accesses()
+        self.size("packs", self.in_packs, True)
+        self.size("strips_of_line", strips, True)
+        self.tickets(self.tiles, "strip", count)
+        view = self.view((x, y), self.begun("line", x, y), False)
+        view = replace(view, numbered=True, lined=view.numbered)
+        view = self.shared_view(view, "strip", count, block)
+        return self.looking_back(
+            count, words, "columns_look_back", view, block, self.tiles, self.tuning.resident
+        )
+
+
+# -------- The largest elements of lines in CUDA: a few threads rank a short line, a block selects
+# from a long one.
+# Lines that are long and few are cut into parts, from whose largest elements those of the line are
+# selected.
+
+
+BLOCK: Final = 256  # GE2_TOP_BLOCK of top.cuh: threads of a block
+MOST: Final = 512  # GE2_TOP_MOST of top.cuh: elements that a block keeps
+LONGEST: Final = 1 << 31  # the elements of a line whose places are int
+INT: Final = np.dtype(np.int32)
+
+
+@final
+class CudaTop(CudaWays):
+    name = "top_k in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, TopK):
+            return f"{op.name} finds no largest elements"
+        (t,) = problem.inputs
+        n = t.shape[op.axis]
+        if t.dtype in COMPLEX:
+            return "complex numbers have no order"
+        if n > tuning_of(caps).ranked and op.k > MOST:
+            return f"a block keeps {MOST} elements, not {op.k}"
+        lines = t.size // max(n, 1)
+        return (
+            "" if n < LONGEST and lines <= GRID_MOST[0] else "there are too many elements, or lines"
+        )
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        ins, outs = problem.arrays
+        if not problem.outs[0].size:
+            return (NOTHING,)
+        lines = LargestOfLines(problem, ins[0], outs, caps.chip)
+        parts = lines.parts()
+        idle = "" if parts == 1 else "lines are long, and too few for all multiprocessors"
+        busy = "" if parts > 1 else "lines are short, or enough for all multiprocessors"
+        return (
+            Variant("ranked by a few threads", lambda: Kernels((lines.ranked(),)), lines.long),
+            Variant("a block for each line", lambda: Kernels((lines.selected(1, ()),)), idle),
+            Variant(f"in {parts} parts of each line", lambda: in_parts(lines, parts), busy),
+        )
+
+
+def in_parts(lines: LargestOfLines, parts: int) -> Kernels:
+    """The largest of each part, and of these the largest of each line."""
+    count = lines.count * parts * lines.k
+    keys = Operand("temp", 0, (1,)), Operand("temp", 1, (1,))
+    kernels = lines.cut(parts, keys), lines.selected(parts, keys)
+    return Kernels(kernels, (count * lines.key.itemsize, count * INT.itemsize))
+
+
+@final
+@record
+class Ranking:
+    """What the templates in `templates/cuda/top_k` print."""
+
+    key: str
+    index: str
+    number: str
+    split: tuple[Text, ...]
+    begin: str
+    keyed: str
+    writes: tuple[Text, ...] = ()
+    of_parts: bool = False
+    block: int = BLOCK
+
+
+@final
+class LargestOfLines:
+    """The lines of an array, and where their largest elements and the indices of these go; or
+    all elements, the least first, or the indices of these.
+    """
+
+    def __init__(self, problem: Problem, x: Operand, outs: Operands, chip: Chip) -> None:
+        (self.t,), self.op, self.title = problem.inputs, problem.op, described(problem)
+        assert isinstance(self.op, TopK | Sort | ArgSort)
+        self.x, self.outs, self.types, self.chip = x, outs, problem.outs, chip
+        axis, self.n = self.op.axis, self.t.shape[self.op.axis]
+        self.k = self.op.k if isinstance(self.op, TopK) else self.n
+        others = kept((axis,), self.t.ndim)
+        parts = [
+            tuple(s[a] for a in others)
+            for s in (self.t.shape, x.strides, *(o.strides for o in outs))
+        ]
+        self.over, (self.x_over, *self.to_over) = merged(*parts)
+        self.letters = lettered(OVER, len(self.over))
+        self.step, self.steps = x.strides[axis], [o.strides[axis] for o in outs]
+        self.count = math.prod(self.over)
+        self.key = key_of(self.t.dtype)
+        laid = [(t.shape, o.strides) for t, o in zip(problem.outs, outs, strict=True)]
+        self.far = far((self.t.size, self.count * BLOCK), (self.t.shape, x.strides), *laid)
+
+    @property
+    def long(self) -> str:
+        """Why a few threads do not rank a line; "" if they do."""
+        most = self.chip.tuning.top_k.ranked
+        return f"a line has {self.n} elements, more than {most}" if self.n > most else ""
+
+    def parts(self) -> int:
+        """Into how many parts each line is cut, so that there is a block for
+        each multiprocessor.
+        """
+        units, tuning = self.chip.multiprocessors, self.chip.tuning.top_k
+        if self.n < tuning.long or self.count >= units:
+            return 1
+        return max(min(-(-2 * units // self.count), self.n // tuning.part), 1)
+
+    # -- kernels
+
+    def ranked(self) -> CudaKernel:
+        """Short lines: each element counts those that come before it."""
+        grid = Grid(self.far, BLOCK)
+        team = min(32, 1 << (self.n - 1).bit_length())
+        width = self.chip.tuning.top_k.ranked if team == 32 else team
+        grid.fixed += [
+            Fixed("TEAM", team, "threads that share a line"),
+            Fixed("WIDTH", width, "elements of a line at most"),
+        ]
+        grid.size("n", self.n)
+        lines = grid.size("lines", self.count)
+        split, begin, keyed = self.split(grid), self.begin(grid), self.keyed("t", grid)
+        grid.size("k", self.k)
+        if not isinstance(self.op, TopK):  # the largest of these keys is the least
+            keyed = f"({key_name(self.key)})~{keyed}"
+        view = Ranking(
+            key_name(self.key), grid.whole, f"p < {lines} ? p : 0", split, begin, keyed, self.writes(grid)
+        )  # fmt: skip
+        blocks = -(-self.count // (BLOCK // team))
+        return self.kernel(grid, self.op.name, view, blocks, "top_k/ranked")
+
+    def selected(self, parts: int, given: Sequence[Operand]) -> CudaKernel:
+        """Long lines, a block each; or what is left of them in parts:
+        keys, and where they come from.
+        """
+        grid = Grid(self.far, BLOCK)
+        split, begin = self.split(grid), self.begin(grid)
+        grid.size("n", parts * self.k if given else self.n)
+        keyed = "" if given else self.keyed("t", grid)
+        for name, operand, dtype in zip(("of_parts", "at"), given, (self.key, INT), strict=False):
+            grid.array(name, operand, dtype)
+        grid.size("k", self.k)
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x", split, begin, keyed, self.writes(grid), bool(given)
+        )  # fmt: skip
+        return self.kernel(grid, "top_k", view, self.count, "top_k/selected")
+
+    def cut(self, parts: int, to: Sequence[Operand]) -> CudaKernel:
+        """The largest of each part, in order, with their indices in the line."""
+        grid = Grid(self.far, BLOCK)
+        for name, value in (("n", self.n), ("parts", parts), ("k", self.k)):
+            grid.size(name, value)
+        keyed = self.keyed("(begin + t)", grid)
+        for name, operand, dtype in zip(("of_parts", "at"), to, (self.key, INT), strict=True):
+            grid.result(name, operand, dtype)
+        view = Ranking(
+            key_name(self.key), grid.whole, "blockIdx.x / parts", self.split(grid), self.begin(grid), keyed
+        )  # fmt: skip
+        return self.kernel(grid, "top_k of parts", view, self.count * parts, "top_k/parts")
+
+    # -- their lines
+
+    def kernel(
+        self, grid: Grid, kind: str, view: Ranking, blocks: int, template: str
+    ) -> CudaKernel:
+        return grid.kernel(kind, self.title, view, blocks * BLOCK, template)
+
+    def split(self, grid: Grid) -> tuple[Text, ...]:
+        """Returns where a line is along each axis, by its number."""
+        if not self.letters:
+            return ()
+        return tuple(grid.split("q", self.letters, grid.sizes(self.letters, self.over)))
+
+    def begin(self, grid: Grid) -> str:
+        """Returns where a line begins."""
+        grid.array("x", self.x, self.t.dtype)
+        return grid.place("x", self.letters, self.x_over)
+
+    def keyed(self, t: str, grid: Grid) -> str:
+        """The key of element `t` of the line."""
+        return f"ge2_sort_key_{SUFFIX[self.t.dtype]}({self.element(t, grid)})"
+
+    def element(self, t: str, grid: Grid) -> str:
+        if self.step == 1:
+            return f"x[from + {t}]"
+        return f"x[from + ({grid.whole}){t} * {grid.size('x_t', self.step)}]"
+
+    def writes(self, grid: Grid) -> tuple[Text, ...]:
+        """An element goes to its rank, and its index `at_line`, by which it is read once more."""
+        names = {"top_k": ("y", "index"), "sort": ("y",), "argsort": ("index",)}[self.op.name]
+        writes = []
+        for name, operand, t, over, step in zip(
+            names, self.outs, self.types, self.to_over, self.steps, strict=True
+        ):
+            value = "at_line" if name == "index" else self.element("at_line", grid)
+            grid.result(name, operand, t.dtype)
+            to = grid.place(name, (*self.letters, "rank"), (*over, step))
+            writes.append(Text(f"{name}[{to}] = {value};"))
+        return tuple(writes)
+
+
+def tuning_of(caps: Caps | None) -> TopKs:
+    return ASSUMED.tuning.top_k if caps is None else caps.chip.tuning.top_k
+
+
+def key_of(dtype: np.dtype) -> np.dtype:
+    """The dtype of the keys in whose order elements are; half types go by float32."""
+    size = 4 if dtype in HALF else dtype.itemsize
+    return np.dtype(f"u{size}")
+
+
+def key_name(dtype: np.dtype) -> str:
+    return f"uint{8 * dtype.itemsize}_t"
+
+
+# -------- Lines in order, in CUDA: a few threads rank a short one, a block sorts a longer one in
+# shared memory. Lines that are longer still are sorted by CuPy.
+
+
+@final
+class CudaSort(CudaWays):
+    name = "sort in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, Sort | ArgSort):
+            return f"{op.name} sorts nothing"
+        (t,) = problem.inputs
+        n = t.shape[op.axis]
+        if t.dtype in COMPLEX:
+            return "complex numbers are sorted by CuPy"
+        most = longest(ASSUMED.shared_static if caps is None else caps.chip.static)
+        if n > most:
+            return f"a block sorts {most} elements, not {n}"
+        return "" if t.size // max(n, 1) <= GRID_MOST[0] else "there are too many lines"
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        ins, outs = problem.arrays
+        if not problem.outs[0].size:
+            return (NOTHING,)
+        lines = LargestOfLines(problem, ins[0], outs, caps.chip)
+        return (
+            Variant("ranked by a few threads", lambda: Kernels((lines.ranked(),)), lines.long),
+            Variant("a block for each line", lambda: Kernels((ordered(lines),))),
+        )
+
+
+def longest(shared: int) -> int:
+    """Elements of a line that a block sorts in so many bytes of shared memory: a power of two, of
+    keys of eight bytes and places of two.
+    """
+    return 1 << (shared // (8 + 2)).bit_length() - 1
+
+
+def ordered(lines: LargestOfLines) -> CudaKernel:
+    """A block for each line."""
+    grid, size = Grid(lines.far, BLOCK), 1 << (lines.n - 1).bit_length()
+    grid.fixed.append(Fixed("SIZE", size, "elements of a line, and what fills them up"))
+    split, begin = lines.split(grid), lines.begin(grid)
+    grid.size("n", lines.n)
+    keyed, key = lines.keyed("t", grid), key_name(lines.key)
+    view = Ranking(key, grid.whole, "blockIdx.x", split, begin, keyed, lines.writes(grid))
+    return lines.kernel(grid, lines.op.name, view, lines.count, "sort")

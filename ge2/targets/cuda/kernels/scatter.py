@@ -1,0 +1,490 @@
+"""Writing rows at indices in CUDA, and sums at indices in one order."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Final, final
+
+import numpy as np
+
+from ge2.base.arrays import accumulator
+from ge2.base.record import record
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.axes import merged, strides_of
+from ge2.codegen.layout import windowed
+from ge2.codegen.text import Operand, Text
+from ge2.ops.index import Indexed, Scatter, ScatterAdd, ScatterMax, ScatterMin, ScatterReduce
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit import Fixed
+from ge2.targets.cuda.emit.region import unrolled
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.emit.words import HELD, number
+from ge2.targets.cuda.kernels.gather import Rows, nowhere
+from ge2.targets.cuda.kernels.generated import Cuda, copying
+from ge2.targets.cuda.kernels.index_sums import (
+    BlockSums,
+    ExactSums,
+    Later,
+    Writes,
+    loaded,
+    merge,
+    stored,
+    unserved,
+)
+from ge2.targets.cuda.kernels.moves import Elements, Grid, Spread, added, lettered
+from ge2.targets.cuda.limits import Chip
+
+# -------- Sums at indices in CUDA, with one order: that of the indices, and of windows of them
+# where they are many; extremes likewise, so that zeros have NumPy's sign. `exact_sums` has those
+# that need no order.
+# Up to `few` updates are one kernel: the first of a place adds the others. More are put in the
+# order of their places. Up to `ranked` updates are ordered by counting for each those before it,
+# which is one launch and takes n * n comparisons; more by their digits, three launches for each.
+# Then each `window` of updates is summed by itself, and a thread adds up the pieces of one place.
+
+
+# Of order.cuh: threads of a block, bits of a digit, and updates that a block puts in the order of one
+BLOCK, DIGIT, TILE = 256, 8, 2048
+WHERE = "defgh"  # letters of the indexed axes
+
+
+@final
+@record
+class Summing:
+    """What the templates in `templates/cuda/scatter_sums` print; those of one of them are last."""
+
+    spread: Spread
+    begin: tuple[Text, ...]
+    updates: tuple[Text, ...]
+    store: tuple[Text, ...]
+    packed: bool
+    indices: tuple[Text, ...] = ()
+    others: tuple[Text, ...] = ()  # what index `k` names
+    alike: str = ""
+    unlike: str = ""
+    i: str = ""
+    count: str = ""
+    place: str = ""
+    split: tuple[Text, ...] = ()
+    more: tuple[Text, ...] = ()
+
+
+@final
+class Sums:
+    """The kernels that put updates in the order of their places, and add up those of each place."""
+
+    def __init__(self, writes: Writes) -> None:
+        assert isinstance(writes.op, ScatterReduce)
+        self.writes, self.rows, self.dtype, self.op = writes, writes.rows, writes.dtype, writes.op
+        self.tuning = writes.chip.tuning.scatters
+        self.count = self.rows.count
+        self.pack = 1 if self.rows.of_y.value else self.rows.pack
+        self.held = HELD[accumulator(self.dtype)]
+
+    def in_order(self, ordered: Callable[[Sums, Operand], tuple[Operand, Operand]]) -> None:
+        """Puts the numbers of the updates in the order of their places, then sums runs of them."""
+        order, places = ordered(self, self.places())
+        parts = self.pieces(order, places) if self.count > self.tuning.window else None
+        self.sums(order, places, parts)
+
+    # -- the order
+
+    def by_digits(self, found: Operand) -> tuple[Operand, Operand]:
+        """The numbers of the updates in the order of their places, and those places."""
+        tiles, bits = -(-self.count // TILE), max((self.rows.places - 1).bit_length(), 1)
+        scratch, pairs = (
+            (self.temp(tiles << DIGIT), self.temp(1 << DIGIT)),
+            (self.pair(), self.pair()),
+        )
+        numbers: Operand | None = None
+        for turn, shift in enumerate(range(0, bits, DIGIT)):
+            self.by_digit((numbers, found), pairs[turn % 2], scratch, shift)
+            numbers, found = pairs[turn % 2]
+        return pairs[(bits - 1) // DIGIT % 2]
+
+    def pair(self) -> tuple[Operand, Operand]:
+        """Arrays of the numbers of all updates, and of their places."""
+        return self.temp(self.count), self.temp(self.count)
+
+    def temp(self, count: int) -> Operand:
+        return self.writes.temp(count, self.writes.number)
+
+    def places(self) -> Operand:
+        writes, rows, grid = self.writes, self.rows, self.rows.grid()
+        found = writes.temp(self.count, writes.number)
+        spread, indices = grid.spread(rows.i, rows.over), rows.wrapped(grid)
+        grid.result("places", found, writes.number)
+        line = Text(f"places[{writes.source(grid)}] = {rows.place(grid)};")
+        view = Elements(spread, (*indices, line))
+        writes.add(grid, "placing", view, self.count, "where each update goes")
+        return found
+
+    def ranked(self, places: Operand) -> tuple[Operand, Operand]:
+        """The same, by counting for each those before it."""
+        to = self.pair()
+        made, what = (
+            dict(zip(("order", "sorted"), to, strict=True)),
+            "the updates in the order of their places",
+        )
+        line = "ge2_rank(places, n, order, sorted);"
+        self.call(
+            "ranking",
+            line,
+            {"places": places},
+            made,
+            {"n": self.count},
+            self.count * self.tuning.helpers,
+            what,
+        )
+        return to
+
+    def by_digit(
+        self,
+        of: tuple[Operand | None, Operand],
+        to: tuple[Operand, Operand],
+        scratch: tuple[Operand, Operand],
+        shift: int,
+    ) -> None:
+        """Puts all numbers and places in the order of one more digit; before
+        the first, numbers count.
+        """
+        n, tiles, bits = self.count, -(-self.count // TILE), {"shift": shift}
+        what = f"the updates in the order of bits {shift} to {shift + DIGIT - 1} of their places"
+        numbers, places = of
+        given = {"places": places}
+        line = "ge2_digit_counts(places, n, shift, counts);"
+        self.call(
+            "digit count",
+            line,
+            given,
+            {"counts": scratch[0]},
+            {"n": n, **bits},
+            tiles * BLOCK,
+            what,
+        )
+        line, made = (
+            "ge2_digit_starts(counts, totals, tiles);",
+            dict(zip(("counts", "totals"), scratch, strict=True)),
+        )
+        self.call("digit start", line, {}, made, {"tiles": tiles}, BLOCK << DIGIT, what)
+        given |= {} if numbers is None else {"numbers": numbers}
+        moved = "numbers" if numbers is not None else f"({self.rows.grid().whole} *)0"
+        line = f"ge2_digit_moves(places, {moved}, n, shift, counts, totals, order, sorted);"
+        target = dict(zip(("order", "sorted"), to, strict=True))
+        self.call("digit move", line, given | made, target, {"n": n, **bits}, tiles * BLOCK, what)
+
+    def call(
+        self, kind: str, line: str, given: dict[str, Operand], made: dict[str, Operand],
+        sizes: dict[str, int], threads: int, what: str,
+    ) -> None:  # fmt: skip
+        """A kernel that is one call."""
+        grid, dtype = Grid(self.rows.far, BLOCK), self.writes.number
+        for name, operand in given.items():
+            grid.array(name, operand, dtype)
+        for name, operand in made.items():
+            grid.result(name, operand, dtype)
+        for name, value in sizes.items():
+            grid.size(name, value)
+        self.writes.add(grid, kind, (Text(line),), threads, what)
+
+    # -- the sums
+
+    def pieces(self, order: Operand, places: Operand) -> Operand:
+        """The sum of the run that begins before a window and goes on in it;
+        the others need none.
+        """
+        writes, rows, held, grid = (
+            self.writes,
+            self.rows,
+            accumulator(self.dtype),
+            self.grid(order, places),
+        )
+        windows = -(-self.count // self.tuning.window)
+        parts = writes.temp(windows * rows.length, held)
+        grid.size("n", self.count)
+        spread = grid.spread(["w", *rows.u], [windows - 1, *rows.along], self.pack)
+        begin, updates = self.begun(number(self.op.neutral_of(held), held)), self.updates(grid)
+        grid.result("parts", parts, held)
+        store = self.each(f"parts[{self.part(grid, 'w')}{self.v}] = sum{self.of};")
+        view = Summing(spread, begin, updates, (store,), self.pack > 1)
+        threads = (windows - 1) * rows.length // self.pack
+        writes.add(
+            grid,
+            "partial sum",
+            view,
+            threads,
+            f"sums of updates of one place that are more than {self.tuning.window}",
+            "scatter_sums/parts",
+        )
+        return parts
+
+    def sums(self, order: Operand, places: Operand, parts: Operand | None) -> None:
+        """What there is at a place, and all that is to be added to it."""
+        rows, dtype, grid = self.rows, self.dtype, self.grid(order, places)
+        grid.size("n", self.count)
+        axes, steps = merged(rows.sizes, rows.steps)
+        letters = lettered(WHERE, len(axes))
+        spread = grid.spread(["s", *rows.u], [self.count, *rows.along], self.pack)
+        split = grid.split("place", letters, grid.sizes(letters, axes)) if axes[1:] else ()
+        to = added(grid.place("x", letters, steps[0]), grid.place("x", rows.u, rows.x_along))
+        updates, more = self.updates(grid), tuple[Text, ...]()
+        if parts is not None:
+            grid.array("parts", parts, accumulator(dtype))
+            more = (self.added(f"parts[{self.part(grid, 'w')}{self.v}]"),)
+        view = Summing(
+            spread, self.there(to), updates, self.left(grid, to), self.pack > 1,
+            place=letters[0] if len(letters) == 1 else "place", split=tuple(split), more=more,
+        )  # fmt: skip
+        self.writes.add(
+            grid,
+            "sum by place",
+            view,
+            self.count * rows.length // self.pack,
+            "the sums of each place",
+            "scatter_sums/places",
+        )
+
+    def by_the_first(self) -> None:
+        """The first update of a place adds all of them, in one kernel."""
+        rows, grid, (i,) = self.rows, self.rows.grid(), self.rows.i
+        grid.array("updates", rows.of_y, self.dtype)
+        spread, indices = rows.threads(grid, self.pack), tuple(rows.wrapped(grid))
+        others, alike = tuple(rows.wrapped(grid, "other", ["k"])), rows.alike("other")
+        to, end = rows.in_x(grid), grid.size(f"n_{i}", rows.count)
+        view = Summing(
+            spread, self.there(to), tuple(self.update(grid, ["k"])), self.left(grid, to), self.pack > 1,
+            indices, others, alike, alike.replace("&&", "||").replace("==", "!="), i, end,
+        )  # fmt: skip
+        what = "the first update of a place adds all of them"
+        threads = self.count * rows.length // self.pack
+        self.writes.add(grid, self.op.name, view, threads, what, "scatter_sums/first")
+
+    def there(self, to: str) -> tuple[Text, ...]:
+        """Begins with what is at a place."""
+        if self.pack == 1:
+            return self.begun(loaded(f"x[{to}]", self.dtype))
+        read = Text(f"auto x_at = ge2_read<PACK, PACK>(x + {to});")
+        return (read, *self.begun(loaded("x_at.at[v]", self.dtype)))
+
+    def left(self, grid: Grid, to: str) -> tuple[Text, ...]:
+        """Leaves the sum at a place."""
+        grid.result("x", self.rows.of_x, self.dtype)
+        if self.pack == 1:
+            return (Text(f"x[{to}] = {stored('sum', self.dtype)};"),)
+        write = Text(f"ge2_write<PACK, PACK>(x + {to}, x_at);")
+        return self.each(f"x_at.at[v] = {stored('sum[v]', self.dtype)};"), write
+
+    def grid(self, order: Operand, places: Operand) -> Grid:
+        grid, rows = self.rows.grid(), self.rows
+        grid.fixed.append(
+            Fixed("WINDOW", self.tuning.window, "updates that are summed one after another")
+        )
+        grid.array("updates", rows.of_y, self.dtype)
+        grid.array("order", order, self.writes.number)
+        grid.array("sorted", places, self.writes.number)
+        return grid
+
+    # -- the elements of a thread
+
+    @property
+    def of(self) -> str:
+        return "[v]" if self.pack > 1 else ""
+
+    @property
+    def v(self) -> str:
+        return " + v" if self.pack > 1 else ""
+
+    def each(self, code: str) -> Text:
+        """A statement for each neighbour."""
+        return unrolled("v", "PACK", [Text(code)]) if self.pack > 1 else Text(code)
+
+    def begun(self, start: str) -> tuple[Text, ...]:
+        if self.pack == 1:
+            return (Text(f"{self.held} sum = {start};"),)
+        return Text(f"{self.held} sum[PACK];"), self.each(f"sum[v] = {start};")
+
+    def added(self, value: str) -> Text:
+        mine, held = f"sum{self.of}", accumulator(self.dtype)
+        return self.each(f"{mine} = {merge(self.op, mine, value, held)};")
+
+    def updates(self, grid: Grid) -> tuple[Text, ...]:
+        """Adds update number order[k]."""
+        rows = self.rows
+        extents = grid.sizes(rows.i, rows.over) if len(rows.i) > 1 else [""]
+        return (*grid.split("order[k]", rows.i, extents), *self.update(grid, rows.i))
+
+    def update(self, grid: Grid, letters: Sequence[str]) -> list[Text]:
+        """Adds the update at those places along the axes of the indices."""
+        rows, dtype = self.rows, self.dtype
+        place = added(
+            grid.place("updates", letters, rows.y_over), grid.place("updates", rows.u, rows.y_along)
+        )
+        if self.pack == 1:
+            return [self.added(loaded(grid.element("updates", rows.of_y, dtype, place), dtype))]
+        some = Text(f"const auto some = ge2_read<PACK, PACK>(updates + {place});")
+        return [some, self.added(loaded("some.at[v]", dtype))]
+
+    def part(self, grid: Grid, w: str) -> str:
+        """Returns where the part of a window begins, for this thread."""
+        text = w
+        for letter, n in zip(self.rows.u, self.rows.along, strict=True):
+            text = f"{text if ' ' not in text else f'({text})'} * {grid.size(f'n_{letter}', n)} + {letter}"
+        return text
+
+
+# -------- Writing rows at indices in CUDA, with the same bits each time: which thread comes first
+# changes nothing.
+# Of several updates of a place the last one is found by an atomic maximum of their numbers; among
+# few, each looks for a later one. Sums and extremes of whole numbers are the same in any order, by
+# atomics; for others see `block_sums`, `exact_sums` and `scatter_sums`.
+
+
+ATOMIC = {  # whole numbers that one instruction takes in
+    np.dtype(t): f"unsigned {'int' if np.dtype(t).itemsize == 4 else 'long long'}"
+    for t in (np.int32, np.uint32, np.int64, np.uint64)
+}
+BLOCKS, AT_ONCE, EXACT = "in shared memory, by blocks", "as they come", "by parts that are exact"
+FIRST, RANKS, DIGITS = (
+    "by the first of each place",
+    "in the order of their places, by ranks",
+    "in the order of their places, by digits",
+)
+LAUNCHES = {BLOCKS: 2, AT_ONCE: 1, EXACT: 4, FIRST: 1, RANKS: 4}  # those by digits depend on them
+ATOMICS = {AT_ONCE: 1, EXACT: 3}  # of global memory, for each element of an update
+CALLS = {ScatterAdd: "atomicAdd", ScatterMax: "atomicMax", ScatterMin: "atomicMin"}
+
+
+class CudaWriting(Cuda):
+    """A copy of `x`, unless the result lies where it is, then the updates."""
+
+    def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
+        writes = writes_of(problem, caps.chip)
+        return self.ways(writes) if writes.rows.count * writes.rows.length else (NONE,)
+
+    @abstractmethod
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        """Ways to write updates, of which there are some; the plan of each adds its kernels."""
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        (ins, outs), chip, x = problem.arrays, caps.chip, problem.inputs[0]
+        target = replace(outs[0], strides=strides_of(x.shape))
+        first = () if (0, 0) in problem.shared else copying(x, x, ins[0], target, chip).kernels
+        writes = writes_of(problem, chip)
+        variant.plan(writes)
+        found = writes.done()
+        return Kernels((*first, *found.kernels), found.temps)
+
+
+NONE: Final = Variant("no updates", lambda writes: None)
+
+
+def writes_of(problem: Problem, chip: Chip) -> Writes:
+    """The updates, of rows of the part of the result that is written to."""
+    (ins, outs), op, (x, updates, *indices) = problem.arrays, problem.op, problem.inputs
+    assert isinstance(op, Indexed)
+    part = windowed(op, x.shape, replace(outs[0], strides=strides_of(x.shape)))
+    rows = Rows(op, x, indices, ins[2:], (part, ins[1]), chip)
+    return Writes(problem, rows, updates, chip)
+
+
+@final
+class CudaScatter(CudaWriting):
+    name = "scatter in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, Scatter):
+            return f"{op.name} writes nothing at indices"
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        count = writes.rows.count
+        several = "" if count == 1 else f"there are {count} updates"
+        many = "" if writes.few else f"{count} updates are not compared each with all others"
+        return (
+            Variant("the only update", lambda w: w.moved(w.rows.grid()), several),
+            Variant("each that finds no later one", self.compared, many),
+            Variant("the last of each place", self.found),
+        )
+
+    def compared(self, writes: Writes) -> None:
+        rows, grid = writes.rows, writes.rows.grid()
+        (i,) = rows.i
+        count, others = grid.size(f"n_{i}", rows.count), rows.wrapped(grid, "other", ["k"])
+        writes.moved(grid, Later(i, count, tuple(others), rows.alike("other")))
+
+    def found(self, writes: Writes) -> None:
+        grid, last = writes.rows.grid(), writes.last()
+        grid.array("last", last, writes.number)
+        writes.moved(grid, last=(writes.rows.place(grid), writes.source(grid)))
+
+
+@final
+class CudaScatterReduce(CudaWriting):
+    name = "scatter_reduce in CUDA"
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        op = problem.op
+        if not isinstance(op, ScatterReduce):
+            return f"{op.name} reduces nothing at indices"
+        return nowhere(op, problem.inputs[0], problem.inputs[2:])
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Its launches, the bytes of all arrays once, and atomics of global memory."""
+        rows = writes_of(problem, caps.chip).rows
+        turns = -(-max((rows.places - 1).bit_length(), 1) // DIGIT)
+        launches = LAUNCHES.get(variant.name, 3 + 3 * turns)
+        atomics = ATOMICS.get(variant.name, 0) * rows.count * rows.length
+        return caps.speed.of(problem, launches=launches) + atomics / caps.chip.tuning.scatters.rate
+
+    def ways(self, writes: Writes) -> tuple[Variant, ...]:
+        free = writes.rows.count == 1 or writes.dtype in ATOMIC
+        ordered = "" if free else f"{writes.dtype.name} depends on the order of updates"
+        exact = "any order gives the same bits" if free else unserved(writes)
+        shared = BlockSums(writes).unserved() if writes.rows.count > 1 else "there is one update"
+        no_order, n, ranked = (
+            exact if free else "",
+            writes.rows.count,
+            writes.chip.tuning.scatters.ranked,
+        )
+        few = "" if writes.few else f"{n} updates are not compared each with all others"
+        many = f"each of {n} updates is compared with all others, more than {ranked}"
+        return (
+            Variant(BLOCKS, lambda w: BlockSums(w).add(), shared),
+            Variant(AT_ONCE, self.at_once, ordered),
+            Variant(EXACT, lambda w: ExactSums(w).add(), exact),
+            Variant(FIRST, lambda w: Sums(w).by_the_first(), no_order or few),
+            Variant(
+                RANKS,
+                lambda w: Sums(w).in_order(Sums.ranked),
+                no_order or (many if n > ranked else ""),
+            ),
+            Variant(
+                DIGITS,
+                lambda w: Sums(w).in_order(Sums.by_digits),
+                no_order,
+            ),
+        )
+
+    def at_once(self, writes: Writes) -> None:
+        """Each update is taken in where it belongs: there is one row of them, or
+        the order changes nothing.
+        """
+        op, rows, grid, dtype = writes.op, writes.rows, writes.rows.grid(), writes.dtype
+        assert isinstance(op, ScatterReduce)
+        update = grid.element("updates", rows.of_y, dtype, rows.in_y(grid, "updates"))
+        spread, indices = rows.threads(grid, 1), rows.wrapped(grid)
+        grid.result("x", rows.of_x, dtype)
+        to = f"x[{rows.in_x(grid)}]"
+        if rows.count == 1:
+            total = merge(op, loaded(to, dtype), loaded(update, dtype), dtype)
+            line = f"{to} = {stored(total, dtype)};"
+        else:
+            # sums of signed numbers wrap as unsigned ones
+            signed = dtype.kind == "i" and not isinstance(op, ScatterAdd)
+            word = ATOMIC[dtype].removeprefix("unsigned ") if signed else ATOMIC[dtype]
+            line = f"{CALLS[type(op)]}(({word} *)&{to}, ({word}){update});"
+        view = Elements(spread, (*indices, Text(line)))
+        writes.add(grid, op.name, view, rows.count * rows.length)

@@ -1,0 +1,510 @@
+"""Matrix products on the tensor cores of warps and of Hopper, and the candidate of separate steps."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import ClassVar, final
+
+import numpy as np
+
+from ge2.base.arrays import AMPERE, FLOAT32
+from ge2.choice.problem import Problem, Variant
+from ge2.codegen.layout import plain
+from ge2.codegen.text import Operand
+from ge2.ir import Atom, Eqn, Graph, Var
+from ge2.ops.attention.ops import FusedAttention, FusedBackward
+from ge2.ops.dot import DotGeneral
+from ge2.ops.graphs.region import ProductRegion
+from ge2.targets.cuda.device import Caps
+from ge2.targets.cuda.emit.special_reductions import Kernels
+from ge2.targets.cuda.kernels.gemm import (
+    ALIGNED,
+    Bare,
+    Joint,
+    OnTensorCores,
+    Product,
+    Split,
+    copied,
+    copy_seconds,
+    mma_seconds,
+    splits,
+    step_by_step,
+    unlike,
+)
+from ge2.targets.cuda.kernels.generated import Cuda
+from ge2.targets.cuda.kernels.libraries import BlasEpilogue
+from ge2.targets.cuda.kernels.products import (
+    HOPPER,
+    before_seconds,
+    has_astray,
+    is_longest,
+    library_seconds,
+    multiple,
+)
+from ge2.targets.cuda.limits import Chip
+from ge2.targets.cuda.products.gemm import Contraction
+from ge2.targets.cuda.products.tensor_cores import (
+    Mma,
+    WarpgroupProduct,
+    is_astray,
+    least_waste,
+    lying,
+    merged,
+    of_operand,
+    stages_of,
+    tiles_down,
+    unfit,
+    unmatched,
+    warps_down,
+    waves_of,
+)
+from ge2.targets.cuda.products.tensor_epilogue import (
+    Epilogue,
+    RegionEpilogue,
+    packs_alone,
+    stored_alone,
+)
+from ge2.targets.cuda.tuning import Mma as Tuning
+from ge2.targets.cuda.tuning import MmaTile, WgmmaTile
+
+# -------- Matrix products on tensor cores of compute capability 8.0 and newer, of operands that lie
+# anyhow: bare, or with the elementwise work on their result.
+
+
+class MmaKernels(OnTensorCores):
+    """Kernels of warps, whose threads copy the operands."""
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def too_old(self, caps: Caps) -> str:
+        if caps.limits.generation >= AMPERE:
+            return ""
+        return "GPUs older than compute capability 8.0 do not have these instructions"
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        axes = product.axes
+        if why := unmatched(axes):
+            return why
+        thin = caps.chip.tuning.mma.thin
+        return f"it has fewer than {thin} terms" if axes.sums[0].size < thin else ""
+
+    def tiles(self, product: Product, after: Epilogue, caps: Caps) -> Iterator[tuple[str, Split]]:
+        axes, narrow = product.axes, () if product.second else narrow_factors(product)
+        found = [
+            split
+            for copies in dict.fromkeys(((), narrow))
+            for tile in self.shapes(product, caps.chip.tuning.mma)
+            if of_tile(copied(product, copies), tile, after, caps.chip).fits
+            for split in splits(axes, tile, copies, caps)
+            if split.parts == 1 or not (after.sums or product.second)
+        ]
+        times = {s: self.timed(self.arranged(product, s), s, after, caps) for s in found}
+        for split in sorted(found, key=times.__getitem__):
+            yield str(split), split
+
+    def shapes(self, product: Product, tuning: Tuning) -> Iterable[MmaTile]:
+        """The tiles, if they fit."""
+        return tiles_for(product.axes, tuning, product.dtype)
+
+    def arranged(self, product: Product, tile: Split) -> Product:
+        return copied(product, tile.copies)
+
+    def timed(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> float:
+        alone = mma_seconds(product.axes, product.factors, product.dtype, tile, after.moved, caps)
+        found = copy_seconds(product, caps) + alone
+        if is_skinny(tile.tile, caps.chip.tuning.mma):
+            return found
+        aligned = not product.copies and not narrow_factors(product)
+        doubted = aligned and caps.limits.generation == HOPPER
+        return found * caps.chip.tuning.mma.doubt if doubted else found
+
+    def sums_of(self, product: Product, tile: Split, after: Epilogue) -> int:
+        """One for each warp, or for those that share the columns of a tile."""
+        return tiles_down(product.axes, tile.tile) * warps_down(tile.tile, after)
+
+    def made(self, product: Product, tile: Split, after: Epilogue, caps: Caps) -> Kernels:
+        axes, parts, chip = product.axes, tile.parts, caps.chip
+        if parts == 1:
+            return Kernels((of_tile(product, tile.tile, after, chip).kernel(),))
+        rows = parts * math.prod(x.size for x in (*axes.batches, *axes.rows))
+        columns, kept = axes.columns[0].size, Operand("temp", len(product.copies), (1,))
+        alone = packs_alone(FLOAT32, kept, columns, rows, columns)
+        first = of_tile(product, tile.tile, alone, chip, parts).kernel()
+        second = merged(axes, parts, chip.tuning.parts, after, kept)
+        return Kernels((first, second), (rows * columns * 4,))
+
+
+def tiles_for(axes: Contraction, tuning: Tuning, dtype: np.dtype) -> tuple[MmaTile, ...]:
+    """The tiles for a result: of few rows or columns those that are as thin. Not of few columns of
+    float32 until they have run on a GPU again: six of eight cases were beyond a bound there that did
+    not count what tensor cores cut off of long sums, as the same six are in the emulator.
+    """
+    (rows,), (columns,) = axes.rows, axes.columns
+    thin = (
+        t for t in tuning.skinny
+        if rows.size <= t.rows < t.columns
+        or (columns.size <= t.columns < t.rows and dtype != FLOAT32)
+    )  # fmt: skip
+    return tuple(thin) or tuning.tiles
+
+
+def is_skinny(tile: MmaTile, tuning: Tuning) -> bool:
+    """True of the tiles of few rows or columns, and of a pair of those."""
+    return tile in tuning.skinny or (tile.pair and tile in halved(tuning.skinny))
+
+
+def halved(tiles: Iterable[MmaTile]) -> list[MmaTile]:
+    """The tiles of pairs: each of two warps beside each other has columns of one product."""
+    return [t.halved for t in tiles if t.broad % 2 == 0]
+
+
+def narrow_factors(product: Product) -> tuple[int, ...]:
+    """The factors whose rows are no multiples of 16 bytes apart."""
+    axes, factors, dtype = product.axes, product.factors, product.dtype
+    wide = [lying(axes, factors, n, dtype).wide * dtype.itemsize for n in (0, 1)]
+    return tuple(n for n in (0, 1) if wide[n] < ALIGNED)
+
+
+def of_tile(product: Product, tile: MmaTile, after: Epilogue, chip: Chip, parts: int = 1) -> Mma:
+    return Mma(product.axes, product.operands, product.dtype, tile, chip, after, parts)
+
+
+@final
+class GemmMma(MmaKernels, Bare):
+    name = "mma product"
+
+    def stored(self, out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
+        return packs_alone(out, result, row, rows, columns)
+
+
+class PackedJoint(Joint):
+    """What follows a product, by packs."""
+
+    def epilogue(self, found: RegionEpilogue) -> Epilogue:
+        return found.packs(found.stored_at_once())
+
+
+@final
+class GemmMmaRegion(MmaKernels, PackedJoint):
+    name = "mma product and region"
+
+
+@final
+class GemmMmaPair(MmaKernels, PackedJoint):
+    """Two products of one left factor, such as those of a gated unit. Tiles have whole sums."""
+
+    name, number = "mma pair of products and region", 2
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        return super().unsuited(product, caps) or unlike(product)
+
+    def shapes(self, product: Product, tuning: Tuning) -> Iterable[MmaTile]:
+        return halved(super().shapes(product, tuning))
+
+
+# -------- Matrix products on Hopper's tensor cores, bare or with the elementwise work on their
+# result.
+
+
+def idle(axes: Contraction, caps: Caps, tiles: Sequence[WgmmaTile] = ()) -> str:
+    """The reason why a library is thought to be better at a product; "" if none is known."""
+    (sums,) = axes.sums
+    tuning, chip = caps.chip.tuning.wgmma, caps.limits.multiprocessors
+    if sums.size >= tuning.long and least_waste(axes, chip, tuning, tiles) > tuning.idle:
+        return (
+            "its tiles leave a part of the GPU idle, and its sums are long: they are better split"
+        )
+    return ""
+
+
+def thin(axes: Contraction, caps: Caps) -> str:
+    """The reason why a product fills no tile; "" if it does."""
+    few = caps.chip.tuning.wgmma.thin
+    if min(axes.rows[0].size, axes.columns[0].size) < few:
+        return f"it has fewer than {few} rows or columns"
+    return ""
+
+
+def seconds(
+    axes: Contraction, dtype: np.dtype, tile: WgmmaTile, after: Epilogue, caps: Caps
+) -> float:
+    """Returns what waves of tiles take: the products of each, longer if strips leave room for fewer
+    stages, and what follows them, as far as no products of the other warp group hide it.
+    """
+    (sums,), tuning = axes.sums, caps.chip.tuning.wgmma
+    size = tile.rows * tile.columns
+    added = size * tile.products * sums.size
+    lost = max(tile.stages - stages_of(tile, after, caps.chip), 0)
+    multiplied = 2 * added * tuning.cost_of(tile, sums.size) / tuning.rate_of(dtype)
+    multiplied *= 1 + tuning.lost * lost
+    part = tuning.narrow if tile.narrow else 1.0 if after.stores else tuning.packs
+    a_byte = size * (tile.drain if after.stores else 1.0) / (tuning.drained * part)
+    moved = after.moved if after.stores else after.moved + FLOAT32.itemsize  # which a sum is first
+    waves = waves_of(axes, tile, caps.limits.multiprocessors)
+    if is_astray(axes, dtype, tuning):
+        multiplied, a_byte = multiplied * tuning.sectors, a_byte * tuning.sectors
+    # the rate of products was fitted to the whole time of bare ones, which store their sums
+    bare = a_byte * min(after.moved, dtype.itemsize)
+    return caps.speed.launch + in_turns(waves, multiplied, a_byte * moved) - bare
+
+
+def in_turns(tiles: int, multiplied: float, left: float) -> float:
+    """Returns what two warp groups take that have tiles in turns: one multiplies at a time, and what
+    follows products, for `left` seconds, goes on beside those of the other. Nothing is beside what
+    follows the last tile, which may be the only one.
+    """
+    each = -(-tiles // 2)  # tiles that one group has
+    late = 0.0 if tiles % 2 else multiplied  # the second group waits for the first one's products
+    return max(tiles * multiplied + left, late + each * (multiplied + left))
+
+
+class WgmmaKernels(OnTensorCores):
+    """Kernels of warp groups, whose operands tensor maps copy."""
+
+    def too_old(self, caps: Caps) -> str:
+        if caps.limits.generation == HOPPER:
+            return ""
+        return "only GPUs of compute capability 9.0 have these instructions"
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        return unfit(product.axes, product.factors, product.dtype) or thin(product.axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return idle(product.axes, caps)
+
+    def tiles(
+        self, product: Product, after: Epilogue, caps: Caps
+    ) -> Iterator[tuple[str, WgmmaTile]]:
+        """Yields tiles; where sums are long, also with narrow strips, if they leave room for more
+        stages.
+        """
+        tuning, (sums,), dtype = caps.chip.tuning.wgmma, product.axes.sums, product.dtype
+        tiles = [*(tuning.tiles if product.second is None else tuning.pairs)]
+        if after.stores and after.short and sums.size >= tuning.long:
+            wide = [t for t in tiles if t.rows > 64]
+            pairs = zip(wide, (replace(t, narrow=True) for t in wide), strict=True)
+            tiles += [
+                narrow
+                for usual, narrow in pairs
+                if stages_of(usual, after, caps.chip) < stages_of(narrow, after, caps.chip)
+            ]
+        for tile in sorted(tiles, key=lambda t: seconds(product.axes, dtype, t, after, caps)):
+            yield f"{tile.rows} x {tile.columns}{', narrow strips' if tile.narrow else ''}", tile
+
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
+        alone = seconds(product.axes, product.dtype, tile, after, caps)
+        return copy_seconds(product, caps) + alone
+
+    def made(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> Kernels:
+        axes, factors, dtype = product.axes, product.operands, product.dtype
+        return Kernels((WarpgroupProduct(axes, factors, dtype, tile, caps.chip, after).kernel(),))
+
+    def sums_of(self, product: Product, tile: WgmmaTile, after: Epilogue) -> int:
+        """One for each warp of a group."""
+        return 4 * tiles_down(product.axes, tile)
+
+
+class OfCopies(WgmmaKernels):
+    """The same of copies of operands that tensor maps do not copy."""
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def arranged(self, product: Product, tile: WgmmaTile | None) -> Product:
+        axes, factors, dtype = product.axes, product.factors, product.dtype
+        if unmatched(axes):
+            return product
+        return copied(product, [n for n in (0, 1) if of_operand(axes, factors, n, dtype)])
+
+    def timed(self, product: Product, tile: WgmmaTile, after: Epilogue, caps: Caps) -> float:
+        """Only copies of rows that a library reads slowly were measured, not those that turn."""
+        found = super().timed(product, tile, after, caps)
+        narrow = any(c.narrow for c in product.copies)
+        return found if narrow else found * caps.chip.tuning.mma.doubt
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        found = self.arranged(product, None)
+        if not found.copies:
+            return unmatched(product.axes) or "no operand has to be copied"
+        axes = found.axes
+        return unfit(axes, found.factors, found.dtype) or thin(axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return ""  # its copies are in the prediction, which decides
+
+    def tiles(
+        self, product: Product, after: Epilogue, caps: Caps
+    ) -> Iterator[tuple[str, WgmmaTile]]:
+        yield from super().tiles(self.arranged(product, None), after, caps)
+
+
+class StoredBare(Bare):
+    def stored(self, out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
+        return stored_alone(out, result, row, rows, columns)
+
+
+@final
+class GemmWgmma(WgmmaKernels, StoredBare):
+    name = "wgmma product"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return caps is not None and (is_longest(problem, caps) or has_astray(problem, caps))
+
+
+@final
+class GemmWgmmaRegion(WgmmaKernels, Joint):
+    name = "wgmma product and region"
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        """True unless it is predicted to be quicker than the library and a region, or its epilogue, as
+        it was measured to be: there, factors of whole families would be wrong more often than the
+        order.
+        """
+        if caps is None:
+            return False
+        best = next(iter(self.variants(problem, caps)))
+        others, library = [step_by_step(problem, caps)], BlasEpilogue()
+        if not library.refuses(problem, caps):
+            others.append(library.seconds(problem, Variant(), caps))
+        return self.seconds(problem, best, caps) > min(others)
+
+
+@final
+class GemmWgmmaOfCopies(OfCopies, StoredBare):
+    name = "wgmma product of copies"
+
+
+@final
+class GemmWgmmaRegionOfCopies(OfCopies, Joint):
+    name = "wgmma product of copies and region"
+
+
+@final
+class GemmWgmmaPair(WgmmaKernels, Joint):
+    """Two products of one left factor, such as those of a gated unit."""
+
+    name, number = "wgmma pair of products and region", 2
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def unsuited(self, product: Product, caps: Caps) -> str:
+        if why := unlike(product):
+            return why
+        axes, (a, b, c), dtype = product.axes, product.operands, product.dtype
+        why = unfit(axes, (a, b), dtype) or of_operand(axes, (a, c), 1, dtype)
+        return why or thin(axes, caps)
+
+    def unworthy(self, product: Product, caps: Caps) -> str:
+        return idle(product.axes, caps, caps.chip.tuning.wgmma.pairs)
+
+
+# -------- The other candidate where several steps could be one kernel.
+
+
+class Apart(Cuda):
+    """The steps of a problem one by one, each with a choice of its own."""
+
+    name = "launches, step by step"
+    code = "step by step"
+    joining: ClassVar[tuple[str, ...]] = (
+        "resident",
+        "epilogue",
+    )  # passes that make one kernel of steps
+
+    def refuses(self, problem: Problem, caps: Caps | None) -> str:
+        return ""
+
+    def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
+        return True
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float | None:
+        """Of products and what is between them: the library's products, and the bytes of regions."""
+        op = problem.op
+        if isinstance(op, FusedAttention | FusedBackward):
+            return sum(product_and_rest(e, caps) for e in op.jaxpr.eqns)
+        if not isinstance(op, ProductRegion):
+            return caps.speed.of(problem)
+        return step_by_step(problem, caps)
+
+    def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
+        return Kernels(())
+
+
+@final
+class MadeBefore(Apart):
+    """The regions that make operands of a product, then the small product and what follows it."""
+
+    name, kin = "operands that are made before", "small product and region in CUDA"
+    code = "made before"
+    joining = ("resident", "prologue")
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        return before_seconds(problem, op, caps)
+
+
+@final
+class OneByOne(Apart):
+    """A product, and another of the same left factor with the region that reads both."""
+
+    name = "one product after the other"
+    code = "one by one"
+
+    def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:
+        """Of both, as they would be chosen."""
+        op = problem.op
+        assert isinstance(op, ProductRegion)
+        given = problem.placed(op.graph)
+        first, second = op.products
+        (y,) = first.outs
+        read = dict.fromkeys(v for e in (second, op.rest) for v in e.inputs)
+        inputs = tuple(v for v in read if isinstance(v, Var) and v not in second.outs)
+        joint = ProductRegion(Graph(inputs, (second, op.rest), op.rest.outs))
+
+        def operand(role: str, i: int, a: Atom) -> Operand:
+            found = given.get(a) if isinstance(a, Var) else None
+            return found or Operand(role, i, plain(a.type.shape).strides)
+
+        eqns = first, Eqn(joint, inputs, op.rest.outs)
+        problems = [Problem.of(e, problem.target, operand) for e in eqns]
+        kept = y.type.nbytes / caps.speed.moved if op.places[0] in op.kept else 0.0
+        return sum(quickest(each, caps) for each in problems) - kept
+
+
+def quickest(problem: Problem, caps: Caps) -> float:
+    """Returns what a product takes by warp groups, which come before a library; else by the quicker of
+    the library and warps.
+    """
+    joint = isinstance(problem.op, ProductRegion)
+    bare: tuple[OnTensorCores, ...] = GemmWgmma(), GemmWgmmaOfCopies(), GemmMma()
+    families = (GemmWgmmaRegion(), GemmWgmmaRegionOfCopies(), GemmMmaRegion()) if joint else bare
+    first, *others = ([*timed(family, problem, caps)] for family in families)
+    if first:
+        return min(first)
+    if joint:
+        library = Apart().seconds(problem, Variant(), caps) or 0.0
+    else:
+        library = library_seconds(problem, caps, multiple(problem.inputs, problem.arrays[0]))
+    return min([library, *(each for some in others for each in some)])
+
+
+def timed(family: OnTensorCores, problem: Problem, caps: Caps) -> Iterator[float]:
+    """The seconds of all variants of a family, if it serves a problem."""
+    if not family.refuses(problem, caps):
+        yield from (family.seconds(problem, v, caps) for v in family.variants(problem, caps))
+
+
+def product_and_rest(eqn: Eqn, caps: Caps) -> float:
+    """The library's product; and its largest array, which a region writes or reads: half of one that
+    does both.
+    """
+    if not isinstance(eqn.op, DotGeneral):
+        return 0.0
+    largest = max(a.type.nbytes for a in (*eqn.inputs, *eqn.outs))
+    moved = caps.speed.cached if largest < caps.speed.cache else caps.speed.moved
+    return library_seconds(Problem.of(eqn, "cuda"), caps) + caps.speed.launch / 2 + largest / moved

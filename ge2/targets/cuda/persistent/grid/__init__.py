@@ -1,1 +1,0 @@
-"""What all blocks of a GPU do together in a persistent kernel."""

@@ -1,1 +1,0 @@
-"""The reference target: NumPy's own functions, operation by operation."""

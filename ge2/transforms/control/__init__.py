@@ -1,1 +1,0 @@
-"""Loops, branches and solvers as functions of functions."""
