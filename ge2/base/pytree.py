@@ -180,7 +180,7 @@ def register_dataclass(
     again by calling the class with all of these by name.
     """
     cls = _a_class(nodetype, "register_dataclass")
-    data, meta = _told_fields(cls, data_fields, meta_fields)
+    data, meta = _explicit_fields(cls, data_fields, meta_fields)
     known = {f.name for f in fields(cls) if f.init} if is_dataclass(cls) else {*data, *meta}
     if twice := set(data) & set(meta):
         raise PytreeError(f"{cls.__name__}: {_names(twice)} is both data and static")
@@ -192,10 +192,10 @@ def register_dataclass(
     return nodetype
 
 
-Told = Sequence[str] | None
+FieldNames = Sequence[str] | None
 
 
-def _told_fields(cls: Any, data: Told, meta: Told) -> tuple[list[str], list[str]]:
+def _explicit_fields(cls: Any, data: FieldNames, meta: FieldNames) -> tuple[list[str], list[str]]:
     if data is not None and meta is not None:
         return list(data), list(meta)
     if data is not None or meta is not None or not is_dataclass(cls):

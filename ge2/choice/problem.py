@@ -1,4 +1,4 @@
-"""What a kernel is chosen for and by: problems, speeds of a device, measurements, what is built."""
+"""Problems that kernels are chosen for, and the grounds: speeds of a device, measurements, earlier choices."""
 
 from __future__ import annotations
 

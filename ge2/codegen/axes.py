@@ -172,7 +172,7 @@ class Stages:
             outside = [w for w in self.works if w not in self.inside]
             return [([w for w in self.works if w in self.inside], outside)]
         self.read()
-        self.later()
+        self.move_to_readers()
         self.again()
         count = 1 + max(self.stage.values())
         ordered = sorted(self.works, key=lambda w: w.order)
@@ -198,7 +198,7 @@ class Stages:
             for x in w.xs:
                 self.readers.setdefault(x, []).append(w)
 
-    def later(self) -> None:
+    def move_to_readers(self) -> None:
         """Moves what is read only later to where it is read."""
         for w in reversed(self.works):
             if w.kind == "compute" and w.y in self.readers:

@@ -62,7 +62,7 @@ _pages: ContextVar[Pages | None] = ContextVar("ge2_pages", default=None)
 
 
 @contextmanager
-def kept_pages(title: str, *looks: str) -> Iterator[None]:
+def cached_pages(title: str, *looks: str) -> Iterator[None]:
     """Inside, texts of a program are looked for in the cache, and put
     there at the end if any is new.
 
@@ -545,7 +545,7 @@ def refused(error: Exception, template: str) -> Exception:
 
 def render(template: str, view: object) -> str:
     """The text; what was rendered before, in this process or another,
-    may be at hand (`kept_pages`).
+    may be at hand (`cached_pages`).
     """
     found = page(template, view)
     if found is None:

@@ -1,4 +1,4 @@
-"""What a kernel computes, in its own terms, the ranges that its integers keep to, and tuning numbers of loops."""
+"""The steps and values of a kernel, value ranges of its integers, and the tuning numbers of its loops."""
 
 from __future__ import annotations
 
@@ -277,9 +277,10 @@ class Param:
 @final
 @record
 class Placed:
-    """Where what a pad, or a walk in runs, reads lies in the space: along `at`, its first element at
-    `low`. `bounds`: of axes along which it is not everywhere, from which place on it is, before
-    which other, and how many there are.
+    """The position of the operand of a `pad` or an `in_runs` in the iteration space.
+
+    Its axes are those of the space in `at`, and its element 0 is at `low`. `bounds` has (axis, first
+    place, end, size of the axis) for each axis of which it covers a part.
     """
 
     var: Var | None  # the array; None of a number, which is everywhere the same
@@ -414,8 +415,9 @@ class Values:
 
     def place(self, y: Var, axis: int, runs: Runs) -> Held:
         """The index at each place along an axis."""
-        # for an array of more elements the place of one needs 64 bits
-        far = math.prod(self.region.space) >= 1 << 30
+        # an index, or the place of an element that is made of it, may need 64 bits
+        last = max(index for _, index, _ in runs) + self.region.space[axis]
+        far = max(math.prod(self.region.space), last) >= 1 << 30
         found = Held(
             f"{safe(self.names[y])}_along_{axis}", (axis,), INT64 if far else np.dtype(np.int32)
         )

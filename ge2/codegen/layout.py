@@ -1,4 +1,4 @@
-"""Where the elements of an array are in memory, and regions that do no more than move them."""
+"""Layouts of arrays: strides and offsets in memory; and regions that only move elements."""
 
 from __future__ import annotations
 

@@ -327,7 +327,7 @@ class Parameters(ABC):
     def __init__(self) -> None:
         self.arguments: dict[str, Argument] = {}
 
-    def argue(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
+    def add_argument(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
         new = Argument(declaration, kind, value)
         known = self.arguments.setdefault(name, new)
         if known != new:  # what one name means twice would be read as the other
@@ -377,7 +377,7 @@ class AxesParameters(Parameters):
         key = (id(literal), dtype)
         if key not in self.constants:
             name = self.constants[key] = f"const{len(self.constants)}"  # k0 begins a block
-            self.argue(name, f"{held} {name}", "constant", (literal.value, dtype))
+            self.add_argument(name, f"{held} {name}", "constant", (literal.value, dtype))
         return self.constants[key]
 
     def stride_by(self, p: Param, a: int, within: Sequence[int], name: str) -> str:

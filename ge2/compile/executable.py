@@ -18,7 +18,7 @@ from ge2.base.record import mutable
 from ge2.choice.choose import Made as Choices
 from ge2.choice.choose import made_once
 from ge2.choice.problem import Decisions, deciding, keep
-from ge2.codegen.environment import kept_pages
+from ge2.codegen.environment import cached_pages
 from ge2.compile import catalog
 from ge2.compile.catalog import Memory, Reference, Runner, Watched, alone, inner_of, manner, runner
 from ge2.compile.pipeline import TUNING, Tuning
@@ -303,7 +303,7 @@ class Executable:
             spent("render"),
             made_once(self.chosen),
             deciding(self.decided),
-            kept_pages(self.name, self.program.target, *looks(self.program.graph)),
+            cached_pages(self.name, self.program.target, *looks(self.program.graph)),
         ):
             return self.assemble(run)
 

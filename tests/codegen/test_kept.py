@@ -19,7 +19,7 @@ from ge2.base.cache import Entry, cache
 from ge2.base.config import config
 from ge2.base.source import Ge2Warning, _said
 from ge2.codegen import environment
-from ge2.codegen.environment import kept_pages, page, spelt
+from ge2.codegen.environment import cached_pages, page, spelt
 from ge2.codegen.layout import Line
 from ge2.codegen.text import Text
 from ge2.compile.compile import compile_graph
@@ -150,20 +150,20 @@ VIEW = LauncherText("a, b", 0, False, (), "", (Line("x = a"),), "x")
 
 
 def test_an_entry_of_something_else_is_of_no_use(rendered):
-    with kept_pages("f", "looks"):
+    with cached_pages("f", "looks"):
         environment.render("numpy/launches.py.jinja", VIEW)
     (entry,) = entries()
     assert entry.about["name"] == "texts of f"
     cache().put(entry.key, b"12 34", {})
     rendered.clear()
-    with kept_pages("f", "looks"):
+    with cached_pages("f", "looks"):
         environment.render("numpy/launches.py.jinja", VIEW)
     assert rendered
 
 
 def test_what_fails_is_not_kept():
     def fail():
-        with kept_pages("f", "looks"):
+        with cached_pages("f", "looks"):
             found = page("t", Text("a"))
             assert found is not None
             found[0].has["key"] = "half"

@@ -235,6 +235,17 @@ def test_a_thread_has_rows_below_one_another(shape: tuple[int, ...], dtype: Any)
         np.testing.assert_array_equal(np.asarray(compiled(x)), points(x))
 
 
+def test_places_in_a_large_array_have_64_bits() -> None:
+    """Though the region is small."""
+    x = ge2.ShapeDtypeStruct((3 << 30,), np.uint8)
+    y = ge2.ShapeDtypeStruct((3, 1 << 30), np.uint8)
+    with config.using(executor="shim"):
+        joined = ge2.jit(lambda x: np.concatenate([x[-500:], x[-1000:-500]]) * 2).lower(x)
+        padded = ge2.jit(lambda y: np.pad(y[2:, :9], 1)[:, 1:] * 2).lower(y)
+    assert "int64_t b_along_0_by0" in str(joined.kernels[0])
+    assert "int64_t b_back" in str(padded.kernels[0])
+
+
 @needs_compiler
 def test_no_result_is_written_over_what_its_neighbours_read() -> None:
     x = np.arange(4096.0)

@@ -125,7 +125,7 @@ class Writer(Statements):
             total = cut.total
             for name, value in (("chunk", cut.chunk), ("grain", cut.grain)):
                 self.places.size(name, value)
-            self.places.argue("threads", "int threads", "threads")
+            self.places.add_argument("threads", "int threads", "threads")
         body = [*self.places.scalars.values(), *self.declared.pop(self.root, []), *body]
         arguments = list(self.places.arguments.values())
         if self.scratch:
@@ -415,7 +415,7 @@ class Writer(Statements):
             rounds = f"{total} > 0 ? {rounds} : 1"
         tasks, team = f"tasks{self.own}", f"team{self.own}"
         partial = self.partial(folds, loop, max(-(-cut.count // cut.chunk), 1), tasks)
-        self.places.argue("threads", "int threads", "threads")
+        self.places.add_argument("threads", "int threads", "threads")
         body = (
             Text(
                 f"const int64_t from = task * {step}, to = ge2_least(from + {step}, {cut.total});"
@@ -498,7 +498,7 @@ class Writer(Statements):
             home, name, ctype = self.homes[w.y], self.state(w), state_type(w)
             total, _, size = self.places.span(home)
             parts, place = f"{name}s", self.places.at(home)
-            self.places.argue(
+            self.places.add_argument(
                 parts, f"{ctype} *{parts}", "partial", total * tasks * bytes_of(ctype)
             )
             if home.dims:

@@ -77,7 +77,7 @@ class Places(AxesParameters):
     # -- parameters
 
     def size(self, name: str, value: int) -> str:
-        return self.argue(name, f"int64_t {name}", "size", value)
+        return self.add_argument(name, f"int64_t {name}", "size", value)
 
     def constant(self, literal: Literal, dtype: np.dtype) -> str:
         value: Any = literal.value
@@ -146,25 +146,31 @@ class Places(AxesParameters):
         name = label(p.name)
         operand, dtype = self.operands[p.var], p.var.type.dtype
         if operand.value:
-            return self.argue(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
+            return self.add_argument(name, f"{HELD[dtype]} {name}", "value", (operand, dtype))
         if not self.axes.strides[p]:  # read once, before the loops
-            self.argue(f"{name}_in", f"const {STORED[dtype]} *{name}_in", "array", (operand, dtype))
+            self.add_argument(
+                f"{name}_in", f"const {STORED[dtype]} *{name}_in", "array", (operand, dtype)
+            )
             self.scalars[name] = Text(f"const {STORED[dtype]} {name} = {name}_in[0];")
             return name
-        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
+        self.add_argument(name, f"const {STORED[dtype]} *{name}", "array", (operand, dtype))
         return f"{name}[{self.element(p)}]"
 
     def read(self, p: Param, place: str) -> str:
         """An element of an input of which indices name some axes, which begins at a place."""
         name, dtype = label(p.name), p.var.type.dtype
-        self.argue(name, f"const {STORED[dtype]} *{name}", "array", (self.operands[p.var], dtype))
+        self.add_argument(
+            name, f"const {STORED[dtype]} *{name}", "array", (self.operands[p.var], dtype)
+        )
         within = self.element(p)
         return f"{name}[{place if within == '0' else f'{place} + {within}'}]"
 
     def result(self, p: Param) -> str:
         """An element of a result."""
         dtype = p.var.type.dtype
-        self.argue(p.name, f"{STORED[dtype]} *{p.name}", "result", (self.operands[p.var], dtype))
+        self.add_argument(
+            p.name, f"{STORED[dtype]} *{p.name}", "result", (self.operands[p.var], dtype)
+        )
         return f"{p.name}[{self.element(p)}]"
 
     def count(self, op: Iota, x: Held) -> str:
@@ -266,8 +272,8 @@ class Statements:
         """A power of integers, which a negative exponent makes the error of
         the call, as in NumPy.
         """
-        services = self.places.argue("lib", "const ge2_services *lib", "services")
-        equation = self.places.argue("equation", "int64_t equation", "equation")
+        services = self.places.add_argument("lib", "const ge2_services *lib", "services")
+        equation = self.places.add_argument("equation", "int64_t equation", "equation")
         return expression(
             f"ge2_power({{0}}, {{1}}, {equation}, {services})", operands, dtype, dtype
         )
@@ -331,8 +337,8 @@ class Limit:
 
     def fails(self, low: str, high: str, places: Places) -> str:
         """The statement that makes it the error of the call."""
-        lib = places.argue("lib", "const ge2_services *lib", "services")
-        equation = places.argue("equation", "int64_t equation", "equation")
+        lib = places.add_argument("lib", "const ge2_services *lib", "services")
+        equation = places.add_argument("equation", "int64_t equation", "equation")
         axis = places.size(f"{self.name}_axis", self.axis)
         return f"ge2_index_fails({lib}, {low}, {high}, {axis}, {self.extent(places)}, {equation});"
 

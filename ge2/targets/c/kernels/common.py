@@ -52,7 +52,7 @@ class Head(Parameters):
         self.alone, self.tuning = caps.threads == ALONE, caps.tuning
 
     def add(self, name: str, declaration: str, kind: str, value: Any = None) -> str:
-        return self.argue(name, f"{declaration}{name}", kind, value)
+        return self.add_argument(name, f"{declaration}{name}", kind, value)
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, written: bool = False) -> str:
         """An array, or the number that stands in its place."""

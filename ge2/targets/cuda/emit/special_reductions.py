@@ -161,7 +161,7 @@ class Partials:
         """The statement that leaves part `number` of a result; `place` is which element of it."""
         p = self.part(w)
         name, argument = self.array(p, const=False)
-        self.places.argue(name, argument.declaration, argument.kind, argument.value)
+        self.places.add_argument(name, argument.declaration, argument.kind, argument.value)
         size = " * ".join([number, *map(self.places.extent, p.axes)])
         at = " + ".join(each for each in (size if p.axes else number, place) if each != "0")
         return Text(f"{name}[{at or '0'}] = {value};")
@@ -227,7 +227,7 @@ class Partials:
     def gathered(self, p: Part, places: Places, extent: str) -> Gathered:
         """Returns how an element's parts become one."""
         name, argument = self.array(p, const=True)
-        places.argue(name, argument.declaration, argument.kind, argument.value)
+        places.add_argument(name, argument.declaration, argument.kind, argument.value)
         places.size("parts", self.count)
         w, state, part = p.fold, words.state_of(p.fold), "part + u * ROWS"
         place = f"({part}) * {extent} + p" if extent != "1" else f"{part} + p"

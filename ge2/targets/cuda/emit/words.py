@@ -146,13 +146,18 @@ class Places(AxesParameters):
         return "int64_t" if self.far else "int"
 
     def spans(self, p: Param) -> int:
-        """Returns how many elements there are from the first of an array to its last."""
-        return sum(abs(s) * (self.axes.sizes[a] - 1) for a, s in self.axes.strides[p].items()) + 1
+        """Returns how many elements there are from the first of an array to its last, of those in the
+        space, or of all where that is more: of a shifted array the space may have a part.
+        """
+        sizes, own = self.axes.sizes, self.operands[p.var].strides
+        here = sum(abs(s) * (sizes[a] - 1) for a, s in self.axes.strides[p].items())
+        whole = sum(abs(s) * (n - 1) for s, n in zip(own, p.var.type.shape, strict=False))
+        return max(here, whole) + 1
 
     # -- parameters
 
     def size(self, name: str, value: int) -> str:
-        return self.argue(name, f"{self.whole} {name}", "size", value)
+        return self.add_argument(name, f"{self.whole} {name}", "size", value)
 
     def number(self, literal: Literal, dtype: np.dtype) -> str:
         value: Any = literal.value
@@ -253,17 +258,19 @@ class Places(AxesParameters):
         """An input, as a pointer."""
         name, dtype = label(p.name), p.var.type.dtype
         declared = f"const {STORED[dtype]} *__restrict__ {name}"
-        return self.argue(name, declared, "array", (self.operands[p.var], dtype))
+        return self.add_argument(name, declared, "array", (self.operands[p.var], dtype))
 
     def value(self, p: Param) -> str:
         """An input that is a number, handed over as such."""
         name, dtype = label(p.name), p.var.type.dtype
-        return self.argue(name, f"{HELD[dtype]} {name}", "value", (self.operands[p.var], dtype))
+        return self.add_argument(
+            name, f"{HELD[dtype]} {name}", "value", (self.operands[p.var], dtype)
+        )
 
     def result(self, p: Param) -> str:
         dtype = p.var.type.dtype
         declared = f"{STORED[dtype]} *__restrict__ {p.name}"
-        return self.argue(p.name, declared, "result", (self.operands[p.var], dtype))
+        return self.add_argument(p.name, declared, "result", (self.operands[p.var], dtype))
 
     def wide(self, p: Param) -> int:
         """Returns how many elements along the lane one access may move: what their

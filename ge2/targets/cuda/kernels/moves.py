@@ -105,7 +105,7 @@ class Grid(Parameters):
     # -- parameters
 
     def add(self, name: str, declaration: str, kind: str, value: Any) -> str:
-        return self.argue(name, f"{declaration}{name}", kind, value)
+        return self.add_argument(name, f"{declaration}{name}", kind, value)
 
     def array(self, name: str, operand: Operand, dtype: np.dtype, stored: str = "") -> str:
         """An array that is read, or the number that stands in its place."""

@@ -362,7 +362,7 @@ class Writer:
         turns: list[Stage] = [*moved(node, self.grid)] if self.grid else []
         turns.append(Text(f"{node.side} ^= 1;"))
         if node.decided is None:
-            self.handed.argue(node.count, Argument(f"int {node.count}", "size", node.length))
+            self.handed.add_argument(node.count, Argument(f"int {node.count}", "size", node.length))
         around, self.round = self.round, node if node.decided is None else None
         before, self.early = self.early, {}
         wrote, self.wrote = self.wrote, set()

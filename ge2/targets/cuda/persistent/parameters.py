@@ -55,18 +55,18 @@ class Handed:
         """A parameter for memory that the kernel writes."""
         return declared(x, False).replace("__restrict__ ", self.promise)
 
-    def argue(self, name: str, argument: Argument) -> None:
+    def add_argument(self, name: str, argument: Argument) -> None:
         assert name not in self.arguments, f"two arguments {name}"
         self.arguments[name] = argument
 
     def given(self, v: Var, operand: Operand, axis: Along) -> Value:
         name, dtype = self.label(label(self.names[v])), v.type.dtype
         if operand.value:
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
+            self.add_argument(name, Argument(f"{HELD[dtype]} {name}", "value", (operand, dtype)))
             return Number(name, v.type)
         steps = self.steps(name, v, operand, axis)
         found = Array(name, v.type, steps, self.first(steps, axis), given=True)
-        self.argue(name, Argument(declared(found, True), "array", (operand, dtype)))
+        self.add_argument(name, Argument(declared(found, True), "array", (operand, dtype)))
         return found
 
     def result(self, a: Any, operand: Operand, axis: Along) -> Array:
@@ -77,7 +77,9 @@ class Handed:
         begins = (operand.offset % PACK, operand.loose % PACK) == (0, 0)
         packed = begins and operand.strides == strides(a.type.shape)
         found = Array(name, a.type, steps, self.first(steps, axis), alone, packed=packed)
-        self.argue(found.name, Argument(self.declared(found), "result", (operand, a.type.dtype)))
+        self.add_argument(
+            found.name, Argument(self.declared(found), "result", (operand, a.type.dtype))
+        )
         return found
 
     def steps(self, name: str, a: Atom, operand: Operand, axis: Along) -> Steps:
@@ -102,13 +104,13 @@ class Handed:
         if axis not in faster:
             return inner
         if "rows" not in self.arguments:
-            self.argue("rows", Argument("int rows", "size", self.rows))
+            self.add_argument("rows", Argument("int rows", "size", self.rows))
         return times("rows", inner)
 
     def sized(self, name: str, value: int) -> str:
         """A size that the kernel is handed."""
         name = self.label(name)
-        self.argue(name, Argument(f"int {name}", "size", value))
+        self.add_argument(name, Argument(f"int {name}", "size", value))
         return name
 
     def first(self, steps: Steps, axis: Along) -> str:
@@ -129,7 +131,7 @@ class Handed:
             return Number(number(value, dtype), literal.type)
         if literal.key not in self.constants:
             name = self.label("constant")
-            self.argue(name, Argument(f"{HELD[dtype]} {name}", "constant", (value, dtype)))
+            self.add_argument(name, Argument(f"{HELD[dtype]} {name}", "constant", (value, dtype)))
             self.constants[literal.key] = Number(name, literal.type)
         return self.constants[literal.key]
 
@@ -143,11 +145,15 @@ class Handed:
                 whole_operand("temp", len(found), temp.type.shape),
                 self.declared(temp),
             )
-            self.argue(temp.name, Argument(declaration, "result", (operand, temp.type.dtype)))
+            self.add_argument(
+                temp.name, Argument(declaration, "result", (operand, temp.type.dtype))
+            )
             found.append(temp.type.nbytes * times)
         for each in parts:
             operand = whole_operand("temp", len(found), (each.nbytes,))
             declaration = f"{each.state} *{self.promise}{each.name}"
-            self.argue(each.name, Argument(declaration, "result", (operand, np.dtype(np.uint8))))
+            self.add_argument(
+                each.name, Argument(declaration, "result", (operand, np.dtype(np.uint8)))
+            )
             found.append(each.nbytes)
         return tuple(found)
