@@ -23,11 +23,11 @@ from ge2.targets.cuda.load.nvrtc import Binary, Order, compile_all
 from ge2.targets.cuda.shim import KERNEL
 from ge2.test_util.laws import graph_of, types_of
 from tests.exhaustive import SAMPLING, sampled
-from tests.laws.batched import Batch
+from tests.laws.batched import Batch, rng_of
 from tests.laws.batched import batch as batch
 from tests.laws.batched import selected as selected
 from tests.laws.test_laws import every_op
-from tests.laws.test_targets import chosen, differentiated
+from tests.laws.test_targets import chosen, derivatives, differentiated, operations
 from tests.nvrtc import needs_nvrtc
 from tests.together_in_cuda import one_file
 
@@ -67,6 +67,14 @@ def orders(name: str, rng: np.random.Generator) -> list[Order]:
 @every_op
 def test_kernels_are_compiled(batch: Batch) -> None:
     batch.check(orders, compiled)
+
+
+@every_op
+def test_programs_are_planned(name: str) -> None:
+    """All of them, sampled nowhere, for a GPU that is not there: each family of kernels is asked."""
+    device = OfflineDevice(limits_of("sm_90a"))
+    for case in (*operations(name, rng_of(name)), *derivatives(name, rng_of(name))):
+        compile_graph(case.graph, device=device).written(run=False)
 
 
 def compiled(orders: list[Order]) -> list[str]:

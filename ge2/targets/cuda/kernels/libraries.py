@@ -343,6 +343,9 @@ class BlasEpilogue(Cuda):
             return "operands of the product are made of others"
         if why := unspoken(op.region.graph):
             return why
+        left, right = (x.type.dtype for x in op.product.inputs)
+        if left not in FP8 and (left != right or left not in {given for given, _ in BY_LIBRARY}):
+            return f"the library has no epilogue of {left.name} by {right.name}"
         if (found := matched(op)) is None:
             return "what comes after the product is none of the library's epilogues"
         if why := untyped(op, found):
@@ -413,7 +416,7 @@ def untyped(op: ProductRegion, found: Matched) -> str:
     """The reason why the library has no such epilogue of these types; "" if it may have."""
     graph = op.region.graph
     values = (*graph.inputs, *graph.outputs)
-    left, right = (x.type.dtype for x in op.product.inputs)
+    left = op.product.inputs[0].type.dtype
     out, more = (
         values[found.result].type.dtype,
         [n for n in (found.vector, found.matrix) if n is not None],
@@ -421,7 +424,7 @@ def untyped(op: ProductRegion, found: Matched) -> str:
     if left in FP8:
         scales = found.kind == "SCALED" and all(values[n].type.dtype == FLOAT32 for n in more)
         return "" if scales else "sums of fp8 are only scaled, by numbers in float32"
-    if left != right or (left, out) not in BY_LIBRARY:
+    if (left, out) not in BY_LIBRARY:
         return f"the library has no epilogue of {left.name} to {out.name}"
     if "GELU" in found.kind and (coarse := coarsely(out, graph.outputs[0].type.shape)):
         return f"the library's GELU has a tanh that is too coarse {coarse}"
