@@ -196,8 +196,9 @@ class How:
     def context(self) -> Context:
         caps = None if self.device is None else self.device.limits
         return Context(
-            caps, self.homes, self.iotas, tuning=self.tuning.passes, gathers=self.target == "c"
-        )
+            caps, self.homes, self.iotas, tuning=self.tuning.passes, gathers=self.target == "c",
+            tails=self.target == "cuda",
+        )  # fmt: skip
 
     def rewritten(self, graph: Graph) -> Graph:
         """The graph after the pipeline of the target; a loop in it that stays long straight code is

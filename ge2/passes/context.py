@@ -43,6 +43,7 @@ class Fusion:
     recomputed: int = (
         1 << 22
     )  # bytes of a value that a later region may make anew: caches hold less
+    tail: int = 12  # equations that go on with sums which several blocks share
     seldom: int = 4  # reads of single elements for each costly one, from which on both are together
 
 
@@ -216,7 +217,8 @@ class Context:
     `written`: the inputs that the first outputs are the last contents of. `iotas`: the inputs that
     count along an axis, repeat a number or are bands. `body`: true of the graph of a loop or a branch that the
     code of its target calls, which takes arrays alone. `tuning`: the numbers that passes read.
-    `gathers`: true if a region may read an array at indices that are computed in it.
+    `gathers`: true if a region may read an array at indices that are computed in it. `tails`: true
+    if it may go on with its sums, though they are of more than a block has.
     """
 
     caps: Caps | None = None
@@ -225,6 +227,7 @@ class Context:
     body: bool = False
     tuning: Tuning = TUNING
     gathers: bool = False
+    tails: bool = False
 
 
 NOTHING = Context()

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, without_dead_code
+from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather
 from ge2.ops.pointlike import Pointlike
@@ -55,11 +56,11 @@ def fuse(graph: Graph, context: Context = NOTHING) -> Graph:
 def gathered(graph: Graph, context: Context = NOTHING) -> Fusion:
     """The groups of a graph's equations that become regions."""
     graph, tuning = without_dead_code(graph), context.tuning.fusion
-    fusion = Fusion(graph, tuning, gathers=context.gathers)
+    fusion = Fusion(graph, tuning, gathers=context.gathers, tails=context.tails)
     fusion.gather()
     parts = fusion.parts_of_long()
     if parts:
-        fusion = Fusion(graph, tuning, parts, context.gathers)
+        fusion = Fusion(graph, tuning, parts, context.gathers, context.tails)
         fusion.gather()
     return fusion
 
@@ -110,13 +111,17 @@ def elements_of(eqn: Eqn) -> Sequence[Atom]:
 class Fusion:
     """`parts` gives equations of groups that would be too long a number each:
     unlike ones are kept apart. `gathers`: regions may read arrays at indices made in regions.
+    `tails`: they may go on with sums that no block has whole.
     """
 
     def __init__(
         self, graph: Graph, tuning: Sizes, parts: Mapping[int, int] | None = None,
-        gathers: bool = False,
+        gathers: bool = False, tails: bool = False,
     ) -> None:  # fmt: skip
         self.graph, self.tuning, self.parts, self.gathers = graph, tuning, parts or {}, gathers
+        # sums of what a product makes are for its own kernel, which goes on with none
+        products = (e.outs for e in graph.eqns if isinstance(e.op, DotGeneral))
+        self.tails, self.products = tails, {v for outs in products for v in outs}
         self.arguments = set(graph.inputs)
         self.leaders: dict[Group, Group] = {}
         self.home: dict[Var, Group] = {}  # the group that makes a value
@@ -299,13 +304,20 @@ class Fusion:
         (var,), op = eqn.outs, eqn.op
         whole = group.closes(uses)
         over, out = folding(op, entry) if folds(op) else (NO_AXES, entry)
+        if group.tails and over and over not in group.folded.values():
+            return False
         if isinstance(op, ArgReduce):
             whole |= over
         axes = group.with_axes(entry, shape)
+        tail: frozenset[int] = NO_AXES
         if (whole is not group.whole or axes is not group.axes) and too_large(
             axes, whole, self.tuning
         ):
-            if group.entries:
+            tail = self.tail(group, eqn, entry, uses)
+            if tail:
+                whole, axes = group.whole, group.axes
+                group.tails += 1
+            elif group.entries:
                 return False
             if isinstance(op, ArgReduce):
                 whole, group.ceiling = NO_AXES, 0  # it stays alone
@@ -314,9 +326,22 @@ class Fusion:
         group.costly = max(group.costly, costly(eqn))
         group.add(index, var, entry, out, uses)
         self.group_of[index] = self.home[var] = group
-        if over:
-            group.folded[var] = over
+        if over or tail:
+            group.folded[var] = over or tail
         return True
+
+    def tail(self, group: Group, eqn: Eqn, entry: Dims, uses: Uses) -> frozenset[int]:
+        """The axes that were folded to what an equation goes on with, if it does so element by
+        element, and reads nothing else but single numbers; else none.
+        """
+        if not (self.tails and isinstance(eqn.op, Pointlike)) or group.whole:
+            return NO_AXES
+        if group.tails >= self.tuning.tail or not self.products.isdisjoint(group.embed):
+            return NO_AXES
+        others = any(var.type.size > 1 and var not in group.folded for var, _ in uses)
+        over, *unlike = {*group.folded.values(), NO_AXES} - {NO_AXES} or {NO_AXES}
+        kept = group.axes.keys() - over
+        return NO_AXES if others or unlike or kept != set(entry) - {NONE} else over
 
     def merge(self, a: Group, b: Group) -> None:
         """Takes `b`, from which `a` reads, into `a`, if the two fit."""
@@ -328,6 +353,8 @@ class Fusion:
         axes, folded, whole = joint(a, b, names)
         if too_large(axes, whole, self.tuning):
             return
+        if (a.tails or b.tails) and len({*folded.values()} - {NO_AXES}) > 1:
+            return
         a.level, a.axes, a.folded, a.whole = max(a.level, b.level), axes, folded, whole
         for var, at in b.embed.items():
             a.read(var, named(names, at))
@@ -335,6 +362,7 @@ class Fusion:
         a.made |= b.made
         a.twisted |= b.twisted
         a.tables |= b.tables
+        a.tails += b.tails
         a.picked, a.costly = max(a.picked, b.picked), max(a.costly, b.costly)
         a.consumers |= b.consumers
         a.ceiling = min(a.ceiling, b.ceiling)

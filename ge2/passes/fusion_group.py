@@ -56,6 +56,7 @@ class Group:
         "part",
         "picked",
         "tables",
+        "tails",
         "tuning",
         "twisted",
         "whole",
@@ -72,7 +73,7 @@ class Group:
         self.twisted: set[Var] = set()  # read in more than one orientation
         self.whole: frozenset[int] = frozenset()
         self.tables: set[Var] = set()
-        self.picked = self.costly = 0
+        self.picked = self.costly = self.tails = 0
         self.consumers: set[Group] = set()
         self.halves = 0  # values of half types that are read
         # the least level of an equation outside any group that reads from here

@@ -204,6 +204,7 @@ def reduce_columns(x):
 program.add("reduce_columns_narrow", reduce_columns, "f32[512,96]")
 program.add("reduce_columns_of_integers", lambda n: (n.sum(0), n.argmin(0)), "i32[300,20]")
 program.add("reduce_middle", lambda x: x.sum(1), "f64[20,30,40]", targets=ALL)
+program.add("reduce_columns_and_go_on", lambda x: (x - x.mean(0)) / x.std(0), "f32[100000,20]")
 program.add("reduce_columns_streamed", lambda x: x - x.mean(0), "f32[20000,64]", targets=C)
 program.add("reduce_columns_and_reduce", lambda x: (x.sum(0) ** 2).sum(), "f32[700,64]", targets=C)
 program.add("reduce_columns_wide", lambda x: x.sum(0), "f32[300,5000]", targets=C)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import final
 
 import numpy as np
 
 from ge2.base.arrays import BFLOAT16, FLOAT16, FLOAT32, HALF
 from ge2.base.record import record
-from ge2.codegen.axes import Work
+from ge2.codegen.axes import Home, Loop, Work
 from ge2.codegen.kernel_values import Held, Param
 from ge2.codegen.text import Argument, Operand, Text
 from ge2.ir import Literal, Op
@@ -66,13 +67,20 @@ class Kernels:
 @final
 @record
 class Part:
-    """A reduction whose result is stored and not read otherwise; `axes` are
-    those of its result, in order.
+    """A reduction that another kernel may finish; `axes` are those of its result, in order. `stores`:
+    of its result, or of what is made of it, by the works `tail`, for each element.
     """
 
     fold: Work
     stores: tuple[Work, ...]
     axes: tuple[int, ...]
+    tail: tuple[Work, ...] = ()
+    again: tuple[Work, ...] = ()  # what both kernels compute
+
+    @property
+    def finishing(self) -> tuple[Work, ...]:
+        """What the other kernel alone does."""
+        return self.tail + self.stores
 
 
 @final
@@ -104,18 +112,35 @@ class Finish:
 
 
 def part(problem: Problem, w: Work, order: Sequence[int]) -> Part | None:
-    """The reduction, if another kernel may finish it: it is stored as it is, or rounded."""
+    """The reduction, if another kernel may finish it: what reads it does so for each element of the
+    result, and reads beside it only others of that form, and what is there before.
+    """
     assert w.y is not None
-    stores, axes = list[Work](), frozenset(w.y.axes)
-    waiting = [r for r in problem.works if w.y in r.xs]
-    for r in waiting:
-        if r.axes != axes or not (r.kind == "store" or is_rounding(r)):
-            return None
-        if r.kind == "store":
-            stores.append(r)
-        else:
-            waiting += (each for each in problem.works if r.y in each.xs)
-    return Part(w, tuple(stores), tuple(a for a in order if a in axes)) if stores else None
+    axes, makers = frozenset(w.y.axes), {x.y: x for x in problem.works if x.y is not None}
+    found, folds, again = list[Work](), [w], list[Work]()
+    for each in folds:
+        waiting = [each.y]
+        for y in waiting:
+            for r in (r for r in problem.works if y in r.xs and r not in found):
+                if r.axes != axes or r.kind == "fold":
+                    return None
+                found.append(r)
+                waiting += [r.y] if r.kind == "compute" else []
+        before = [makers[x] for r in found for x in r.xs if x in makers]
+        for x in before:
+            if x in found or x in folds or x in again:
+                continue
+            assert x.y is not None
+            if not axes.issuperset(x.y.axes) or (x.kind == "fold" and frozenset(x.y.axes) != axes):
+                return None
+            (folds if x.kind == "fold" else again).append(x)
+            before += [] if x.kind == "fold" else [makers[each] for each in x.xs if each in makers]
+    stores = tuple(r for r in found if r.kind == "store")
+    tail = tuple(r for r in problem.works if r in found and r.kind == "compute")
+    if all(map(is_rounding, tail)):
+        tail = ()  # a store rounds
+    own = tuple(a for a in order if a in axes)
+    return Part(w, stores, own, tail, tuple(again)) if stores else None
 
 
 @final
@@ -138,7 +163,7 @@ class Partials:
     ) -> None:
         self.problem, self.places, self.parts, self.count = problem, places, parts, count
         self.most, self.tuning, self.first = max(count, most), tuning, first
-        self.aside = {w for p in parts for w in p.stores}
+        self.aside = {w for p in parts for w in p.finishing}
 
     def total(self, p: Part) -> int:
         return math.prod(self.problem.axes.sizes[a] for a in p.axes)
@@ -181,7 +206,10 @@ class Partials:
         extent = " * ".join(map(places.extent, axes)) or "1"
         gathered = tuple(self.gathered(each, places, extent) for each in parts)
         split = tuple(map(Text, places.split("p", axes)))
-        stores = tuple(self.stored(each, store, places) for each in parts for store in each.stores)
+        alone = [each for each in parts if not each.tail]
+        stores = tuple(self.stored(each, store, places) for each in alone for store in each.stores)
+        gone_on, helpers = self.gone_on([each for each in parts if each.tail], places)
+        stores += gone_on
         view = Finish(places.whole, extent, block, gathered, split, stores)
         names = [self.problem.names[p.fold.y.var] for p in parts if p.fold.y and p.fold.y.var]
         what = f"merges the parts of {', '.join(names)}" if names else "merges parts"
@@ -195,8 +223,22 @@ class Partials:
         arguments = tuple(places.arguments.values())
         return CudaKernel(
             "finish", what, arguments, (), block, (-(-total // columns), 1), fixed,
-            template="cuda/finish.cu.jinja", view=view,
+            helpers=helpers, template="cuda/finish.cu.jinja", view=view,
         )  # fmt: skip
+
+    def gone_on(
+        self, parts: Sequence[Part], places: Places
+    ) -> tuple[tuple[Text, ...], tuple[str, ...]]:
+        """The statements of what is made of results, and the helpers of users' expressions in them."""
+        works = {w for p in parts for w in (*p.again, *p.finishing)}
+        root = Loop(None, None)
+        root.children += (replace(w, home=root) for w in self.problem.works if w in works)
+        said = Statements(self.problem, places, root)
+        for p in parts:
+            assert p.fold.y is not None
+            said.homes[p.fold.y], said.makers[p.fold.y] = Home(root), p.fold
+        lines = tuple(said.line(w) for w in root.works)
+        return lines, tuple(said.helpers)
 
     def shape(self, total: int, parts: Sequence[Part]) -> tuple[int, int, int]:
         """Elements side by side and threads of a block, and the parts that a thread reads at once.

@@ -58,8 +58,8 @@ def is_divisible(region: Region) -> bool:
 
 
 def after_one(region: Region) -> list[int]:
-    """The equations that need the sole reduction of a region, and are more than its rounding, if all
-    have fewer elements than the space: then blocks may share its rows.
+    """The equations that need the sole reduction of a region, and are more than what is done with each
+    element of its result, if all have fewer elements than the space: then blocks may share its rows.
     """
     eqns, behind, late = region.graph.eqns, set[Any](), list[int]()
     folds = [e for e in eqns if isinstance(e.op, Reduce | ArgReduce)]
@@ -71,8 +71,10 @@ def after_one(region: Region) -> list[int]:
             late += [n] if e is not folds[0] else []
     made = [eqns[n].outs[0].type.size for n in late if eqns[n].op.cost is not FREE]
     few = made and max(made) < math.prod(region.space)
-    rounding = all(eqns[n].op.retypes and eqns[n].inputs[0] in folds[0].outs for n in late)
-    return sorted({*late, *for_them_alone(region, late)}) if few and not rounding else []
+    kept = axes_of(region, eqns.index(folds[0])) - folded(region, eqns.index(folds[0]))
+    if all(axes_of(region, n) == kept for n in late):
+        return []  # who merges the parts of blocks goes on with each element
+    return sorted({*late, *for_them_alone(region, late)}) if few else []
 
 
 def repeats(region: Region, long: int) -> bool:
