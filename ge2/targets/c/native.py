@@ -223,7 +223,8 @@ class Native:
                 self.inlined.add(name)
             handed = [self.handed(segment, step, a, temps, offsets) for a in kernel.arguments]
             call = f"{name}({', '.join(handed)});"
-            segment.calls.append(Text(unless_same(kernel, handed) + call))
+            test = unless_same(kernel, handed)
+            segment.calls.append(guard(test, call) if test else Text(call))
             segment.work += work_of(step)
         if pieces.kernels:
             named = [Named(*each) for each in zip(names, pieces.kernels, strict=True)]
@@ -456,7 +457,7 @@ def texts(named: Sequence[Named]) -> str:
 
 
 def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
-    """The condition on which a copy is made: its result does not lie where it would copy from."""
+    """The test by which a copy is made: its result does not lie where it would copy from."""
     if not kernel.unless_same:
         return ""
     arrays = [
@@ -464,7 +465,7 @@ def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
         for a, text in zip(kernel.arguments, handed, strict=True)
         if a.kind in ("array", "result")
     ]
-    return f"if ((const void *){arrays[0]} != (const void *){arrays[1]}) "
+    return f"(const void *){arrays[0]} != (const void *){arrays[1]}"
 
 
 def work_of(step: Step) -> int:

@@ -12,15 +12,9 @@ import numpy as np
 
 from ge2.base.config import config
 from ge2.base.errors import DeviceError
-from ge2.targets.cuda.load.gpu import CudaDevice, gpu
+from ge2.targets.cuda.load.gpu import CudaDevice, gpu, probe
 from ge2.targets.cuda.load.toolkit import driver
 
-SOURCE: Final = """
-extern "C" __global__ void __launch_bounds__(256) trial(const float *a, float *b_out, int n_i, float c) {
-    int i = blockIdx.x * 256 + threadIdx.x;
-    if (i < n_i) b_out[i] = a[i] * c;
-}
-"""
 SIZE: Final = 1000
 
 
@@ -37,7 +31,7 @@ def main() -> int:
 
 def try_on(device: CudaDevice) -> None:
     """DeviceError if the kernel gives a wrong result."""
-    kernel = device.module(SOURCE).get_function("trial")
+    kernel = device.module(probe("trial")).get_function("trial")
     with device.here():
         a = device.xp.arange(SIZE, dtype=np.float32)
         b = device.xp.empty_like(a)
