@@ -116,14 +116,13 @@ class CLoop(Family[Any, tuple[Program, ...]]):
     """
 
     name = "loop in C"
+    ops = CONTROL
     target = "c"
 
     def __init__(self, eqn: Eqn, program: Callable[[int], Program]) -> None:
         self.eqn, self.program = eqn, program
 
     def refuses(self, problem: Problem, caps: object) -> str:
-        if not isinstance(problem.op, CONTROL):
-            return f"{problem.op.name} is no loop and no branch"
         if any(a.type.weak for a in self.eqn.inputs):
             return "an input is a Python number"
         return (

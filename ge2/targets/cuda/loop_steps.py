@@ -120,9 +120,6 @@ class Launched(Family[Caps, CudaStep]):
     def __init__(self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
         self.assembler, self.step, self.bodies = assembler, step, bodies
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return ""
-
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         given = self.assembler, self.step, self.bodies
         why = by_host(*given)
