@@ -48,7 +48,8 @@ from ge2.transforms.arguments import ShapeDtypeStruct, make_jaxpr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.catalog import Smaller
+    from ge2.compile.memory_limit import Remat
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
 
