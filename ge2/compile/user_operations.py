@@ -24,8 +24,7 @@ from ge2.ir import ArrayType, Eqn, Graph, Op, ShapeDtypeStruct, Var, without_dea
 from ge2.ops import KNOWN
 from ge2.ops.graphs.region import evaluated
 from ge2.ops.user_ops import Foreign, Own, register
-from ge2.passes.context import Context
-from ge2.passes.pipeline import run
+from ge2.passes.context import Context, run
 from ge2.passes.simplify import inline
 from ge2.transforms.api import vjp
 from ge2.transforms.arguments import make_jaxpr

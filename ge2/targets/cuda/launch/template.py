@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from itertools import accumulate, islice
-from typing import TYPE_CHECKING, Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
 from ge2.base.record import mutable, record
 from ge2.codegen.layout import Line
 from ge2.ir import Eqn
-from ge2.program import Program, Step
+from ge2.program import Program
 from ge2.program.assembler import Call
 from ge2.program.records import place
 from ge2.targets.cuda.device import Device
@@ -52,19 +52,7 @@ from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
 
 if TYPE_CHECKING:
-
-    class CudaStep(Protocol):
-        """The launches and the lines of a step."""
-
-        @property
-        def step(self) -> Step: ...
-
-        computed: list[Line]
-        before: list[Line]
-        launches: list[Item]
-        calls: list[Call]
-        lines: list[Line]
-        split: str
+    from ge2.targets.cuda.launch import Launching
 
 
 # -------- A program's launches on a device: those that follow each other are one group, and one
@@ -321,7 +309,7 @@ class Groups:
         self.parts.append(found)
         return found
 
-    def add(self, code: CudaStep) -> None:
+    def add(self, code: Launching) -> None:
         """Adds the launches and lines of a step."""
         if code.computed or code.before:
             self.current().before += [*code.computed, *code.before]
