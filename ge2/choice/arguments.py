@@ -7,7 +7,7 @@ import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
@@ -18,7 +18,11 @@ from ge2.base.source import pattern
 from ge2.ir import ArrayType, ShapeDtypeStruct
 
 if TYPE_CHECKING:
-    from ge2.choice.user_kernels import Kernel
+
+    class Kernel(Protocol):
+        """A kernel of a user's, whose file is to blame."""
+
+        def wrong(self, key: str, what: str, fix: str = "") -> InputError: ...
 
 
 # -------- Arguments of functions as words: `f32[128,64]`, `2.5`, `{'w': f32[3,4], 'b': f32[4]}`,

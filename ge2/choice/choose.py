@@ -37,7 +37,7 @@ BY: Final = {  # what may have decided a choice, in words
 @record
 class Candidate:
     """A family and one of its variants, or why it has none; seconds of a call as they are
-    `predicted`, and as they were `measured`.
+    `predicted`, and as they were `measured`. `other`: its family serves other operations.
     """
 
     family: Family[Any, Any]
@@ -45,6 +45,7 @@ class Candidate:
     predicted: float | None = None
     refusal: str = ""
     measured: Measured | None = None
+    other: bool = False
 
     @property
     def title(self) -> str:
@@ -119,6 +120,13 @@ class Choice:
         return tuple(rest)
 
     @property
+    def fallbacks(self) -> tuple[Candidate, ...]:
+        """The candidates that serve if the one that was taken turns out not to; where none of the
+        families that are preferred is left, those of the others.
+        """
+        return self.others or replace(self, prefs=replace(self.prefs, only=())).others
+
+    @property
     def earlier(self) -> tuple[Candidate, ...]:
         """The refusals before it. Nobody asks for them where the winner of a race is taken at once."""
         if self.refused or self.by != "measured":
@@ -146,7 +154,20 @@ class Choice:
         return f"<{self.taken}{BY[self.by]}>"
 
     def __str__(self) -> str:
-        lines = [*map(str, self.earlier), f"{self.taken}{BY[self.by]}"]
+        """Families that serve other operations are counted; `in_words(every=True)` names them."""
+        return self.in_words()
+
+    def in_words(self, every: bool = False) -> str:
+        """The refusals before it, what was taken, and what could have been, a line each; refusals
+        of `every` family, or without those that serve other operations.
+        """
+        earlier = self.earlier
+        hidden = 0 if every else sum(c.other for c in earlier)
+        lines = [str(c) for c in earlier if every or not c.other]
+        if hidden:
+            count = "1 family serves" if hidden == 1 else f"{hidden} families serve"
+            lines.insert(0, f"{count} other operations")
+        lines.append(f"{self.taken}{BY[self.by]}")
         others = self.others
         if self.by not in ("predicted", "built"):  # nobody asked for them
             others = tuple(replace(other, predicted=None) for other in others)
@@ -184,10 +205,12 @@ def candidates_of(
     family: Family[Any, Any], problem: Problem, caps: Any, prefs: Prefs, every: bool, had: bool = False
 ) -> Iterator[Candidate]:  # fmt: skip
     """The candidates of one family; if it refuses, one that holds its reason."""
-    refusal = prefs.refuses(family.name) or family.refuses(problem, caps)
+    other = not family.serves(problem.op)
+    refusal = "" if other else prefs.refuses(family.name)
+    refusal = refusal or family.refusal(problem, caps)
     refusal = refusal or ("" if had else family.hesitates(problem, caps))
     if refusal:
-        yield Candidate(family, refusal=refusal)
+        yield Candidate(family, refusal=refusal, other=other)
     elif caps is None:
         yield Candidate(family)
     else:
@@ -554,7 +577,7 @@ def settled(kept: object, problem: Problem, caps: Any, prefs: Prefs, catalog: Ca
     if not isinstance(kept, Choice):
         return choose(problem, caps, prefs, catalog)
     offered = kept.family.name in {family.name for family in catalog}
-    if offered and not kept.family.refuses(problem, caps):
+    if offered and not kept.family.refusal(problem, caps):
         return replace(kept, problem=problem, caps=caps)
     found = choose(problem, caps, prefs, catalog)
     earlier = () if offered else kept.refused

@@ -185,6 +185,7 @@ class Family(ABC, Generic[Caps, Code]):
 
     name: ClassVar[str]
     target: ClassVar[str] = ""  # the one it serves; "" for any
+    ops: ClassVar[tuple[type[Op], ...]] = (Op,)  # classes of operations that it serves
     # the content hash of its kernels, where it is the same for all problems; else "", and it is known
     # when they are written
     code: ClassVar[str] = ""
@@ -193,9 +194,22 @@ class Family(ABC, Generic[Caps, Code]):
     # whether results may be written over arrays of which the same elements are read
     over: ClassVar[bool] = True
 
-    @abstractmethod
+    def serves(self, op: Op) -> bool:
+        """True if kernels of the family are for operations of this kind; others it is not asked for."""
+        return isinstance(op, self.ops)
+
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        """The reason why no kernel of the family serves the problem; "" if one does."""
+        """The reason why no kernel of the family serves a problem of such an operation; "" if one
+        does.
+        """
+        return ""
+
+    @final
+    def refusal(self, problem: Problem, caps: Caps | None) -> str:
+        """The reason why no kernel of the family serves a problem of any operation."""
+        if not self.serves(problem.op):
+            return f"it serves other operations than {problem.op.name}"
+        return self.refuses(problem, caps)
 
     def hesitates(self, problem: Problem, caps: Caps | None) -> str:
         """The reason why others are thought to be better at a problem that it does not refuse; "" if

@@ -188,7 +188,7 @@ class SavedFamily(Family[Any, Any]):
     def candidate(self, problem: Problem, caps: Any) -> Candidate | None:
         """The one of ge2 that it was saved from; None if there is none of that name."""
         for family in self.catalog:
-            if family.name != self.saved.family or family.refuses(problem, caps):
+            if family.name != self.saved.family or family.refusal(problem, caps):
                 continue
             for variant in family.variants(problem, caps):
                 if variant.name == self.saved.variant and not variant.refusal:

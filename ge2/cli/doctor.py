@@ -12,18 +12,23 @@ import sys
 import time
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, distributions, version
-from typing import Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, final
+
+import numpy as np
 
 from ge2.base.cache import cache
 from ge2.base.config import allowed_cores, config
 from ge2.base.detect import identified, settled, time_limit
-from ge2.base.errors import CacheTrouble, Ge2Error
+from ge2.base.errors import CacheTrouble, DeviceError, Ge2Error
 from ge2.base.record import record
 from ge2.base.source import counted, size_words, table
 from ge2.cli.load import deliver
 from ge2.targets.c.blas import get_threads
 from ge2.targets.cuda.load.nvrtc import compile, headers, include_folder
 from ge2.targets.cuda.load.toolkit import driver, library_path, nvrtc
+
+if TYPE_CHECKING:
+    from ge2.targets.cuda.device import Device
 
 EXTRA: Final = "pip install 'ge2[cuda13]'"
 ARCH: Final = "sm_90a"  # for which a trial is compiled where there is no GPU
@@ -286,12 +291,8 @@ def kernel() -> Line:
         return Line("a kernel", ABSENT, "there is no GPU that could run one")
     if not any(is_cupy(str(d.metadata["Name"])) for d in distributions()):
         return Line("a kernel", ABSENT, "there is no CuPy to launch it", EXTRA)
-    good, said = asked("-m", "ge2.targets.cuda.load.self_test")
-    fix = (
-        ""
-        if good
-        else "what is said above; python -m ge2.targets.cuda.load.self_test, to see all of it"
-    )
+    good, said = asked("-m", "ge2.cli.doctor")
+    fix = "" if good else "what is said above; python -m ge2.cli.doctor, to see all of it"
     return Line("a kernel", FLAWLESS if good else BROKEN, said, fix)
 
 
@@ -380,3 +381,43 @@ def library(name: str, stem: str, function: str, packages: tuple[str, ...], whee
     return Line(
         name, BROKEN, f"{path} cannot be loaded: {said}", f"pip install --force-reinstall {wheel}"
     )
+
+
+# -------- A kernel compiled, loaded and launched on each GPU of this machine: what
+# `python -m ge2.cli.doctor` does.
+
+
+SIZE: Final = 1000
+
+
+def trial() -> int:
+    """Says how it went in its last line; an exception tells the rest."""
+    from ge2.targets.cuda.load.gpu import gpu  # not for all that the doctor looks at
+
+    known = driver()
+    for number in range(len(known.gpus) if known else 0):
+        with config.using(cache_dir="none"):
+            try_on(gpu(number))
+    count = len(known.gpus) if known else 0
+    sys.stdout.write(f"it gives the right result on {count} GPU{'' if count == 1 else 's'}\n")
+    return 0
+
+
+def try_on(device: Device) -> None:
+    """DeviceError if the kernel gives a wrong result."""
+    from ge2.targets.cuda.load.gpu import probe
+
+    kernel = device.module(probe("trial")).get_function("trial")
+    with device.here():
+        a = device.xp.arange(SIZE, dtype=np.float32)
+        b = device.xp.empty_like(a)
+        kernel(((SIZE + 255) // 256,), (256,), (a, b, np.int32(SIZE), np.float32(3.0)))
+        found = device.xp.asnumpy(b)
+    if not np.array_equal(found, np.arange(SIZE, dtype=np.float32) * 3):
+        raise DeviceError(
+            f"{device.limits.name} computes wrong results", fix="nvidia-smi -q, for its errors"
+        )
+
+
+if __name__ == "__main__":
+    raise SystemExit(trial())

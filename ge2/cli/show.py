@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, cast, final
 
 from ge2.base.arrays import expecting
@@ -61,6 +62,7 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
     option, stages = parser.add_argument, (*STAGES, "all")
     option("--stage", choices=stages, action="append", help="show this alone; may be repeated")
     executors = ("c", "blocked", "shim")
+    option("--all", action="store_true", help="of choices: families of other operations by name")
     option("--executor", choices=executors, help="in place of GE2_EXECUTOR; shim: for a GPU")
     add_output(parser)
 
@@ -68,7 +70,8 @@ def show_arguments(parser: argparse.ArgumentParser) -> None:
 def run_show(options: argparse.Namespace) -> int:
     look = named(options)
     with config.using(executor=options.executor or config.executor):
-        shown = {name: STAGES[name](look) for name in chosen(options.stage)}
+        stages = STAGES | {"choice": partial(choice, every=options.all)}
+        shown = {name: stages[name](look) for name in chosen(options.stage)}
     if options.json:
         text = json.dumps({name: each.data for name, each in shown.items()}, indent=1)
     else:
@@ -143,13 +146,15 @@ def kernel_data(kernel: Any) -> dict[str, Any]:
     return {name: getattr(kernel, name) for name in DATA}
 
 
-def choice(look: Look) -> Shown:
+def choice(look: Look, every: bool = False) -> Shown:
     """The choice of each kernel, loop and library call: the refusals before it, what was taken, and
-    what could have been.
+    what could have been; families that serve other operations by name, or counted.
     """
-    found = {name: str(each) for name, each in look.lowered().choices.items()}
-    parts = (Part(f"choice of {name}", text) for name, text in found.items())
-    return Shown(tuple(parts), {name: text.splitlines() for name, text in found.items()})
+    found = look.lowered().choices
+    parts = (Part(f"choice of {name}", each.in_words(every)) for name, each in found.items())
+    return Shown(
+        tuple(parts), {name: each.in_words(every=True).splitlines() for name, each in found.items()}
+    )
 
 
 def source(look: Look) -> Shown:

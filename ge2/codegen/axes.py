@@ -10,7 +10,7 @@ from typing import final
 from ge2.base.record import mutable, record
 from ge2.codegen.kernel_values import Held, Nests, Param, Step
 from ge2.ir import Dims
-from ge2.ir.op import BRANCHING
+from ge2.ir.graph import BRANCHING
 from ge2.ops.reduce import ArgReduce
 
 # -------- The loops that a region becomes: every equation finds its loop, and every value the loops

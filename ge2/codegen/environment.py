@@ -13,7 +13,7 @@ from dataclasses import is_dataclass
 from functools import cache
 from importlib.util import cache_from_source
 from threading import RLock
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 import numpy as np
 
@@ -28,7 +28,19 @@ if TYPE_CHECKING:
     from jinja2 import BytecodeCache, Environment
     from jinja2.bccache import Bucket
 
-    from ge2.codegen.text import Text
+    class Text(Protocol):
+        """A statement, and what it encloses."""
+
+        @property
+        def code(self) -> str: ...
+        @property
+        def comment(self) -> str: ...
+        @property
+        def body(self) -> Sequence[Text]: ...
+        @property
+        def pragma(self) -> str: ...
+        @property
+        def end(self) -> str: ...
 
 
 # -------- Texts that were rendered before, on disk: a process that finds all of a program there

@@ -263,11 +263,9 @@ def counted(op: Iota, to: ArrayType, target: Operand) -> Moved:
     return Region("pointwise", to.shape, (at, at), Graph((), eqns, (b,))), {b: target}
 
 
-def not_a_copy(op: Op) -> str:
-    """The reason why an operation is no copy of its one input under other
-    indices; "" if it is one.
-    """
-    return "" if op.is_view and not op.several else f"{op.name} is not a copy"
+def is_copy(op: Op) -> bool:
+    """True if an operation copies its one input under other indices."""
+    return op.is_view and not op.several
 
 
 def inside(op: Pad, shape: Dims, out: Dims) -> tuple[Dims, Dims, Dims, Dims]:

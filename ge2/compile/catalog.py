@@ -27,9 +27,21 @@ from ge2.targets.reference import Library, Product
 from ge2.trace.concrete import check_finite
 
 if TYPE_CHECKING:
-    from ge2.compile.executable import Executable
-    from ge2.compile.memory_limit import Remat, Smaller
     from ge2.targets.cuda.device import Device
+    from ge2.targets.cuda.loops import Body
+
+    class Remat(Protocol):
+        """The values that a program computes again to need less memory."""
+
+        @property
+        def after(self) -> int: ...
+        @property
+        def repeats(self) -> Sequence[Any]: ...
+        @property
+        def lines(self) -> Sequence[str]: ...
+
+    # of how many bytes there are, and how many are needed as it is
+    Smaller = Callable[[int, int], Remat | None]
 
 
 # -------- The families of kernels of each target, in the order of preference.
@@ -407,7 +419,7 @@ class Shortage:
     title: str
     program: Program
     device: Any
-    branches: Mapping[int, Sequence[Executable]]
+    branches: Mapping[int, Sequence[Body]]
     smaller: Smaller | None
 
     def error(self, trouble: BaseException) -> OutOfMemoryError:

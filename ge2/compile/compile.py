@@ -34,9 +34,9 @@ from ge2.compile.pipeline import (
 from ge2.compile.schedule import planned_round, schedule
 from ge2.ir import Eqn, Graph, Op
 from ge2.ops.graphs.effects import DebugCallback, HostOp, PureCallback
-from ge2.passes.context import Context, Iotas, dump, dump_file, label
+from ge2.passes import TIDY
+from ge2.passes.context import Context, Iotas, dump, dump_file, label, run, stages
 from ge2.passes.fold import counted
-from ge2.passes.pipeline import TIDY, run, stages
 from ge2.passes.roll import roll
 from ge2.program import CONTROL, Program, Step, announce_straight
 from ge2.program.assembler import Ceilings, Clock, HostClock, best
@@ -48,7 +48,8 @@ from ge2.transforms.arguments import ShapeDtypeStruct, make_jaxpr
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.catalog import Smaller
+    from ge2.compile.memory_limit import Remat
     from ge2.targets.cuda.device import Device
     from ge2.trace.writes import Writes
 

@@ -36,8 +36,8 @@ from ge2.targets.c.assemble import CAssembler
 from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
-    from ge2.compile.catalog import Shortage
-    from ge2.compile.memory_limit import Remat, Smaller
+    from ge2.compile.catalog import Shortage, Smaller
+    from ge2.compile.memory_limit import Remat
     from ge2.program.assembler import Meter
     from ge2.targets.cuda.device import Device
     from ge2.targets.cuda.loops import LoopBody
@@ -310,7 +310,8 @@ class Executable:
     def assemble(self, run: bool) -> Assembler:
         meter = self.meter if run else None
         if self.device is not None:
-            from ge2.targets.cuda.assemble import Around, CudaAssembler
+            from ge2.targets.cuda.assemble import CudaAssembler
+            from ge2.targets.cuda.steps import Around
 
             within = self.within if self.part else None
             failed = self.shortage.error if run and not self.part else None

@@ -36,7 +36,7 @@ def fallen(executable: Executable, error: Exception) -> bool:
         if usual or not (reason := trouble(bench, choice)):
             continue
         whole = by_pass(executable, step, choice)
-        if whole is None and not choice.others:
+        if whole is None and not choice.fallbacks:
             continue
         fail(whole or choice, reason)
         found, apart = True, apart or whole is not None
@@ -55,8 +55,8 @@ def by_pass(executable: Executable, step: Step, choice: Choice) -> Choice | None
     kept = step.eqn.choice
     if not isinstance(kept, Choice) or executable.remade is None:
         return None
-    own = kept.family.name == choice.family.name or not choice.others
-    return kept if own and kept.others else None
+    own = kept.family.name == choice.family.name or not choice.fallbacks
+    return kept if own and kept.fallbacks else None
 
 
 def taken(executable: Executable, bench: Bench, step: Step) -> Choice:
@@ -110,7 +110,7 @@ def less(executable: Executable, step: Step) -> Less | None:
         return None
     choice = taken(executable, bench, step)
     most = scratch(choice, choice.taken)
-    for other in choice.others if most else ():
+    for other in choice.fallbacks if most else ():
         if (nbytes := scratch(choice, other)) < most:
             return executable, step, choice, other, most, nbytes
     return None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field, replace
 from time import monotonic
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, final
 
 from ge2.base.errors import MemoryLimitError
 from ge2.base.record import mutable, record
@@ -30,15 +30,18 @@ from ge2.targets.cuda.loops import spare
 from ge2.transforms.graphs.rematerialise import Unstacked, repeated, unstacked
 
 if TYPE_CHECKING:
-    from ge2.compile.executable import Executable
+    from ge2.compile.catalog import Memory
 
 
+class Measured(Protocol):
+    """A program that was made, whose memory is known."""
+
+    def memory_analysis(self) -> Memory: ...
+
+
+Made = TypeVar("Made", bound=Measured)
 Planned = Callable[[Graph], Program]
 Begun = Callable[[Step, int], tuple[Graph, Planned]]
-Smaller = Callable[
-    [int, int], "Remat | None"
-]  # of how many bytes there are, and how many are needed as it is
-Built = Callable[[Program], "Executable"]
 
 
 @final
@@ -78,10 +81,10 @@ def fitted(
     limit: int,
     planned: Planned,
     begun: Begun,
-    built: Built,
+    built: Callable[[Program], Made],
     name: str,
     search: Search = SEARCH,
-) -> tuple[Executable, Remat, Graph]:
+) -> tuple[Made, Remat, Graph]:
     """The executable of a graph whose arena and results need at most `limit`
     bytes, and what it is of.
 
@@ -115,10 +118,10 @@ def fitted(
 
 @final
 @record
-class Fit:
+class Fit(Generic[Made]):
     """A program that was made: its executable, and the bytes that it really needs."""
 
-    made: Executable
+    made: Made
     peak: int
     trial: Trial
 
@@ -129,7 +132,9 @@ def collected(trials: Iterator[Trial], into: list[Trial]) -> Iterator[Trial]:
         yield trial
 
 
-def first_fit(trials: Iterable[Trial], limit: int, built: Built) -> Fit | None:
+def first_fit(
+    trials: Iterable[Trial], limit: int, built: Callable[[Program], Made]
+) -> Fit[Made] | None:
     """The first program of trials, or of a beginning of what one did last, that needs at most `limit`
     bytes. It is made to be known: kernels need scratch, too.
     """

@@ -22,7 +22,7 @@ from ge2.targets.c.blocked import tile
 from ge2.targets.reference import Library
 
 if TYPE_CHECKING:
-    from ge2.compile.schedule import Scheduler
+    from ge2.compile.writes import Scheduler
 
 
 # -------- The kind of step that an equation is on a target.

@@ -56,9 +56,6 @@ class Otherwise(Family[Any, Any]):
     name = "kernels of ge2"
     code = VERSION
 
-    def refuses(self, problem: Problem, caps: Any) -> str:
-        return ""
-
     def kernels(self, problem: Problem, variant: Variant, caps: Any) -> Any:
         # not reached: where this is chosen, the function's own equations stay in the graph
         raise NotImplementedError("the graph has them")

@@ -24,8 +24,7 @@ from ge2.ir import ArrayType, Eqn, Graph, Op, ShapeDtypeStruct, Var, without_dea
 from ge2.ops import KNOWN
 from ge2.ops.graphs.region import evaluated
 from ge2.ops.user_ops import Foreign, Own, register
-from ge2.passes.context import Context
-from ge2.passes.pipeline import run
+from ge2.passes.context import Context, run
 from ge2.passes.simplify import inline
 from ge2.transforms.api import vjp
 from ge2.transforms.arguments import make_jaxpr
@@ -227,7 +226,7 @@ def foreign_in(language: str, text: Kernel, names: Names, graph: Graph) -> Forei
     function = dict(text.functions).get(language, "")
     if function and language == "c":
         call = calling(text.library, function, names.arrays, len(graph.inputs))
-        return Foreign((call,), (None,), LOADED + helpers)
+        return Foreign((call,), (None,), LIBRARY + helpers)
     if function:
         launches: tuple[Any, ...] = (launched(text, text.launches[0], names.sizes),)
         binary = f"{text.cubin}@{text.key}" if text.cubin else ""
@@ -260,26 +259,25 @@ def numbers(variant: Variant) -> str:
     return "".join(f"{{% set {word} = {n} %}}" for word, n in variant)
 
 
-LOADED: Final = "#include <dlfcn.h>\n#include <stdlib.h>\n"
+LIBRARY: Final = '#include "ge2/library.h"\n'
 
 
 def calling(path: str, function: str, arrays: Sequence[str], count: int) -> str:
     """C that calls a function of a library: `void f(const void **operands, void **results, const
-    int64_t **shapes, int threads)`; shapes are of the operands, then of the results.
+    int64_t **shapes, int threads)`; shapes are of the operands, then of the results. Threads that
+    look for it at once find the same.
     """
+    names = f"{json.dumps(path)}, {json.dumps(function)}"
     every = ", ".join(f"{x}_shape" for x in arrays)
-    return f"""typedef void ge2_called_t(const void **, void **, const int64_t **, int);
-static ge2_called_t *ge2_called;
-if (!ge2_called) {{ /* threads that meet here find the same */
-    void *ge2_library = dlopen({json.dumps(path)}, RTLD_NOW | RTLD_LOCAL);
-    if (!ge2_library || !(ge2_called = (ge2_called_t *)dlsym(ge2_library, {json.dumps(function)})))
-        abort();
-}}
-const void *ge2_operands[] = {{{", ".join(arrays[:count])}}};
-void *ge2_results[] = {{{", ".join(arrays[count:])}}};
-const int64_t *ge2_shapes[] = {{{every}}};
-ge2_called(ge2_operands, ge2_results, ge2_shapes, threads);
-"""
+    lines = (
+        "static ge2_called_t *ge2_called;",
+        f"if (!ge2_called) ge2_called = ge2_library_function({names});",
+        f"const void *ge2_operands[] = {{{', '.join(arrays[:count])}}};",
+        f"void *ge2_results[] = {{{', '.join(arrays[count:])}}};",
+        f"const int64_t *ge2_shapes[] = {{{every}}};",
+        "ge2_called(ge2_operands, ge2_results, ge2_shapes, threads);",
+    )
+    return "\n".join((*lines, ""))
 
 
 def parameters(role: Role, kind: Any = object) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import starmap
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Protocol, final
 
 from ge2.base.command import Provisional
 from ge2.codegen.layout import Layout, plain
@@ -19,7 +19,29 @@ from ge2.program import WRITES, Buffer
 from ge2.trace.writes import Writes
 
 if TYPE_CHECKING:
-    from ge2.compile.schedule import Scheduler
+
+    class Scheduler(Protocol):
+        """What makes a program, as the choice of where results are made knows it."""
+
+        graph: Graph
+        target: str
+        kinds: list[str]
+        layouts: dict[Var, Layout]
+        buffers: dict[Var, Buffer]
+        makers: dict[Var, Eqn]
+        donated: list[Var]
+        there: dict[int, set[tuple[int, int]]]
+        boxes: dict[int, Box]
+        parts: set[Var]
+
+        @property
+        def tuning(self) -> Any: ...
+        @property
+        def written(self) -> Mapping[Var, Var]: ...
+        def number(self, a: Atom) -> int: ...
+        def is_elementwise(self, eqn: Eqn, i: int, x: Var) -> bool: ...
+        def in_place(self, n: int, i: int, x: Var) -> bool: ...
+        def made_for(self, a: Atom, place: Layout) -> tuple[Var, Layout] | None: ...
 
 
 # -------- Zeros that are written by slices are the largest slice, padded, and the others written

@@ -230,12 +230,11 @@ def least_of(kernel: KernelRecord, executable: Executable) -> float | None:
 
 def options_of(choice: Choice) -> tuple[Option, ...]:
     """The candidates of a choice: the one that was taken, others, and those that are refused."""
-    name = choice.problem.op.name
-    found = dict.fromkeys(option(c, name, c.title == choice.taken.title) for c in choice.candidates)
+    found = dict.fromkeys(option(c, c.title == choice.taken.title) for c in choice.candidates)
     return tuple(found)
 
 
-def option(candidate: Candidate, op: str, taken: bool) -> Option:
+def option(candidate: Candidate, taken: bool) -> Option:
     refusal, measured = candidate.refusal, candidate.measured
     taken = taken and not refusal
     verdict = "taken" if taken else "refused" if refusal else "possible"
@@ -244,7 +243,7 @@ def option(candidate: Candidate, op: str, taken: bool) -> Option:
         refusal = str(measured)
     return Option(
         candidate.title, verdict, refusal, candidate.predicted,
-        believed and believed.median, believed and believed.spread, refusal.startswith(f"{op} "),
+        believed and believed.median, believed and believed.spread, candidate.other,
     )  # fmt: skip
 
 
@@ -379,8 +378,10 @@ def reasons(entry: Entry, executable: Executable) -> Callable[[Eqn, Eqn], str] |
     same = {v: w for one, other in pairs for v, w in zip(one.outs, other.outs, strict=True)}
 
     def why(first: Eqn, second: Eqn) -> str:
-        if isinstance(second.choice, Choice) and second.choice.refused:
-            return second.choice.refused[0].refusal  # of a product and a region as one kernel
+        if isinstance(second.choice, Choice):  # of a product and a region as one kernel
+            for refused in second.choice.refused:
+                if not refused.other:
+                    return refused.refusal
         if known is None:
             return "fuse is switched off"
         return known.between(*([same[v] for v in eqn.outs] for eqn in (first, second))) or PARTED

@@ -122,7 +122,8 @@ class Lowered(Stage):
     def choices(self) -> dict[str, object]:
         """The choice for each kernel, then for each loop, branch and library call: by its name.
 
-        Printed, a choice has the refusals before it in words, and what could have been taken too.
+        Printed, a choice has the refusals before it in words, and what could have been taken too;
+        families that serve other operations are counted, and `in_words(every=True)` names them.
         """
         return self.executable.choices
 

@@ -175,7 +175,7 @@ def pin(function: Jitted[..., Any], path: str, args: Any, kwargs: Any, file: str
     saved = read(path)
     bench = bench_of(function, saved, args, kwargs)
     family = family_of(saved, bench.catalog)
-    if why := family.refuses(bench.problem, bench.caps):
+    if why := family.refusal(bench.problem, bench.caps):
         raise InputError(f"{saved.name} is not pinned: {why}", where=saved.path, fix=AGAIN)
     original = family.candidate(bench.problem, bench.caps)
     assert original is not None

@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 from weakref import ref
 
 import numpy as np
@@ -35,7 +35,46 @@ from ge2.dispatch.signature import holds_elements, is_live
 from ge2.trace import is_traced
 
 if TYPE_CHECKING:
-    from ge2.dispatch.capture import Plan, Scope, Seen
+
+    class Seen(Protocol):
+        """The observed values: `Seen` of `capture`."""
+
+        @property
+        def key(self) -> Any: ...
+        @property
+        def arrays(self) -> tuple[Any, ...]: ...
+
+    class Scope(Protocol):
+        """One function's names: `Scope` of `capture`."""
+
+        @property
+        def function(self) -> Any: ...
+        @property
+        def closure(self) -> Mapping[str, Any]: ...
+        @property
+        def globals(self) -> Mapping[str, Any]: ...
+        @property
+        def cells(self) -> Sequence[Any]: ...
+        @property
+        def names(self) -> Sequence[str]: ...
+        @property
+        def modules(self) -> Sequence[str]: ...
+        @property
+        def paths(self) -> Sequence[Any]: ...
+
+    class Plan(Protocol):
+        """The places to look at: `Plan` of `capture`."""
+
+        @property
+        def outer(self) -> Any: ...
+        @property
+        def scopes(self) -> Sequence[Scope]: ...
+        @property
+        def classes(self) -> tuple[type, ...]: ...
+        @property
+        def live(self) -> Sequence[Any]: ...
+        @property
+        def attributes(self) -> frozenset[str] | None: ...
 
 
 MOST: Final = 2000  # conditions that are worth a function
@@ -51,7 +90,7 @@ class GivesUp(Exception):
     """Something is compared by its contents."""
 
 
-def unchanged(plan: Plan, seen: Seen) -> Callable[[], Seen | None] | None:
+def unchanged(plan: Plan, seen: Seen) -> Callable[[], Any] | None:
     """A function that returns what is `seen` as long as all of it is as it is now, and else None.
 
     None if there is no such function.
@@ -77,7 +116,7 @@ class Conditions:
         self.classes: set[type] = set()  # of which all entries are compared
         self.arrays = {id(x) for x in seen.arrays}
 
-    def function(self) -> Callable[[], Seen | None]:
+    def function(self) -> Callable[[], Any]:
         self.outer()
         for scope in self.plan.scopes:
             self.scope(scope)
@@ -90,7 +129,7 @@ class Conditions:
             raise GivesUp
         text = TEXT.format(arrays=arrays, conditions=" and ".join(self.tests) or "True")
         exec(text, self.names)
-        found: Callable[[], Seen | None] = self.names["same"]
+        found: Callable[[], Any] = self.names["same"]
         return found
 
     def name(self, value: Any) -> str:

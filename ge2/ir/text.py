@@ -23,8 +23,8 @@ import numpy as np
 
 from ge2.base.arrays import FLOAT64, LONG, PYTHON, python_type, short
 from ge2.base.errors import DEEPER, ParseError
-from ge2.ir.graph import Atom, Eqn, Graph, Literal, Var
-from ge2.ir.op import ArrayType, Op
+from ge2.ir.graph import Atom, Eqn, Graph, Literal, Op, Var
+from ge2.ir.types import ArrayType
 
 # words of the text form, never names of values
 KEPT = frozenset(("in", "let", "lambda", "inf", "nan"))

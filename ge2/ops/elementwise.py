@@ -22,16 +22,7 @@ from ge2.ir import (
     Value,
     Values,
 )
-from ge2.ir.op import (
-    BRANCHING,
-    DIVISION,
-    FUNCTION,
-    LOGARITHM,
-    PERIODIC,
-    POWER,
-    ROOT,
-    SIMPLE,
-)
+from ge2.ir.graph import BRANCHING, DIVISION, FUNCTION, LOGARITHM, PERIODIC, POWER, ROOT, SIMPLE
 from ge2.ops.pointlike import (
     Elementwise,
     Pointlike,

@@ -29,7 +29,7 @@ from ge2.ir import (
     Value,
     Values,
 )
-from ge2.ir.op import DIVISION
+from ge2.ir.graph import DIVISION
 from ge2.ops.pointlike import stretch
 from ge2.ops.reduce import Fold, Reduce, ReduceMax, ReduceMin, ReduceSum, kept
 from ge2.ops.shape import front, inverse

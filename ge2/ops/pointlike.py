@@ -29,7 +29,7 @@ from ge2.ir import (
     Value,
     Values,
 )
-from ge2.ir.op import BRANCHING, SIMPLE, CostClass
+from ge2.ir.graph import BRANCHING, SIMPLE, CostClass
 
 # -------- The base of operations on one element at a time, and the makers of their tables.
 

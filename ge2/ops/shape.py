@@ -22,7 +22,7 @@ from ge2.ir import (
     Value,
     Values,
 )
-from ge2.ir.op import FREE, SIMPLE
+from ge2.ir.graph import FREE, SIMPLE
 
 
 @record

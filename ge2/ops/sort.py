@@ -13,7 +13,7 @@ from ge2.base.arrays import BOOL, COMPLEX, EXTENDED, FLOAT32, INT64
 from ge2.base.errors import ShapeError, TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Axes, Batched, Cotangents, Flags, Op, Value, Values
-from ge2.ir.op import SIMPLE
+from ge2.ir.graph import SIMPLE
 from ge2.ops.index import leading
 from ge2.ops.pointlike import Pointlike
 

@@ -17,7 +17,7 @@ import ml_dtypes
 from ge2.base.errors import TypeRuleError
 from ge2.base.record import record
 from ge2.ir import ArrayType, Cotangents, Flags, Value, Values
-from ge2.ir.op import FUNCTION
+from ge2.ir.graph import FUNCTION
 from ge2.ops.elementwise import AND, ELEMENTWISE, EXP, GT, LOG, LOG1P, RECIPROCAL, SIGN, SQUARE
 from ge2.ops.pointlike import Elementwise, Pointlike, Pointwise, binary, kind, scaled, unary
 

@@ -1,4 +1,4 @@
-"""From graph to graph: each pass is a function; `ge2/compile/pipeline.py` has their order."""
+"""From graph to graph: each pass is a function. The first of them are here, the pipelines in compile."""
 
 from collections import ChainMap
 from collections.abc import Callable
@@ -9,8 +9,13 @@ from ge2.ops.graphs.loops import RepeatLoop as RepeatLoop
 from ge2.ops.graphs.region import Region as Region
 from ge2.ops.random import Draw as Draw
 from ge2.passes.context import Context as Context
+from ge2.passes.context import Pass
+from ge2.passes.fold import counted, fold
+from ge2.passes.hoist import trim
 from ge2.passes.indices import Wrap as Wrap
+from ge2.passes.simplify import inline, simplify, strong
 from ge2.passes.take_to_mask import Index as Index
+from ge2.passes.take_to_mask import join, match
 
 LATER: dict[str, Callable[..., Op]] = {
     "region": Region,
@@ -20,3 +25,7 @@ LATER: dict[str, Callable[..., Op]] = {
     "repeat": RepeatLoop,
 }
 TABLE = ChainMap(LATER, KNOWN)  # what the text of a graph may name after all passes
+
+# The same for every target, before loops are found in straight code and regions are formed. What a
+# loop holds that becomes part of a kernel is rewritten by these.
+TIDY: tuple[Pass, ...] = (strong, counted, inline, trim, simplify, fold, match, join)

@@ -1,16 +1,19 @@
-"""What rewrites of graphs know beside the graph, and the numbers they are planned by."""
+"""What rewrites of graphs know beside the graph, the numbers they are planned by, and how they are run."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, final
+from collections.abc import Callable, Iterator, Sequence
+from time import perf_counter
+from types import FunctionType
+from typing import TYPE_CHECKING, Protocol, cast, final
 
+from ge2.base.compile_times import passed, spent
 from ge2.base.config import config
-from ge2.base.record import record
+from ge2.base.record import collector_paused, record
 from ge2.base.source import warn
-from ge2.ir import Graph, Literal
+from ge2.ir import Graph, Literal, verify
 from ge2.ops.attention.facts import Band
 
 if TYPE_CHECKING:
@@ -284,3 +287,65 @@ def label(title: str) -> str:
     _taken[config.dump, name] += 1
     number = _taken[config.dump, name]
     return name if number == 1 else f"{name}.{number}"
+
+
+# -------- Runs rewrites of graphs: timed, dumped, switched off by name, verified.
+# The pipelines, one a target, stand in `ge2/compile/pipeline.py`.
+
+
+Alone = Callable[[Graph], Graph]
+Informed = Callable[[Graph, Context], Graph]
+Pass = Alone | Informed
+
+
+@collector_paused
+def run(
+    passes: Sequence[Pass], graph: Graph, context: Context = NOTHING, name: str = "", first: int = 1
+) -> Graph:
+    """The graph after each of the passes that is not switched off; in check
+    mode each result is verified.
+
+    What the setting `dump` asks for is written under that name, if there is one; `first` is the
+    number of the first pass among its files.
+    """
+    for _, found in stages(passes, graph, context, name, first):
+        graph = found
+    return graph
+
+
+def stages(
+    passes: Sequence[Pass], graph: Graph, context: Context = NOTHING, name: str = "", first: int = 1
+) -> Iterator[tuple[str, Graph]]:
+    """The name of each pass that is not switched off, with the graph after it."""
+    if first == 1:
+        dump(f"{name}-0-traced.txt", graph)
+        if config.check:
+            verify(graph)
+    for number, step in enumerate(passes, first):
+        if step.__name__ not in config.passes_off:
+            graph = run_pass(step, graph, context, f"{name}-{number}")
+            yield step.__name__, graph
+
+
+def run_pass(step: Pass, graph: Graph, context: Context, label: str) -> Graph:
+    """The graph after a pass: counted, dumped under the label, and verified."""
+    with spent("passes"):
+        began, before = perf_counter(), graph
+        graph = (
+            cast(Informed, step)(graph, context) if is_informed(step) else cast(Alone, step)(graph)
+        )
+        passed(step.__name__, perf_counter() - began)
+        dump(f"{label}-{step.__name__}.txt", graph)
+        if config.check and graph is not before:
+            verify(graph, before)
+    return graph
+
+
+def is_informed(step: Pass) -> bool:
+    """True for a pass that takes the context as its second argument.
+
+    >>> from ge2.passes.simplify import simplify, strong
+    >>> is_informed(strong), is_informed(simplify)
+    (True, False)
+    """
+    return cast(FunctionType, step).__code__.co_argcount == 2

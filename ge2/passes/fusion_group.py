@@ -14,7 +14,7 @@ import numpy as np
 
 from ge2.base.arrays import HALF
 from ge2.ir import Atom, Dims, Eqn, Graph, Var
-from ge2.ir.op import BRANCHING
+from ge2.ir.graph import BRANCHING
 from ge2.ops.elementwise import SHIFT_LEFT, SHIFT_RIGHT, ConvertElementType
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather

@@ -12,7 +12,7 @@ from typing import final
 import numpy as np
 
 from ge2.ir import Atom, Dims, Eqn, Graph, Literal, Var, rename, without_dead_code
-from ge2.ir.op import FREE
+from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD
 from ge2.ops.graphs.control import Cond

@@ -10,8 +10,7 @@ from typing import final
 from ge2.base.arrays import FLOAT32, FLOAT64, HALF
 from ge2.base.record import record
 from ge2.ir import Atom, Dims, Eqn, Graph, Op, Var, renamed
-from ge2.ir.graph import without_dead_code
-from ge2.ir.op import DIVISION
+from ge2.ir.graph import DIVISION, without_dead_code
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import ADD, MUL, ConvertElementType
 from ge2.ops.pointlike import Pointlike

@@ -17,7 +17,7 @@ from ge2.base.source import Source, warn
 from ge2.codegen.layout import Layout, plain
 from ge2.codegen.text import Operand
 from ge2.ir import ArrayType, Atom, Eqn, Graph, Literal, Var
-from ge2.ir.op import GraphOp, Op
+from ge2.ir.graph import GraphOp, Op
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.control import Cond, CondSaving
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop, ScanSaving

@@ -20,11 +20,10 @@ class Product(Family[Any, Callable[..., Any]]):
     """`np.matmul` into an array that is there already."""
 
     name = "matmul"
+    ops = (DotGeneral,)
     step_kind = "matmul"
 
     def refuses(self, problem: Problem, caps: object) -> str:
-        if not isinstance(problem.op, DotGeneral):
-            return f"{problem.op.name} is not a matrix product"
         a, out = problem.inputs[0].dtype, problem.outs[0].dtype
         if a in HALF or out != a:
             return f"{a.name} to {out.name} is multiplied in another type than it is stored in"
@@ -41,9 +40,6 @@ class Library(Family[Any, Callable[..., Any]]):
     """The reference of the operation."""
 
     name = "library"
-
-    def refuses(self, problem: Problem, caps: object) -> str:
-        return ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: object) -> Callable[..., Any]:
         return problem.op.reference

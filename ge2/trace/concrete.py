@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from inspect import CO_OPTIMIZED
 from types import CellType, FrameType, FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn, final
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, final
 
 import numpy as np
 
@@ -24,12 +24,58 @@ from ge2.base.errors import (
 )
 from ge2.base.record import record
 from ge2.base.source import PACKAGE, here, user_frame
-from ge2.ir import Atom, Eqn, Graph, Literal, Op, Var, interpreting, is_traced, read, type_of
-from ge2.ir.op import Evaluate
+from ge2.ir import (
+    ArrayType,
+    Atom,
+    Eqn,
+    Graph,
+    Literal,
+    Op,
+    Var,
+    interpreting,
+    is_traced,
+    read,
+    type_of,
+)
+from ge2.ir.graph import Evaluate
 from ge2.ops.graphs.control import Call
 
 if TYPE_CHECKING:
-    from ge2.trace.tracer import Trace, Tracer
+
+    class Trace(Protocol):
+        """A trace as the question for a value knows it."""
+
+        title: str
+        kind: str
+        eqns: list[Eqn]
+        known: Known
+        active: set[Var]
+        arguments: dict[Var, Any]
+        names: dict[Any, str]
+        reasons: dict[Var, str]
+        looked: bool
+        refused: Callable[[], Exception] | None
+
+        @property
+        def captures(self) -> Sequence[Any]: ...
+        @property
+        def bound(self) -> Mapping[int, tuple[Any, Any]]: ...
+
+    class Tracer(Protocol):
+        """A traced value as the question for its elements knows it."""
+
+        @property
+        def owner(self) -> Trace: ...
+        @property
+        def cell(self) -> Any: ...
+        @property
+        def atom(self) -> Atom: ...
+        @property
+        def type(self) -> ArrayType: ...
+        @property
+        def usable(self) -> bool: ...
+        def label(self) -> str: ...
+        def escaped(self) -> Exception: ...
 
 
 # -------- The value of a traced value, where it can be known: just what it needs is evaluated,

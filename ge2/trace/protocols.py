@@ -132,7 +132,7 @@ class Protocols:
         return gnp
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
-        return np.array(host(concrete.value_of(self, "array")), dtype=dtype)  # type: ignore[arg-type]
+        return np.array(host(concrete.value_of(self, "array")), dtype=dtype)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -144,21 +144,21 @@ class Protocols:
     # --------------------------------------------------------------------------------------- Python
 
     def __bool__(self) -> bool:
-        return bool(concrete.number(self, "bool"))  # type: ignore[arg-type]
+        return bool(concrete.number(self, "bool"))
 
     def __int__(self) -> int:
-        return int(concrete.number(self, "int"))  # type: ignore[arg-type]
+        return int(concrete.number(self, "int"))
 
     def __index__(self) -> int:
         if self.type.dtype.kind not in "iu" or self.type.shape:
             raise TypeError("only integer scalar arrays can be converted to a scalar index")
-        return int(concrete.number(self, "int"))  # type: ignore[arg-type]
+        return int(concrete.number(self, "int"))
 
     def __float__(self) -> float:
-        return float(concrete.number(self, "float"))  # type: ignore[arg-type]
+        return float(concrete.number(self, "float"))
 
     def __complex__(self) -> complex:
-        return complex(concrete.number(self, "float"))  # type: ignore[arg-type]
+        return complex(concrete.number(self, "float"))
 
     def __round__(self, digits: int | None = None) -> Any:
         if digits is None:
@@ -178,10 +178,10 @@ class Protocols:
         return int(self)
 
     def item(self, *args: int) -> Any:
-        return np.asarray(host(concrete.value_of(self, "float"))).item(*args)  # type: ignore[arg-type]
+        return np.asarray(host(concrete.value_of(self, "float"))).item(*args)
 
     def tolist(self) -> Any:
-        return np.asarray(host(concrete.value_of(self, "float"))).tolist()  # type: ignore[arg-type]
+        return np.asarray(host(concrete.value_of(self, "float"))).tolist()
 
     def __repr__(self) -> str:
         return f"<{self.label()}>"
@@ -189,7 +189,7 @@ class Protocols:
     __str__ = __repr__
 
     def __format__(self, spec: str) -> str:
-        return format(concrete.number(self, "format"), spec) if spec else str(self)  # type: ignore[arg-type]
+        return format(concrete.number(self, "format"), spec) if spec else str(self)
 
     def __getattr__(self, name: str) -> Any:
         # Python and NumPy ask for many that are not there

@@ -14,17 +14,15 @@ from ge2.targets.cuda.emulator import ShimDevice
 from ge2.targets.cuda.limits import B200, H200
 from ge2.targets.cuda.load import toolkit as driver_module
 from ge2.targets.cuda.load.gpu import (
-    ADD,
     COPIED,
-    COPY,
     CYCLES,
     FUSED,
-    HOLD,
     OPERATIONS,
     EventClock,
     Load,
     ceilings,
     load_of,
+    probe,
 )
 from ge2.targets.cuda.load.nvrtc import Order, compile_all
 from ge2.targets.cuda.load.toolkit import resident_blocks
@@ -105,17 +103,16 @@ def test_the_kernels_do_what_is_counted() -> None:
     device = ShimDevice()
     a = np.arange(2 * COPIED, dtype=np.uint16).view(np.uint8)[: 2 * COPIED].copy()
     b = np.zeros_like(a)
-    device.module(COPY).get_function("copy")((2,), (256,), (a, b))
+    device.module(probe("copy")).get_function("copy")((2,), (256,), (a, b))
     np.testing.assert_array_equal(a, b)
     for kind, (fused, dtype) in FUSED.items():
-        kernel = device.module(f"#define TYPE {kind}\n#define FMA {fused}\n{ADD}").get_function(
-            "multiply_add"
-        )
+        source = f"#define TYPE {kind}\n#define FMA {fused}\n{probe('multiply_add')}"
+        kernel = device.module(source).get_function("multiply_add")
         sums = np.zeros(512, dtype)
         kernel((2,), (256,), (sums, dtype(1), dtype(1), np.int32(3)))
         added = 3 * OPERATIONS // 2  # one by each multiply-add
         np.testing.assert_array_equal(sums[:256], 8 * np.arange(256) + 28 + added)
-    device.module(HOLD).get_function("hold")((1,), (1,), (np.int64(1000),))
+    device.module(probe("hold")).get_function("hold")((1,), (1,), (np.int64(1000),))
 
 
 @needs_compiler
@@ -143,9 +140,12 @@ def test_a_gpu_copies_more_than_its_caches_hold() -> None:
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100"])
 def test_they_compile_and_spill_nothing(arch: str) -> None:
     adds = [
-        f"#define TYPE {kind}\n#define FMA {fused}\n{ADD}" for kind, (fused, _) in FUSED.items()
+        f"#define TYPE {kind}\n#define FMA {fused}\n{probe('multiply_add')}"
+        for kind, (fused, _) in FUSED.items()
     ]
-    for binary in compile_all([Order(source, arch) for source in (HOLD, COPY, *adds)]):
+    for binary in compile_all(
+        [Order(source, arch) for source in (probe("hold"), probe("copy"), *adds)]
+    ):
         (usage,) = binary.kernels
         assert (usage.spills, usage.stack) == (0, 0)
 

@@ -12,7 +12,7 @@ from ge2.choice.choose import choose, settled
 from ge2.choice.problem import Family, Pin, Prefs, Problem, Variant, prefs
 from ge2.cli.main import main
 from ge2.ir import ArrayType
-from ge2.ops.shape import Transpose
+from ge2.ops.shape import Reshape, Transpose
 
 T = ArrayType((4, 3), np.dtype(np.float32))
 PROBLEM = Problem(Transpose((1, 0)), (T,), (T.with_shape((3, 4)),), "here")
@@ -60,6 +60,24 @@ def test_the_first_that_does_not_refuse() -> None:
     assert taken(Offer("a", 2), Offer("b"), Offer("c")) == "b, only"
     assert taken(Offer("a", 2), Offer("b"), caps=2) == "a, only"
     assert taken(Offer("a", 2), Offer("b"), caps=None) == "a"  # nothing is known of the chip
+
+
+def test_families_that_serve_other_operations_are_one_line() -> None:
+    class Elsewhere(Offer):
+        ops = (Reshape,)
+
+        def refuses(self, problem: Problem, caps: int | None) -> str:
+            raise AssertionError("nobody asks for more")
+
+    catalog = Elsewhere("a"), Offer("b", 2), Elsewhere("c"), Offer("d")
+    choice = choose(PROBLEM, Chip(1), Prefs(), catalog)
+    taken = ["not b: the chip has 1 of 2", "d, only"]
+    assert str(choice).splitlines() == ["2 families serve other operations", *taken]
+    a, c = (f"not {name}: it serves other operations than transpose" for name in "ac")
+    assert choice.in_words(every=True).splitlines() == [a, taken[0], c, taken[1]]
+    assert str(choose(PROBLEM, Chip(1), Prefs(), catalog[2:])).startswith("1 family serves other")
+    with pytest.raises(NoRuleError, match="it serves other operations than transpose"):
+        choose(PROBLEM, Chip(1), Prefs(), catalog[:1])
 
 
 def test_the_least_time_if_all_are_predicted() -> None:

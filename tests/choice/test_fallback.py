@@ -18,7 +18,7 @@ from ge2.choice import record
 from ge2.choice.problem import Pin
 from ge2.targets.c.kernels.generated import CRegion
 from ge2.targets.cuda.kernels.generated import CudaRegion, CudaResident
-from ge2.targets.cuda.kernels.products import CudaProductRegion
+from ge2.targets.cuda.kernels.products import CudaProduct, CudaProductRegion
 
 X = np.linspace(0, 1, 1 << 13, dtype=np.float32).reshape(64, 128)
 
@@ -118,6 +118,25 @@ def test_in_c_what_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
         (choice,) = f.lower(X).choices.values()
     np.testing.assert_allclose(y, np.tanh(X), rtol=1e-6)
     assert choice.taken.title == "region in C"  # type: ignore[attr-defined]
+
+
+def test_where_no_family_that_is_preferred_is_left_the_others_serve(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    failing(CudaProduct, "", CompileError("NVRTC refuses it"), monkeypatch)
+    monkeypatch.setattr("ge2.base.source._said", set())
+    a = X[:16, :16]
+    with config.using(executor="shim", prefer=(CudaProduct.name,)):
+        f = ge2.jit(np.matmul)
+        with pytest.warns(Ge2Warning, match="product in CUDA for .* does not serve") as told:
+            y = f(a, a)
+        low = f.lower(a, a)
+    np.testing.assert_allclose(y, a @ a, rtol=1e-5)
+    (choice,) = low.choices.values()
+    assert len(told) == 1 and choice.taken.title == "small product in CUDA"
+    failed = [c.refusal for c in choice.candidates if c.family.name == CudaProduct.name]
+    assert failed == ["it does not compile: NVRTC refuses it"]
+    assert "does not serve: it does not compile" in low.executable.report()
 
 
 def test_where_nothing_else_serves_the_error_stays(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -226,7 +226,7 @@ def test_a_machine_with_one(machine, packages):
     assert doctor.bindings() == Line("cuda-bindings", FLAWLESS, "13.0.3")
     assert doctor.kernel() == Line("a kernel", FLAWLESS, "it gives the right result")
     assert asked[0] == ("-c", "import cupy")
-    assert asked[-1] == ("-m", "ge2.targets.cuda.load.self_test")
+    assert asked[-1] == ("-m", "ge2.cli.doctor")
 
 
 def test_pieces_that_are_broken(machine, packages):

@@ -33,7 +33,7 @@ from ge2.base.arrays import (
     SHORT,
 )
 from ge2.ir import Atom, Eqn, Graph, Literal, Op, Var
-from ge2.ir.op import ArrayType
+from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 
 INT32 = np.dtype(np.int32)

@@ -244,9 +244,7 @@ def test_the_current_device_is_found():
 
 
 def test_the_trial_and_the_doctor(capsys):
-    done = subprocess.run(
-        [sys.executable, "-m", "ge2.targets.cuda.load.self_test"], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "ge2.cli.doctor"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "it gives the right result on" in done.stdout
     assert main(["doctor"]) == 0

@@ -94,7 +94,7 @@ def test_refusals_in_words() -> None:
     many = ArrayType((2, 32, 48), E4M3), ArrayType((2, 48, 64), E4M3)
     assert "no batches" in no_fp8(batched, *many, H200)
     types = (a, b), PLAIN.infer(a, b)
-    assert "does not multiply" in CudaBlas().refuses(Problem(PLAIN, *types, "cuda"), None)
+    assert "does not multiply" in CudaBlas().refusal(Problem(PLAIN, *types, "cuda"), None)
 
 
 def test_older_gpus_have_bfloat16() -> None:

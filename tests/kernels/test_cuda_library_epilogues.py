@@ -99,7 +99,7 @@ def words(function: Any, *structs: Any) -> str:
     """The reason why the library's epilogue is refused for the product of a program."""
     (op,) = regions(function, *structs)
     types = [x.type for x in op.graph.inputs], [x.type for x in op.graph.outputs]
-    return BlasEpilogue().refuses(Problem(op, *map(tuple, types), "cuda"), None)
+    return BlasEpilogue().refusal(Problem(op, *map(tuple, types), "cuda"), None)
 
 
 def test_refusals_in_words() -> None:

@@ -11,7 +11,7 @@ import ge2
 from ge2.base.arrays import COMPLEX, SHORT
 from ge2.choice.problem import Problem
 from ge2.compile.catalog import select
-from ge2.ir.op import ArrayType
+from ge2.ir.types import ArrayType
 from ge2.ops.sort import ArgSort, SearchSorted, Sort, comparable
 from ge2.targets.c import blas
 from tests.kernels.programs import Programs, alike, eager_threads, needs_compiler, numbers

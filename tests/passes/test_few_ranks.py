@@ -9,7 +9,8 @@ import pytest
 
 import ge2
 from ge2.base.config import config
-from ge2.passes.pipeline import TIDY, run
+from ge2.passes import TIDY
+from ge2.passes.context import run
 from ge2.passes.reads import few_ranks
 from tests.together import needs_compiler
 

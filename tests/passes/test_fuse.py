@@ -10,7 +10,7 @@ import pytest
 import ge2
 from ge2.compile.catalog import interpret
 from ge2.ir import Eqn, Graph, Var, parse, verify, write
-from ge2.ir.op import ArrayType
+from ge2.ir.types import ArrayType
 from ge2.ops.elementwise import BY_NAME
 from ge2.passes import TABLE, Region
 from ge2.passes.context import Context, Fusion, Tuning

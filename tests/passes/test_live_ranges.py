@@ -16,9 +16,9 @@ from ge2.compile.live_ranges import Order, split_live_ranges
 from ge2.compile.pipeline import TUNING, rewritten
 from ge2.compile.recompute import recompute
 from ge2.ir import Graph, verify
-from ge2.passes.context import Context, LiveRanges
+from ge2.passes import TIDY
+from ge2.passes.context import Context, LiveRanges, run
 from ge2.passes.fuse import fuse
-from ge2.passes.pipeline import TIDY, run
 from ge2.passes.products import half_results
 from tests.fuzz.networks import build
 from tests.passes.graphs import same

@@ -14,9 +14,10 @@ from ge2.base.config import config
 from ge2.compile.catalog import interpret
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
+from ge2.passes import TIDY
+from ge2.passes.context import run
 from ge2.passes.fuse import fuse
 from ge2.passes.moves_inside import is_move, moves_inside
-from ge2.passes.pipeline import TIDY, run
 from ge2.targets.cuda.emulator import EMULATED
 from tests.together import needs_compiler
 

@@ -15,9 +15,9 @@ from ge2.compile.pipeline import TUNING
 from ge2.compile.recompute import recompute
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.region import Region
-from ge2.passes.context import Context
+from ge2.passes import TIDY
+from ge2.passes.context import Context, run
 from ge2.passes.fuse import fuse
-from ge2.passes.pipeline import TIDY, run
 from tests.fuzz.networks import build
 from tests.passes.graphs import same
 

@@ -10,8 +10,9 @@ import pytest
 import ge2
 from ge2.base.config import config
 from ge2.ir import verify
+from ge2.passes import TIDY
+from ge2.passes.context import run
 from ge2.passes.indices import join_scatters
-from ge2.passes.pipeline import TIDY, run
 from ge2.passes.reads import slices_first
 
 

@@ -11,8 +11,8 @@ from ge2.compile.catalog import interpret
 from ge2.compile.compile import compile_graph
 from ge2.compile.pipeline import LIMITED, PIPELINES, rewritten
 from ge2.ir import write
+from ge2.passes import TIDY
 from ge2.passes.fold import fold
-from ge2.passes.pipeline import TIDY
 from ge2.passes.simplify import inline
 from ge2.passes.take_to_mask import match
 from tests.passes.graphs import after, graph, lines, same

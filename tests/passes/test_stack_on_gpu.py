@@ -13,9 +13,10 @@ import ge2
 from ge2.base.config import config
 from ge2.ir import Graph, verify
 from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
+from ge2.passes import TIDY
 from ge2.passes.absorb_peeled import whole
+from ge2.passes.context import run
 from ge2.passes.hoist import sums_after
-from ge2.passes.pipeline import TIDY, run
 from ge2.passes.roll import roll
 from ge2.passes.rolled_to_scan import stack, stack_all
 

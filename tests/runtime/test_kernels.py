@@ -18,7 +18,7 @@ from ge2.codegen.kernel_values import Tiling, tiling
 from ge2.compile.catalog import select
 from ge2.compile.compile import compile_graph
 from ge2.ir import parse
-from ge2.ir.op import ArrayType
+from ge2.ir.types import ArrayType
 from ge2.passes import TABLE, Region
 
 F32 = np.dtype(np.float32)

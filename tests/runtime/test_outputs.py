@@ -9,7 +9,7 @@ import pytest
 
 from ge2.compile.compile import compile_graph
 from ge2.ir import parse
-from ge2.ir.op import ArrayType
+from ge2.ir.types import ArrayType
 from ge2.passes import TABLE
 from ge2.targets.c.launcher import COUNT, COUNTED, Kept, worth_keeping
 from ge2.targets.c.tuning import Results

@@ -13,8 +13,7 @@ from ge2.base.config import config
 from ge2.compile.compile import how_to_make, stand_in
 from ge2.compile.pipeline import pipeline_of
 from ge2.ir import Graph, GraphOp, verify
-from ge2.passes.context import Context
-from ge2.passes.pipeline import stages
+from ge2.passes.context import Context, stages
 from tests.together import needs_compiler
 
 F32 = np.float32

@@ -7,6 +7,7 @@ and is applied once for the first value of each element, once for the second, an
 
 from __future__ import annotations
 
+import builtins
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, final
@@ -184,12 +185,18 @@ def segmented(ufunc: np.ufunc, rows: Any, place: Any = None) -> Any:
     n, rest = type_of(rows).shape[0], (1,) * (type_of(rows).ndim - 1)
     step = 1
     while step < n:
-        early, late = getitem(rows, slice(None, -step)), getitem(rows, slice(step, None))
+        early, late = (
+            getitem(rows, builtins.slice(None, -step)),
+            getitem(rows, builtins.slice(step, None)),
+        )
         new = cast(e.UFUNCS[ufunc](early, late), type_of(rows).dtype)
         if place is not None:
-            same = e.equal(getitem(place, slice(None, -step)), getitem(place, slice(step, None)))
+            same = e.equal(
+                getitem(place, builtins.slice(None, -step)),
+                getitem(place, builtins.slice(step, None)),
+            )
             new = choose_by(reshape(same, (n - step, *rest)), new, late)
-        rows = Concatenate(0)(getitem(rows, slice(None, step)), new)
+        rows = Concatenate(0)(getitem(rows, builtins.slice(None, step)), new)
         step *= 2
     return fresh(rows)
 

@@ -28,8 +28,8 @@ from ge2.targets.c.blocked import Launch
 from ge2.targets.c.families import BLOCKED
 from ge2.targets.c.launcher import Kept, launch, worth_keeping
 from ge2.targets.c.linked import Linked
-from ge2.targets.c.loops import IN_C
-from ge2.targets.c.native import Native, Need, Segment, lifetimes
+from ge2.targets.c.loops import IN_C, Need, Segment
+from ge2.targets.c.native import Native, lifetimes
 from ge2.targets.c.numpy_calls import blocked, note, product, reference_of, view_text
 from ge2.targets.c.tuning import TUNING, Caps, Tuning
 

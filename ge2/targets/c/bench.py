@@ -19,7 +19,8 @@ from ge2.targets.c.blas import services
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.launcher import Array, make_launcher
 from ge2.targets.c.linked import BYTES, number
-from ge2.targets.c.native import Native, Segment, packed
+from ge2.targets.c.loops import Segment
+from ge2.targets.c.native import Native, packed
 from ge2.targets.c.tuning import Caps
 
 

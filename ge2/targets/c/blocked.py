@@ -396,12 +396,12 @@ class Blocked(Family[Caps, Launch]):
     """One template for the three kinds of region."""
 
     target = "cpu"
+    ops = (Region,)
     kind: ClassVar[str]
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Region):
-            return f"{op.name} is not a region"
+        assert isinstance(op, Region)
         if op.kind != self.kind:
             return f"the region is {op.kind}"
         lacking = [

@@ -17,9 +17,9 @@ from ge2.ir import ArrayType, Var
 from ge2.program import Program, Step
 from ge2.targets.c.blas import services
 from ge2.targets.c.launcher import Array, Checks, Input, Kept, Number, Output, forked, make_launcher
-from ge2.targets.c.loops import IN_C
-from ge2.targets.c.native import Native, Need, Segment, packed
-from ge2.targets.c.tuning import Caps, cheaper
+from ge2.targets.c.loops import IN_C, Need, Segment
+from ge2.targets.c.native import Native, cheaper, packed
+from ge2.targets.c.tuning import Caps
 
 # -------- A program cut into C functions and what Python does between them, compiled as one
 # library.

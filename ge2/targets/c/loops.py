@@ -9,8 +9,12 @@ that change roles, or a single one where a round may write over what it reads.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, final
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import field
+from typing import Any, Protocol, final
+
+import numpy as np
 
 from ge2.base.record import mutable
 from ge2.choice.problem import Family, Problem, Variant
@@ -21,13 +25,11 @@ from ge2.ops.graphs.loops import RepeatLoop, ScanLoop
 from ge2.ops.graphs.while_loop import WhileLoop
 from ge2.ops.shape import BroadcastInDim
 from ge2.passes.context import Context
-from ge2.program import CONTROL, Program, Step, branch_pairs
+from ge2.program import CONTROL, Buffer, Program, Step, branch_pairs
 from ge2.program.timeline import Lifetime, plan
 from ge2.targets.c.emit.file import Braces, Branches, Iterations, Stage
 from ge2.targets.c.emit.reductions import STORED
-
-if TYPE_CHECKING:
-    from ge2.targets.c.native import Native, Need, Segment
+from ge2.targets.c.tuning import Tuning
 
 COUNTED = (ScanLoop, RepeatLoop)
 IN_C = ("kernel", "copy", "loop")  # kinds of steps
@@ -116,14 +118,13 @@ class CLoop(Family[Any, tuple[Program, ...]]):
     """
 
     name = "loop in C"
+    ops = CONTROL
     target = "c"
 
     def __init__(self, eqn: Eqn, program: Callable[[int], Program]) -> None:
         self.eqn, self.program = eqn, program
 
     def refuses(self, problem: Problem, caps: object) -> str:
-        if not isinstance(problem.op, CONTROL):
-            return f"{problem.op.name} is no loop and no branch"
         if any(a.type.weak for a in self.eqn.inputs):
             return "an input is a Python number"
         return (
@@ -191,6 +192,73 @@ def spares(op: Any, i: int, program: Program) -> int:
         stacked = isinstance(op, COUNTED) and out in outputs[carry:]
         total += 0 if new and (program.buffers[out].donor or stacked) else out.type.nbytes
     return total
+
+
+@final
+@mutable
+class Need:
+    """Bytes of scratch from step `first` to step `last`."""
+
+    nbytes: int
+    first: int
+    last: int
+
+
+@final
+@mutable
+class Segment:
+    """Steps in a row that are one C function.
+
+    `arrays` are its `p`: buffers, or scratch that it needs.
+    """
+
+    name: str
+    steps: tuple[Step, ...]
+    direct: bool  # it is the whole program: results and arena come from the launcher
+    hosts: list[Var] = field(default_factory=list)
+    arrays: list[Buffer | Need] = field(default_factory=list)
+    places: dict[int, int] = field(default_factory=dict)  # of arrays, by identity
+    written: set[int] = field(default_factory=set)
+    sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
+    constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
+    calls: list[Stage] = field(default_factory=list)
+    local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
+    work: int = 0
+
+    def add(self, arrays: Iterable[Buffer | Need]) -> None:
+        for array in arrays:
+            self.places.setdefault(id(array), len(self.arrays))
+            self.arrays.append(array)
+
+    def table(self, numbers: Sequence[int]) -> int:
+        """The index in `n` from which on these integers are."""
+        self.sizes += numbers
+        return len(self.sizes) - len(numbers)
+
+
+class Native(Protocol):
+    """What writes the file, as loops ask it."""
+
+    program: Program
+    inner: list[str]
+    sites: Counter[str]
+    products: frozenset[tuple[str, str]]
+    needs: list[Need]
+    fails: bool
+
+    @property
+    def tuning(self) -> Tuning: ...
+    def child(self, program: Program) -> Native: ...
+    def segment(self, steps: Sequence[Step], direct: bool, inner: str = "") -> Segment: ...
+    def need(self, nbytes: int, step: int) -> Need: ...
+    def none(self, step: int) -> Need: ...
+    def shared(self, segment: Segment, need: Need, nbytes: int) -> str: ...
+    def scratch(self, segment: Segment, need: Need) -> str: ...
+    def size(self, segment: Segment, value: int | Need) -> str: ...
+    def pointer(self, segment: Segment, buffer: Buffer, written: bool) -> str: ...
+    def located(
+        self, segment: Segment, buffer: Buffer, written: bool
+    ) -> tuple[int, int | Need]: ...
 
 
 def write_round(

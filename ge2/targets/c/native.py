@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import gcd
 from typing import Any, final
@@ -12,71 +12,40 @@ from typing import Any, final
 import numpy as np
 
 from ge2.base.arrays import BOOL, COMPLEX
-from ge2.base.record import mutable
+from ge2.base.compiler import is_known
+from ge2.base.config import config
+from ge2.base.errors import TooLong
 from ge2.base.source import Source
 from ge2.choice.choose import Choice, settled, written
 from ge2.choice.problem import ACCESS, Problem, prefs
-from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard
+from ge2.codegen.text import ALONE, Argument, CKernel, Text, guard, leaves
 from ge2.ir import Eqn, Graph, Literal, Var
 from ge2.ops.dot import DotGeneral
 from ge2.ops.graphs.loops import RepeatLoop
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import Gather, UpdateSlice
-from ge2.program import WRITES, Buffer, Program, Step, bytes_behind, kernel_seconds
+from ge2.program import (
+    WRITES,
+    Buffer,
+    Program,
+    Step,
+    announce,
+    bytes_behind,
+    is_too_long,
+    kernel_seconds,
+)
 from ge2.program.records import Made
 from ge2.program.timeline import Lifetime
 from ge2.targets.c.emit.file import CFile, Named, Run, Stage, repeated_calls, same_code
 from ge2.targets.c.emit.reductions import argument, number
 from ge2.targets.c.families import FAMILIES
 from ge2.targets.c.kernels.generated import Pieces, file_of
-from ge2.targets.c.loops import ALIGNED, IN_C, Loop
+from ge2.targets.c.loops import ALIGNED, IN_C, Loop, Need, Segment
 from ge2.targets.c.tuning import Caps
 
 Offsets = dict[tuple[str, int], int]  # elements, by an operand's role and number
 
 SHOWN = 400  # equations of a graph that its file begins with
-
-
-@final
-@mutable
-class Need:
-    """Bytes of scratch from step `first` to step `last`."""
-
-    nbytes: int
-    first: int
-    last: int
-
-
-@final
-@mutable
-class Segment:
-    """Steps in a row that are one C function.
-
-    `arrays` are its `p`: buffers, or scratch that it needs.
-    """
-
-    name: str
-    steps: tuple[Step, ...]
-    direct: bool  # it is the whole program: results and arena come from the launcher
-    hosts: list[Var] = field(default_factory=list)
-    arrays: list[Buffer | Need] = field(default_factory=list)
-    places: dict[int, int] = field(default_factory=dict)  # of arrays, by identity
-    written: set[int] = field(default_factory=set)
-    sizes: list[int | Need] = field(default_factory=list)  # a need: its offset in the arena
-    constants: list[tuple[Any, np.dtype]] = field(default_factory=list)
-    calls: list[Stage] = field(default_factory=list)
-    local: list[Buffer] = field(default_factory=list)  # arrays that are variables of the function
-    work: int = 0
-
-    def add(self, arrays: Iterable[Buffer | Need]) -> None:
-        for array in arrays:
-            self.places.setdefault(id(array), len(self.arrays))
-            self.arrays.append(array)
-
-    def table(self, numbers: Sequence[int]) -> int:
-        """The index in `n` from which on these integers are."""
-        self.sizes += numbers
-        return len(self.sizes) - len(numbers)
 
 
 @final
@@ -223,7 +192,8 @@ class Native:
                 self.inlined.add(name)
             handed = [self.handed(segment, step, a, temps, offsets) for a in kernel.arguments]
             call = f"{name}({', '.join(handed)});"
-            segment.calls.append(Text(unless_same(kernel, handed) + call))
+            test = unless_same(kernel, handed)
+            segment.calls.append(guard(test, call) if test else Text(call))
             segment.work += work_of(step)
         if pieces.kernels:
             named = [Named(*each) for each in zip(names, pieces.kernels, strict=True)]
@@ -456,7 +426,7 @@ def texts(named: Sequence[Named]) -> str:
 
 
 def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
-    """The condition on which a copy is made: its result does not lie where it would copy from."""
+    """The test by which a copy is made: its result does not lie where it would copy from."""
     if not kernel.unless_same:
         return ""
     arrays = [
@@ -464,7 +434,7 @@ def unless_same(kernel: CKernel, handed: Sequence[str]) -> str:
         for a, text in zip(kernel.arguments, handed, strict=True)
         if a.kind in ("array", "result")
     ]
-    return f"if ((const void *){arrays[0]} != (const void *){arrays[1]}) "
+    return f"(const void *){arrays[0]} != (const void *){arrays[1]}"
 
 
 def work_of(step: Step) -> int:
@@ -508,3 +478,35 @@ def packed(constants: Sequence[tuple[Any, np.dtype]]) -> bytes:
         else:
             found += np.array([float(value), 0.0]).tobytes()
     return found
+
+
+# -------- The time in which a C compiler makes a program: a Python loop may need too much.
+# Such a program is compiled with fewer optimisations; if that takes too long as well, it is run as
+# blocked NumPy.
+
+
+SOONER = ("-O1",)  # options to compile sooner
+
+
+def program_seconds(native: Native) -> float:
+    """The time for all kernels of a file, and the functions that call them."""
+    calls = sum(1 for run in native.runs for _ in leaves(run.calls))
+    return sum(native.prices.values()) + native.tuning.files.call_seconds * calls
+
+
+def cheaper(title: str, native: Native, source: str, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """The options for a file.
+
+    TooLong if no options make a compiler end within the user's patience.
+    """
+    seconds, tuning = program_seconds(native), native.tuning.files
+    if not is_too_long(seconds, native.sources, tuning.price) or is_known(source, flags):
+        return flags
+    sooner = seconds * tuning.quick <= config.compile_patience
+    if not (sooner and is_known(source, (*flags, *SOONER))):
+        way = "compiled with fewer optimisations" if sooner else "run as blocked NumPy"
+        kernels, price = len(native.prices), tuning.price
+        announce(title, native.sources, kernels, seconds, price, f"it is {way}")
+    if not sooner:
+        raise TooLong(f"{title} would take some {seconds:.0f} s to compile")
+    return (*flags, *SOONER)

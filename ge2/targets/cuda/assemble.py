@@ -7,19 +7,15 @@ from collections.abc import Set as AbstractSet
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
 from ge2.base.arrays import SHORT
 from ge2.base.record import collector_paused, record
 from ge2.base.source import execute
-from ge2.choice.problem import Problem
 from ge2.codegen.environment import render
 from ge2.codegen.layout import Line, plain
-from ge2.codegen.text import Operand
-from ge2.ir import ArrayType, Atom, Literal, Op, Var
+from ge2.ir import ArrayType, Atom, Literal, Var
 from ge2.ops.shape import Constant
-from ge2.program import Buffer, Cost, Program, Step, announce, is_too_long
-from ge2.program.assembler import Assembler, Meter
+from ge2.program import Cost, Program, Step, announce, is_too_long
+from ge2.program.assembler import Meter
 from ge2.program.records import Part, ranged, scopes_of, title
 from ge2.program.timeline import Plan, plan, planned_unhurried
 from ge2.targets.cuda.device import (
@@ -37,15 +33,19 @@ from ge2.targets.cuda.device import (
 )
 from ge2.targets.cuda.launch import ARENA, Address, Straight
 from ge2.targets.cuda.launch.template import Assembled, Bundling, Group, Groups, accesses, functions
-from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.loop_steps import End, as_loop_body, loop_code, placed
 from ge2.targets.cuda.loops import Body, loose
-from ge2.targets.cuda.steps import CudaStep, HostNumbers, HostStep, KernelStep, LibraryStep
+from ge2.targets.cuda.steps import (
+    Around,
+    CudaStep,
+    HostStep,
+    KernelStep,
+    LibraryStep,
+    StepAssembler,
+)
 
 if TYPE_CHECKING:
-    from ge2.choice.choose import Choice
     from ge2.targets.cuda.device import Failed
-    from ge2.targets.cuda.emit.special_reductions import Kernels
 
 
 # -------- Programs that are nothing but arrays for results and one group of launches: their call is
@@ -163,28 +163,11 @@ ON_DEVICE = ("kernel", "copy", "matmul", "view")  # kinds of steps
 
 
 @final
-@record
-class Around:
-    """What is around a program: the loop or the branch whose it is, if another one runs it
-    (`within`), and the user's name for that (`scope`).
-
-    `ranged`: each step is a range in a profiler's time line. `failed`: the error of a call for
-    which there was no memory. `tight`: the arena is to be as small as may be.
-    """
-
-    within: Op | None = None
-    ranged: bool = False
-    scope: str = ""
-    failed: Failed | None = None
-    tight: bool = False
-
-
-@final
-class CudaAssembler(Assembler):
+class CudaAssembler(StepAssembler):
     """A program as groups of launches on a device, and Python between them.
 
     `named`: arrays that the text names elsewhere than in launches. `made_first`: those that are
-    made before anything is launched. `loose`: those among the elements of stacks.
+    made before anything is launched.
     """
 
     def __init__(
@@ -197,15 +180,10 @@ class CudaAssembler(Assembler):
         meter: Meter | None = None,
         around: Around | None = None,
     ) -> None:
-        super().__init__(program, title, run, meter)
-        self.device, self.branches, self.around = device, branches, around or Around()
+        super().__init__(program, title, device, branches, run, meter, around)
         self.groups = Groups(None if meter is None else self.timing)
-        self.numbers = HostNumbers(program, self.bind)
-        self.kernels = ProgramKernels()
-        self.written: dict[object, tuple[Choice, Kernels]] = {}  # by what steps have in common
         self.named: set[str] = set()
         self.made_first: list[tuple[str, ArrayType]] = []
-        self.loose: dict[str, int] = {}
 
     @collector_paused
     def build(self) -> CudaAssembler:
@@ -369,13 +347,6 @@ class CudaAssembler(Assembler):
         buffer = self.buffer(var)
         return buffer.name if buffer.base is not None else self.holder(buffer)
 
-    def holder(self, buffer: Buffer) -> str:
-        """The name of the array that holds a buffer: in a loop's body that of a carry, if the
-        buffer is what becomes of it.
-        """
-        base = buffer.base or buffer
-        return base.donor if base.donor and self.inside else base.name
-
     def upload(self, value: Any) -> Any:
         """An array that is there from the start; a text that nobody runs
         needs none on the device.
@@ -404,16 +375,6 @@ class CudaAssembler(Assembler):
     def in_ranges(self, parts: Sequence[Part]) -> list[Line]:
         return ranged(parts, lambda name: self.bind(self.device.span(name), "range_"))
 
-    @property
-    def inside(self) -> bool:
-        """True if another program runs it."""
-        return self.around.within is not None
-
-    @property
-    def seen(self) -> bool:
-        """True if each step is to be seen, or timed, by itself."""
-        return self.around.ranged or self.meter is not None
-
     def step(self, step: Step) -> None:
         if step.kind == "view" and any(isinstance(a, Var) for a in step.eqn.inputs):
             return
@@ -433,44 +394,6 @@ class CudaAssembler(Assembler):
         self.numbers.lines += code.computed
         self.numbers.uploads |= code.uploads
         self.groups.add(code)
-
-    @property
-    def library_name(self) -> str:
-        return "NumPy" if self.device.xp is np else "CuPy"
-
-    def kernel_operand(self, role: str, i: int, a: Atom) -> Operand:
-        if a in self.numbers.strong:
-            return Operand(role, i, (), value=True)
-        return self.program.operand(role, i, a, self.looseness(a))
-
-    def looseness(self, a: Atom) -> int:
-        """Returns how many elements lie between two places of what is among those of a stack."""
-        return self.loose.get(self.holder(self.buffer(a)), 0) if isinstance(a, Var) else 0
-
-    def problem(self, step: Step) -> Problem:
-        """Returns what a kernel of a step is chosen for, its arrays where they are in the program."""
-        return Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
-
-    def in_order(self, a: Atom) -> bool:
-        """True if an array is in C order, and begins where wide accesses may, or is a number."""
-        if isinstance(a, Literal):
-            return True
-        layout = self.program.layout(a)
-        parts = (n * a.type.dtype.itemsize % 16 for n in (layout.offset, self.looseness(a)))
-        begins = a.type.size == 1 or not any(parts)
-        return begins and layout.strides == plain(a.type.shape).strides
-
-    def is_plain(self, a: Atom) -> bool:
-        """True of an array whose address kernels may be given."""
-        return not a.type.weak and self.in_order(a)
-
-    def at(self, atom: Atom, offset: int) -> Address:
-        """A place in an array, `offset` bytes from the beginning of what holds its memory."""
-        if isinstance(atom, Literal):
-            return Address(self.operand(atom), offset)
-        buffer = self.buffer(atom)
-        base = buffer.base or buffer
-        return Address(self.holder(base), offset, in_arena=base.storage == "arena")
 
     def fresh(self, *made: Var) -> None:
         """Makes arrays for the caller, of results or of what is returned in another form."""

@@ -25,7 +25,7 @@ from ge2.passes.fusion_group import round_halves
 from ge2.passes.indices import in_order, orientation
 from ge2.targets.cuda.emit import CudaKernel, Fixed
 from ge2.targets.cuda.emit.columnwise import Lanes, Stage
-from ge2.targets.cuda.emit.region import Problem, mentions
+from ge2.targets.cuda.emit.region import Problem, mentions, unrolled
 from ge2.targets.cuda.emit.special_reductions import Kernels
 from ge2.targets.cuda.emit.words import STORED, SUFFIX, label
 from ge2.targets.cuda.kernels.scan_blocks import cleared
@@ -281,7 +281,7 @@ class Writer:
             keys.append(Text(f"ge2_some<{stored}, 2> {name}_at;"))
             at = places.element(p, "v")
             found = f"{letter} + v < {self.lines} ? {places.array(p)}[{at}] : {stored}()"
-            keys.append(Text(f"for (int v = 0; v < 2; v++) {name}_at.at[v] = {found};"))
+            keys.append(unrolled("v", "2", [Text(f"{name}_at.at[v] = {found};")]))
             said.packs[p] = f"{name}_at.at[v]"
 
     def places(self, row: int) -> list[Text]:

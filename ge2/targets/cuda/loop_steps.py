@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
@@ -32,11 +32,7 @@ from ge2.targets.cuda.loops import (
     iterated,
     second_places,
 )
-from ge2.targets.cuda.steps import CudaStep
-
-if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import CudaAssembler
-
+from ge2.targets.cuda.steps import CudaStep, StepAssembler
 
 NUMBERS: Final = "numbers that Python computes"
 
@@ -100,7 +96,7 @@ def more_than_launches(p: Assembled, splits: Sequence[tuple[int, str]], strided:
     return "a result whose elements lie in another order"
 
 
-def loop_code(assembler: CudaAssembler, step: Step) -> CudaStep:
+def loop_code(assembler: StepAssembler, step: Step) -> CudaStep:
     """A loop or a branch in the way that is chosen."""
     bodies = [branch.loop_body(assembler.run) for branch in assembler.branches[step.number]]
     caps, catalog = Caps.of(assembler.device), (Launched(assembler, step, bodies),)
@@ -117,11 +113,8 @@ class Launched(Family[Caps, CudaStep]):
     name = "launches"
     target = "cuda"
 
-    def __init__(self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) -> None:
         self.assembler, self.step, self.bodies = assembler, step, bodies
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return ""
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         given = self.assembler, self.step, self.bodies
@@ -136,7 +129,7 @@ class Launched(Family[Caps, CudaStep]):
         return found
 
 
-def unrolled(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
+def unrolled(assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
     """The iterations of a loop as launches of this program."""
     eqn, (body, *_) = step.eqn, bodies
     found = Recorder(assembler, step)
@@ -153,7 +146,7 @@ class IteratedStep(CudaStep):
     """A loop or a branch whose iterations the host launches, one by one, in memory of the arena."""
 
     def __init__(
-        self, assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody], why: str
+        self, assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody], why: str
     ) -> None:
         super().__init__(assembler, step)
         eqn, nbytes = step.eqn, max(t.nbytes for t in bodies)
@@ -195,7 +188,7 @@ class IteratedStep(CudaStep):
         return text if self.assembler.in_order(a) else f"ready({text})"
 
 
-def by_host(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> str:
+def by_host(assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) -> str:
     """Why the host launches the iterations of a loop, or a branch, one after another; "" if they
     are nothing but launches, at places where kernels may read and write.
     """

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -27,11 +27,7 @@ from ge2.targets.cuda.kernels.generated import copying
 from ge2.targets.cuda.launch import Address, Branch, Item, Launch, While
 from ge2.targets.cuda.launch.template import count, launch_of, rebound
 from ge2.targets.cuda.limits import Chip
-from ge2.targets.cuda.steps import CudaStep
-
-if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import CudaAssembler
-
+from ge2.targets.cuda.steps import CudaStep, StepAssembler
 
 # -------- Iterations of a loop as launches of the program around it, at places that are known
 # beforehand.
@@ -384,7 +380,7 @@ def written_over(bodies: Sequence[LoopBody], results: Arrays, xs: Sequence[Any])
 class Recorder(CudaStep):
     """Iterations that run with its `body`s, and places that it gives, become launches of a step."""
 
-    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         self.results = step.eqn.outs
         self._open: list[list[Item]] = [self.launches]
@@ -452,7 +448,7 @@ class Recorder(CudaStep):
 Places = Sequence[Placed]
 
 
-def conditional(assembler: CudaAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
+def conditional(assembler: StepAssembler, step: Step, bodies: Sequence[LoopBody]) -> Recorder:
     """A while loop or a branch as one item of this program."""
     eqn, op = step.eqn, step.eqn.op
     writer = Recorder(assembler, step)

@@ -2,26 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
 from ge2.base.arrays import HALF
+from ge2.base.record import record
 from ge2.choice.choose import Choice, settled, written
-from ge2.choice.problem import prefs
+from ge2.choice.problem import Problem, prefs
 from ge2.codegen.kernel_values import held
-from ge2.codegen.layout import Line
+from ge2.codegen.layout import Line, plain
 from ge2.codegen.text import Argument, Operand
-from ge2.ir import Atom, Literal, Var, lines_of
+from ge2.ir import Atom, Literal, Op, Var, lines_of
 from ge2.ops.shape import Constant
-from ge2.program import Cost, Inner, Program, Step, bytes_behind, computing, kernel_seconds
+from ge2.program import Buffer, Cost, Inner, Program, Step, bytes_behind, computing, kernel_seconds
 from ge2.program import hosted as by_python
-from ge2.program.assembler import Call, StepCode
+from ge2.program.assembler import Assembler, Call, Meter, StepCode
 from ge2.program.records import Made, place
 from ge2.program.timeline import Lifetime
-from ge2.targets.cuda.device import Caps, by_arrays, elsewhere, empty, narrowed, scalar, serves
+from ge2.targets.cuda.device import (
+    Caps,
+    Device,
+    by_arrays,
+    elsewhere,
+    empty,
+    narrowed,
+    scalar,
+    serves,
+)
 from ge2.targets.cuda.emit import CudaKernel
 from ge2.targets.cuda.emit.special_reductions import Kernels, LibraryLaunch
 from ge2.targets.cuda.families import FAMILIES
@@ -37,17 +47,113 @@ from ge2.targets.cuda.launch import (
 )
 from ge2.targets.cuda.launch.template import launch_of
 from ge2.targets.cuda.limits import slow
-from ge2.targets.cuda.load.kernels import source_of
+from ge2.targets.cuda.load.kernels import ProgramKernels, source_of
 from ge2.targets.cuda.load.kernels import written as written_by
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.assemble import CudaAssembler
+    from ge2.targets.cuda.device import Failed
+
+
+@final
+@record
+class Around:
+    """What is around a program: the loop or the branch whose it is, if another one runs it
+    (`within`), and the user's name for that (`scope`).
+
+    `ranged`: each step is a range in a profiler's time line. `failed`: the error of a call for
+    which there was no memory. `tight`: the arena is to be as small as may be.
+    """
+
+    within: Op | None = None
+    ranged: bool = False
+    scope: str = ""
+    failed: Failed | None = None
+    tight: bool = False
+
+
+class StepAssembler(Assembler):
+    """The part of an assembler that the steps of its program ask: names, addresses and problems.
+
+    `written`: kernels, by what steps have in common. `loose`: arrays among the elements of stacks.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        title: str,
+        device: Device,
+        branches: Mapping[int, Sequence[Any]],
+        run: bool = True,
+        meter: Meter | None = None,
+        around: Around | None = None,
+    ) -> None:
+        super().__init__(program, title, run, meter)
+        self.device, self.branches, self.around = device, branches, around or Around()
+        self.numbers = HostNumbers(program, self.bind)
+        self.kernels = ProgramKernels()
+        self.written: dict[object, tuple[Choice, Kernels]] = {}
+        self.loose: dict[str, int] = {}
+
+    @property
+    def inside(self) -> bool:
+        """True if another program runs it."""
+        return self.around.within is not None
+
+    @property
+    def seen(self) -> bool:
+        """True if each step is to be seen, or timed, by itself."""
+        return self.around.ranged or self.meter is not None
+
+    def holder(self, buffer: Buffer) -> str:
+        """The name of the array that holds a buffer: in a loop's body that of a carry, if the
+        buffer is what becomes of it.
+        """
+        base = buffer.base or buffer
+        return base.donor if base.donor and self.inside else base.name
+
+    @property
+    def library_name(self) -> str:
+        return "NumPy" if self.device.xp is np else "CuPy"
+
+    def kernel_operand(self, role: str, i: int, a: Atom) -> Operand:
+        if a in self.numbers.strong:
+            return Operand(role, i, (), value=True)
+        return self.program.operand(role, i, a, self.looseness(a))
+
+    def looseness(self, a: Atom) -> int:
+        """Returns how many elements lie between two places of what is among those of a stack."""
+        return self.loose.get(self.holder(self.buffer(a)), 0) if isinstance(a, Var) else 0
+
+    def problem(self, step: Step) -> Problem:
+        """Returns what a kernel of a step is chosen for, its arrays where they are in the program."""
+        return Problem.of(step.eqn, "cuda", self.kernel_operand, step.shared)
+
+    def in_order(self, a: Atom) -> bool:
+        """True if an array is in C order, and begins where wide accesses may, or is a number."""
+        if isinstance(a, Literal):
+            return True
+        layout = self.program.layout(a)
+        parts = (n * a.type.dtype.itemsize % 16 for n in (layout.offset, self.looseness(a)))
+        begins = a.type.size == 1 or not any(parts)
+        return begins and layout.strides == plain(a.type.shape).strides
+
+    def is_plain(self, a: Atom) -> bool:
+        """True of an array whose address kernels may be given."""
+        return not a.type.weak and self.in_order(a)
+
+    def at(self, atom: Atom, offset: int) -> Address:
+        """A place in an array, `offset` bytes from the beginning of what holds its memory."""
+        if isinstance(atom, Literal):
+            return Address(self.operand(atom), offset)
+        buffer = self.buffer(atom)
+        base = buffer.base or buffer
+        return Address(self.holder(base), offset, in_arena=base.storage == "arena")
 
 
 # -------- A step of a program on a device as an object: what it needs, and what it launches.
 
 
-class CudaStep(StepCode["CudaAssembler"]):
+class CudaStep(StepCode[StepAssembler]):
     """A step as launches, and Python around them.
 
     The first of its `needs` are `temps` of kernels. `computed`: numbers of the host, which may have
@@ -55,7 +161,7 @@ class CudaStep(StepCode["CudaAssembler"]):
     each launch. Its `lines` come after all that was launched; `split`: why.
     """
 
-    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         self.temps: list[str] = []
         self.computed: list[Line] = []
@@ -130,7 +236,7 @@ class HostStep(CudaStep):
     It needs nothing that was launched.
     """
 
-    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         (out,) = step.eqn.outs
         found = assembler.host_number(step)
@@ -147,7 +253,7 @@ class LibraryStep(CudaStep):
     device; constants, which are there from the start.
     """
 
-    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         eqn = step.eqn
         outs = ", ".join(assembler.name(v) for v in eqn.outs) + ("," if eqn.op.several else "")
@@ -186,7 +292,7 @@ def alone(run: Callable[..., list[Any]]) -> Inner:
 class KernelStep(CudaStep):
     """The launches of the family that is chosen, now that it is known where arrays are."""
 
-    def __init__(self, assembler: CudaAssembler, step: Step) -> None:
+    def __init__(self, assembler: StepAssembler, step: Step) -> None:
         super().__init__(assembler, step)
         choice, found = chosen(assembler, step)
         self.choice = choice
@@ -248,7 +354,7 @@ class KernelStep(CudaStep):
         return Cost(read=sum(found["array"].values()), written=sum(found["result"].values()))
 
 
-def chosen(assembler: CudaAssembler, step: Step) -> tuple[Choice, Kernels]:
+def chosen(assembler: StepAssembler, step: Step) -> tuple[Choice, Kernels]:
     """The choice for a step and its kernels: written once for equal steps of equal lines, as the
     layers of a network have.
     """

@@ -14,7 +14,7 @@ from ge2.base.errors import VerifyError
 from ge2.base.record import collector_paused, record
 from ge2.base.source import Source
 from ge2.ir import Atom, Eqn, Flags, Graph, Literal, Op, Var, rename, without_dead_code
-from ge2.ir.op import FREE
+from ge2.ir.graph import FREE
 from ge2.ops.dot import DotGeneral
 from ge2.ops.elementwise import (
     ABS,

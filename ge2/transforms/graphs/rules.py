@@ -29,7 +29,7 @@ from ge2.ir import (
     rename,
     type_of,
 )
-from ge2.ir.op import Derive, GraphOp
+from ge2.ir.graph import Derive, GraphOp
 from ge2.ops.attention.ops import possible, recognised, targets
 from ge2.ops.graphs.control import Call, Rule, inlined
 from ge2.ops.shape import BroadcastInDim, Constant

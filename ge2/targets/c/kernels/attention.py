@@ -97,12 +97,8 @@ class Attends(Generated):
     """Families of attention, among which predictions decide."""
 
     products: int  # that a kernel has of each block
-    serves: type
-    work: str  # what it serves, in words
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, self.serves):
-            return f"{problem.op.name} is no {self.work}"
         return refused(problem, caps)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
@@ -151,7 +147,7 @@ class Attends(Generated):
 @final
 class CAttention(Attends):
     name = "attention in C"
-    products, serves, work = 2, FusedAttention, "attention"
+    products, ops = 2, (FusedAttention,)
 
     def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
         return -(-found.queries // n)
@@ -162,7 +158,7 @@ class CAttentionBackward(Attends):
     """Cotangents of queries, keys and values, a head after the other."""
 
     name = "attention backward in C"
-    products, serves, work = 5, FusedBackward, "derivative of attention"
+    products, ops = 5, (FusedBackward,)
 
     def parts(self, problem: Problem, found: Tiling, n: int, tuning: Attention) -> int:
         assert isinstance(problem.op, FusedBackward)
@@ -174,11 +170,8 @@ class CApart(Generated):
     """The user's equations one by one, each with a choice of its own."""
 
     name = "attention, step by step"
+    ops = (FusedAttention, FusedBackward)
     code = "step by step"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        known = isinstance(problem.op, FusedAttention | FusedBackward)
-        return "" if known else f"{problem.op.name} is no attention"
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         return ONLY

@@ -182,9 +182,7 @@ def added(a: str, b: str) -> str:
 @final
 class CGather(Generated):
     name = "gather in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Gather) else f"{problem.op.name} gathers nothing"
+    ops = (Gather,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
@@ -314,10 +312,7 @@ class CWriting(Generated):
 @final
 class CScatterReduce(CWriting):
     name = "scatter_reduce in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        reduces = isinstance(problem.op, ScatterReduce)
-        return "" if reduces else f"{problem.op.name} reduces nothing at indices"
+    ops = (ScatterReduce,)
 
     def held(self, dtype: np.dtype) -> np.dtype:
         return accumulator(dtype)
@@ -407,13 +402,7 @@ class CScatterReduce(CWriting):
 @final
 class CScatter(CWriting):
     name = "scatter in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return (
-            ""
-            if isinstance(problem.op, Scatter)
-            else f"{problem.op.name} writes nothing at indices"
-        )
+    ops = (Scatter,)
 
 
 @final
@@ -421,9 +410,7 @@ class CIndex(Generated):
     """Indices counted from the start of an axis, as int32."""
 
     name = "index in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Index) else f"{problem.op.name} is no index"
+    ops = (Index,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays

@@ -22,15 +22,15 @@ from ge2.codegen.layout import (
     counted,
     filled,
     inside,
+    is_copy,
     joined,
-    not_a_copy,
     unspoken,
     view_copied,
     zeros_around,
 )
 from ge2.codegen.text import ALONE, Argument, CKernel, Operand, Text, content_of, headers_content
 from ge2.codegen.user_kernels import OWN_FROM, Around
-from ge2.ir import ArrayType, Dims
+from ge2.ir import ArrayType, Dims, Op
 from ge2.ops.graphs.region import Region
 from ge2.ops.index import UpdateSlice
 from ge2.ops.random import RandomBits, RandomFold
@@ -131,6 +131,7 @@ def sooner(caps: Caps) -> Caps:
 @final
 class CRegion(Generated):
     name = "region in C"
+    ops = (Region,)
 
     def variants(self, problem: Problem, caps: Caps) -> Iterator[Variant]:
         """Tiles of other sizes where arrays lie across each other, panels where rows are reduced."""
@@ -148,8 +149,7 @@ class CRegion(Generated):
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Region):
-            return f"{op.name} is not a region"
+        assert isinstance(op, Region)
         return unspoken(op.graph)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
@@ -194,10 +194,10 @@ def file_of(choice: Choice, kernels: Sequence[CKernel]) -> str:
 @final
 class COwn(Generated):
     name = "a kernel of your own in C"
+    ops = (Own,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, Own):
-            return f"{problem.op.name} is an operation of ge2"
+        assert isinstance(problem.op, Own)
         return "" if problem.op.c else f"{problem.op.name} has no C"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
@@ -249,8 +249,8 @@ class CCopy(Generated):
 
     name = "copy in C"
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return not_a_copy(problem.op)
+    def serves(self, op: Op) -> bool:
+        return is_copy(op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ((source,), (target,)), (x,), (to,) = problem.arrays, problem.inputs, problem.outs
@@ -262,9 +262,7 @@ class CConstant(Generated):
     """Numbers that count along an axis."""
 
     name = "iota in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+    ops = (Iota,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         outs = problem.arrays[1]
@@ -278,10 +276,9 @@ class CTable(Generated):
     """The bytes of a small array, which stand in the text."""
 
     name = "constant in C"
+    ops = (Constant,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, Constant):
-            return f"{problem.op.name} is no constant"
         most = (TUNING if caps is None else caps.tuning).files.table
         large = problem.outs[0].nbytes > most
         return "the array is too large to stand in the text" if large else ""
@@ -302,9 +299,7 @@ class CTable(Generated):
 @final
 class CConcatenate(Generated):
     name = "concatenate in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+    ops = (Concatenate,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, (target,)), op = problem.arrays, problem.op
@@ -316,9 +311,7 @@ class CConcatenate(Generated):
 @final
 class CPad(Generated):
     name = "pad in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+    ops = (Pad,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
@@ -346,9 +339,7 @@ def copied_part(x: ArrayType, part: tuple[Dims, Dims], source: Operand, target: 
 @final
 class CUpdateSlice(Generated):
     name = "update of a slice in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+    ops = (UpdateSlice,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ins, outs = problem.arrays
@@ -374,9 +365,7 @@ STREAM_LETTERS = "ijklmopq"
 @final
 class CBits(Generated):
     name = "random bits in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
+    ops = (RandomBits,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, outs), tuning = problem.arrays, caps.tuning.draws
@@ -409,9 +398,7 @@ class CBits(Generated):
 @final
 class CFold(Generated):
     name = "random fold in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
+    ops = (RandomFold,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         (ins, outs), cost = problem.arrays, caps.tuning.draws.cost

@@ -43,9 +43,7 @@ LETTERS = "ijklmopq"
 @final
 class CScan(Generated):
     name = "scan in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
+    ops = (Running,)
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         """By where lines lie; the plan is the method that has the kernel."""
@@ -309,11 +307,11 @@ class CSort(Generated):
     """
 
     name = "sort in C"
+    ops = (Sort, ArgSort)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Sort | ArgSort):
-            return f"{op.name} sorts nothing"
+        assert isinstance(op, Sort | ArgSort)
         (t,) = problem.inputs
         if t.dtype in COMPLEX:
             return "complex numbers are sorted by NumPy"
@@ -394,10 +392,7 @@ class CSelect(Generated):
     """Each thread selects, among the keys of a line, those of some ranks."""
 
     name = "order statistics in C"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        is_it = isinstance(problem.op, OrderStatistics)
-        return "" if is_it else f"{problem.op.name} selects no elements by rank"
+    ops = (OrderStatistics,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:
         ((x,), (y,)), op, (t,) = problem.arrays, problem.op, problem.inputs
@@ -440,11 +435,11 @@ class CTop(Generated):
     """
 
     name = "top_k in C"
+    ops = (TopK,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, TopK):
-            return f"{op.name} finds no largest elements"
+        assert isinstance(op, TopK)
         return (
             ""
             if problem.inputs[0].shape[op.axis] < LONGEST
@@ -501,10 +496,9 @@ class CTop(Generated):
 @final
 class CSearch(Generated):
     name = "search in C"
+    ops = (SearchSorted,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, SearchSorted):
-            return f"{problem.op.name} seeks nothing"
         return "complex numbers are compared by NumPy" if problem.inputs[0].dtype in COMPLEX else ""
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Pieces:

@@ -215,10 +215,9 @@ class CProduct(Generated):
     """NumPy's BLAS, called from C; loops for tiny matrices and for integers."""
 
     name = "product in C"
+    ops = (DotGeneral,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, DotGeneral):
-            return f"{problem.op.name} is not a matrix product"
         if any(t.weak for t in problem.inputs):
             return "an operand is a Python number"
         if caps is not None and not caps.blas and not is_tiny(problem):

@@ -245,9 +245,21 @@ def of(member: int, name: str) -> str:
     return f"{name}_of_{member}"
 
 
-def selection(bundle: Bundle, code: str) -> tuple[str, ...]:
-    """The lines by which a block takes the arguments of its member, and what the code asks of its
-    grid.
+@final
+@record
+class Half:
+    """Members among which a block finds its own: those before the `end` of the first half of them,
+    and the others; `taken`: the lines of a single one.
+    """
+
+    end: str = ""
+    sides: tuple[Half, ...] = ()
+    taken: tuple[str, ...] = ()
+
+
+def selection(bundle: Bundle, code: str) -> tuple[tuple[str, ...], Half]:
+    """The lines that declare the arguments of a block's member, and what the code asks of its grid;
+    and how the block takes them.
     """
     own = [a for a in bundle.member.given if a.kind in OWN]
     lines = [f"{a.declaration.replace(EXCLUSIVE, '')};" for a in own]
@@ -255,23 +267,21 @@ def selection(bundle: Bundle, code: str) -> tuple[str, ...]:
     counts = "gridDim" in code
     lines.append(f"int {block} = (int)blockIdx.{bundle.axis};")
     lines += [f"int {blocks};"] if counts else []
-    return (*lines, *chosen(bundle, range(bundle.count), counts))
+    return tuple(lines), chosen(bundle, range(bundle.count), counts)
 
 
-def chosen(bundle: Bundle, members: range, counts: bool, depth: int = 0) -> list[str]:
-    """The lines by which a block, one of these members', takes what its member has: it asks whether
-    it is of the first half of them, and so on.
+def chosen(bundle: Bundle, members: range, counts: bool, depth: int = 0) -> Half:
+    """How a block, one of these members', takes what its member has: it asks whether it is of the
+    first half of them, and so on.
     """
     if len(members) == 1:
-        return taken(bundle, members[0], counts, depth)
+        return Half(taken=taken(bundle, members[0], counts, depth))
     half = members[len(members) // 2]
     sides = range(members.start, half), range(half, members.stop)
-    one, other = (chosen(bundle, side, counts, depth + 1) for side in sides)
-    test = f"if ({MEMBER['blockIdx']} < {of(half - 1, END)}) {{"
-    return [test, *indented(one), "} else {", *indented(other), "}"]
+    return Half(of(half - 1, END), tuple(chosen(bundle, side, counts, depth + 1) for side in sides))
 
 
-def taken(bundle: Bundle, m: int, counts: bool, depth: int) -> list[str]:
+def taken(bundle: Bundle, m: int, counts: bool, depth: int) -> tuple[str, ...]:
     """The lines by which a block takes what member `m` has for itself."""
     block, blocks = MEMBER.values()
     found = [f"{a.name} = {of(m, a.name)};" for a in bundle.member.given if a.kind in OWN]
@@ -279,11 +289,7 @@ def taken(bundle: Bundle, m: int, counts: bool, depth: int) -> list[str]:
         found.append(f"{blocks} = {of(m, END)}{f' - {of(m - 1, END)}' if m else ''};")
     if m:
         found.append(f"{block} -= {of(m - 1, END)};")
-    return textwrap.wrap(" ".join(found), WIDTH - 4 - 4 * depth)
-
-
-def indented(lines: Sequence[str]) -> list[str]:
-    return [f"    {line}" for line in lines]
+    return tuple(textwrap.wrap(" ".join(found), WIDTH - 4 - 4 * depth))
 
 
 def of_member(body: str, bundle: Bundle) -> str:
@@ -340,7 +346,10 @@ class Around:
     headers: tuple[str, ...]
     fixed: tuple[Fixed, ...]
     parameters: str
-    begins: tuple[str, ...]
+    lets: tuple[str, ...]
+    declared: tuple[str, ...]
+    half: Half | None  # of a kernel that does the work of several
+    waits: tuple[str, ...]
     body: str
 
 
@@ -363,14 +372,17 @@ class Source:
         """
         k, code = self.kernel, bare(body)
         waits = k.lets and not (k.bundle.member if k.bundle else k).in_turns(code)
-        selected = selection(k.bundle, code) if k.bundle else ()
+        declared, half = selection(k.bundle, code) if k.bundle else ((), None)
         body = of_member(body, k.bundle) if k.bundle else body
         parameters = k.parameters.replace(EXCLUSIVE, "") if waits else k.parameters
         return Around(
             headers_of("\n".join((parameters, helpers, code))),
             tuple(each for each in k.fixed if re.search(rf"\b{each.name}\b", code)),
             parameters,
-            (*((LET,) if k.lets else ()), *selected, *((WAIT,) if waits else ())),
+            (LET,) if k.lets else (),
+            declared,
+            half,
+            (WAIT,) if waits else (),
             "\n".join(map(wrapped, body.split("\n"))) if too_wide(body) else body,
         )
 

@@ -446,11 +446,14 @@ def planned(make: Callable[[], Problem], whole: frozenset[int], chip: Chip) -> P
 @final
 @record
 class Load:
-    """What a thread has of a row: its places, and the reading of pack k."""
+    """What a thread has of a row: its places, in registers or in shared memory, and the reading of
+    pack k.
+    """
 
     at: int
     rooms: tuple[Text, ...]
     reads: tuple[Text, ...]
+    shared: bool = False
     kind: ClassVar = "load"
 
 

@@ -138,7 +138,7 @@ class Rows:
         taken.
         """
         rows, takes = list[Text](), list[Text]()
-        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        lines, offset = list[Text](), 0
         copies = [self.place(), *self.beyond()]
         for p in self.plan.ahead:
             name, wide = self.places.array(p), min(self.places.wide(p), self.pack)
@@ -203,7 +203,7 @@ class Rows:
 
     def filled(self, at: int) -> Load:
         """Reads a row into shared memory, each thread what is its own: none waits for another."""
-        lines, offset = [Text("extern __shared__ __align__(16) unsigned char room[];")], 0
+        lines, offset = list[Text](), 0
         copies = [self.place(), *self.beyond()]
         for p in self.said.read_in(list(self.root.everything())):
             if p not in self.plan.held:
@@ -216,7 +216,7 @@ class Rows:
             copies.append(Text(f"ge2_ahead<{wide}>({slot}, {name} + {self.places.element(p)});"))
             offset += self.plan.room([p]) // 2
         self.waits = True
-        return Load(at, tuple(lines), tuple(copies))
+        return Load(at, tuple(lines), tuple(copies), shared=True)
 
     @property
     def width(self) -> str:

@@ -16,7 +16,7 @@ from ge2.codegen.axes import is_state
 from ge2.codegen.kernel_values import Param, folded_axes
 from ge2.codegen.text import Operand, Text, whole
 from ge2.ir import Eqn, Graph, Var
-from ge2.ir.op import FREE
+from ge2.ir.graph import FREE
 from ge2.ops.graphs.region import Region
 from ge2.ops.reduce import ArgReduce, Reduce
 from ge2.targets.cuda.emit import CudaKernel, Fixed

@@ -87,10 +87,11 @@ class OnTensorCores(Cuda):
 class Forward(OnTensorCores):
     """softmax(f(q k)) v in one pass over keys and values."""
 
+    ops = (FusedAttention,)
+
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, FusedAttention):
-            return f"{op.name} is no attention"
+        assert isinstance(op, FusedAttention)
         if caps is not None and (reason := self.too_old(caps.limits.generation)):
             return reason
         form = form_of(op.plain)
@@ -305,6 +306,7 @@ class AttentionOfFew(Cuda):
     """softmax(f(q k)) v of few queries, in one pass over keys and values, which warps share."""
 
     name = "attention by keys"
+    ops = (FusedAttention,)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         """True if keys and values are so many bytes that bandwidth counts: of fewer this is the quickest,
@@ -314,8 +316,7 @@ class AttentionOfFew(Cuda):
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, FusedAttention):
-            return f"{op.name} is no attention"
+        assert isinstance(op, FusedAttention)
         form = form_of(op.plain)
         found = lying(form, problem)
         if isinstance(found, str):
@@ -366,10 +367,11 @@ def edge_of(form: Form, found: Tiling) -> Graph:
 class Backward(OnTensorCores):
     """The cotangents of queries, keys and values, each in a fixed order of sums."""
 
+    ops = (FusedBackward,)
+
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, FusedBackward):
-            return f"{op.name} is no derivative of attention"
+        assert isinstance(op, FusedBackward)
         if caps is not None and (reason := self.too_old(caps.limits.generation)):
             return reason
         form = form_of(op.plain)

@@ -174,11 +174,11 @@ class Gathering:
 @final
 class CudaGather(Cuda):
     name = "gather in CUDA"
+    ops = (Gather,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Gather):
-            return f"{op.name} gathers nothing"
+        assert isinstance(op, Gather)
         return nowhere(op, problem.inputs[0], problem.inputs[1:])
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
@@ -203,11 +203,11 @@ class CudaIndex(Cuda):
     """Indices counted from the start of an axis, as int32."""
 
     name = "index in CUDA"
+    ops = (Index,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Index):
-            return f"{op.name} is no index"
+        assert isinstance(op, Index)
         return (
             ""
             if op.size or not problem.inputs[0].size

@@ -181,6 +181,8 @@ class OnTensorCores(Cuda):
 class Bare(OnTensorCores):
     """A bare product."""
 
+    ops = (DotGeneral,)
+
     @abstractmethod
     def stored(self, out: np.dtype, result: Operand, row: int, rows: int, columns: int) -> Epilogue:
         """Returns how the sums leave as they are, in rows that lie `row` elements apart."""
@@ -214,6 +216,7 @@ class Bare(OnTensorCores):
 class Joint(OnTensorCores):
     """A product, or `number` of them, that a region goes on with, its sums never rounded between."""
 
+    ops = (ProductRegion,)
     number: ClassVar[int] = 1
 
     def epilogue(self, found: RegionEpilogue) -> Epilogue:
@@ -222,8 +225,7 @@ class Joint(OnTensorCores):
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, ProductRegion):
-            return f"{op.name} is not a product and a region"
+        assert isinstance(op, ProductRegion)
         if op.prologues:
             return "operands of the product are made of others"
         if len(op.products) != self.number:

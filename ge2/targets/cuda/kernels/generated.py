@@ -15,10 +15,10 @@ from ge2.base.source import here
 from ge2.choice.choose import Choice
 from ge2.choice.problem import Family, Problem, Variant, described
 from ge2.choice.saved import Launch, SavedFamily, written
-from ge2.codegen.layout import copied, counted, filled, not_a_copy, unspoken, view_copied
+from ge2.codegen.layout import copied, counted, filled, is_copy, unspoken, view_copied
 from ge2.codegen.text import Operand, Text, guard
 from ge2.codegen.user_kernels import OWN_FROM, Around
-from ge2.ir import ArrayType, Graph, Var
+from ge2.ir import ArrayType, Graph, Op, Var
 from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.shape import Iota
 from ge2.ops.user_ops import Foreign, Own
@@ -92,11 +92,11 @@ def in_flight(problem: Problem, variant: Variant, kept: int, caps: Caps) -> int:
 @final
 class CudaRegion(CudaWays):
     name = "region in CUDA"
+    ops = (Region,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Region):
-            return f"{op.name} is not a region"
+        assert isinstance(op, Region)
         return unspoken(op.graph)
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
@@ -147,8 +147,8 @@ class CudaCopy(Cuda):
 
     name = "copy in CUDA"
 
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return not_a_copy(problem.op)
+    def serves(self, op: Op) -> bool:
+        return is_copy(op)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ((source,), (target,)), (x,), (to,) = problem.arrays, problem.inputs, problem.outs
@@ -160,9 +160,7 @@ class CudaConstant(Cuda):
     """Numbers that count along an axis."""
 
     name = "iota in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Iota) else f"{problem.op.name} counts nothing"
+    ops = (Iota,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         outs, chip = problem.arrays[1], caps.chip
@@ -223,10 +221,10 @@ class Grid:
 @final
 class CudaOwn(Cuda):
     name = "a kernel of your own in CUDA"
+    ops = (Own,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, Own):
-            return f"{problem.op.name} is an operation of ge2"
+        assert isinstance(problem.op, Own)
         return "" if problem.op.cuda else f"{problem.op.name} has no CUDA"
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
@@ -401,13 +399,10 @@ class CudaResident(Cuda):
     """
 
     name = "persistent kernel in CUDA"
+    ops = (Resident,)
 
     def __init__(self, steps: Steps | None = None) -> None:
         self.steps = steps
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        op = problem.op
-        return "" if isinstance(op, Resident) else f"{op.name} is no loop or branch"
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         op = problem.op

@@ -314,15 +314,27 @@ COLUMNS, MERGING = 32, 256  # elements that a block merges side by side, and its
 
 @final
 @record
+class Cell:
+    """The number of an update's sum, or of that of one part of it, and a statement for where it is
+    in the block.
+    """
+
+    number: str
+    done: Text
+
+
+@final
+@record
 class Collecting:
     """What `templates/cuda/scatter_sums/blocks.cu.jinja` prints."""
 
     spread: Spread
     held: str
     update: tuple[Text, ...]
-    notes: tuple[Text, ...]
-    adds: tuple[Text, ...]
+    notes: tuple[Cell, ...]
+    adds: tuple[Cell, ...]
     store: tuple[Text, ...]
+    whole: str  # the type of sums that are whole numbers; "" of floats
 
 
 @final
@@ -400,7 +412,7 @@ class BlockSums(Cells):
         adds = self.at_each(f"{more}{value}{{part}});")
         if temp is not None:
             grid.result("parts", temp, FLOAT64)
-        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left)
+        view = Collecting(spread, HELD[self.dtype], update, notes, adds, left, self.word)
         what = "the updates of a block, added up in shared memory"
         self.writes.add(
             grid, "block sum", view, self.chunks * grid.block, what, "scatter_sums/blocks"
@@ -411,14 +423,12 @@ class BlockSums(Cells):
         if temp is not None:
             self.merge(temp)
 
-    def at_each(self, line: str) -> tuple[Text, ...]:
-        """Does something with an update, or each part of it, if its sum is in this block."""
-        lines: list[Text] = []
-        for n, part in enumerate(self.parts):
-            cell = f"const auto mine = {self.numbered('cells_of[k]', n)} - lowest;"
-            test = Text("if (mine >= 0 && mine < range)", body=(Text(line.format(part=part)),))
-            lines.append(Text("", body=(Text(cell), test)))
-        return tuple(lines)
+    def at_each(self, line: str) -> tuple[Cell, ...]:
+        """What is done with an update, or each part of it, if its sum is in this block."""
+        return tuple(
+            Cell(self.numbered("cells_of[k]", n), Text(line.format(part=part)))
+            for n, part in enumerate(self.parts)
+        )
 
     def left(self, grid: Grid) -> tuple[Text, ...]:
         """Returns what is left of sum `mine` of a block."""
@@ -426,17 +436,17 @@ class BlockSums(Cells):
             bits = grid.size("bits", self.bits)
             total = f"ge2_fixed_total<WORDS>(sums + mine * WORDS, tops[mine], {bits})"
             return (Text(f"parts[blockIdx.x * cells + lowest + mine] = {total};"),)
-        word = "unsigned long long" if self.words > 1 else "unsigned int"
         spread, to = self.of_result(grid)
         grid.result("x", self.rows.of_x, self.dtype)
         place = Text(f"const {grid.whole} {spread.number} = lowest + mine;")
-        there = f"atomicAdd(({word} *)&x[{to}], total);"
-        return (
-            Text(f"const {word} total = ({word})ge2_fixed_whole<WORDS>(sums + mine * WORDS);"),
-            place,
-            *spread.places,
-            Text("if (total)", body=(Text(there),)),
-        )
+        return (place, *spread.places, Text(f"{self.word} *const there = ({self.word} *)&x[{to}];"))
+
+    @property
+    def word(self) -> str:
+        """The type of sums that are whole numbers; "" of floats."""
+        if self.floats:
+            return ""
+        return "unsigned long long" if self.words > 1 else "unsigned int"
 
     def merge(self, parts: Operand) -> None:
         """What there is, and what the blocks have left."""

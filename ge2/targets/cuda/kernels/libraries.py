@@ -126,11 +126,11 @@ class OfCudnn(Cuda):
 @final
 class CudnnAttention(OfCudnn):
     name = "cudnn attention"
+    ops = (FusedAttention,)
 
     def asked(self, problem: Problem, caps: Caps | None) -> Asked | str:
         op = problem.op
-        if not isinstance(op, FusedAttention):
-            return f"{op.name} is no attention"
+        assert isinstance(op, FusedAttention)
         form = form_of(op.plain)
         if reason := unlike(form):
             return reason
@@ -147,12 +147,12 @@ class CudnnAttention(OfCudnn):
 class OfBackward(OfCudnn):
     """The cotangents of queries, keys and values."""
 
+    ops = (FusedBackward,)
     ordered = True
 
     def asked(self, problem: Problem, caps: Caps | None) -> Asked | str:
         op = problem.op
-        if not isinstance(op, FusedBackward):
-            return f"{op.name} is no derivative of attention"
+        assert isinstance(op, FusedBackward)
         form = form_of(op.plain)
         if reason := unlike(form):
             return reason
@@ -333,12 +333,12 @@ class BlasEpilogue(Cuda):
     """A product and a region that is exactly one of the library's epilogues."""
 
     name, kin = "product by BLAS and its epilogue", "launches, step by step"
+    ops = (ProductRegion,)
     over = False  # of which the library says nothing
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, ProductRegion):
-            return f"{op.name} is not a product and a region"
+        assert isinstance(op, ProductRegion)
         if op.prologues:
             return "operands of the product are made of others"
         if why := unspoken(op.region.graph):

@@ -45,9 +45,7 @@ from ge2.targets.cuda.tuning import TopKs
 @final
 class CudaScan(CudaWays):
     name = "scan in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Running) else f"{problem.op.name} runs along no axis"
+    ops = (Running,)
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         (t,), op = problem.inputs, problem.op
@@ -271,11 +269,11 @@ INT: Final = np.dtype(np.int32)
 @final
 class CudaTop(CudaWays):
     name = "top_k in CUDA"
+    ops = (TopK,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, TopK):
-            return f"{op.name} finds no largest elements"
+        assert isinstance(op, TopK)
         (t,) = problem.inputs
         n = t.shape[op.axis]
         if t.dtype in COMPLEX:
@@ -480,11 +478,11 @@ def key_name(dtype: np.dtype) -> str:
 @final
 class CudaSort(CudaWays):
     name = "sort in CUDA"
+    ops = (Sort, ArgSort)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Sort | ArgSort):
-            return f"{op.name} sorts nothing"
+        assert isinstance(op, Sort | ArgSort)
         (t,) = problem.inputs
         n = t.shape[op.axis]
         if t.dtype in COMPLEX:

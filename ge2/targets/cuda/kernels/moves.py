@@ -192,9 +192,7 @@ def added(*terms: str) -> str:
 @final
 class CudaConcatenate(CudaWays):
     name = "concatenate in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Concatenate) else f"{problem.op.name} joins nothing"
+    ops = (Concatenate,)
 
     def variants(self, problem: Problem, caps: Caps) -> tuple[Variant, ...]:
         (ins, outs), chip = problem.arrays, caps.chip
@@ -270,9 +268,7 @@ def joining(problem: Problem, axis: int, ins: Operands, target: Operand, chip: C
 @final
 class CudaPad(Cuda):
     name = "pad in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, Pad) else f"{problem.op.name} pads nothing"
+    ops = (Pad,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
@@ -403,9 +399,7 @@ def side_by_side(axes: list[Side], dtype: np.dtype, source: Operand, target: Ope
 @final
 class CudaUpdateSlice(Cuda):
     name = "update of a slice in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, UpdateSlice) else f"{problem.op.name} updates no slice"
+    ops = (UpdateSlice,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         (ins, outs), chip = problem.arrays, caps.chip
@@ -441,9 +435,7 @@ class Bits:
 @final
 class CudaBits(Cuda):
     name = "random bits in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, RandomBits) else f"{problem.op.name} draws no bits"
+    ops = (RandomBits,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ins, outs = problem.arrays
@@ -476,9 +468,7 @@ class CudaBits(Cuda):
 @final
 class CudaFold(Cuda):
     name = "random fold in CUDA"
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return "" if isinstance(problem.op, RandomFold) else f"{problem.op.name} makes no keys"
+    ops = (RandomFold,)
 
     def kernels(self, problem: Problem, variant: Variant, caps: Caps) -> Kernels:
         ins, outs = problem.arrays

@@ -129,9 +129,7 @@ BY_BLAS = {
 
 
 def refusal(problem: Problem) -> str:
-    """Why a problem is no matrix product of arrays."""
-    if not isinstance(problem.op, DotGeneral):
-        return f"{problem.op.name} is not a matrix product"
+    """Why a matrix product is not one of arrays."""
     return "an operand is a Python number" if any(t.weak for t in problem.inputs) else ""
 
 
@@ -248,6 +246,7 @@ class CudaSmallProduct(Cuda):
     """A small product, in the library's place: docs/design/small_products.md has the rule."""
 
     name = "small product in CUDA"
+    ops = (DotGeneral,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if reason := refusal(problem):
@@ -282,6 +281,7 @@ class CudaBlas(Cuda):
     """
 
     name = "product by BLAS"
+    ops = (DotGeneral,)
     step_kind = "matmul"
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
@@ -421,6 +421,7 @@ class CudaProduct(Cuda):
     """A product in tiles: integers wrap, half types are summed in float32."""
 
     name = "product in CUDA"
+    ops = (DotGeneral,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         if why := refusal(problem):
@@ -465,11 +466,11 @@ class CudaProductRegion(Cuda):
     """A product that a region goes on with."""
 
     name = "small product and region in CUDA"
+    ops = (ProductRegion,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, ProductRegion):
-            return f"{op.name} is not a product and a region"
+        assert isinstance(op, ProductRegion)
         if len(op.products) > 1:
             return "it is two products and a region"
         if why := unspoken(op.region.graph):

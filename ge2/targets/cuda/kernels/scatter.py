@@ -392,11 +392,11 @@ def writes_of(problem: Problem, chip: Chip) -> Writes:
 @final
 class CudaScatter(CudaWriting):
     name = "scatter in CUDA"
+    ops = (Scatter,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, Scatter):
-            return f"{op.name} writes nothing at indices"
+        assert isinstance(op, Scatter)
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
     def ways(self, writes: Writes) -> tuple[Variant, ...]:
@@ -424,11 +424,11 @@ class CudaScatter(CudaWriting):
 @final
 class CudaScatterReduce(CudaWriting):
     name = "scatter_reduce in CUDA"
+    ops = (ScatterReduce,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
         op = problem.op
-        if not isinstance(op, ScatterReduce):
-            return f"{op.name} reduces nothing at indices"
+        assert isinstance(op, ScatterReduce)
         return nowhere(op, problem.inputs[0], problem.inputs[2:])
 
     def seconds(self, problem: Problem, variant: Variant, caps: Caps) -> float:

@@ -34,10 +34,9 @@ MOST: Final = 64  # right sides, which a thread takes one after another
 @final
 class CudaSolve(CudaWays):
     name = "small solve in CUDA"
+    ops = (Solve,)
 
     def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        if not isinstance(problem.op, Solve):
-            return f"{problem.op.name} solves no equations"
         b = problem.inputs[1]
         n, k = b.shape[-2:]
         if b.dtype not in (FLOAT32, FLOAT64):

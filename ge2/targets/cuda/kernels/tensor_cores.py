@@ -367,7 +367,7 @@ class GemmWgmmaRegion(WgmmaKernels, Joint):
             return False
         best = next(iter(self.variants(problem, caps)))
         others, library = [step_by_step(problem, caps)], BlasEpilogue()
-        if not library.refuses(problem, caps):
+        if not library.refusal(problem, caps):
             others.append(library.seconds(problem, Variant(), caps))
         return self.seconds(problem, best, caps) > min(others)
 
@@ -414,9 +414,6 @@ class Apart(Cuda):
         "resident",
         "epilogue",
     )  # passes that make one kernel of steps
-
-    def refuses(self, problem: Problem, caps: Caps | None) -> str:
-        return ""
 
     def is_ranked(self, problem: Problem, caps: Caps | None) -> bool:
         return True
@@ -495,7 +492,7 @@ def quickest(problem: Problem, caps: Caps) -> float:
 
 def timed(family: OnTensorCores, problem: Problem, caps: Caps) -> Iterator[float]:
     """The seconds of all variants of a family, if it serves a problem."""
-    if not family.refuses(problem, caps):
+    if not family.refusal(problem, caps):
         yield from (family.seconds(problem, v, caps) for v in family.variants(problem, caps))
 
 

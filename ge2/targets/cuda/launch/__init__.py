@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from random import Random
-from typing import Any, Final, Protocol, final
+from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from ge2.base.arrays import BFLOAT16
 from ge2.base.errors import DeviceError, InputError, KernelError
 from ge2.base.record import record
 from ge2.targets.cuda.load.toolkit import LIBRARY
+
+if TYPE_CHECKING:
+    from ge2.codegen.layout import Line
+    from ge2.program import Step
+    from ge2.program.assembler import Call
 
 # -------- What launches are given: addresses, numbers that Python makes, and tensor maps.
 # A tensor map is a kernel's parameter of 128 bytes by which the TMA unit of a GPU copies tiles of
@@ -339,6 +344,21 @@ class Branch:
 
 
 Item = Launch | While | Branch
+
+if TYPE_CHECKING:
+
+    class Launching(Protocol):
+        """The launches and the lines of a step of a program."""
+
+        @property
+        def step(self) -> Step: ...
+
+        computed: list[Line]
+        before: list[Line]
+        launches: list[Item]
+        calls: list[Call]
+        lines: list[Line]
+        split: str
 
 
 def itself(x: Any) -> Any:

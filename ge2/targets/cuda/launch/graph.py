@@ -46,7 +46,23 @@ from ge2.targets.cuda.load.toolkit import LIBRARY
 from ge2.targets.cuda.tuning import Launches
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.load.gpu import CudaDevice
+    from typing import Protocol
+
+    from ge2.targets.cuda.device import Device
+
+    class CudaDevice(Device, Protocol):
+        """A GPU as its launches know it."""
+
+        @property
+        def number(self) -> int: ...
+        @property
+        def context(self) -> int: ...
+        @property
+        def decider(self) -> int: ...
+        @property
+        def early(self) -> bool: ...
+        @property
+        def switches(self) -> bool: ...
 
 
 # -------- A list of launches as nodes of a graph, as the extension that launches them takes them.

@@ -29,7 +29,7 @@ from ge2.targets.cuda.load.toolkit import driver
 from ge2.targets.cuda.products.gemm import Gemm, Matrix
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.load.gpu import CudaDevice
+    from ge2.targets.cuda.load.arena import Gpu
 
 
 # -------- Functions of a library in C as a launch like any other.
@@ -442,7 +442,7 @@ def knows(cuda: tuple[int, int]) -> bool:
     return known is not None and known.cuda >= cuda
 
 
-def decider(device: CudaDevice) -> Any:
+def decider(device: Gpu) -> Any:
     """CuPy's `Function` of the kernel; None where the driver has no conditional nodes."""
     if not knows(LOOPS):
         return None

@@ -52,7 +52,7 @@ from ge2.targets.cuda.load.kernels import ProgramKernels
 from ge2.targets.cuda.tuning import Launches
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.steps import CudaStep
+    from ge2.targets.cuda.launch import Launching
 
 
 # -------- A program's launches on a device: those that follow each other are one group, and one
@@ -309,7 +309,7 @@ class Groups:
         self.parts.append(found)
         return found
 
-    def add(self, code: CudaStep) -> None:
+    def add(self, code: Launching) -> None:
         """Adds the launches and lines of a step."""
         if code.computed or code.before:
             self.current().before += [*code.computed, *code.before]

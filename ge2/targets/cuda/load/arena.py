@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import field
 from threading import RLock
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, final
+from typing import Any, Final, Protocol, TypeVar, final
 from weakref import finalize
 
 from ge2.base.errors import DeviceError
@@ -15,8 +16,15 @@ from ge2.base.record import mutable
 from ge2.base.source import size_words
 from ge2.targets.cuda.load.toolkit import LIBRARY, words
 
-if TYPE_CHECKING:
-    from ge2.targets.cuda.load.gpu import CudaDevice
+
+class Gpu(Protocol):
+    """A GPU as what loads and calls libraries there knows it."""
+
+    @property
+    def xp(self) -> ModuleType: ...
+    @property
+    def number(self) -> int: ...
+    def here(self) -> AbstractContextManager[Any]: ...
 
 
 # -------- Memory that programs have for themselves while they run: the same on each call, so that
@@ -451,7 +459,7 @@ class Arenas:
 _by_path: dict[tuple[int, str], Any] = {}  # by the GPU's number and the cubin's key
 
 
-def loaded(device: CudaDevice, image: bytes, key: str) -> Any:
+def loaded(device: Gpu, image: bytes, key: str) -> Any:
     """A cubin, or PTX, as CuPy's `Module`, whose functions have handles; the driver's error if it
     refuses the image. Equal keys are equal images.
     """
@@ -464,7 +472,7 @@ def loaded(device: CudaDevice, image: bytes, key: str) -> Any:
         return found
 
 
-def by_path(device: CudaDevice, image: bytes, key: str) -> Any:
+def by_path(device: Gpu, image: bytes, key: str) -> Any:
     """The same image as a file, in a folder that this user alone may read, for as long as CuPy
     reads it.
     """

@@ -46,7 +46,7 @@ from ge2.targets.cuda.load.toolkit import library_path
 from ge2.targets.cuda.products.gemm import Matrix
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.load.gpu import CudaDevice
+    from ge2.targets.cuda.load.arena import Gpu
 
 PACKAGES: Final = ("cu13", "cublas")
 INSTALL: Final = "pip install 'nvidia-cublas>=13,<14', or ge2[cuda13]; ge2 doctor"
@@ -179,7 +179,7 @@ class Blas:
 
     __slots__ = ("__weakref__", "_known", "_lock", "device", "handle", "library")
 
-    def __init__(self, device: CudaDevice) -> None:
+    def __init__(self, device: Gpu) -> None:
         self.device, self.library = device, library()
         self._known: OrderedDict[Wanted, LibraryCall | None] = OrderedDict()
         self._lock = Lock()

@@ -31,7 +31,7 @@ from ge2.targets.cuda.launch.library_call import (
 from ge2.targets.cuda.load.toolkit import library_path
 
 if TYPE_CHECKING:
-    from ge2.targets.cuda.load.gpu import CudaDevice
+    from ge2.targets.cuda.load.arena import Gpu
 
 INSTALL: Final = "pip install 'ge2[cudnn]'"
 # of cuDNN: 9.10.0 and 9.10.1 have wrong attention, as its front end says; before, windows need a
@@ -101,7 +101,7 @@ class Graphs:
             return self._known[wanted]
 
 
-def on(device: CudaDevice, module: Any) -> Graphs:
+def on(device: Gpu, module: Any) -> Graphs:
     """Returns the planned graphs, none yet, of a new handle of cuDNN's on a GPU."""
     with device.here():
         device.xp.cuda.runtime.free(0)  # which makes a context, if there is none yet

@@ -16,7 +16,7 @@ import numpy as np
 
 from ge2.base.errors import CompileError, DeviceError, InputError
 from ge2.base.record import record
-from ge2.base.source import logger
+from ge2.base.source import logger, templates
 from ge2.program.assembler import Ceilings, Clock, HostClock, best, seconds
 from ge2.targets.cuda.device import Device, Figures
 from ge2.targets.cuda.launch import LaunchList, Run, Straight
@@ -350,43 +350,15 @@ def cupy() -> ModuleType:
 # host puts event, launch and event into its queue: between the two events lies the kernel alone.
 
 
-HOLD: Final = """
-extern "C" __global__ void hold(long long cycles) {
-    const long long begin = clock64();
-    while (clock64() - begin < cycles) {}
-}
-"""
+def probe(name: str) -> str:
+    """The source of a small kernel that measures or tries a GPU."""
+    with open(templates("cuda", "probes", f"{name}.cu"), encoding="ascii") as file:
+        return file.read()
+
+
 CYCLES: Final = 200_000  # 100 us and more: event, launch and event are in the queue by then
 EMPTY: Final = 21  # launches of nothing, whose median is the least that can be told
-
-COPY: Final = """
-extern "C" __global__ void __launch_bounds__(256) copy(const uint4 *__restrict__ a, uint4 *__restrict__ b) {
-    const long long i = (long long)blockIdx.x * 1024 + threadIdx.x;
-    uint4 held[4];
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) held[k] = a[i + 256 * k];
-    #pragma unroll
-    for (int k = 0; k < 4; ++k) b[i + 256 * k] = held[k];
-}
-"""
 COPIED: Final = 1024 * 16  # bytes that a block copies
-ADD: Final = """
-extern "C" __global__ void __launch_bounds__(256) multiply_add(TYPE *sums, TYPE x, TYPE y, int rounds) {
-    TYPE s[8];
-    #pragma unroll
-    for (int k = 0; k < 8; ++k) s[k] = (TYPE)(threadIdx.x + k);
-    for (int r = 0; r < rounds; ++r) {
-        #pragma unroll
-        for (int m = 0; m < 16; ++m) {
-            #pragma unroll
-            for (int k = 0; k < 8; ++k) s[k] = FMA(s[k], x, y);
-        }
-    }
-    #pragma unroll
-    for (int k = 1; k < 8; ++k) s[0] += s[k];
-    sums[blockIdx.x * 256 + threadIdx.x] = s[0];
-}
-"""
 OPERATIONS: Final = 2 * 16 * 8  # of a thread in a round
 FUSED: Final = {"float": ("fmaf", np.float32), "double": ("fma", np.float64)}
 
@@ -400,7 +372,7 @@ class EventClock:
 
     def __init__(self, device: CudaDevice, cold: bool = False) -> None:
         self.device, self.cuda = device, device.xp.cuda
-        self.hold = device.module(HOLD).get_function("hold")
+        self.hold = device.module(probe("hold")).get_function("hold")
         with device.here():
             self.spoiler = device.xp.empty(2 * device.limits.l2, np.uint8) if cold else None
 
@@ -462,14 +434,14 @@ def ceilings(device: Device, clock: Clock, double: bool) -> Ceilings:
 
 
 def copied(device: Device, clock: Clock, load: Load) -> float:
-    kernel = device.module(COPY).get_function("copy")
+    kernel = device.module(probe("copy")).get_function("copy")
     a, b = (device.xp.zeros(load.copied, np.uint8) for _ in range(2))
     return 2 * load.copied / best(clock, lambda: kernel((load.copied // COPIED,), (256,), (a, b)))
 
 
 def computed(device: Device, clock: Clock, load: Load, kind: str) -> float:
     name, dtype = FUSED[kind]
-    source = f"#define TYPE {kind}\n#define FMA {name}\n{ADD}"
+    source = f"#define TYPE {kind}\n#define FMA {name}\n{probe('multiply_add')}"
     kernel = device.module(source).get_function("multiply_add")
     sums = device.xp.zeros(load.blocks * 256, dtype)
     args = (sums, dtype(0.999), dtype(0.5), np.int32(load.rounds))

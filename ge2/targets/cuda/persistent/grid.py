@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import field
-from typing import TYPE_CHECKING, Any, Final, final
+from typing import Any, Final, Protocol, final
 
 import numpy as np
 
@@ -37,6 +37,8 @@ from ge2.targets.cuda.persistent.nodes import (
     wide,
 )
 from ge2.targets.cuda.persistent.reads import (
+    Folds,
+    Loops,
     after,
     folded_axes,
     merging,
@@ -46,10 +48,6 @@ from ge2.targets.cuda.persistent.reads import (
 )
 from ge2.targets.cuda.persistent.values import Array, Index, Made
 from ge2.targets.cuda.tuning import GridKernel
-
-if TYPE_CHECKING:
-    from ge2.targets.cuda.persistent import Writer
-
 
 # -------- Where all blocks of a grid must meet: a pass over the levels of a kernel, in the order in
 # which they run.
@@ -382,12 +380,24 @@ def widest(graph: Graph) -> int:
 # -------- Loops over elements that the threads of a grid share, as text.
 
 
+class Statements(Loops, Protocol):
+    """What writes a kernel, as loops that threads share ask it."""
+
+    folds: Folds
+
+    def statement(self, s: Statement) -> list[Reduction]: ...
+    def writes(
+        self, s: Statement, which: Callable[[Array], bool] = ..., value: str = ""
+    ) -> list[Text]: ...
+    def note(self, eqn: Eqn) -> str: ...
+
+
 @final
 @record
 class Sharing:
     """The loops of a `writer` that the threads of a grid share."""
 
-    writer: Writer
+    writer: Statements
     grid: Grid
 
     def lines(self, loop: Loop) -> list[Stage]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, Protocol, final
 
 import numpy as np
 
@@ -41,8 +41,22 @@ from ge2.targets.cuda.persistent.values import (
     whole,
 )
 
-if TYPE_CHECKING:
-    from ge2.targets.cuda.persistent import Writer
+
+class Loops(Protocol):
+    """What writes a kernel, as reads of elements ask it: the loop that is written, and the one in
+    iterations around it.
+    """
+
+    plan: Any
+    grid: Any
+    threads: int
+    loop: Any
+    round: Rounds | None
+    apart: bool
+    early: dict[str, Early]
+    wrote: set[str]
+
+    def touch(self, x: Array) -> Array: ...
 
 
 # -------- What the statements of a resident kernel read, and where.
@@ -184,7 +198,7 @@ class Early:
     next: Text
 
 
-def element(writer: Writer, x: Array, at: Index) -> str:
+def element(writer: Loops, x: Array, at: Index) -> str:
     """An element; that of a stack, at the place of a thread, was read while
     the last round went on.
     """
@@ -200,7 +214,7 @@ def element(writer: Writer, x: Array, at: Index) -> str:
     return writer.early[name].name
 
 
-def spot(writer: Writer) -> str:
+def spot(writer: Loops) -> str:
     """The place of a thread's only element in the current loop; "" if it has more, or shares it."""
     key = None if writer.loop is None else writer.loop.key
     if key is None:
@@ -213,12 +227,12 @@ def spot(writer: Writer) -> str:
         )
         return f"{tile.name}_own" if tile and tile.size <= writer.threads else ""
     if key.product is not None:
-        k = writer.loop.statements[0].kept  # type: ignore[union-attr]
+        k = writer.loop.statements[0].kept
         return place(k, "") if k.rows == 1 else ""
     return "thread" if key.team == 1 and key.size <= writer.threads else ""
 
 
-def earlier(writer: Writer, x: Array, node: Rounds, shape: Any, spot: str) -> Early:
+def earlier(writer: Loops, x: Array, node: Rounds, shape: Any, spot: str) -> Early:
     assert x.stack is not None and writer.loop is not None
     stack, t = x.stack
     name = writer.plan.label(f"{x.name}_ahead")
@@ -238,7 +252,7 @@ def earlier(writer: Writer, x: Array, node: Rounds, shape: Any, spot: str) -> Ea
     )
 
 
-def after(writer: Writer, known: set[str]) -> list[Text]:
+def after(writer: Loops, known: set[str]) -> list[Text]:
     """The lines that read elements of the next round, of those that the current loop reads."""
     return [each.next for name, each in writer.early.items() if name not in known]
 

@@ -32,9 +32,9 @@ from ge2.ops.graphs.control import Cond
 from ge2.ops.graphs.loops import ScanLoop
 from ge2.ops.graphs.region import Region, Resident
 from ge2.ops.graphs.while_loop import WhileLoop
-from ge2.passes.context import Context
+from ge2.passes import TIDY
+from ge2.passes.context import Context, run
 from ge2.passes.indices import Wrap
-from ge2.passes.pipeline import TIDY, run
 from ge2.passes.take_to_mask import Index
 from ge2.targets.cuda.limits import Chip
 from ge2.targets.cuda.persistent import Trial
